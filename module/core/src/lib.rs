@@ -1,0 +1,21 @@
+//! What Oxigress decides, without nginx, memory tricks or I/O.
+//!
+//! The controller compiles this crate to build and send a [`model::Snapshot`]; the nginx module compiles
+//! it to read one. Both therefore agree on the format by construction.
+//!
+//! * [`model`]: servers, rules, backends, endpoints, certificates.
+//! * [`wire`]: the JSON of the configuration endpoint, in two dialects.
+//! * [`record`]: the bytes the module keeps in shared memory, and views that read them in place.
+//! * [`router`]: host and path to a rule.
+//! * [`balancer`]: one of several endpoints.
+//! * [`tls`]: server name to certificate.
+//! * [`redirect`]: when a request has to come back over HTTPS.
+#![forbid(unsafe_code)]
+
+pub mod balancer;
+pub mod model;
+pub mod record;
+pub mod redirect;
+pub mod router;
+pub mod tls;
+pub mod wire;

@@ -1,0 +1,287 @@
+//! The model both programs share: what one generation of configuration says.
+//!
+//! Shape:   [`Snapshot`] > [`Server`] > [`Rule`] > backend id > [`EndpointSet`] > [`Endpoint`];
+//!          certificates and the server names they answer to stand beside the servers.
+//! Units:   ports are TCP ports, paths are as nginx normalises them (decoded, no dot segments).
+//! Errors:  [`Invalid`], whose text names the value and the remedy; the wire adds the JSON pointer.
+//! Source:  design.md §4; limits from security.md §4.
+
+mod text;
+
+pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern};
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+/// Most endpoints one backend may have.
+pub const MAX_ENDPOINTS: usize = 10_000;
+/// Most rules one server may have.
+pub const MAX_RULES: usize = 10_000;
+/// Longest certificate chain or key, in bytes of PEM.
+pub const MAX_PEM_BYTES: usize = 128 * 1024;
+
+/// Everything nginx serves: one whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Snapshot {
+    /// What is not owned by a server.
+    pub settings: Settings,
+    /// Hosts and their rules.
+    #[serde(deserialize_with = "crate::wire::unique_map")]
+    pub servers: BTreeMap<HostPattern, Server>,
+    /// Backends by id. A rule may name a backend that is not here: it answers 503.
+    #[serde(deserialize_with = "crate::wire::unique_map")]
+    pub backends: BTreeMap<BackendId, Backend>,
+    /// The endpoints of each backend, apart from it, since they change most often.
+    #[serde(deserialize_with = "crate::wire::unique_map")]
+    pub endpoints: BTreeMap<BackendId, EndpointSet>,
+    /// Certificates with their keys.
+    #[serde(deserialize_with = "crate::wire::unique_map")]
+    pub certificates: BTreeMap<CertificateId, Certificate>,
+    /// Which certificate a TLS server name gets. A name that stands here counts as "has a certificate"
+    /// for the redirect to HTTPS, also when the certificate itself is missing (then nginx's static one
+    /// is used).
+    #[serde(deserialize_with = "crate::wire::unique_map")]
+    pub names: BTreeMap<HostPattern, CertificateId>,
+}
+
+/// Values that hold for every server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Serves requests that no rule takes; absent: 404.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_backend: Option<BackendId>,
+    /// Status of redirects to HTTPS.
+    pub http_redirect_code: RedirectCode,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { default_backend: None, http_redirect_code: RedirectCode::PermanentRedirect }
+    }
+}
+
+/// The statuses a redirect may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub enum RedirectCode {
+    /// 301
+    MovedPermanently,
+    /// 302
+    Found,
+    /// 307
+    TemporaryRedirect,
+    /// 308
+    PermanentRedirect,
+}
+
+impl TryFrom<u16> for RedirectCode {
+    type Error = Invalid;
+
+    fn try_from(code: u16) -> Result<Self, Invalid> {
+        match code {
+            301 => Ok(RedirectCode::MovedPermanently),
+            302 => Ok(RedirectCode::Found),
+            307 => Ok(RedirectCode::TemporaryRedirect),
+            308 => Ok(RedirectCode::PermanentRedirect),
+            _ => {
+                Err(Invalid::new(format!("redirect code {code} is not one of 301, 302, 307, 308")))
+            }
+        }
+    }
+}
+
+impl From<RedirectCode> for u16 {
+    fn from(code: RedirectCode) -> u16 {
+        match code {
+            RedirectCode::MovedPermanently => 301,
+            RedirectCode::Found => 302,
+            RedirectCode::TemporaryRedirect => 307,
+            RedirectCode::PermanentRedirect => 308,
+        }
+    }
+}
+
+/// One virtual host: its rules, in any order (the record sorts them).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Server {
+    /// At most [`MAX_RULES`], no two with the same path pattern.
+    #[serde(deserialize_with = "checked_rules")]
+    pub rules: Vec<Rule>,
+}
+
+fn checked_rules<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Rule>, D::Error> {
+    use serde::de::Error;
+    let rules = Vec::<Rule>::deserialize(from)?;
+    if rules.len() > MAX_RULES {
+        return Err(D::Error::custom(format!(
+            "{} rules in one server, at most {MAX_RULES} are served: split the host",
+            rules.len()
+        )));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    match rules.iter().find(|rule| !seen.insert(&rule.path)) {
+        Some(twice) => Err(D::Error::custom(format!(
+            "path {} stands twice in one server: keep one",
+            twice.path
+        ))),
+        None => Ok(rules),
+    }
+}
+
+/// A path of a server and what happens to requests for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Which paths it takes.
+    pub path: PathPattern,
+    /// Where they go; absent: to the default backend, or 404 if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendId>,
+    /// Whose rule it is: only logged, never matched.
+    #[serde(default)]
+    pub origin: Origin,
+    /// What is decided per request.
+    #[serde(default)]
+    pub policy: Policy,
+}
+
+/// The Kubernetes objects a rule comes from, for logs, metrics and variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Origin {
+    /// Namespace of the Ingress and the Service.
+    pub namespace: String,
+    /// Name of the Ingress.
+    pub ingress: String,
+    /// Name of the Service.
+    pub service: String,
+    /// Port as the Ingress writes it: a number or a name.
+    pub port: String,
+    /// Path as the Ingress writes it.
+    pub path: String,
+}
+
+/// Per-request decisions of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    /// When plain HTTP is answered with a redirect to HTTPS.
+    pub https_redirect: HttpsRedirect,
+}
+
+/// When plain HTTP is answered with a redirect to HTTPS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpsRedirect {
+    /// Never: switched off, or a path exempt from redirects such as ACME challenges.
+    #[default]
+    Never,
+    /// If the requested host has a certificate.
+    WithCertificate,
+    /// Always.
+    Always,
+}
+
+/// A group of endpoints that serve the same thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Backend {
+    /// How an endpoint is chosen.
+    pub algorithm: Algorithm,
+    /// The element of ingress-nginx's wire format it came from, without its endpoints, as JSON text;
+    /// kept so that `GET /configuration/backends` can give it back. Native snapshots have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compatible: Option<String>,
+}
+
+/// How an endpoint is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// Each in turn.
+    #[default]
+    RoundRobin,
+}
+
+/// The endpoints of one backend: at most [`MAX_ENDPOINTS`], each address and port once, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Endpoint>", into = "Vec<Endpoint>")]
+pub struct EndpointSet(Vec<Endpoint>);
+
+impl EndpointSet {
+    /// Drops repeated endpoints; refuses more than [`MAX_ENDPOINTS`].
+    pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Result<Self, Invalid> {
+        let mut seen = std::collections::BTreeSet::new();
+        let kept: Vec<_> = endpoints.into_iter().filter(|e| seen.insert(*e)).collect();
+        if kept.len() > MAX_ENDPOINTS {
+            return Err(Invalid::new(format!(
+                "{} endpoints in one backend, at most {MAX_ENDPOINTS} are served: split the Service",
+                kept.len()
+            )));
+        }
+        Ok(EndpointSet(kept))
+    }
+
+    /// The endpoints, in order.
+    pub fn as_slice(&self) -> &[Endpoint] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<Endpoint>> for EndpointSet {
+    type Error = Invalid;
+
+    fn try_from(endpoints: Vec<Endpoint>) -> Result<Self, Invalid> {
+        EndpointSet::new(endpoints)
+    }
+}
+
+impl From<EndpointSet> for Vec<Endpoint> {
+    fn from(set: EndpointSet) -> Self {
+        set.0
+    }
+}
+
+/// An address that serves requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// IPv4 or IPv6; a Unix socket cannot be expressed.
+    pub address: IpAddr,
+    /// TCP port.
+    pub port: NonZeroU16,
+}
+
+/// A certificate chain with its private key, both PEM.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// Leaf first, then intermediates; at most [`MAX_PEM_BYTES`].
+    #[serde(deserialize_with = "checked_pem")]
+    pub chain: String,
+    /// Private key of the leaf; at most [`MAX_PEM_BYTES`]. Never logged, never returned.
+    #[serde(deserialize_with = "checked_pem")]
+    pub key: String,
+}
+
+fn checked_pem<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let pem = String::deserialize(from)?;
+    if pem.len() > MAX_PEM_BYTES {
+        return Err(serde::de::Error::custom(format!(
+            "{} bytes of PEM, at most {MAX_PEM_BYTES} are taken",
+            pem.len()
+        )));
+    }
+    Ok(pem)
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("chain_bytes", &self.chain.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,289 @@
+//! Texts with an invariant: host patterns, path patterns and ids.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A value that cannot be served: its message names the value and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Invalid {
+    message: String,
+}
+
+impl Invalid {
+    /// `message` is lower case and says what to do.
+    pub fn new(message: impl Into<String>) -> Self {
+        Invalid { message: message.into() }
+    }
+}
+
+/// Which hosts a server answers for.
+///
+/// Text form, also on the wire: `shop.example`, `*.example` or `_` for every other host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostPattern(String);
+
+impl HostPattern {
+    /// Longest host name (RFC 1035 §2.3.4).
+    pub const MAX_BYTES: usize = 253;
+    /// The pattern of hosts that no other server names.
+    pub const DEFAULT: &'static str = "_";
+
+    /// Hosts that no other server names.
+    pub fn default_host() -> Self {
+        HostPattern(Self::DEFAULT.into())
+    }
+
+    /// Lower-cases, drops one trailing dot; accepts an exact name, `*.` and a name, or `_`.
+    ///
+    /// Labels are 1–63 bytes of letters, digits, `-` and `_` (which DNS has and RFC 1123 does not).
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        if name == Self::DEFAULT {
+            return Ok(HostPattern(name));
+        }
+        let labels = name.strip_prefix("*.").unwrap_or(&name);
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
+        if name.len() > Self::MAX_BYTES || !labels.split('.').all(is_label) {
+            return Err(Invalid::new(format!(
+                "host {:?} is not a DNS name, `*.` and a DNS name, or `_`",
+                shorten(text)
+            )));
+        }
+        Ok(HostPattern(name))
+    }
+
+    /// The text form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// `*.name`, which takes exactly one label in place of the star.
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with("*.")
+    }
+}
+
+/// Which paths a rule takes.
+///
+/// A prefix covers whole segments: `/cart` takes `/cart` and `/cart/1`, not `/carts`. A trailing slash
+/// of a prefix says nothing (Kubernetes: `/cart/` equals `/cart`), so it is dropped on parsing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "RawPath", into = "RawPath")]
+pub enum PathPattern {
+    /// This path only, byte for byte.
+    Exact(String),
+    /// This path and everything below; the root is the empty text.
+    Prefix(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawPath {
+    Exact(String),
+    Prefix(String),
+}
+
+impl PathPattern {
+    /// Longest path of a rule.
+    pub const MAX_BYTES: usize = 4_096;
+
+    /// Exactly `path`.
+    pub fn exact(path: &str) -> Result<Self, Invalid> {
+        Ok(PathPattern::Exact(Self::check(path)?.into()))
+    }
+
+    /// `path` and everything below it.
+    pub fn prefix(path: &str) -> Result<Self, Invalid> {
+        Ok(PathPattern::Prefix(Self::check(path)?.trim_end_matches('/').into()))
+    }
+
+    fn check(path: &str) -> Result<&str, Invalid> {
+        if !path.starts_with('/') {
+            return Err(Invalid::new(format!("path {:?} does not begin with `/`", shorten(path))));
+        }
+        if path.len() > Self::MAX_BYTES {
+            return Err(Invalid::new(format!(
+                "path of {} bytes, at most {} are served: shorten it",
+                path.len(),
+                Self::MAX_BYTES
+            )));
+        }
+        refuse_control_bytes("path", path)?;
+        Ok(path)
+    }
+}
+
+impl TryFrom<RawPath> for PathPattern {
+    type Error = Invalid;
+
+    fn try_from(raw: RawPath) -> Result<Self, Invalid> {
+        match raw {
+            RawPath::Exact(path) => PathPattern::exact(&path),
+            RawPath::Prefix(path) => PathPattern::prefix(&path),
+        }
+    }
+}
+
+impl From<PathPattern> for RawPath {
+    fn from(path: PathPattern) -> Self {
+        match path {
+            PathPattern::Exact(path) => RawPath::Exact(path),
+            PathPattern::Prefix(path) if path.is_empty() => RawPath::Prefix("/".into()),
+            PathPattern::Prefix(path) => RawPath::Prefix(path),
+        }
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PathPattern::Exact(path) => write!(f, "{path} (Exact)"),
+            PathPattern::Prefix(path) if path.is_empty() => write!(f, "/ (Prefix)"),
+            PathPattern::Prefix(path) => write!(f, "{path} (Prefix)"),
+        }
+    }
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $word:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Longest id, in bytes.
+            pub const MAX_BYTES: usize = 512;
+
+            /// Refuses an empty text, one over [`Self::MAX_BYTES`], and control bytes.
+            pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+                let text = text.into();
+                if text.is_empty() || text.len() > Self::MAX_BYTES {
+                    return Err(Invalid::new(format!(
+                        concat!($word, " id of {} bytes: 1 to {} are taken"),
+                        text.len(), Self::MAX_BYTES
+                    )));
+                }
+                refuse_control_bytes(concat!($word, " id"), &text)?;
+                Ok($name(text))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+id!(
+    /// Names a backend. The controller writes `namespace/service/port`, where no part can hold a slash,
+    /// so two Services never share one; ingress-nginx's dialect uses its own names.
+    BackendId,
+    "backend"
+);
+id!(
+    /// Names a certificate. The controller writes `namespace/secret`; ingress-nginx's dialect a uid.
+    CertificateId,
+    "certificate"
+);
+
+macro_rules! text_form {
+    ($($name:ident),*) => {$(
+        impl TryFrom<String> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: String) -> Result<Self, Invalid> {
+                $name::parse(&*text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+text_form!(HostPattern, BackendId, CertificateId);
+
+fn refuse_control_bytes(what: &str, text: &str) -> Result<(), Invalid> {
+    match text.bytes().position(|b| b.is_ascii_control()) {
+        None => Ok(()),
+        Some(at) => Err(Invalid::new(format!(
+            "{what} {:?} has a control byte at {at}: remove it",
+            shorten(text)
+        ))),
+    }
+}
+
+/// At most 256 bytes of user text go into a message (security.md §10).
+fn shorten(text: &str) -> &str {
+    let mut end = text.len().min(256);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_lower_cased_and_loses_one_trailing_dot() {
+        assert_eq!(HostPattern::parse("Shop.Example.").unwrap().as_str(), "shop.example");
+    }
+
+    #[test]
+    fn odd_hosts_are_refused() {
+        for text in [
+            "",
+            ".",
+            "a..b",
+            "*",
+            "*.",
+            "a.*.b",
+            "a b",
+            "~^x$",
+            "a\u{0}",
+            "[::1]",
+            "a/b",
+            &"a.".repeat(200),
+        ] {
+            assert!(HostPattern::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_loses_its_trailing_slash_and_an_exact_path_keeps_it() {
+        assert_eq!(PathPattern::prefix("/cart/").unwrap(), PathPattern::Prefix("/cart".into()));
+        assert_eq!(PathPattern::prefix("/").unwrap(), PathPattern::Prefix("".into()));
+        assert_eq!(PathPattern::exact("/cart/").unwrap(), PathPattern::Exact("/cart/".into()));
+    }
+
+    #[test]
+    fn a_path_without_slash_or_with_control_bytes_is_refused() {
+        for path in ["", "cart", "/a\nb", "/\u{7f}"] {
+            assert!(PathPattern::exact(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_in_the_message() {
+        let message = HostPattern::parse(&"é".repeat(5_000)).unwrap_err().to_string();
+        assert!(message.len() < 700, "{message}");
+    }
+}

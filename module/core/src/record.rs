@@ -1,0 +1,224 @@
+//! Records: the bytes a generation keeps in shared memory, and views that read them in place.
+//!
+//! Shape:   a record has a [`Kind`], a key and a value. Values are flat, little-endian, without pointers
+//!          and without alignment, so that a view needs no copy and no unsafe code.
+//! Units:   offsets count bytes from the beginning of the value.
+//! Errors:  a view of damaged bytes answers "not there" instead of panicking; encoding refuses nothing,
+//!          since the model's types already did.
+//! Rejected: structs laid over shared memory, which would put unsafe code on every read.
+
+mod endpoints;
+mod server;
+
+pub use endpoints::{EndpointView, EndpointsView, encode_endpoints};
+pub use server::{RuleView, ServerView, encode_server};
+
+use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
+use crate::wire::native::Patch;
+
+/// What a record is. The numbers are part of the layout in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Settings`], under the empty key.
+    Settings = 0,
+    /// A host's rules, by [`crate::model::HostPattern`].
+    Server = 1,
+    /// A backend, by id.
+    Backend = 2,
+    /// A backend's endpoints, by the same id.
+    Endpoints = 3,
+    /// A certificate, by id.
+    Certificate = 4,
+    /// A TLS server name's certificate id, by [`crate::model::HostPattern`].
+    Name = 5,
+    /// The body of ingress-nginx's `POST /configuration/general`, under the empty key.
+    General = 6,
+}
+
+impl Kind {
+    /// Every kind, in the order of its number.
+    pub const ALL: [Kind; 7] = [
+        Kind::Settings,
+        Kind::Server,
+        Kind::Backend,
+        Kind::Endpoints,
+        Kind::Certificate,
+        Kind::Name,
+        Kind::General,
+    ];
+
+    /// Its name in `GET /configuration`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Kind::Settings => "settings",
+            Kind::Server => "servers",
+            Kind::Backend => "backends",
+            Kind::Endpoints => "endpoint_sets",
+            Kind::Certificate => "certificates",
+            Kind::Name => "names",
+            Kind::General => "general",
+        }
+    }
+}
+
+/// Something that holds records of one generation: the store, or a map in tests and in the controller.
+pub trait Records<'g> {
+    /// The value of a record.
+    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]>;
+}
+
+impl<'g> Records<'g> for &'g std::collections::BTreeMap<(Kind, Vec<u8>), Vec<u8>> {
+    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
+        self.get(&(kind, key.to_vec())).map(Vec::as_slice)
+    }
+}
+
+/// One record as it is to be written. No value: the record goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What it is.
+    pub kind: Kind,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value; `None` removes it.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Change {
+    /// Writes a record.
+    pub fn upsert(kind: Kind, key: impl AsRef<[u8]>, value: Vec<u8>) -> Self {
+        Change { kind, key: key.as_ref().to_vec(), value: Some(value) }
+    }
+
+    /// Removes a record.
+    pub fn remove(kind: Kind, key: impl AsRef<[u8]>) -> Self {
+        Change { kind, key: key.as_ref().to_vec(), value: None }
+    }
+}
+
+/// The records of a whole snapshot.
+pub fn snapshot_records(snapshot: &Snapshot) -> Vec<Change> {
+    patch_records(&Patch::between(&Snapshot::default(), snapshot), Some(&snapshot.settings))
+}
+
+/// The records a delta writes and removes.
+pub fn delta_records(patch: &Patch) -> Vec<Change> {
+    patch_records(patch, patch.upsert.settings.as_ref())
+}
+
+fn patch_records(patch: &Patch, settings: Option<&Settings>) -> Vec<Change> {
+    let (upsert, remove) = (&patch.upsert, &patch.remove);
+    let mut all = Vec::new();
+    all.extend(settings.map(|s| Change::upsert(Kind::Settings, "", encode_settings(s))));
+    all.extend(
+        upsert
+            .servers
+            .iter()
+            .map(|(k, v)| Change::upsert(Kind::Server, k.as_str(), encode_server(v))),
+    );
+    all.extend(
+        upsert
+            .backends
+            .iter()
+            .map(|(k, v)| Change::upsert(Kind::Backend, k.as_str(), encode_backend(v))),
+    );
+    let sets = upsert.endpoints.iter();
+    all.extend(sets.map(|(k, v)| Change::upsert(Kind::Endpoints, k.as_str(), encode_endpoints(v))));
+    let certificates = upsert.certificates.iter();
+    all.extend(
+        certificates
+            .map(|(k, v)| Change::upsert(Kind::Certificate, k.as_str(), encode_certificate(v))),
+    );
+    let names = upsert.names.iter();
+    all.extend(names.map(|(k, v)| Change::upsert(Kind::Name, k.as_str(), v.as_str().into())));
+    all.extend(remove.servers.iter().map(|k| Change::remove(Kind::Server, k.as_str())));
+    all.extend(remove.backends.iter().map(|k| Change::remove(Kind::Backend, k.as_str())));
+    all.extend(remove.endpoints.iter().map(|k| Change::remove(Kind::Endpoints, k.as_str())));
+    all.extend(remove.certificates.iter().map(|k| Change::remove(Kind::Certificate, k.as_str())));
+    all.extend(remove.names.iter().map(|k| Change::remove(Kind::Name, k.as_str())));
+    all
+}
+
+/// [`Settings`] read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingsView<'g>(Option<&'g [u8]>);
+
+impl<'g> SettingsView<'g> {
+    /// The settings of a generation; the defaults if it has none.
+    pub fn of(records: &impl Records<'g>) -> Self {
+        SettingsView(records.value(Kind::Settings, b""))
+    }
+
+    /// Status of redirects to HTTPS.
+    pub fn http_redirect_code(&self) -> RedirectCode {
+        let code = self.0.and_then(|value| u16_at(value, 0));
+        code.and_then(|code| code.try_into().ok()).unwrap_or(RedirectCode::PermanentRedirect)
+    }
+
+    /// The backend that serves what no rule takes.
+    pub fn default_backend(&self) -> Option<&'g [u8]> {
+        self.0?.get(2..).filter(|id| !id.is_empty())
+    }
+}
+
+fn encode_settings(settings: &Settings) -> Vec<u8> {
+    let mut value = u16::from(settings.http_redirect_code).to_le_bytes().to_vec();
+    value.extend(settings.default_backend.iter().flat_map(|id| id.as_str().bytes()));
+    value
+}
+
+// A backend's value is JSON: nothing on the request path reads it yet, since there is one algorithm.
+fn encode_backend(backend: &Backend) -> Vec<u8> {
+    serde_json::to_vec(backend).unwrap_or_default()
+}
+
+/// The backend of a record's value.
+pub fn decode_backend(value: &[u8]) -> Option<Backend> {
+    serde_json::from_slice(value).ok()
+}
+
+/// A [`Certificate`] read in place.
+#[derive(Clone, Copy)]
+pub struct CertificateView<'g>(pub &'g [u8]);
+
+impl<'g> CertificateView<'g> {
+    /// PEM: leaf first, then intermediates.
+    pub fn chain(&self) -> Option<&'g [u8]> {
+        self.0.get(4..)?.get(..u32_at(self.0, 0)? as usize)
+    }
+
+    /// PEM: the leaf's private key.
+    pub fn key(&self) -> Option<&'g [u8]> {
+        self.0.get(4..)?.get(u32_at(self.0, 0)? as usize..)
+    }
+}
+
+fn encode_certificate(certificate: &Certificate) -> Vec<u8> {
+    let mut value = length(certificate.chain.len()).to_le_bytes().to_vec();
+    value.extend(certificate.chain.as_bytes());
+    value.extend(certificate.key.as_bytes());
+    value
+}
+
+/// The model bounds every length far below 4 GiB.
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Texts of a rule are bounded far below 64 KiB by the Kubernetes API; a longer one is cut, since it is
+/// only logged.
+fn short(text: &str) -> &[u8] {
+    let bytes = text.as_bytes();
+    &bytes[..bytes.len().min(usize::from(u16::MAX))]
+}
+
+#[inline]
+fn u16_at(value: &[u8], at: usize) -> Option<u16> {
+    value.get(at..)?.first_chunk().map(|b| u16::from_le_bytes(*b))
+}
+
+#[inline]
+fn u32_at(value: &[u8], at: usize) -> Option<u32> {
+    value.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+}

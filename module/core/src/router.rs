@@ -1,0 +1,88 @@
+//! Host and path to a rule.
+//!
+//! Precedence: the exact host, then `*.` in place of its first label, then the default server; within the
+//! server an exact path, then the longest prefix. The first server that names the host decides: a path
+//! it has no rule for does not fall through to a less specific server (compat/controller.md §2).
+
+use crate::model::HostPattern;
+use crate::record::{Kind, Records, RuleView, ServerView};
+
+/// The rule for a request; `None`: no rule takes it, the default backend's turn.
+///
+/// `host` is lower-case, without port or trailing dot, as nginx leaves it in `$host`; empty if the request
+/// named none. `path` is nginx's normal form.
+pub fn route<'g>(records: &impl Records<'g>, host: &[u8], path: &[u8]) -> Option<RuleView<'g>> {
+    ServerView::new(server(records, host)?).rule(path)
+}
+
+fn server<'g>(records: &impl Records<'g>, host: &[u8]) -> Option<&'g [u8]> {
+    by_host(records, Kind::Server, host)
+        .or_else(|| records.value(Kind::Server, HostPattern::DEFAULT.as_bytes()))
+}
+
+/// The record of an exact host, or of the wildcard one label above it.
+pub(crate) fn by_host<'g>(records: &impl Records<'g>, kind: Kind, host: &[u8]) -> Option<&'g [u8]> {
+    if host.is_empty() || host.len() > HostPattern::MAX_BYTES {
+        return None;
+    }
+    records.value(kind, host).or_else(|| {
+        let dot = host.iter().position(|&byte| byte == b'.')?;
+        let mut wildcard = [0; HostPattern::MAX_BYTES + 1];
+        wildcard[0] = b'*';
+        let parent = host.get(dot..)?;
+        wildcard.get_mut(1..=parent.len())?.copy_from_slice(parent);
+        records.value(kind, wildcard.get(..=parent.len())?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BackendId, PathPattern, Rule, Server, Snapshot};
+    use crate::record::snapshot_records;
+    use std::collections::BTreeMap;
+
+    fn records(hosts: &[&str]) -> BTreeMap<(Kind, Vec<u8>), Vec<u8>> {
+        let mut snapshot = Snapshot::default();
+        for host in hosts {
+            let rule = Rule {
+                path: PathPattern::prefix("/in").unwrap(),
+                backend: Some(BackendId::parse(*host).unwrap()),
+                origin: Default::default(),
+                policy: Default::default(),
+            };
+            snapshot
+                .servers
+                .insert(HostPattern::parse(host).unwrap(), Server { rules: vec![rule] });
+        }
+        let all = snapshot_records(&snapshot).into_iter();
+        all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()
+    }
+
+    fn winner(hosts: &[&str], host: &str, path: &str) -> Option<String> {
+        let records = records(hosts);
+        let rule = route(&&records, host.as_bytes(), path.as_bytes())?;
+        Some(String::from_utf8(rule.backend().unwrap().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn an_exact_host_wins_over_a_wildcard_and_that_over_the_default() {
+        let hosts = ["a.test", "*.test", "_"];
+        assert_eq!(winner(&hosts, "a.test", "/in").as_deref(), Some("a.test"));
+        assert_eq!(winner(&hosts, "b.test", "/in").as_deref(), Some("*.test"));
+        assert_eq!(winner(&hosts, "a.b.test", "/in").as_deref(), Some("_"));
+        assert_eq!(winner(&hosts, "test", "/in").as_deref(), Some("_"));
+        assert_eq!(winner(&hosts, "", "/in").as_deref(), Some("_"));
+    }
+
+    #[test]
+    fn an_unmatched_path_of_a_known_host_does_not_fall_through() {
+        assert_eq!(winner(&["a.test", "*.test", "_"], "a.test", "/out"), None);
+    }
+
+    #[test]
+    fn a_star_in_a_request_is_no_wildcard_key_of_ours() {
+        assert_eq!(winner(&["*.test"], &format!("{}.test", "a".repeat(300)), "/in"), None);
+        assert_eq!(winner(&["a.test"], ".test", "/in"), None);
+    }
+}

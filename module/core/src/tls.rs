@@ -1,0 +1,62 @@
+//! Server name to certificate (compat/balancer.md §5).
+
+use crate::model::HostPattern;
+use crate::record::{Kind, Records};
+use crate::router::by_host;
+
+/// The id of the certificate for a handshake: the exact name, `*.` in place of its first label, else the
+/// default's. `None`: the certificate in nginx.conf stays.
+pub fn certificate_id<'g>(
+    records: &impl Records<'g>,
+    server_name: Option<&[u8]>,
+) -> Option<&'g [u8]> {
+    server_name
+        .and_then(|name| has_certificate_name(records, name))
+        .or_else(|| records.value(Kind::Name, HostPattern::DEFAULT.as_bytes()))
+}
+
+/// Whether a host has a certificate of its own or of its wildcard, which is what turns the redirect to
+/// HTTPS on.
+pub fn has_certificate<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
+    has_certificate_name(records, host).is_some()
+}
+
+fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    let mut lower = [0; HostPattern::MAX_BYTES];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    by_host(records, Kind::Name, lower)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn names() -> BTreeMap<(Kind, Vec<u8>), Vec<u8>> {
+        let name =
+            |host: &str, id: &str| ((Kind::Name, host.as_bytes().to_vec()), id.as_bytes().to_vec());
+        BTreeMap::from([name("a.test", "exact"), name("*.test", "wildcard"), name("_", "default")])
+    }
+
+    #[test]
+    fn a_name_is_compared_without_case_and_trailing_dot() {
+        let names = names();
+        let id =
+            |name| certificate_id(&&names, name).map(|id| String::from_utf8(id.to_vec()).unwrap());
+        assert_eq!(id(Some(b"A.Test.")).as_deref(), Some("exact"));
+        assert_eq!(id(Some(b"b.test")).as_deref(), Some("wildcard"));
+        assert_eq!(id(Some(b"a.b.test")).as_deref(), Some("default"));
+        assert_eq!(id(None).as_deref(), Some("default"));
+        assert_eq!(id(Some(&[b'a'; 300])).as_deref(), Some("default"));
+    }
+
+    #[test]
+    fn the_default_certificate_does_not_count_as_the_hosts_own() {
+        let names = names();
+        assert!(has_certificate(&&names, b"b.test"));
+        assert!(!has_certificate(&&names, b"other.example"));
+    }
+}

@@ -1,0 +1,391 @@
+//! ingress-nginx's wire format, field for field.
+//!
+//! Shape:   `POST /configuration/backends`: an array of [`Element`]; `POST /configuration/servers`: one
+//!          [`Servers`]. Both are the complete state of their kind.
+//! Source:  compat/balancer.md §3, §4. Go writes absent lists as `null`, so `null` counts as absent.
+
+use super::null_is_default;
+use crate::model::{
+    Backend, BackendId, Certificate, CertificateId, Endpoint, EndpointSet, HostPattern, Invalid,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+/// One backend. `endpoints` are taken out before the rest is kept for `GET`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+pub struct Element {
+    pub name: BackendId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<serde_json::Value>,
+    #[serde(default)]
+    pub port: Port,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub ssl_passthrough: bool,
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<Address>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub session_affinity_config: SessionAffinity,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub upstream_hash_by_config: HashBy,
+    #[serde(
+        rename = "load-balance",
+        default,
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
+    pub load_balance: String,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub no_server: bool,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub traffic_shaping_policy: TrafficShaping,
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub alternative_backends: Vec<String>,
+}
+
+/// A port number or name; 0 when unset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[allow(missing_docs, reason = "plain")]
+pub enum Port {
+    Number(u16),
+    Name(String),
+}
+
+impl Default for Port {
+    fn default() -> Self {
+        Port::Number(0)
+    }
+}
+
+/// An endpoint: the port is text on this wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "plain")]
+pub struct Address {
+    pub address: AddressText,
+    pub port: PortText,
+}
+
+/// An IP address, or the host name of an ExternalName Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum AddressText {
+    /// IPv4 or IPv6, the latter with or without brackets.
+    Ip(IpAddr),
+    /// To be resolved.
+    Name(HostPattern),
+}
+
+impl TryFrom<String> for AddressText {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(&text);
+        if let Ok(ip) = bare.parse() {
+            return Ok(AddressText::Ip(ip));
+        }
+        match HostPattern::parse(&text) {
+            Ok(name) if !name.is_wildcard() => Ok(AddressText::Name(name)),
+            _ => Err(Invalid::new("address is neither an IP address nor a host name")),
+        }
+    }
+}
+
+impl From<AddressText> for String {
+    fn from(address: AddressText) -> String {
+        match address {
+            AddressText::Ip(ip) => ip.to_string(),
+            AddressText::Name(name) => name.into(),
+        }
+    }
+}
+
+/// A port as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PortText(pub NonZeroU16);
+
+impl TryFrom<String> for PortText {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        text.parse()
+            .map(PortText)
+            .map_err(|_| Invalid::new("port is not a number from 1 to 65535, written as text"))
+    }
+}
+
+impl From<PortText> for String {
+    fn from(port: PortText) -> String {
+        port.0.to_string()
+    }
+}
+
+/// Cookie affinity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+pub struct SessionAffinity {
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub mode: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub cookie_session_affinity: CookieAffinity,
+}
+
+/// Attributes of the affinity cookie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+pub struct CookieAffinity {
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maxage: Option<String>,
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub locations: BTreeMap<String, Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secure: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samesite: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conditional_samesite_none: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_on_failure: Option<bool>,
+}
+
+/// Consistent hashing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+pub struct HashBy {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_hash_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_hash_by_subset: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_hash_by_subset_size: Option<u32>,
+}
+
+/// Canary rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+pub struct TrafficShaping {
+    #[serde(deserialize_with = "null_is_default")]
+    pub weight: i64,
+    #[serde(deserialize_with = "null_is_default")]
+    pub weight_total: i64,
+    #[serde(deserialize_with = "null_is_default")]
+    pub header: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub header_value: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub header_pattern: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub cookie: String,
+}
+
+impl Element {
+    /// The model of this element. Endpoints that are host names are left out: the caller says so.
+    pub fn into_model(
+        mut self,
+    ) -> Result<(BackendId, Backend, EndpointSet, Vec<HostPattern>), Invalid> {
+        let mut names = Vec::new();
+        let mut endpoints = Vec::with_capacity(self.endpoints.len());
+        for Address { address, port } in std::mem::take(&mut self.endpoints) {
+            match address {
+                AddressText::Ip(address) => endpoints.push(Endpoint { address, port: port.0 }),
+                AddressText::Name(name) => names.push(name),
+            }
+        }
+        let kept = serde_json::to_string(&self)
+            .map_err(|error| Invalid::new(format!("cannot be written back as JSON: {error}")))?;
+        let backend = Backend { compatible: Some(kept), ..Backend::default() };
+        Ok((self.name, backend, EndpointSet::new(endpoints)?, names))
+    }
+
+    /// The element of a backend and its endpoints, as `GET /configuration/backends` gives it.
+    pub fn from_model(id: &BackendId, backend: &Backend, endpoints: &EndpointSet) -> Element {
+        let kept = backend.compatible.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let mut element: Element = kept.unwrap_or_else(|| Element::native(id));
+        element.endpoints = endpoints
+            .as_slice()
+            .iter()
+            .map(|e| Address { address: AddressText::Ip(e.address), port: PortText(e.port) })
+            .collect();
+        element
+    }
+
+    /// A native backend under its own id; the port is the id's last part.
+    fn native(id: &BackendId) -> Element {
+        let port = id.as_str().rsplit('/').next().unwrap_or_default();
+        Element {
+            name: id.clone(),
+            service: None,
+            port: port.parse().map_or_else(|_| Port::Name(port.into()), Port::Number),
+            ssl_passthrough: false,
+            endpoints: Vec::new(),
+            session_affinity_config: SessionAffinity::default(),
+            upstream_hash_by_config: HashBy::default(),
+            load_balance: String::new(),
+            no_server: false,
+            traffic_shaping_policy: TrafficShaping::default(),
+            alternative_backends: Vec::new(),
+        }
+    }
+}
+
+/// Body of `POST /configuration/servers`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Servers {
+    /// PEM by uid: leaf, chain, private key.
+    #[serde(deserialize_with = "super::unique_map")]
+    pub certificates: BTreeMap<CertificateId, Pem>,
+    /// Uid by host; [`Servers::NO_CERTIFICATE`] for a host that has none.
+    #[serde(deserialize_with = "super::unique_map")]
+    pub servers: BTreeMap<String, CertificateId>,
+}
+
+impl Servers {
+    /// The uid that says "no certificate".
+    pub const NO_CERTIFICATE: &'static str = "-1";
+
+    /// Certificates and the names that use them. Hosts that are no DNS names (regular expressions among
+    /// server aliases) are left out and returned apart.
+    #[allow(clippy::type_complexity, reason = "three parts, named here")]
+    pub fn into_model(
+        self,
+    ) -> (BTreeMap<CertificateId, Certificate>, BTreeMap<HostPattern, CertificateId>, Vec<String>)
+    {
+        let certificates = self.certificates.into_iter().map(|(id, pem)| (id, pem.0)).collect();
+        let mut names = BTreeMap::new();
+        let mut left_out = Vec::new();
+        for (host, id) in self.servers {
+            match HostPattern::parse(&host) {
+                _ if id.as_str() == Self::NO_CERTIFICATE => {}
+                Ok(name) => drop(names.insert(name, id)),
+                Err(_) => left_out.push(host),
+            }
+        }
+        (certificates, names, left_out)
+    }
+}
+
+/// A certificate chain and its key in one PEM text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pem(pub Certificate);
+
+impl TryFrom<String> for Pem {
+    type Error = Invalid;
+
+    /// Splits at the PEM blocks (RFC 7468); the one whose label ends in `PRIVATE KEY` is the key.
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        if text.len() > 2 * crate::model::MAX_PEM_BYTES {
+            return Err(Invalid::new(format!("{} bytes of PEM: too long", text.len())));
+        }
+        let (mut chain, mut key, mut block, mut label) =
+            (String::new(), String::new(), String::new(), None);
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("-----BEGIN ") {
+                label = Some(rest.trim_end_matches('-').to_owned());
+                block.clear();
+            }
+            if label.is_some() {
+                block.push_str(line);
+                block.push('\n');
+            }
+            if line.starts_with("-----END ") {
+                match label.take() {
+                    Some(label) if label.ends_with("PRIVATE KEY") => key.push_str(&block),
+                    Some(label) if label.ends_with("CERTIFICATE") => chain.push_str(&block),
+                    _ => {}
+                }
+            }
+        }
+        if chain.is_empty() || key.is_empty() {
+            return Err(Invalid::new("PEM text needs a CERTIFICATE and a PRIVATE KEY block"));
+        }
+        Ok(Pem(Certificate { chain, key }))
+    }
+}
+
+impl From<Pem> for String {
+    fn from(Pem(Certificate { chain, key }): Pem) -> String {
+        chain + &key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::decode;
+
+    const ELEMENT: &str = r#"[{"name":"default-shop-80","service":{"metadata":{"creationTimestamp":null},
+        "spec":{"type":"ClusterIP"},"status":{"loadBalancer":{}}},"port":80,"sslPassthrough":false,
+        "endpoints":[{"address":"10.0.0.1","port":"8080"},{"address":"2001:db8::1","port":"8080"}],
+        "sessionAffinityConfig":{"name":"","mode":"","cookieSessionAffinity":{"name":""}},
+        "upstreamHashByConfig":{"upstream-hash-by-subset-size":3},"load-balance":"ewma","noServer":false,
+        "trafficShapingPolicy":{"weight":0,"weightTotal":0,"header":"","headerValue":"","headerPattern":"",
+        "cookie":""}}]"#;
+
+    #[test]
+    fn what_was_posted_can_be_read_back() {
+        let (posted, ignored) = decode::<Vec<Element>>(ELEMENT.as_bytes()).unwrap();
+        assert_eq!(ignored, 0);
+        let (id, backend, endpoints, names) = posted[0].clone().into_model().unwrap();
+        assert_eq!((endpoints.as_slice().len(), names.len()), (2, 0));
+        let back = vec![Element::from_model(&id, &backend, &endpoints)];
+        assert_eq!(back, posted);
+        let value = |v: &str| serde_json::from_str::<serde_json::Value>(v).unwrap();
+        assert_eq!(value(&serde_json::to_string(&back).unwrap()), value(ELEMENT));
+    }
+
+    #[test]
+    fn null_and_absent_fields_are_normal() {
+        let body = br#"[{"name":"a","endpoints":null,"sessionAffinityConfig":null,"alternativeBackends":null}]"#;
+        assert_eq!(decode::<Vec<Element>>(body).unwrap().0[0].port, Port::Number(0));
+    }
+
+    #[test]
+    fn a_bad_port_is_named_by_its_pointer() {
+        for port in ["0", "65536", "-1", "http", ""] {
+            let body = format!(
+                r#"[{{"name":"a","endpoints":[{{"address":"10.0.0.1","port":"{port}"}}]}}]"#
+            );
+            let error = decode::<Vec<Element>>(body.as_bytes()).unwrap_err();
+            assert_eq!(error.pointer, "/0/endpoints/0/port", "{port}");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_is_not_an_address() {
+        let body = br#"[{"name":"a","endpoints":[{"address":"unix:/run/x.sock","port":"80"}]}]"#;
+        assert_eq!(decode::<Vec<Element>>(body).unwrap_err().pointer, "/0/endpoints/0/address");
+    }
+
+    #[test]
+    fn names_of_hosts_without_certificate_and_of_patterns_are_left_out() {
+        let pem = "-----BEGIN CERTIFICATE-----\\nAA\\n-----END CERTIFICATE-----\\n\
+                   -----BEGIN PRIVATE KEY-----\\nBB\\n-----END PRIVATE KEY-----\\n";
+        let body = format!(
+            r#"{{"certificates":{{"u1":"{pem}"}},"servers":{{"a.test":"u1","b.test":"-1","~^c$":"u1"}}}}"#
+        );
+        let (servers, _) = decode::<Servers>(body.as_bytes()).unwrap();
+        let (certificates, names, left_out) = servers.into_model();
+        assert_eq!((certificates.len(), names.len(), left_out.len()), (1, 1, 1));
+        assert!(certificates.values().all(|c| c.key.contains("BB") && !c.chain.contains("BB")));
+    }
+}
