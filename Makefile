@@ -1,0 +1,107 @@
+# `make help` lists the targets. A recipe over three lines is a script in nginx-build/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+export CARGO
+
+# What the user may say; cargo and nginx-sys get the copy in target/ under the same name.
+source_from := $(filter-out $(CURDIR)/target/nginx/source,$(NGINX_SOURCE_DIR))
+export NGINX_SOURCE_DIR := $(CURDIR)/target/nginx/source
+export NGINX_BUILD_DIR := $(CURDIR)/target/nginx/objs
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
+step := nginx-build/step
+source := target/nginx/SOURCE
+objs := target/nginx/objs/Makefile
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+	@printf '%s\n' '' 'NGINX_SOURCE_DIR=DIR make build   takes an nginx source of your own' \
+	  'cargo and rust-analyzer work as they are after `make configure` (.cargo/config.toml)'
+
+.PHONY: build
+build: nginx module controller ## nginx, module and controller into target/dist
+	@nginx-build/dist
+
+.PHONY: run
+run: build ## build, then serve the example shop on ports 8080 and 8443
+	@conf/examples/run
+
+.PHONY: check
+check: configure ## format, lints, licences
+	@nginx-build/tools
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) deny --log-level error check bans licenses sources
+
+.PHONY: unit
+unit: ## the tests that need no nginx
+	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress
+
+.PHONY: test
+test: test-packages unit test-asan test-valgrind test-miri build failpoints ## all tests, nginx and memory checkers included
+	$(CARGO) test -p oxigress-tests --release
+
+.PHONY: test-asan test-valgrind test-miri
+test-asan test-valgrind test-miri: test-%: test-packages # the store under a memory checker
+	nginx-build/sanitize $*
+
+.PHONY: soak
+soak: build failpoints ## the long tests
+	$(CARGO) test -p oxigress-tests --release -- --ignored soak
+
+.PHONY: bench
+bench: build ## measure against the budgets of the design
+	@nginx-build/require bench
+	$(CARGO) run -p oxigress-bench --release
+
+.PHONY: image
+image: build ## a container image of target/dist
+	@nginx-build/image
+
+.PHONY: clean
+clean: ## remove what was built; a fetched nginx source stays
+	rm -rf target/dist target/nginx/objs target/failpoints target/asan target/valgrind target/miri target/log
+	$(CARGO) clean --quiet --release
+
+.PHONY: distclean
+distclean: ## remove target/, the nginx source included
+	rm -rf target
+
+# --- the steps of build ---
+
+.PHONY: build-packages test-packages
+build-packages test-packages: %-packages:
+	@nginx-build/require $*
+
+.PHONY: configure nginx module controller failpoints
+configure: $(objs) ## nginx's headers, all that plain cargo needs
+
+# Runs always, changes SOURCE only when the source is another one.
+.PHONY: nginx-source
+nginx-source: build-packages
+	@nginx-build/source $(source_from)
+$(source): nginx-source ;
+
+$(objs): $(source) module/config module/config.make nginx-build/configure nginx-build/configure-flags
+	@$(step) "configuring nginx" configure nginx-build/configure
+
+nginx: $(objs)
+	@$(step) "compiling nginx" nginx nginx-build/compile binary
+
+module: $(objs)
+	@$(step) "compiling the module" module nginx-build/compile modules
+
+# The same module with places where a test can stop or kill a worker.
+failpoints: $(objs)
+	@$(step) "compiling the module with failpoints" failpoints $(CARGO) build -p ngx-ingress-module \
+	  --profile module --features failpoints --target-dir target/failpoints
+	@nginx-build/dist failpoints
+
+controller: build-packages
+	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release

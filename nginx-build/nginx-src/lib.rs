@@ -1,0 +1,1 @@
+//! Nothing: only the pinned version in Cargo.lock matters.
