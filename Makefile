@@ -44,11 +44,11 @@ unit: ## the tests that need no nginx
 	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress
 
 .PHONY: test
-test: test-packages unit test-asan test-valgrind test-miri build failpoints ## all tests, nginx and memory checkers included
+test: packages unit test-asan test-valgrind test-miri build failpoints ## all tests, nginx and memory checkers included
 	$(CARGO) test -p oxigress-tests --release
 
 .PHONY: test-asan test-valgrind test-miri
-test-asan test-valgrind test-miri: test-%: test-packages # the store under a memory checker
+test-asan test-valgrind test-miri: test-%: packages # the store under a memory checker
 	nginx-build/sanitize $*
 
 .PHONY: soak
@@ -57,7 +57,6 @@ soak: build failpoints ## the long tests
 
 .PHONY: bench
 bench: build ## measure against the budgets of the design
-	@nginx-build/require bench
 	$(CARGO) run -p oxigress-bench --release
 
 .PHONY: image
@@ -75,16 +74,17 @@ distclean: ## remove target/, the nginx source included
 
 # --- the steps of build ---
 
-.PHONY: build-packages test-packages
-build-packages test-packages: %-packages:
-	@nginx-build/require $*
+# All lists that the goals need at once, so that a user without root gets one line to run.
+.PHONY: packages
+packages:
+	@nginx-build/require build $(if $(filter test% soak,$(MAKECMDGOALS)),test) $(filter bench,$(MAKECMDGOALS))
 
 .PHONY: configure nginx module controller failpoints
 configure: $(objs) ## nginx's headers, all that plain cargo needs
 
 # Runs always, changes SOURCE only when the source is another one.
 .PHONY: nginx-source
-nginx-source: build-packages
+nginx-source: packages
 	@nginx-build/source $(source_from)
 $(source): nginx-source ;
 
@@ -103,5 +103,5 @@ failpoints: $(objs)
 	  --profile module --features failpoints --target-dir target/failpoints
 	@nginx-build/dist failpoints
 
-controller: build-packages
+controller: packages
 	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release
