@@ -65,7 +65,7 @@ image: build ## a container image of target/dist
 
 .PHONY: clean
 clean: ## remove what was built; a fetched nginx source stays
-	rm -rf target/dist target/nginx/objs target/failpoints target/asan target/valgrind target/miri target/log
+	rm -rf target/{dist,nginx/objs,module,failpoints,asan,valgrind,miri,log}
 	$(CARGO) clean --quiet --release
 
 .PHONY: distclean
