@@ -1,1 +1,195 @@
+//! Generations of records in one block of shared memory.
+//!
+//! Shape:   a [`Store`] is a handle to the block; a [`Reader`] belongs to one worker and looks records up;
+//!          a [`Transaction`] changes them and publishes the next generation. A record is a kind (one
+//!          byte), a key and a value, all opaque here.
+//! Reading: no lock, no read-modify-write, no copy: one acquire load finds the root of a persistent trie.
+//! Writing: the trie is copied along the changed paths only, everything else is shared with the last
+//!          generation; one release store publishes. One writer at a time, under a [`WriterLock`].
+//! Freeing: quiescent-state based. What a generation replaced is listed in a batch; it is freed when every
+//!          live worker has acknowledged that generation or a later one.
+//! Dying:   a process may be killed anywhere. The block then holds the old generation or the new one,
+//!          whole; the next writer sees that its predecessor did not finish, marks what the live
+//!          generation and the batches reach, and frees the rest.
+//!
+//! | file | idea | unsafe |
+//! |---|---|---|
+//! | `memory` | words and bytes at an offset, bounds-checked | yes |
+//! | `layout` | the header: root, free lists, worker slots | no |
+//! | `arena` | blocks of 32-byte granules, first fit by size class | no |
+//! | `index` | the persistent trie | no |
+//! | `record` | records and their attachments | yes |
+//! | `reclaim` | worker slots, batches, recovery | no |
+//! | `reader`, `transaction` | what callers use | no |
+//!
+//! Nothing in the block is a function pointer, a lock or a reference; links are granule numbers, so the
+//! block may be mapped anywhere.
 
+mod arena;
+mod failpoint;
+mod index;
+mod layout;
+mod memory;
+mod reader;
+mod reclaim;
+mod record;
+mod transaction;
+
+pub use failpoint::FAILPOINTS;
+#[cfg(feature = "failpoints")]
+pub use failpoint::set_hook;
+pub use layout::MAX_SLOTS;
+pub use reader::{Guard, Reader};
+pub use record::Record;
+pub use transaction::{Transaction, Written};
+
+use memory::Memory;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Why a block of memory is not a store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Less than the header and a few records need.
+    #[error("{bytes} bytes are too few for a store, at least {least} are needed")]
+    TooSmall {
+        /// What there is.
+        bytes: usize,
+        /// What is needed.
+        least: usize,
+    },
+    /// It was not written by this version.
+    #[error("the memory holds layout {found:#x}, this program reads {known:#x}: restart nginx")]
+    Layout {
+        /// What stands there.
+        found: u64,
+        /// What this program writes.
+        known: u64,
+    },
+}
+
+/// Why a write was refused. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// No block of this size is free.
+    #[error("the store is full: {needed_bytes} bytes asked for, {free_bytes} free")]
+    Full {
+        /// Bytes of the block that could not be had.
+        needed_bytes: usize,
+        /// Bytes that were free at the time, in blocks of any size.
+        free_bytes: usize,
+    },
+    /// Longer than a record's length fields can say.
+    #[error("a record of {bytes} bytes is too long")]
+    TooLong {
+        /// Bytes of the key or the value.
+        bytes: usize,
+    },
+    /// Two keys with one keyed 64-bit hash: does not happen by chance.
+    #[error("two keys have the same hash")]
+    Collision,
+}
+
+/// Excludes other writers, also those in other processes.
+///
+/// # Safety
+/// Between a `try_lock` that answered `true` and the next `unlock`, no other `try_lock` of a lock for the
+/// same store may answer `true`, unless the holder's process has died; and what the last holder wrote is
+/// visible to the next.
+pub unsafe trait WriterLock {
+    /// Takes the lock if nobody has it; never waits.
+    fn try_lock(&self) -> bool;
+    /// Gives it back.
+    fn unlock(&self);
+}
+
+/// A handle to the shared block. Cheap to copy; all handles to one block are the same store.
+#[derive(Clone, Copy)]
+pub struct Store {
+    memory: Memory,
+    is_alive: fn(pid: u32) -> bool,
+}
+
+impl Store {
+    /// Makes an empty store of the `bytes` at `start`.
+    ///
+    /// `seed` keys the hash of the keys: random, so that nobody can choose colliding keys. `is_alive` says
+    /// whether a worker process still runs.
+    ///
+    /// # Safety
+    /// The bytes are zeroed or unused before, readable and writable as long as any handle, reader or
+    /// guard is used, and nothing but stores touch them. `start` is aligned to 64.
+    pub unsafe fn create(
+        start: NonNull<u8>,
+        bytes: usize,
+        seed: [u64; 2],
+        epoch: u64,
+        is_alive: fn(u32) -> bool,
+    ) -> Result<Store, OpenError> {
+        // SAFETY: the caller vouches for the bytes.
+        let memory = unsafe { Memory::new(start, bytes) };
+        layout::initialise(memory, bytes, seed)?;
+        let store = Store { memory, is_alive };
+        reclaim::first_generation(memory, epoch);
+        Ok(store)
+    }
+
+    /// A handle to a store that [`Store::create`] made, perhaps in another process.
+    ///
+    /// # Safety
+    /// As for [`Store::create`], but the bytes hold whatever was left there.
+    pub unsafe fn open(
+        start: NonNull<u8>,
+        bytes: usize,
+        is_alive: fn(u32) -> bool,
+    ) -> Result<Store, OpenError> {
+        // SAFETY: the caller vouches for the bytes.
+        let memory = unsafe { Memory::new(start, bytes) };
+        layout::check(memory, bytes)?;
+        Ok(Store { memory, is_alive })
+    }
+
+    /// The live generation and its epoch.
+    pub fn live(&self) -> Live {
+        let current = self.memory.header().current.load(Acquire);
+        reclaim::live(self.memory, current)
+    }
+
+    /// Bytes that records can use, and how many of them are free. Freed records count once they are
+    /// reclaimed.
+    pub fn space(&self) -> Space {
+        let header = self.memory.header();
+        Space {
+            capacity_bytes: header.capacity.load(Relaxed) as usize * memory::GRANULE,
+            free_bytes: header.free.load(Relaxed) as usize * memory::GRANULE,
+        }
+    }
+
+    /// The workers attached: slot, process id and acknowledged generation.
+    pub fn workers(&self) -> Vec<(usize, u32, u64)> {
+        reclaim::workers(self.memory)
+    }
+}
+
+/// What is live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// Identity of a line of generations.
+    pub epoch: u64,
+    /// Number of the generation; it only grows.
+    pub generation: u64,
+    /// Records by kind; kinds from 7 on share the last place.
+    pub counts: [u32; 8],
+}
+
+/// Bytes of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All that records can use.
+    pub capacity_bytes: usize,
+    /// Not in use.
+    pub free_bytes: usize,
+}
+
+#[cfg(test)]
+mod tests;

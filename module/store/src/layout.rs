@@ -1,0 +1,81 @@
+//! The header of the block.
+
+use crate::OpenError;
+use crate::arena;
+use crate::memory::{GRANULE, Memory};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Worker slots: nginx's NGX_MAX_PROCESSES.
+pub const MAX_SLOTS: usize = 1024;
+
+/// "oxigress", and the number of the layout in its last byte. A change of any structure in the block
+/// changes the number: two layouts never read each other.
+const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x01");
+
+#[repr(C)]
+pub(crate) struct Header {
+    pub layout: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Keys of the hash.
+    pub seed: [AtomicU64; 2],
+    /// The generation that is live: the one word that publishes.
+    pub current: AtomicU32,
+    /// A writer is at work; still set when the next one comes: it died.
+    pub unfinished: AtomicU32,
+    /// Batches of replaced blocks, oldest first.
+    pub oldest_batch: AtomicU32,
+    pub newest_batch: AtomicU32,
+    /// One past the highest slot ever used.
+    pub slots_used: AtomicU32,
+    pub first_block: AtomicU32,
+    /// Granules that blocks can use, and how many are free.
+    pub capacity: AtomicU32,
+    pub free: AtomicU32,
+    /// First free block of each size class, and which classes have one.
+    pub free_lists: [AtomicU32; arena::CLASSES],
+    pub free_classes: [AtomicU64; arena::CLASSES / 64],
+    pub slots: [Slot; MAX_SLOTS],
+}
+
+/// What one worker has seen. A cache line of its own, since its worker writes it.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    /// 0: free.
+    pub pid: AtomicU32,
+    /// The worker holds no reference to anything older than this generation.
+    pub acknowledged: AtomicU64,
+}
+
+pub(crate) fn initialise(memory: Memory, bytes: usize, seed: [u64; 2]) -> Result<(), OpenError> {
+    let first = size_of::<Header>().div_ceil(GRANULE);
+    // Room for a generation and a few records, and the last granule that ends the arena.
+    let least = (first + 64) * GRANULE;
+    // Granule numbers have 32 bits: 128 GiB.
+    let end = u32::try_from(bytes / GRANULE).unwrap_or(u32::MAX);
+    if bytes < least {
+        return Err(OpenError::TooSmall { bytes, least });
+    }
+    let header = memory.header();
+    header.seed[0].store(seed[0], Relaxed);
+    header.seed[1].store(seed[1], Relaxed);
+    header.first_block.store(first as u32, Relaxed);
+    header.capacity.store(end - 1 - first as u32, Relaxed);
+    header.bytes.store(bytes as u64, Relaxed);
+    arena::rebuild(memory, &mut []);
+    header.layout.store(LAYOUT, Release);
+    Ok(())
+}
+
+pub(crate) fn check(memory: Memory, bytes: usize) -> Result<(), OpenError> {
+    let least = size_of::<Header>();
+    if bytes < least {
+        return Err(OpenError::TooSmall { bytes, least });
+    }
+    let header = memory.header();
+    let found = header.layout.load(Relaxed);
+    if found != LAYOUT || header.bytes.load(Relaxed) != bytes as u64 {
+        return Err(OpenError::Layout { found, known: LAYOUT });
+    }
+    Ok(())
+}

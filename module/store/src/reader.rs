@@ -1,0 +1,99 @@
+//! Looking records up.
+
+use crate::memory::Block;
+use crate::record::{self, Record};
+use crate::{Store, index, reclaim};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Acquire;
+
+/// One worker's access to the store. Not `Sync`: it belongs to the thread that runs the event loop.
+pub struct Reader {
+    store: Store,
+    slot: usize,
+    /// Guards that are alive. nginx nests callbacks, so there may be several.
+    depth: Cell<u32>,
+    acknowledged: Cell<u64>,
+}
+
+impl Store {
+    /// Takes worker slot `slot` for process `pid`; whoever had it is gone.
+    ///
+    /// # Panics
+    /// If `slot` is not below [`crate::MAX_SLOTS`].
+    pub fn attach(&self, slot: usize, pid: u32) -> Reader {
+        reclaim::attach(self.memory, slot, pid);
+        let reader = Reader { store: *self, slot, depth: Cell::new(0), acknowledged: Cell::new(0) };
+        drop(reader.read());
+        reader
+    }
+}
+
+impl Reader {
+    /// The newest generation, for as long as the guard lives. Never waits.
+    ///
+    /// If no other guard of this reader lives, everything older is given up: it may be freed.
+    #[inline]
+    pub fn read(&self) -> Guard<'_> {
+        let current = self.store.memory.header().current.load(Acquire);
+        let (root, generation) = reclaim::root(self.store.memory, current);
+        if self.depth.get() == 0 && self.acknowledged.get() != generation {
+            self.acknowledged.set(generation);
+            reclaim::acknowledge(self.store.memory, self.slot, generation);
+        }
+        self.depth.set(self.depth.get() + 1);
+        Guard { reader: self, root, generation }
+    }
+
+    /// The store it reads.
+    pub fn store(&self) -> Store {
+        self.store
+    }
+
+    /// Replaced records wait to be freed: worth a [`Store::try_free`] now and then.
+    pub fn has_garbage(&self) -> bool {
+        reclaim::has_batches(self.store.memory)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        reclaim::detach(self.store.memory, self.slot);
+    }
+}
+
+/// One generation, held. Records borrow from it, so none can outlive it.
+pub struct Guard<'r> {
+    reader: &'r Reader,
+    root: Block,
+    generation: u64,
+}
+
+impl Guard<'_> {
+    /// The number of this generation.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The record of a key.
+    #[inline]
+    pub fn get(&self, kind: u8, key: &[u8]) -> Option<Record<'_>> {
+        let memory = self.reader.store.memory;
+        index::find(memory, self.root, record::hash(memory, kind, key), kind, key)
+    }
+
+    /// Calls `visit` with every record, in no order that means anything.
+    pub fn for_each(&self, mut visit: impl FnMut(Record<'_>)) {
+        let memory = self.reader.store.memory;
+        index::walk(memory, self.root, &mut |visited| {
+            if let index::Visited::Record(block) = visited {
+                visit(Record::new(memory, block));
+            }
+        });
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.reader.depth.set(self.reader.depth.get() - 1);
+    }
+}

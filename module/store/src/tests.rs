@@ -1,0 +1,407 @@
+//! The store on the heap: the same code as in nginx, with threads for workers and a panic for a kill.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use proptest::prelude::*;
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const SEED: [u64; 2] = [7, 11];
+
+/// A block of heap memory with a store in it.
+struct Heap {
+    start: NonNull<u8>,
+    layout: Layout,
+    store: Store,
+    lock: Lock,
+}
+
+#[derive(Default)]
+struct Lock(AtomicBool);
+
+// SAFETY: an atomic exchange; acquire and release order one holder before the next.
+unsafe impl WriterLock for Lock {
+    fn try_lock(&self) -> bool {
+        !self.0.swap(true, Ordering::Acquire)
+    }
+
+    fn unlock(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Heap {
+    fn new(bytes: usize) -> Heap {
+        Heap::with_workers(bytes, |_| true)
+    }
+
+    fn with_workers(bytes: usize, is_alive: fn(u32) -> bool) -> Heap {
+        let layout = Layout::from_size_align(bytes, 64).unwrap();
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
+        // SAFETY: allocated above, freed when the heap is dropped.
+        let store = unsafe { Store::create(start, bytes, SEED, 1, is_alive) }.unwrap();
+        Heap { start, layout, store, lock: Lock::default() }
+    }
+
+    fn write(
+        &self,
+        change: impl FnOnce(&mut Transaction<'_, Lock>) -> Result<(), WriteError>,
+    ) -> Result<Live, WriteError> {
+        let mut transaction = self.store.try_write(&self.lock).unwrap();
+        change(&mut transaction)?;
+        transaction.commit()
+    }
+
+    fn put(&self, key: &str, value: &str) -> Live {
+        self.write(|t| t.upsert(1, key.as_bytes(), value.as_bytes(), 0).map(drop)).unwrap()
+    }
+
+    fn free_all(&self) -> usize {
+        while self.store.try_free(&self.lock) {}
+        self.store.space().free_bytes
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; readers borrow from tests that have ended.
+        unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+fn text(reader: &Reader, key: &str) -> Option<String> {
+    let guard = reader.read();
+    guard.get(1, key.as_bytes()).map(|record| String::from_utf8(record.value().to_vec()).unwrap())
+}
+
+#[test]
+fn what_is_written_is_read_and_what_is_removed_is_gone() {
+    let heap = Heap::new(1 << 20);
+    let reader = heap.store.attach(0, 1);
+    assert_eq!(heap.put("a", "1").generation, 1);
+    assert_eq!(text(&reader, "a").as_deref(), Some("1"));
+    assert_eq!(text(&reader, "b"), None);
+    assert!(reader.read().get(2, b"a").is_none(), "another kind is another key");
+    heap.write(|t| t.remove(1, b"a").map(|there| assert!(there))).unwrap();
+    assert_eq!(text(&reader, "a"), None);
+    assert_eq!(heap.store.live().counts[1], 0);
+}
+
+#[test]
+fn a_write_that_changes_nothing_publishes_nothing() {
+    let heap = Heap::new(1 << 20);
+    heap.put("a", "1");
+    let free = heap.store.space().free_bytes;
+    assert_eq!(heap.put("a", "1").generation, 1);
+    assert_eq!(heap.store.space().free_bytes, free);
+}
+
+#[test]
+fn a_guard_keeps_its_generation_while_newer_ones_are_published() {
+    let heap = Heap::new(1 << 20);
+    let reader = heap.store.attach(0, 1);
+    heap.put("a", "old");
+    let guard = reader.read();
+    let record = guard.get(1, b"a").unwrap();
+    for n in 0..50 {
+        heap.put("a", &format!("new {n}"));
+        heap.put(&format!("b{n}"), "filler");
+    }
+    assert_eq!(record.value(), b"old");
+    // A nested callback sees the newest, and does not give the outer one's records up.
+    assert_eq!(text(&reader, "a").as_deref(), Some("new 49"));
+    heap.put("a", "newest");
+    assert_eq!(record.value(), b"old");
+    drop(guard);
+    assert_eq!(text(&reader, "a").as_deref(), Some("newest"));
+}
+
+#[test]
+fn memory_is_freed_when_every_worker_has_moved_on_and_not_before() {
+    let heap = Heap::new(1 << 20);
+    let (idle, busy) = (heap.store.attach(0, 1), heap.store.attach(1, 2));
+    heap.put("a", "1");
+    (idle.read(), busy.read());
+    let free = heap.free_all();
+    let filler = "x".repeat(1000);
+    heap.put("a", &filler);
+    heap.put("a", "2");
+    drop(busy.read());
+    assert!(heap.free_all() < free, "a worker that has not moved on holds the memory");
+    drop(idle.read());
+    assert_eq!(heap.free_all(), free);
+}
+
+#[test]
+fn a_dead_worker_holds_nothing() {
+    let heap = Heap::with_workers(1 << 20, |pid| pid != 2);
+    let alive = heap.store.attach(0, 1);
+    heap.put("a", "1");
+    drop(alive.read());
+    let free = heap.free_all();
+    let killed = heap.store.attach(1, 2);
+    heap.put("a", "2");
+    drop(alive.read());
+    assert_eq!(heap.free_all(), free);
+    assert_eq!(heap.store.workers().len(), 1);
+    drop(killed);
+}
+
+#[test]
+fn a_full_store_refuses_the_write_and_loses_nothing() {
+    let heap = Heap::new(160 << 10);
+    let reader = heap.store.attach(0, 1);
+    heap.put("a", "kept");
+    drop(reader.read());
+    let free = heap.free_all();
+    let value = vec![0; 1 << 10];
+    let fill = |t: &mut Transaction<'_, Lock>| {
+        (0..1000_u32).try_for_each(|n| t.upsert(2, &n.to_le_bytes(), &value, 0).map(drop))
+    };
+    match heap.write(fill) {
+        Err(WriteError::Full { needed_bytes, free_bytes }) => assert!(needed_bytes > free_bytes),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(heap.store.space().free_bytes, free);
+    assert_eq!(heap.store.live().generation, 1);
+    assert_eq!(text(&reader, "a").as_deref(), Some("kept"));
+    heap.put("b", "fits");
+    assert_eq!(text(&reader, "b").as_deref(), Some("fits"));
+}
+
+#[test]
+fn only_one_writer_is_at_work() {
+    let heap = Heap::new(1 << 20);
+    let first = heap.store.try_write(&heap.lock).unwrap();
+    assert!(heap.store.try_write(&heap.lock).is_none());
+    drop(first);
+    assert!(heap.store.try_write(&heap.lock).is_some());
+}
+
+#[test]
+fn counters_belong_to_the_key_and_survive_its_values() {
+    let heap = Heap::new(1 << 20);
+    let reader = heap.store.attach(0, 1);
+    let put = |value: &[u8]| heap.write(|t| t.upsert(1, b"a", value, 2).map(drop)).unwrap();
+    put(b"1");
+    reader.read().get(1, b"a").unwrap().counters()[1].store(5, Ordering::Relaxed);
+    put(b"2");
+    assert_eq!(reader.read().get(1, b"a").unwrap().counters()[1].load(Ordering::Relaxed), 5);
+    heap.write(|t| t.remove(1, b"a").map(drop)).unwrap();
+    put(b"3");
+    assert_eq!(reader.read().get(1, b"a").unwrap().counters()[1].load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn another_layout_or_size_is_refused() {
+    let heap = Heap::new(1 << 20);
+    // SAFETY: the same memory, one handle more.
+    let open = |bytes| unsafe { Store::open(heap.start, bytes, |_| true) };
+    assert!(open(1 << 20).is_ok());
+    assert!(matches!(open(1 << 19), Err(OpenError::Layout { .. })));
+    heap.store.memory.header().layout.store(1, Ordering::Relaxed);
+    assert!(matches!(open(1 << 20), Err(OpenError::Layout { found: 1, .. })));
+    // SAFETY: refused before anything is written.
+    let small = unsafe { Store::create(heap.start, 4096, SEED, 1, |_| true) };
+    assert!(matches!(small, Err(OpenError::TooSmall { .. })));
+}
+
+#[test]
+fn the_bytes_in_use_do_not_grow_with_the_number_of_updates() {
+    let heap = Heap::new(1 << 20);
+    let reader = heap.store.attach(0, 1);
+    (0..100).for_each(|n| _ = heap.put(&format!("key {n}"), "value"));
+    drop(reader.read());
+    let free = heap.free_all();
+    let rounds = if cfg!(miri) { 20 } else { 5_000 };
+    for n in 0..rounds {
+        heap.put(&format!("key {}", n % 100), &"v".repeat(n % 700));
+        heap.put(&format!("new {}", n % 7), "x");
+        heap.write(|t| t.remove(1, format!("new {}", n % 7).as_bytes()).map(drop)).unwrap();
+        drop(reader.read());
+    }
+    (0..100).for_each(|n| _ = heap.put(&format!("key {n}"), "value"));
+    drop(reader.read());
+    assert_eq!(heap.free_all(), free);
+}
+
+/// Readers check that what they see is whole: every value of one generation names that generation.
+#[test]
+fn readers_on_other_threads_see_whole_generations_only() {
+    let heap = Heap::new(4 << 20);
+    let newest = AtomicU64::new(0);
+    let keys = 40;
+    let generations = if cfg!(miri) { 10 } else { 3_000 };
+    let publish = |generation: u64| {
+        let live = heap.write(|t| {
+            (0..keys).try_for_each(|key: u32| {
+                let value = vec![generation as u8; 8 + (generation % 90) as usize];
+                t.upsert(1, &key.to_le_bytes(), &value, 0).map(drop)
+            })
+        });
+        newest.store(live.unwrap().generation, Ordering::SeqCst);
+    };
+    publish(1);
+    std::thread::scope(|scope| {
+        for slot in 0..3 {
+            let (store, newest) = (heap.store, &newest);
+            scope.spawn(move || {
+                let reader = store.attach(slot, slot as u32 + 1);
+                let mut last = 0;
+                while last < generations {
+                    let least = newest.load(Ordering::SeqCst);
+                    let guard = reader.read();
+                    assert!(guard.generation() >= least, "an older generation after the answer");
+                    last = guard.generation();
+                    for key in 0..keys {
+                        let record = guard.get(1, &key.to_le_bytes()).unwrap();
+                        assert!(record.value().iter().all(|byte| *byte == last as u8));
+                    }
+                }
+            });
+        }
+        (2..=generations).for_each(publish);
+    });
+    assert!(heap.free_all() > 0);
+}
+
+#[cfg(feature = "failpoints")]
+struct Kill;
+
+/// A kill at any step: the next writer finds the old generation or the new one, and no byte is lost.
+#[cfg(feature = "failpoints")]
+#[test]
+fn a_writer_that_dies_at_any_step_leaves_a_whole_generation() {
+    thread_local!(static ARMED: std::cell::Cell<(&'static str, u32)> = const { std::cell::Cell::new(("", 0)) });
+    set_hook(|name| {
+        let (armed, after) = ARMED.get();
+        if armed == name {
+            ARMED.set((armed, after.saturating_sub(1)));
+            if after == 1 {
+                std::panic::panic_any(Kill);
+            }
+        }
+    });
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !panic.payload().is::<Kill>() {
+            report(panic);
+        }
+    }));
+    let content = |heap: &Heap, round: u32| {
+        heap.write(|t| {
+            for n in 0..60_u32 {
+                t.upsert(
+                    1,
+                    &n.to_le_bytes(),
+                    &vec![round as u8; 10 + (n * round) as usize % 300],
+                    1,
+                )?;
+            }
+            (0..20_u32).try_for_each(|n| t.remove(1, &(n + round % 7).to_le_bytes()).map(drop))
+        })
+    };
+    let reference = Heap::new(1 << 20);
+    content(&reference, 9).unwrap();
+    let free = reference.free_all();
+    for name in FAILPOINTS {
+        let mut hits = 0;
+        for after in [1, 2, 3, 7, 50] {
+            let heap = Heap::new(1 << 20);
+            let reader = heap.store.attach(0, 1);
+            content(&heap, 3).unwrap();
+            ARMED.set((name, after));
+            let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                content(&heap, 4).unwrap();
+                drop(reader.read());
+                content(&heap, 5).unwrap();
+            }));
+            hits += u32::from(killed.is_err());
+            ARMED.set(("", 0));
+            let reader = heap.store.attach(0, 1);
+            {
+                let guard = reader.read();
+                let whole = [3, 4, 5].iter().any(|round| {
+                    (30..60_u32).all(|n| {
+                        guard.get(1, &n.to_le_bytes()).is_some_and(|r| r.value()[0] == *round)
+                    })
+                });
+                assert!(whole, "{name} {after}");
+            }
+            content(&heap, 9).unwrap();
+            drop(reader.read());
+            assert_eq!(heap.free_all(), free, "{name} {after}");
+        }
+        assert!(hits > 0, "{name} was never passed");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, usize),
+    Remove(u8),
+    Fail,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<u8>(), 0_usize..200).prop_map(|(key, length)| Step::Put(key, length)),
+        3 => any::<u8>().prop_map(Step::Remove),
+        1 => Just(Step::Fail),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+
+    /// Any sequence of writes, some of them given up, leaves the records of a map, and the bytes in use
+    /// depend on these records alone.
+    #[test]
+    fn a_store_is_a_map_whose_size_depends_on_its_records_only(
+        writes in proptest::collection::vec(proptest::collection::vec(step(), 1..12), 1..30),
+    ) {
+        let heap = Heap::new(1 << 20);
+        let reader = heap.store.attach(0, 1);
+        let mut map = BTreeMap::new();
+        for steps in writes {
+            let mut changed = map.clone();
+            let mut transaction = heap.store.try_write(&heap.lock).unwrap();
+            let mut is_given_up = false;
+            for step in steps {
+                match step {
+                    Step::Put(key, length) => {
+                        transaction.upsert(1, &[key], &vec![key; length], 0).unwrap();
+                        changed.insert(key, length);
+                    }
+                    Step::Remove(key) => {
+                        let there = transaction.remove(1, &[key]).unwrap();
+                        prop_assert_eq!(there, changed.remove(&key).is_some());
+                    }
+                    Step::Fail => is_given_up = true,
+                }
+            }
+            if is_given_up {
+                drop(transaction);
+            } else {
+                transaction.commit().unwrap();
+                map = changed;
+            }
+            let guard = reader.read();
+            let mut found = BTreeMap::new();
+            guard.for_each(|record| _ = found.insert(record.key()[0], record.value().len()));
+            prop_assert_eq!(&found, &map);
+            for key in 0..=u8::MAX {
+                prop_assert_eq!(guard.get(1, &[key]).map(|r| r.value().len()), map.get(&key).copied());
+            }
+        }
+        let fresh = Heap::new(1 << 20);
+        for (key, length) in &map {
+            fresh.write(|t| t.upsert(1, &[*key], &vec![*key; *length], 0).map(drop)).unwrap();
+        }
+        drop(reader.read());
+        prop_assert_eq!(heap.free_all(), fresh.free_all());
+    }
+}

@@ -1,0 +1,232 @@
+//! Changing records and publishing the next generation.
+
+use crate::arena;
+use crate::failpoint::failpoint;
+use crate::index::{self, Editor, Visited};
+use crate::memory::Block;
+use crate::record::{self, NewRecord, Record};
+use crate::{Live, Space, Store, WriteError, WriterLock, reclaim};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::compiler_fence;
+
+/// Batches freed after each publication: more than one publication of a delta adds, so that garbage
+/// shrinks; few enough that the callback stays short (a batch is at most 1,000 blocks).
+const FREED_PER_WRITE: usize = 4;
+
+/// A write in progress. Dropped without [`Transaction::commit`], it leaves nothing behind.
+pub struct Transaction<'l, L: WriterLock> {
+    store: Store,
+    lock: &'l L,
+    live: Live,
+    /// The live generation's block, replaced by a commit.
+    current: Block,
+    root: Block,
+    replaced: Vec<Block>,
+    has_changed: bool,
+    is_finished: bool,
+}
+
+/// What an upsert did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The record already had this value.
+    Unchanged,
+    /// It is new or replaced.
+    Changed,
+}
+
+impl Store {
+    /// Begins a write, unless another writer is at work. Never waits.
+    ///
+    /// If the last writer died at work, its remains are cleared away first: time in proportion to the
+    /// records there are.
+    pub fn try_write<'l, L: WriterLock>(&self, lock: &'l L) -> Option<Transaction<'l, L>> {
+        if !lock.try_lock() {
+            return None;
+        }
+        // From here on the lock is given back whatever happens.
+        let mut transaction = Transaction {
+            store: *self,
+            lock,
+            live: reclaim::live(self.memory, self.memory.header().current.load(Acquire)),
+            current: 0,
+            root: 0,
+            replaced: Vec::new(),
+            has_changed: false,
+            is_finished: false,
+        };
+        transaction.begin();
+        Some(transaction)
+    }
+
+    /// Frees replaced records that no worker reads any more, unless a writer is at work. Answers whether
+    /// more could be freed at once.
+    pub fn try_free<L: WriterLock>(&self, lock: &L) -> bool {
+        match self.try_write(lock) {
+            Some(mut transaction) => {
+                let more = transaction.free();
+                transaction.is_finished = true;
+                more
+            }
+            None => false,
+        }
+    }
+}
+
+impl<L: WriterLock> Transaction<'_, L> {
+    fn begin(&mut self) {
+        let memory = self.store.memory;
+        let header = memory.header();
+        if header.unfinished.load(Acquire) != 0 {
+            reclaim::recover(memory);
+        }
+        header.unfinished.store(1, Release);
+        // A kill must not find a change in memory before the mark.
+        compiler_fence(SeqCst);
+        self.current = header.current.load(Acquire);
+        self.live = reclaim::live(memory, self.current);
+        self.live.generation += 1;
+        self.root = reclaim::root(memory, self.current).0;
+        failpoint("update.begin");
+    }
+
+    /// The epoch and generation the write began on.
+    pub fn base(&self) -> (u64, u64) {
+        (self.live.epoch, self.live.generation - 1)
+    }
+
+    /// Begins another line of generations with this write.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.has_changed |= self.live.epoch != epoch;
+        self.live.epoch = epoch;
+    }
+
+    /// Free and total bytes, with what this write has taken so far.
+    pub fn space(&self) -> Space {
+        self.store.space()
+    }
+
+    /// Bytes a record takes, rounding included.
+    pub fn bytes_needed(key: &[u8], value: &[u8]) -> usize {
+        record::bytes_needed(key, value).unwrap_or(usize::MAX)
+    }
+
+    /// The record of a key, as this write has it.
+    pub fn get(&self, kind: u8, key: &[u8]) -> Option<Record<'_>> {
+        let memory = self.store.memory;
+        index::find(memory, self.root, record::hash(memory, kind, key), kind, key)
+    }
+
+    /// Calls `visit` with every record, as this write has them.
+    pub fn for_each(&self, mut visit: impl FnMut(Record<'_>)) {
+        let memory = self.store.memory;
+        index::walk(memory, self.root, &mut |visited| {
+            if let Visited::Record(block) = visited {
+                visit(Record::new(memory, block));
+            }
+        });
+    }
+
+    /// Writes a record. `counters` counters are attached to its key if it has none yet; those it has stay.
+    pub fn upsert(
+        &mut self,
+        kind: u8,
+        key: &[u8],
+        value: &[u8],
+        counters: usize,
+    ) -> Result<Written, WriteError> {
+        let memory = self.store.memory;
+        let hash = record::hash(memory, kind, key);
+        let old = index::find_block(memory, self.root, hash, kind, key);
+        let mut attachment = 0;
+        if let Some(old) = old {
+            let old = Record::new(memory, old);
+            if old.value() == value {
+                return Ok(Written::Unchanged);
+            }
+            attachment = old.attachment();
+        }
+        self.has_changed = true;
+        if attachment == 0 && counters > 0 {
+            attachment = record::attach(memory, counters)?;
+        }
+        let generation = self.live.generation;
+        let new = NewRecord { generation, hash, kind, key, value, attachment };
+        let new = record::write(memory, &new)?;
+        failpoint("update.record");
+        let mut editor = Editor { memory, generation, replaced: &mut self.replaced };
+        self.root = editor.insert(self.root, new, old)?;
+        match old {
+            Some(old) => self.drop_record(old),
+            None => self.live.counts[usize::from(kind).min(7)] += 1,
+        }
+        Ok(Written::Changed)
+    }
+
+    /// Removes a record; answers whether it was there.
+    pub fn remove(&mut self, kind: u8, key: &[u8]) -> Result<bool, WriteError> {
+        let memory = self.store.memory;
+        let hash = record::hash(memory, kind, key);
+        let Some(old) = index::find_block(memory, self.root, hash, kind, key) else {
+            return Ok(false);
+        };
+        self.has_changed = true;
+        let generation = self.live.generation;
+        let mut editor = Editor { memory, generation, replaced: &mut self.replaced };
+        self.root = editor.remove(self.root, hash)?;
+        self.live.counts[usize::from(kind).min(7)] -= 1;
+        let record = Record::new(memory, old);
+        let attachment = record.attachment();
+        if attachment != 0 {
+            // Counters of this very write are not told apart: they wait for the next generation too.
+            self.replaced.push(attachment);
+        }
+        self.drop_record(old);
+        Ok(true)
+    }
+
+    /// Frees a record of this write at once, and lists an older one.
+    fn drop_record(&mut self, block: Block) {
+        if Record::new(self.store.memory, block).generation() == self.live.generation {
+            arena::release(self.store.memory, block);
+        } else {
+            self.replaced.push(block);
+        }
+    }
+
+    /// Publishes: from the moment this returns, every reader that begins sees what was written. A write
+    /// that changed nothing publishes nothing.
+    pub fn commit(mut self) -> Result<Live, WriteError> {
+        if !self.has_changed {
+            self.is_finished = true;
+            return Ok(Live { generation: self.live.generation - 1, ..self.live });
+        }
+        let memory = self.store.memory;
+        let generation = reclaim::write_generation(memory, &self.live, self.root)?;
+        self.replaced.push(self.current);
+        reclaim::retire(memory, self.live.generation, &self.replaced)?;
+        failpoint("publish.before");
+        memory.header().current.store(generation, Release);
+        failpoint("publish.after");
+        self.free();
+        self.is_finished = true;
+        Ok(self.live)
+    }
+
+    fn free(&mut self) -> bool {
+        reclaim::free_batches(self.store.memory, self.store.is_alive, FREED_PER_WRITE)
+    }
+}
+
+impl<L: WriterLock> Drop for Transaction<'_, L> {
+    fn drop(&mut self) {
+        // After a panic the block is left as a killed process would leave it: the next writer recovers.
+        if !std::thread::panicking() {
+            if self.has_changed && !self.is_finished {
+                reclaim::recover(self.store.memory);
+            }
+            self.store.memory.header().unfinished.store(0, Release);
+        }
+        self.lock.unlock();
+    }
+}
