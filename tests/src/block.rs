@@ -1,0 +1,146 @@
+//! One declarative case: sets it up, acts from top to bottom, looks at every answer.
+//!
+//! Shape:   settings ([`Setup`]) hold for the whole block wherever they stand; actions run in the order of the
+//!          file; an expectation is about the action above it. README.md has the list of sections.
+//! Errors:  a failure tells the section's line, the request, the answer and the end of the error log.
+
+mod act;
+mod expect;
+mod setup;
+mod short;
+
+use crate::parse::{self, Section};
+use crate::place::Directory;
+use act::Answer;
+use anyhow::{Context, Result, bail};
+use setup::{Setup, Stage};
+use std::fmt::Write;
+
+pub use setup::needs_root;
+
+/// Sections that act. The expectations that follow one belong to it.
+const ACTIONS: &[&str] = &[
+    "behaviour",
+    "configuration",
+    "get",
+    "ingress",
+    "kill_worker",
+    "manifests",
+    "patch",
+    "pipelined_requests",
+    "post",
+    "put",
+    "raw_request",
+    "reload",
+    "remove_manifest",
+    "request",
+    "requests",
+    "tls",
+];
+
+/// Sections that look at the action above them.
+const EXPECTATIONS: &[&str] = &[
+    "endpoint",
+    "endpoint_connections",
+    "endpoint_requests",
+    "error_code",
+    "error_log",
+    "generation",
+    "more_headers",
+    "no_error_log",
+    "response_body",
+    "response_body_like",
+    "response_body_unlike",
+    "response_headers",
+    "response_headers_like",
+    "response_json",
+];
+
+/// An action with its expectations.
+struct Step<'b> {
+    action: &'b Section,
+    expectations: Vec<&'b Section>,
+}
+
+impl Step<'_> {
+    fn section(&self, name: &str) -> Option<&Section> {
+        self.expectations.iter().find(|section| section.name == name).copied()
+    }
+}
+
+/// Runs a block; the message of a failure is for a developer's eyes.
+pub fn run(block: &parse::Block, file: &str) -> Result<(), String> {
+    let directory = Directory::new(&block.title).map_err(|error| format!("{error:#}"))?;
+    match run_in(block, &directory) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let kept = directory.keep();
+            Err(format!(
+                "{file}:{}: {}\n{error:#}\nfiles: {}",
+                block.line,
+                block.title,
+                kept.display()
+            ))
+        }
+    }
+}
+
+fn run_in(block: &parse::Block, directory: &Directory) -> Result<()> {
+    let steps = steps(block)?;
+    let mut stage = Stage::start(&Setup::read(block)?, directory)?;
+    for step in &steps {
+        play(step, &mut stage).map_err(|error| {
+            let Section { line, name, .. } = step.action;
+            error.context(format!("--- {name} (line {line})"))
+        })?;
+    }
+    stage.finish(block)
+}
+
+fn steps(block: &parse::Block) -> Result<Vec<Step<'_>>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    for section in &block.sections {
+        let name = section.name.as_str();
+        if ACTIONS.contains(&name) {
+            steps.push(Step { action: section, expectations: Vec::new() });
+        } else if EXPECTATIONS.contains(&name) {
+            match steps.last_mut() {
+                Some(step) => step.expectations.push(section),
+                // About the whole block.
+                None if name == "no_error_log" => {}
+                None => bail!("line {}: --- {name} without an action above it", section.line),
+            }
+        } else if !setup::SECTIONS.contains(&name) {
+            bail!("line {}: there is no section `{name}`", section.line);
+        }
+    }
+    Ok(steps)
+}
+
+fn play(step: &Step<'_>, stage: &mut Stage) -> Result<()> {
+    let before = expect::Before::take(step, stage)?;
+    let answer = act::act(step, stage)?;
+    expect::look(step, stage, &answer, &before).map_err(|error| {
+        let mut told = format!("{error:#}");
+        let _ = write!(told, "\n{}", tell(&answer));
+        let _ = write!(told, "--- end of the error log\n{}", stage.log_tail());
+        anyhow::anyhow!(told)
+    })
+}
+
+fn tell(answer: &Answer) -> String {
+    let mut told = String::new();
+    if let Some(request) = &answer.request {
+        let _ = write!(told, "--- sent\n{request}");
+    }
+    for response in &answer.responses {
+        let _ = write!(told, "--- answered\n{response}");
+    }
+    told
+}
+
+/// Reads all blocks of a file.
+pub fn read(path: &std::path::Path) -> Result<Vec<parse::Block>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    parse::blocks(&text).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,288 @@
+//! Actions.
+
+use super::Step;
+use super::setup::{Server, Stage, pairs};
+use super::short::{self, Endpoints, Line, Url};
+use crate::client::{self, Address, Connection, Request, Response};
+use crate::endpoint::Behaviour;
+use crate::nginx::Configuration;
+use crate::wait::block_on;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What an action brought.
+#[derive(Default)]
+pub struct Answer {
+    /// The last request as it was sent.
+    pub request: Option<Request>,
+    /// All answers.
+    pub responses: Vec<Response>,
+    /// What their status is when the block does not say.
+    pub default_status: u16,
+}
+
+impl Answer {
+    fn of(request: Request, response: Response, default_status: u16) -> Self {
+        Answer { request: Some(request), responses: vec![response], default_status }
+    }
+}
+
+/// Does what the step's section says.
+pub fn act(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
+    let arguments = stage.variables.expand(&step.action.arguments)?;
+    let value = stage.variables.expand(&step.action.value)?;
+    match step.action.name.as_str() {
+        "configuration" => configure(step, stage, "PUT", "/configuration", value),
+        "ingress" => {
+            let body = ingress(stage, &value)?;
+            configure(step, stage, "PUT", "/configuration", body)
+        }
+        "put" => configure(step, stage, "PUT", path(&arguments), value),
+        "patch" => configure(step, stage, "PATCH", "/configuration", value),
+        "post" => configure(step, stage, "POST", path(&arguments), value),
+        "get" => configure(step, stage, "GET", path(&arguments), value),
+        "request" => request(step, stage, &arguments, &value),
+        "raw_request" => raw_request(stage, &arguments, &value),
+        "pipelined_requests" => pipelined_requests(stage, &value),
+        "requests" => requests(stage, &arguments, &value),
+        "tls" => tls(stage, &value),
+        "manifests" | "remove_manifest" => manifests(step, stage, &arguments, &value),
+        "behaviour" => behaviour(stage, &value),
+        "kill_worker" | "reload" => replace_workers(step, stage),
+        name => bail!("no action {name}"),
+    }
+}
+
+fn path(arguments: &str) -> &str {
+    if arguments.is_empty() { "/configuration" } else { arguments }
+}
+
+fn ingress(stage: &Stage, value: &str) -> Result<String> {
+    let rules = short::rules(value)?;
+    let mut backends: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for name in rules.iter().filter_map(|rule| rule.backend.as_ref()) {
+        let endpoints = stage.backends.get(name).context("a backend without endpoints")?;
+        let find = |name| stage.variables.endpoints.get(name).map(|e| e.native());
+        let list: Option<Vec<_>> = endpoints.iter().map(find).collect();
+        backends.insert(name.clone(), list.with_context(|| format!("endpoints of {name}"))?);
+    }
+    Ok(json!({"version": 1, "snapshot": short::snapshot(&rules, &backends)}).to_string())
+}
+
+/// A request to the configuration endpoint.
+fn configure(
+    step: &Step<'_>,
+    stage: &mut Stage,
+    method: &str,
+    path: &str,
+    body: String,
+) -> Result<Answer> {
+    let mut request = Configuration::request(method, path, body);
+    if method == "PATCH" {
+        if stage.tag.is_none() {
+            stage.tag = Some(block_on(stage.configuration.tag())?);
+        }
+        let tag = stage.tag.clone().unwrap_or_default();
+        request = request.header("If-Match", &format!("\"{tag}\""));
+    }
+    more_headers(step, stage, &mut request)?;
+    let response = block_on(stage.configuration.send(&request))?;
+    if let Some(tag) = response.header("etag").filter(|_| response.status < 300) {
+        stage.tag = Some(tag.trim_matches('"').to_owned());
+    } else if response.status == 201 {
+        stage.tag = None;
+    }
+    Ok(Answer::of(request, response, if method == "POST" { 201 } else { 200 }))
+}
+
+/// `Name: value` sets a header in place of one of that name, `!Name` takes it away.
+fn more_headers(step: &Step<'_>, stage: &Stage, request: &mut Request) -> Result<()> {
+    let Some(section) = step.section("more_headers") else { return Ok(()) };
+    let text = stage.variables.expand(&section.value)?;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let name = line.strip_prefix('!').or_else(|| line.split(':').next()).unwrap_or(line).trim();
+        request.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+    }
+    for line in text.lines().filter(|line| !line.starts_with('!') && !line.trim().is_empty()) {
+        let (name, value) = line.split_once(':').context("more_headers: `Name: value`")?;
+        request.headers.push((name.trim().into(), value.trim().into()));
+    }
+    Ok(())
+}
+
+/// Request line, headers, an empty line, body.
+fn request(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
+    let (head, body) = value.split_once("\n\n").unwrap_or((value, ""));
+    let mut lines = head.lines();
+    let mut words = lines.next().context("a request line")?.split_whitespace();
+    let method = words.next().context("a method")?.to_owned();
+    let url = Url::parse(words.next().unwrap_or("/"))?;
+    let mut request =
+        Request { method, target: url.target.clone(), ..Request::default() }.body(body.to_owned());
+    for line in lines {
+        let (name, value) = line.split_once(':').context("headers: `Name: value`")?;
+        request.headers.push((name.trim().into(), value.trim().into()));
+    }
+    more_headers(step, stage, &mut request)?;
+    if !request.has("host") {
+        request = request.header("Host", &url.authority());
+    }
+    let address = match arguments.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [] => stage.address(&url),
+        ["configuration"] => stage.configuration.address.clone(),
+        ["as", uid] => match &stage.configuration.address {
+            Address::Unix(path) => Address::UnixAs(path.clone(), uid.parse()?),
+            other => bail!("{other:?} has no peer"),
+        },
+        other => bail!("--- request {other:?}"),
+    };
+    let response = block_on(client::send(&address, &request))?;
+    Ok(Answer::of(request, response, 200))
+}
+
+fn raw_request(stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
+    let address = match arguments {
+        "" => stage.http(),
+        "configuration" => stage.configuration.address.clone(),
+        other => bail!("--- raw_request {other}"),
+    };
+    let mut text = value.replace('\n', "\r\n");
+    if !value.contains("\n\n") {
+        text.push_str("\r\n\r\n");
+    }
+    let responses = block_on(client::send_raw(&address, text.as_bytes(), 1))?;
+    ensure!(!responses.is_empty(), "closed without an answer");
+    let request = Request { method: text, ..Request::default() };
+    Ok(Answer { request: Some(request), responses, default_status: 200 })
+}
+
+/// Requests without body, divided by empty lines, in one write.
+fn pipelined_requests(stage: &mut Stage, value: &str) -> Result<Answer> {
+    let requests: Vec<_> = value.split("\n\n").filter(|r| !r.trim().is_empty()).collect();
+    let text: String =
+        requests.iter().map(|r| r.trim().replace('\n', "\r\n") + "\r\n\r\n").collect();
+    let responses = block_on(client::send_raw(&stage.http(), text.as_bytes(), requests.len()))?;
+    ensure!(
+        responses.len() == requests.len(),
+        "{} answers to {} requests",
+        responses.len(),
+        requests.len()
+    );
+    let request = Request { method: text, ..Request::default() };
+    Ok(Answer { request: Some(request), responses, default_status: 200 })
+}
+
+fn requests(stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
+    let is_fresh = match arguments {
+        "" => false,
+        "fresh" => true,
+        other => bail!("--- requests {other}"),
+    };
+    for line in short::lines(value)? {
+        let what =
+            format!("{} {}://{}{}", line.method, scheme(&line), line.url.host, line.url.target);
+        request_line(stage, &line, is_fresh).with_context(|| what)?;
+    }
+    Ok(Answer::default())
+}
+
+fn scheme(line: &Line) -> &'static str {
+    if line.url.is_tls { "https" } else { "http" }
+}
+
+fn request_line(stage: &mut Stage, line: &Line, is_fresh: bool) -> Result<()> {
+    let address = stage.address(&line.url);
+    let request = Request::new(&line.method, &line.url.authority(), &line.url.target);
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..line.times {
+        let response = if is_fresh {
+            block_on(client::send(&address, &request))?
+        } else {
+            let key = format!("{address:?}");
+            let mut connection = match stage.connections.remove(&key) {
+                Some(connection) if !connection.is_closed() => connection,
+                _ => block_on(Connection::open(&address))?,
+            };
+            let response = block_on(connection.send(&request))?;
+            if response.header("connection").as_deref() != Some("close") {
+                stage.connections.insert(key, connection);
+            }
+            response
+        };
+        ensure!(response.status == line.status, "expected {}\n{response}", line.status);
+        let endpoint = response.endpoint();
+        match &line.endpoints {
+            Endpoints::None => ensure!(endpoint.is_none(), "expected no endpoint\n{response}"),
+            Endpoints::OneOf(names) => ensure!(
+                endpoint.as_ref().is_some_and(|name| names.contains(name)),
+                "expected endpoint {names:?}\n{response}"
+            ),
+            Endpoints::Any | Endpoints::Counts(_) => {}
+        }
+        if let Some(expected) = &line.location {
+            let location = response.header("location");
+            ensure!(location.as_ref() == Some(expected), "expected {expected}\n{response}");
+        }
+        *counts.entry(endpoint.unwrap_or_else(|| "-".into())).or_default() += 1;
+    }
+    if let Endpoints::Counts(expected) = &line.endpoints {
+        let total: u32 = counts.values().sum();
+        ensure!(
+            counts.keys().all(|name| expected.contains_key(name)),
+            "{total} answers came from {counts:?}"
+        );
+        for (name, (count, slack)) in expected {
+            let found = counts.get(name).copied().unwrap_or_default();
+            ensure!(found.abs_diff(*count) <= *slack, "{total} answers came from {counts:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Lines `server name => common name`; `-` for a handshake without SNI.
+fn tls(stage: &mut Stage, value: &str) -> Result<Answer> {
+    for line in value.lines().filter(|line| !line.trim().is_empty()) {
+        let (name, expected) = line.split_once("=>").context("tls: `name => common name`")?;
+        let (name, expected) = (name.trim(), expected.trim());
+        let address = stage.https((name != "-").then_some(name));
+        let found = block_on(client::handshake(&address))?;
+        ensure!(found == expected, "{name} got certificate `{found}`, expected `{expected}`");
+    }
+    Ok(Answer::default())
+}
+
+fn manifests(step: &Step<'_>, stage: &mut Stage, name: &str, value: &str) -> Result<Answer> {
+    let Server::Controller(controller) = &mut stage.server else {
+        bail!("no controller in this block: it has no --- manifests");
+    };
+    let name = if name.is_empty() { "block.yaml" } else { name };
+    match step.action.name.as_str() {
+        "manifests" => controller.write(name, value)?,
+        _ => controller.remove(name)?,
+    }
+    controller.barrier()?;
+    Ok(Answer::default())
+}
+
+fn behaviour(stage: &mut Stage, value: &str) -> Result<Answer> {
+    for (name, behaviour) in pairs(value)? {
+        let endpoint = stage.variables.endpoints.get(&name).context("no such endpoint")?;
+        endpoint.change(Behaviour::parse(&behaviour)?);
+    }
+    Ok(Answer::default())
+}
+
+fn replace_workers(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
+    let Server::Nginx(nginx) = &mut stage.server else {
+        bail!("only without a controller");
+    };
+    match step.action.name.as_str() {
+        "reload" => nginx.reload()?,
+        _ => nginx.kill_worker(*nginx.worker_pids().first().context("no worker")?)?,
+    }
+    stage.worker_pids = nginx.worker_pids();
+    stage.connections.clear();
+    stage.allow_in_log("exited on signal 9");
+    Ok(Answer::default())
+}

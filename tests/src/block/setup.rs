@@ -1,0 +1,398 @@
+//! What a block has around it: endpoints, certificates, nginx or a controller.
+
+use crate::certificate::Certificate;
+use crate::client::{Address, Connection};
+use crate::controller::Controller;
+use crate::endpoint::{Behaviour, Endpoint};
+use crate::nginx::{self, BAD_IN_ERROR_LOG, Configuration, Nginx};
+use crate::parse::{Block, Section};
+use crate::place::{Directory, free_port};
+use crate::variables::Variables;
+use crate::{dist, wait};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::short::{self, Url};
+
+/// Sections that set the block up, wherever they stand.
+pub const SECTIONS: &[&str] = &[
+    "allow_error_log",
+    "backends",
+    "certificates",
+    "config",
+    "configuration_config",
+    "controller_flags",
+    "endpoints",
+    "http_config",
+    "location_config",
+    "main_config",
+    "stock",
+    "workers",
+    "zone_size",
+];
+
+/// A block that connects as another user: only root can.
+pub fn needs_root(block: &Block) -> bool {
+    block.sections.iter().any(|section| section.arguments.starts_with("as "))
+}
+
+/// The set-up sections, read.
+pub struct Setup {
+    texts: BTreeMap<String, String>,
+    endpoints: Vec<(String, String)>,
+    backends: BTreeMap<String, Vec<String>>,
+    certificates: Vec<(String, Vec<String>)>,
+    workers: usize,
+    has_controller: bool,
+}
+
+impl Setup {
+    /// Reads them; endpoints that the rules of `--- ingress` name need no line of their own.
+    pub fn read(block: &Block) -> Result<Self> {
+        let mut setup = Setup {
+            texts: BTreeMap::new(),
+            endpoints: Vec::new(),
+            backends: BTreeMap::new(),
+            certificates: Vec::new(),
+            workers: 1,
+            has_controller: false,
+        };
+        for Section { name, value, line, .. } in &block.sections {
+            match name.as_str() {
+                "endpoints" => setup.endpoints.extend(pairs(value)?),
+                "backends" => {
+                    for (name, list) in pairs(value)? {
+                        let list = list.split_whitespace().map(str::to_owned).collect();
+                        setup.backends.insert(name, list);
+                    }
+                }
+                "certificates" => {
+                    for (name, hosts) in pairs(value)? {
+                        let hosts = hosts.split_whitespace().map(str::to_owned).collect();
+                        setup.certificates.push((name, hosts));
+                    }
+                }
+                "workers" => setup.workers = value.parse().context("--- workers: a number")?,
+                "manifests" => setup.has_controller = true,
+                name if SECTIONS.contains(&name) => {
+                    let is_first = setup.texts.insert(name.into(), value.clone()).is_none();
+                    ensure!(is_first, "line {line}: a second --- {name}");
+                }
+                _ => {}
+            }
+        }
+        let rules = block.sections.iter().filter(|section| section.name == "ingress");
+        for rule in rules.map(|section| short::rules(&section.value)) {
+            for name in rule?.into_iter().filter_map(|rule| rule.backend) {
+                let is_known = setup.backends.contains_key(&name)
+                    || setup.endpoints.iter().any(|(known, _)| *known == name);
+                if !is_known {
+                    setup.endpoints.push((name, String::new()));
+                }
+            }
+        }
+        Ok(setup)
+    }
+}
+
+/// Lines `name` or `name: value`.
+pub fn pairs(text: &str) -> Result<Vec<(String, String)>> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            ensure!(!name.trim().is_empty(), "`{line}`: needs a name");
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        })
+        .collect()
+}
+
+/// Who serves.
+pub enum Server {
+    /// nginx alone.
+    Nginx(Box<Nginx>),
+    /// A controller and its nginx.
+    Controller(Box<Controller>),
+}
+
+/// A block in progress.
+pub struct Stage {
+    /// What names stand for.
+    pub variables: Variables,
+    /// Who serves.
+    pub server: Server,
+    /// nginx's configuration endpoint.
+    pub configuration: Configuration,
+    /// The last `epoch.generation` that a write was answered with.
+    pub tag: Option<String>,
+    /// Kept alive from request to request of `--- requests`.
+    pub connections: BTreeMap<String, Connection>,
+    /// Endpoints of each backend.
+    pub backends: BTreeMap<String, Vec<String>>,
+    /// Workers at the start, or after the last action that is meant to replace them.
+    pub worker_pids: Vec<u32>,
+    http_port: u16,
+    https_port: u16,
+    allowed_in_log: Vec<String>,
+}
+
+impl Stage {
+    /// Starts what the block needs.
+    pub fn start(setup: &Setup, directory: &Directory) -> Result<Self> {
+        let mut variables = Variables::default();
+        for (name, behaviour) in &setup.endpoints {
+            let (behaviour, is_ipv6) = match behaviour.strip_prefix("ipv6") {
+                Some(rest) => (rest, true),
+                None => (behaviour.as_str(), false),
+            };
+            let behaviour = Behaviour::parse(behaviour)?;
+            let endpoint = match is_ipv6 {
+                true => Endpoint::ipv6(name, behaviour)?,
+                false => Endpoint::with(name, behaviour, std::net::Ipv4Addr::LOCALHOST.into())?,
+            };
+            variables.endpoints.insert(name.clone(), endpoint);
+        }
+        for (name, hosts) in &setup.certificates {
+            let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
+            variables.certificates.insert(name.clone(), Certificate::new(name, &hosts)?);
+        }
+        let mut backends = setup.backends.clone();
+        for (name, _) in &setup.endpoints {
+            backends.entry(name.clone()).or_insert_with(|| vec![name.clone()]);
+        }
+        let socket = directory.join("configuration.sock");
+        variables.texts.insert("DIR".into(), directory.path().display().to_string());
+        let mut stage = match setup.has_controller {
+            true => Self::with_controller(setup, directory, variables)?,
+            false => Self::with_nginx(setup, directory, variables, &socket)?,
+        };
+        stage.backends = backends;
+        stage.worker_pids = stage.current_workers();
+        let allowed = setup.texts.get("allow_error_log").map_or("", String::as_str);
+        stage.allowed_in_log = allowed.lines().map(str::to_owned).collect();
+        Ok(stage)
+    }
+
+    fn new(variables: Variables, server: Server, address: Address, ports: (u16, u16)) -> Self {
+        Stage {
+            variables,
+            server,
+            configuration: Configuration { address },
+            tag: None,
+            connections: BTreeMap::new(),
+            backends: BTreeMap::new(),
+            worker_pids: Vec::new(),
+            http_port: ports.0,
+            https_port: ports.1,
+            allowed_in_log: Vec::new(),
+        }
+    }
+
+    fn with_controller(
+        setup: &Setup,
+        directory: &Directory,
+        mut variables: Variables,
+    ) -> Result<Self> {
+        let flags = setup.texts.get("controller_flags").map_or("", String::as_str);
+        let flags: Vec<_> = flags.split_whitespace().map(str::to_owned).collect();
+        let controller = Controller::start(directory, &flags)?;
+        let ports = (controller.http_port, controller.https_port);
+        variables.texts.insert("PORT".into(), ports.0.to_string());
+        variables.texts.insert("TLS_PORT".into(), ports.1.to_string());
+        let socket = Address::Unix(controller.configuration_socket());
+        Ok(Self::new(variables, Server::Controller(Box::new(controller)), socket, ports))
+    }
+
+    fn with_nginx(
+        setup: &Setup,
+        directory: &Directory,
+        mut variables: Variables,
+        socket: &std::path::Path,
+    ) -> Result<Self> {
+        let certificate = Certificate::new("static", &[])?;
+        fs::write(directory.join("static.pem"), &certificate.chain)?;
+        fs::write(directory.join("static.key"), &certificate.key)?;
+        variables.texts.insert("SOCKET".into(), socket.display().to_string());
+        // Another program may take a port between the look at it and nginx's bind.
+        const TRIES: u32 = 3;
+        for attempt in 1.. {
+            let ports = (free_port()?, free_port()?);
+            for (name, port) in
+                [("PORT", ports.0), ("TLS_PORT", ports.1), ("CONFIGURATION_PORT", free_port()?)]
+            {
+                variables.texts.insert(name.into(), port.to_string());
+            }
+            let text = nginx_conf(setup, &variables)?;
+            match Nginx::start(directory, &text, setup.workers) {
+                Ok(nginx) => {
+                    let address = Address::Unix(socket.to_owned());
+                    let server = Server::Nginx(Box::new(nginx));
+                    return Ok(Self::new(variables, server, address, ports));
+                }
+                Err(error)
+                    if attempt < TRIES && format!("{error:#}").contains("Address already") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("no free ports")
+    }
+
+    /// Where a URL leads to.
+    pub fn address(&self, url: &Url) -> Address {
+        match (url.is_tls, url.port) {
+            (false, port) => Address::http(port.unwrap_or(self.http_port)),
+            (true, port) => Address::https(port.unwrap_or(self.https_port), &*url.host),
+        }
+    }
+
+    /// Where plain HTTP is served.
+    pub fn http(&self) -> Address {
+        Address::http(self.http_port)
+    }
+
+    /// Where HTTPS is served, by server name.
+    pub fn https(&self, server_name: Option<&str>) -> Address {
+        let to = (std::net::Ipv4Addr::LOCALHOST, self.https_port).into();
+        Address::Tls(to, server_name.map(str::to_owned))
+    }
+
+    /// nginx's workers.
+    pub fn current_workers(&self) -> Vec<u32> {
+        match &self.server {
+            Server::Nginx(nginx) => nginx.worker_pids(),
+            Server::Controller(controller) => controller.worker_pids(),
+        }
+    }
+
+    /// nginx's error log; a controller's output as well.
+    pub fn log(&self) -> String {
+        match &self.server {
+            Server::Nginx(nginx) => nginx.error_log(),
+            Server::Controller(controller) => controller.error_log(),
+        }
+    }
+
+    /// The end of it.
+    pub fn log_tail(&self) -> String {
+        nginx::tail(&self.log(), 40)
+    }
+
+    /// Lets a text stand in the error log that fails a block otherwise.
+    pub fn allow_in_log(&mut self, text: &str) {
+        self.allowed_in_log.push(text.into());
+    }
+
+    /// Stops everything and looks back: same workers, clean error log.
+    pub fn finish(mut self, block: &Block) -> Result<()> {
+        let workers = self.current_workers();
+        ensure!(
+            workers == self.worker_pids,
+            "worker processes were {:?} and are {workers:?}\n{}",
+            self.worker_pids,
+            self.log_tail()
+        );
+        self.connections.clear();
+        match &mut self.server {
+            Server::Nginx(nginx) => nginx.stop()?,
+            Server::Controller(controller) => controller.stop()?,
+        }
+        let mut bad: Vec<String> = BAD_IN_ERROR_LOG.map(str::to_owned).into();
+        for section in block.sections.iter().filter(|s| s.name == "no_error_log") {
+            bad.extend(section.value.lines().map(str::to_owned));
+        }
+        for line in self.log().lines() {
+            let is_allowed = self.allowed_in_log.iter().any(|allowed| line.contains(allowed));
+            if !is_allowed && bad.iter().any(|bad| line.contains(bad)) {
+                bail!("in the error log: {line}\n{}", self.log_tail());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the error log has `text`.
+    pub fn wait_for_log(&self, text: &str) -> Result<()> {
+        wait::until("a line in the error log", || {
+            ensure!(self.log().contains(text), "no `{text}`");
+            Ok(())
+        })
+    }
+}
+
+fn nginx_conf(setup: &Setup, variables: &Variables) -> Result<String> {
+    let section = |name: &str, default: &str| match setup.texts.get(name) {
+        Some(text) => variables.expand(text),
+        None => Ok(default.to_owned()),
+    };
+    let is_stock = setup.texts.contains_key("stock");
+    let module = match is_stock {
+        true => String::new(),
+        false => format!("load_module {};", dist::module()?.display()),
+    };
+    let zone_size = section("zone_size", "4m")?;
+    let configuration_config = section("configuration_config", "")?;
+    let ours = match is_stock {
+        true => String::new(),
+        false => format!(
+            "ingress_zone ingress {zone_size};
+    upstream ingress {{
+        server 0.0.0.1;
+        ingress_balancer;
+        keepalive 32;
+    }}
+    server {{
+        listen unix:$SOCKET;
+        listen 127.0.0.1:$CONFIGURATION_PORT;
+        location /configuration {{
+            ingress_configuration;
+            {configuration_config}
+        }}
+    }}"
+        ),
+    };
+    let location_config = section("location_config", "")?;
+    let router = format!(
+        "location / {{
+            ingress_router;
+            proxy_pass http://ingress;
+            proxy_http_version 1.1;
+            proxy_set_header Host $host;
+            proxy_set_header Connection \"\";
+            {location_config}
+        }}"
+    );
+    let reuseport = if setup.workers > 1 { " reuseport" } else { "" };
+    let text = format!(
+        "{module}
+daemon off;
+master_process on;
+worker_processes {workers};
+pid $DIR/nginx.pid;
+error_log $DIR/error.log notice;
+{main_config}
+events {{
+    worker_connections 512;
+}}
+http {{
+    access_log $DIR/access.log;
+    default_type text/plain;
+    {ours}
+    {http_config}
+    server {{
+        listen 127.0.0.1:$PORT{reuseport};
+        listen [::1]:$PORT{reuseport};
+        listen 127.0.0.1:$TLS_PORT ssl{reuseport};
+        ssl_certificate $DIR/static.pem;
+        ssl_certificate_key $DIR/static.key;
+        add_header X-Worker $pid always;
+        {config}
+    }}
+}}
+",
+        workers = setup.workers,
+        main_config = section("main_config", "")?,
+        http_config = section("http_config", "")?,
+        config = section("config", if is_stock { "" } else { &router })?,
+    );
+    variables.expand(&text)
+}

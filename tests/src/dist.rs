@@ -1,0 +1,47 @@
+//! Where the programs under test are.
+
+use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+
+/// A file of `target/dist`, or of `OXIGRESS_DIST`. What is missing is an error, never a reason to skip.
+pub fn file(name: &str) -> Result<PathBuf> {
+    let dist = match std::env::var_os("OXIGRESS_DIST") {
+        Some(path) => PathBuf::from(path),
+        None => target().join("dist"),
+    };
+    let path = dist.join(name);
+    if !path.exists() {
+        bail!("{} is missing: run `make build failpoints` first", path.display());
+    }
+    Ok(path)
+}
+
+/// nginx.
+pub fn nginx() -> Result<PathBuf> {
+    file("sbin/nginx")
+}
+
+/// The module.
+pub fn module() -> Result<PathBuf> {
+    file("modules/ngx_ingress_module.so")
+}
+
+/// The module that can be killed at named places.
+pub fn failpoints_module() -> Result<PathBuf> {
+    file("modules-failpoints/ngx_ingress_module.so")
+}
+
+/// The controller.
+pub fn oxigress() -> Result<PathBuf> {
+    file("bin/oxigress")
+}
+
+/// The top folder of the work tree.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The build folder, also of test runs.
+pub fn target() -> PathBuf {
+    repository().join("target")
+}

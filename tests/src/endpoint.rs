@@ -1,0 +1,229 @@
+//! Sample endpoints: small HTTP servers that say who they are.
+//!
+//! An answer has `X-Endpoint: NAME`, `X-Endpoint-Requests: N` (the how-manieth on its connection) and, as its
+//! body, the request line and headers as they arrived, header names in lower case.
+
+use crate::wait::runtime;
+use anyhow::{Context, Result, bail};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What an endpoint does with a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Answers 200.
+    Ok,
+    /// Answers with this status.
+    Status(u16),
+    /// Answers 200 after this time.
+    Slow(Duration),
+    /// Takes the request and resets the connection.
+    Reset,
+    /// Takes the request and closes without an answer.
+    Close,
+    /// The port is taken but nobody listens: connections are refused.
+    Refuse,
+}
+
+impl Behaviour {
+    /// Reads `ok`, `status 500`, `slow 300ms`, `reset`, `close` or `refuse`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        Ok(match words.as_slice() {
+            [] | ["ok"] => Behaviour::Ok,
+            ["status", code] => Behaviour::Status(code.parse()?),
+            ["slow", time] => {
+                let ms = time.strip_suffix("ms").context("slow: a time such as 300ms")?;
+                Behaviour::Slow(Duration::from_millis(ms.parse()?))
+            }
+            ["reset"] => Behaviour::Reset,
+            ["close"] => Behaviour::Close,
+            ["refuse"] => Behaviour::Refuse,
+            _ => bail!("unknown behaviour of an endpoint: {text}"),
+        })
+    }
+}
+
+/// A running endpoint; it stops when dropped.
+pub struct Endpoint {
+    /// What it answers as.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    state: Arc<State>,
+    accepting: Option<JoinHandle<()>>,
+    // Keeps the port of an endpoint that refuses.
+    _reserved: Option<Socket>,
+}
+
+struct State {
+    name: String,
+    behaviour: Mutex<Behaviour>,
+    connections: AtomicU64,
+    requests: AtomicU64,
+}
+
+impl Endpoint {
+    /// One on IPv4 that answers 200.
+    pub fn start(name: &str) -> Result<Self> {
+        Self::with(name, Behaviour::Ok, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// One on a loopback address of either family.
+    pub fn with(name: &str, behaviour: Behaviour, ip: IpAddr) -> Result<Self> {
+        let domain = if ip.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = Socket::new(domain, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(ip, 0).into())?;
+        let address = socket.local_addr()?.as_socket().context("an IP socket")?;
+        let refuses = behaviour == Behaviour::Refuse;
+        let state = Arc::new(State {
+            name: name.into(),
+            behaviour: Mutex::new(behaviour),
+            connections: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        });
+        let mut endpoint = Endpoint {
+            name: name.into(),
+            address,
+            state: state.clone(),
+            accepting: None,
+            _reserved: None,
+        };
+        if refuses {
+            endpoint._reserved = Some(socket);
+        } else {
+            socket.listen(1024)?;
+            socket.set_nonblocking(true)?;
+            let _inside = runtime().enter();
+            let listener = TcpListener::from_std(socket.into())?;
+            endpoint.accepting = Some(runtime().spawn(accept(listener, state)));
+        }
+        Ok(endpoint)
+    }
+
+    /// One on IPv6.
+    pub fn ipv6(name: &str, behaviour: Behaviour) -> Result<Self> {
+        Self::with(name, behaviour, Ipv6Addr::LOCALHOST.into())
+    }
+
+    /// Changes what it does from the next connection or request on; not to or from [`Behaviour::Refuse`].
+    pub fn change(&self, behaviour: Behaviour) {
+        *self.state.behaviour.lock().expect("no panic inside") = behaviour;
+    }
+
+    /// Connections that it accepted.
+    pub fn connections(&self) -> u64 {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Requests that arrived.
+    pub fn requests(&self) -> u64 {
+        self.state.requests.load(Ordering::SeqCst)
+    }
+
+    /// As the native dialect writes it.
+    pub fn native(&self) -> serde_json::Value {
+        serde_json::json!({"address": self.address.ip(), "port": self.address.port()})
+    }
+
+    /// As ingress-nginx's dialect writes it.
+    pub fn compatible(&self) -> serde_json::Value {
+        serde_json::json!({
+            "address": self.address.ip(), "port": self.address.port().to_string()
+        })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(task) = self.accepting.take() {
+            task.abort();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<State>) {
+    // Dropped with this task, so that connections end with the endpoint.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    state.connections.fetch_add(1, Ordering::SeqCst);
+                    connections.spawn(serve(stream, state.clone()));
+                }
+                // Out of descriptors or an aborted connection: neither lasts.
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(mut stream: TcpStream, state: Arc<State>) {
+    let behaviour = state.behaviour();
+    if matches!(behaviour, Behaviour::Reset | Behaviour::Close) {
+        state.requests.fetch_add(1, Ordering::SeqCst);
+        let _ = stream.read(&mut [0; 4096]).await;
+        if behaviour == Behaviour::Reset {
+            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+        return;
+    }
+    let _ = stream.set_nodelay(true);
+    let on_connection = AtomicU64::new(0);
+    let service = service_fn(|request| answer(request, &state, &on_connection));
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+impl State {
+    fn behaviour(&self) -> Behaviour {
+        self.behaviour.lock().expect("no panic inside").clone()
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    state: &State,
+    on_connection: &AtomicU64,
+) -> Result<Response<Full<Bytes>>> {
+    state.requests.fetch_add(1, Ordering::SeqCst);
+    let number = on_connection.fetch_add(1, Ordering::SeqCst) + 1;
+    let mut seen = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
+    for (name, value) in request.headers() {
+        seen += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
+    }
+    let body = request.into_body().collect().await?.to_bytes();
+    if !body.is_empty() {
+        seen += &format!("\n{}", String::from_utf8_lossy(&body));
+    }
+    let status = match state.behaviour() {
+        Behaviour::Status(status) => status,
+        Behaviour::Slow(time) => {
+            tokio::time::sleep(time).await;
+            200
+        }
+        // A kept-alive connection of an endpoint that has changed: an error ends it without an answer.
+        Behaviour::Reset | Behaviour::Close => bail!("closed"),
+        Behaviour::Ok | Behaviour::Refuse => 200,
+    };
+    Ok(Response::builder()
+        .status(status)
+        .header("X-Endpoint", &state.name)
+        .header("X-Endpoint-Requests", number)
+        .header("Content-Type", "text/plain")
+        .body(Full::new(seen.into()))?)
+}

@@ -1,0 +1,119 @@
+//! Processes that a test starts and, whatever happens, ends.
+
+use crate::wait;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A child that is ended when the value is dropped, also by a panic.
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts `command` with its output in `output`.
+    pub fn start(name: &str, command: &mut Command, output: &Path) -> Result<Self> {
+        let file = fs::OpenOptions::new().create(true).append(true).open(output)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("start {command:?}"))?;
+        Ok(Process { name: name.into(), child })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Sends `signal`, unless it has ended.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            signal_pid(self.pid(), signal)?;
+        }
+        Ok(())
+    }
+
+    /// Sends `signal` and waits for the end; kills it after the deadline, which is an error.
+    pub fn stop(&mut self, signal: Signal) -> Result<ExitStatus> {
+        self.signal(signal)?;
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if start.elapsed() > wait::DEADLINE {
+                self.child.kill()?;
+                self.child.wait()?;
+                bail!("{} did not end {:?} after {signal:?}: killed", self.name, wait::DEADLINE);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.stop(Signal::TERM);
+    }
+}
+
+/// Sends a signal to a process that the test, or a child of it, started.
+pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a process id")?;
+    kill_process(pid, signal).with_context(|| format!("send {signal:?} to {pid:?}"))
+}
+
+/// A process of the machine: its parent and the title it gave itself.
+struct Entry {
+    pid: u32,
+    parent: u32,
+    title: String,
+}
+
+fn entries() -> Vec<Entry> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids.filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name in parentheses may hold anything, so read from the last one.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let mut rest = rest.split(' ');
+        let state = rest.next()?;
+        let parent = rest.next()?.parse().ok()?;
+        let title = fs::read(entry.path().join("cmdline")).ok()?;
+        let title = String::from_utf8_lossy(&title).replace('\0', " ");
+        (state != "Z").then(|| Entry { pid, parent, title: title.trim().into() })
+    })
+    .collect()
+}
+
+/// nginx's worker processes below `root`, at any depth, sorted; those that are shutting down are left out.
+pub fn workers_below(root: u32) -> Vec<u32> {
+    let all = entries();
+    let mut family = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = family.get(next) {
+        family.extend(all.iter().filter(|e| e.parent == parent).map(|e| e.pid));
+        next += 1;
+    }
+    let is_worker = |e: &&Entry| {
+        family.contains(&e.pid)
+            && e.title.starts_with("nginx: worker process")
+            && !e.title.contains("shutting down")
+    };
+    let mut workers: Vec<u32> = all.iter().filter(is_worker).map(|e| e.pid).collect();
+    workers.sort_unstable();
+    workers
+}

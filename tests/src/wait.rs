@@ -1,0 +1,60 @@
+//! Waiting on conditions, and the runtime that connections live on.
+
+use anyhow::{Result, bail};
+use std::future::Future;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// How long anything may take that is expected to happen: generous, since the machine may be busy.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(10);
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a tokio runtime")
+});
+
+/// The runtime of endpoints, loads and clients.
+pub fn runtime() -> &'static Runtime {
+    &RUNTIME
+}
+
+/// Runs a future from a test's own thread.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    RUNTIME.block_on(future)
+}
+
+/// Polls until `probe` gives a value; its last `Err` is the reason in the message after [`DEADLINE`].
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match probe() {
+            Ok(value) => return Ok(value),
+            Err(error) if start.elapsed() > DEADLINE => {
+                bail!("waited {DEADLINE:?} for {what}: {error:#}")
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// As [`until`], for futures.
+pub async fn until_async<T, F: Future<Output = Result<T>>>(
+    what: &str,
+    mut probe: impl FnMut() -> F,
+) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(error) if start.elapsed() > DEADLINE => {
+                bail!("waited {DEADLINE:?} for {what}: {error:#}")
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
