@@ -111,8 +111,8 @@ impl Controller {
         let host = format!("barrier-{}.test", self.barriers);
         let text = format!(
             "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-             metadata: {{ name: barrier-{n}, namespace: barrier }}\n\
-             spec:\n  ingressClassName: nginx\n  rules:\n  - host: {host}\n    http:\n      paths:\n\
+             metadata:\n  name: barrier-{n}\n  namespace: barrier\n\
+             \x20 annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n  rules:\n  - host: {host}\n    http:\n      paths:\n\
              \x20     - path: /\n        pathType: Prefix\n\
              \x20       backend: {{ service: {{ name: none, port: {{ number: 80 }} }} }}\n",
             n = self.barriers

@@ -28,6 +28,8 @@ pub enum Behaviour {
     Status(u16),
     /// Answers 200 after this time.
     Slow(Duration),
+    /// Answers the first request of a connection and closes on the second without an answer.
+    Stale,
     /// Takes the request and resets the connection.
     Reset,
     /// Takes the request and closes without an answer.
@@ -37,7 +39,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Reads `ok`, `status 500`, `slow 300ms`, `reset`, `close` or `refuse`.
+    /// Reads `ok`, `status 500`, `slow 300ms`, `stale`, `reset`, `close` or `refuse`.
     pub fn parse(text: &str) -> Result<Self> {
         let words: Vec<_> = text.split_whitespace().collect();
         Ok(match words.as_slice() {
@@ -47,6 +49,7 @@ impl Behaviour {
                 let ms = time.strip_suffix("ms").context("slow: a time such as 300ms")?;
                 Behaviour::Slow(Duration::from_millis(ms.parse()?))
             }
+            ["stale"] => Behaviour::Stale,
             ["reset"] => Behaviour::Reset,
             ["close"] => Behaviour::Close,
             ["refuse"] => Behaviour::Refuse,
@@ -218,7 +221,8 @@ async fn answer(
         }
         // A kept-alive connection of an endpoint that has changed: an error ends it without an answer.
         Behaviour::Reset | Behaviour::Close => bail!("closed"),
-        Behaviour::Ok | Behaviour::Refuse => 200,
+        Behaviour::Stale if number > 1 => bail!("closed"),
+        Behaviour::Ok | Behaviour::Stale | Behaviour::Refuse => 200,
     };
     Ok(Response::builder()
         .status(status)

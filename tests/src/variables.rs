@@ -1,6 +1,8 @@
 //! `$NAME` in a block's text.
 //!
 //! Shape:   names are upper case, so nginx's own variables (lower case) pass untouched.
+//!          Some take arguments: `$FILL(n)` spaces, `$NEST(n)` nested arrays, `$FILLER(n)` backends, and three
+//!          write manifests: `$SERVICE(shop: a b)`, `$INGRESS(shop: shop.test/ shop)`, `$SECRET(tls: c)`.
 //! Errors:  an upper-case name that means nothing is an error, not an empty text.
 
 use crate::certificate::Certificate;
@@ -51,8 +53,11 @@ impl Variables {
         match name {
             "FILL" => return Ok(" ".repeat(number()?)),
             "FILLER" => return Ok(filler(number()?)),
+            "COMPAT_FILLER" => return Ok(compatible_filler(number()?)),
             "NEST" => return Ok("[".repeat(number()?) + &"]".repeat(number()?)),
-            "A" => return Ok("a".repeat(number()?)),
+            "SERVICE" => return self.service(argument.context("needs (NAME: ENDPOINTS)")?),
+            "INGRESS" => return ingress(argument.context("needs (NAME: RULES)")?),
+            "SECRET" => return self.secret(argument.context("needs (NAME: CERTIFICATE)")?),
             _ => {}
         }
         let (kind, of) = name.split_once('_').context("is not known")?;
@@ -77,9 +82,100 @@ impl Variables {
     }
 }
 
+impl Variables {
+    /// `shop: a b`: a Service and one EndpointSlice for each of its endpoints, since ports differ.
+    fn service(&self, argument: &str) -> Result<String> {
+        let (name, endpoints) = argument.split_once(':').context("NAME: ENDPOINTS")?;
+        let name = name.trim();
+        let mut text = format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default }}\n\
+             spec: {{ ports: [{{ name: http, port: 80 }}] }}\n"
+        );
+        for endpoint in endpoints.split_whitespace() {
+            let address = self
+                .endpoints
+                .get(endpoint)
+                .with_context(|| format!("no endpoint {endpoint}"))?
+                .address;
+            let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
+            text += &format!(
+                "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                 metadata: {{ name: {name}-{endpoint}, namespace: default, \
+                 labels: {{ kubernetes.io/service-name: {name} }} }}\n\
+                 addressType: {family}\nports: [{{ name: http, port: {port} }}]\n\
+                 endpoints: [{{ addresses: [\"{ip}\"], conditions: {{ ready: true }} }}]\n",
+                port = address.port(),
+                ip = address.ip(),
+            );
+        }
+        Ok(text)
+    }
+
+    /// `shop: second`: a TLS Secret.
+    fn secret(&self, argument: &str) -> Result<String> {
+        let (name, certificate) = argument.split_once(':').context("NAME: CERTIFICATE")?;
+        let (crt, key) = (
+            self.value(&format!("CRT64_{}", certificate.trim()), None)?,
+            self.value(&format!("KEY64_{}", certificate.trim()), None)?,
+        );
+        Ok(format!(
+            "---\napiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\n\
+             metadata: {{ name: {name}, namespace: default }}\n\
+             data: {{ tls.crt: {crt}, tls.key: {key} }}\n",
+            name = name.trim()
+        ))
+    }
+}
+
+/// `shop: shop.test/ web, shop.test/cart cart tls=secret`: an Ingress of class nginx with Prefix paths.
+fn ingress(argument: &str) -> Result<String> {
+    let (name, rules) = argument.split_once(':').context("NAME: RULES")?;
+    let (mut hosts, mut tls) = (BTreeMap::<&str, String>::new(), String::new());
+    for rule in rules.split(',') {
+        let mut words = rule.split_whitespace();
+        let url = words.next().context("HOST/PATH SERVICE")?;
+        let at = url.find('/').context("HOST/PATH")?;
+        let (host, path) = url.split_at(at);
+        let service = words.next().context("HOST/PATH SERVICE")?;
+        *hosts.entry(host).or_default() += &format!(
+            "      - {{ path: {path}, pathType: Prefix, \
+             backend: {{ service: {{ name: {service}, port: {{ number: 80 }} }} }} }}\n"
+        );
+        match words.next().map(|word| word.split_once('=')) {
+            None => {}
+            Some(Some(("tls", secret))) => {
+                tls += &format!("  - {{ hosts: [\"{host}\"], secretName: {secret} }}\n")
+            }
+            Some(_) => bail!("only tls=SECRET may follow the Service"),
+        }
+    }
+    let mut text = format!(
+        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+         metadata:\n  name: {name}\n  namespace: default\n\
+         \x20 annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n",
+        name = name.trim()
+    );
+    if !tls.is_empty() {
+        text += &format!("  tls:\n{tls}");
+    }
+    text += "  rules:\n";
+    for (host, paths) in hosts {
+        text += &format!("  - host: \"{host}\"\n    http:\n      paths:\n{paths}");
+    }
+    Ok(text)
+}
+
 /// Entries for the native dialect's `endpoints`: as many backends with one endpoint each.
 fn filler(count: usize) -> String {
     let entry = |i| format!(r#""filler/{i}/80":[{{"address":"10.0.0.1","port":80}}]"#);
+    (0..count).map(entry).collect::<Vec<_>>().join(",")
+}
+
+/// Elements for ingress-nginx's array: as many backends with one endpoint each.
+fn compatible_filler(count: usize) -> String {
+    let entry = |i| {
+        format!(r#"{{"name":"filler-{i}-80","endpoints":[{{"address":"10.0.0.1","port":"80"}}]}}"#)
+    };
     (0..count).map(entry).collect::<Vec<_>>().join(",")
 }
 
@@ -95,6 +191,16 @@ mod tests {
         assert_eq!(variables.expand("[$FILL(3)]").unwrap(), "[   ]");
         assert!(variables.expand("$PROT").is_err());
         assert!(variables.expand("$PORT_nobody").is_err());
+    }
+
+    #[test]
+    fn an_ingress_has_its_hosts_paths_and_secrets() {
+        let text = "$INGRESS(shop: a.test/ web, a.test/cart cart tls=s, *.b.test/ web)";
+        let text = Variables::default().expand(text).unwrap();
+        assert_eq!(text.matches("- host:").count(), 2);
+        assert_eq!(text.matches("path: /").count(), 3);
+        assert!(text.contains("{ hosts: [\"a.test\"], secretName: s }"), "{text}");
+        assert!(Variables::default().expand("$INGRESS(shop: a.test web)").is_err());
     }
 
     #[test]

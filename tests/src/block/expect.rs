@@ -4,6 +4,7 @@ use super::Step;
 use super::act::Answer;
 use super::setup::{Stage, pairs};
 use crate::client::Response;
+use crate::endpoint::Endpoint;
 use crate::parse::Section;
 use crate::wait::block_on;
 use anyhow::{Context, Result, bail, ensure};
@@ -156,15 +157,20 @@ fn patterns(value: &str, mut look: impl FnMut(&Regex) -> Result<()>) -> Result<(
     Ok(())
 }
 
+/// Lines `endpoint: how many since the action began`; `*` is the sum over all.
 fn counts(
     value: &str,
     before: &BTreeMap<String, u64>,
     stage: &Stage,
-    count: impl Fn(&crate::endpoint::Endpoint) -> u64,
+    count: impl Fn(&Endpoint) -> u64,
 ) -> Result<()> {
     for (name, expected) in pairs(value)? {
-        let endpoint = stage.variables.endpoints.get(&name).context("no such endpoint")?;
-        let found = count(endpoint) - before.get(&name).copied().unwrap_or_default();
+        let endpoints = &stage.variables.endpoints;
+        let since = |e: &Endpoint| count(e) - before.get(&e.name).copied().unwrap_or_default();
+        let found = match name.as_str() {
+            "*" => endpoints.values().map(since).sum(),
+            name => since(endpoints.get(name).context("no such endpoint")?),
+        };
         ensure!(found == expected.parse::<u64>()?, "{name}: {found}, not {expected}");
     }
     Ok(())
