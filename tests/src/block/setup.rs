@@ -6,12 +6,12 @@ use crate::controller::Controller;
 use crate::endpoint::{Behaviour, Endpoint};
 use crate::nginx::{self, BAD_IN_ERROR_LOG, Configuration, Nginx};
 use crate::parse::{Block, Section};
-use crate::place::{Directory, free_port};
+use crate::place::Directory;
+use crate::site::{Plan, Site};
 use crate::variables::Variables;
 use crate::{dist, wait};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
-use std::fs;
 
 use super::short::{self, Url};
 
@@ -161,11 +161,9 @@ impl Stage {
         for (name, _) in &setup.endpoints {
             backends.entry(name.clone()).or_insert_with(|| vec![name.clone()]);
         }
-        let socket = directory.join("configuration.sock");
-        variables.texts.insert("DIR".into(), directory.path().display().to_string());
         let mut stage = match setup.has_controller {
             true => Self::with_controller(setup, directory, variables)?,
-            false => Self::with_nginx(setup, directory, variables, &socket)?,
+            false => Self::with_nginx(setup, directory, variables)?,
         };
         stage.backends = backends;
         stage.worker_pids = stage.current_workers();
@@ -204,38 +202,38 @@ impl Stage {
         Ok(Self::new(variables, Server::Controller(Box::new(controller)), socket, ports))
     }
 
-    fn with_nginx(
-        setup: &Setup,
-        directory: &Directory,
-        mut variables: Variables,
-        socket: &std::path::Path,
-    ) -> Result<Self> {
-        let certificate = Certificate::new("static", &[])?;
-        fs::write(directory.join("static.pem"), &certificate.chain)?;
-        fs::write(directory.join("static.key"), &certificate.key)?;
-        variables.texts.insert("SOCKET".into(), socket.display().to_string());
-        // Another program may take a port between the look at it and nginx's bind.
-        const TRIES: u32 = 3;
-        for attempt in 1.. {
-            let ports = (free_port()?, free_port()?);
-            for (name, port) in
-                [("PORT", ports.0), ("TLS_PORT", ports.1), ("CONFIGURATION_PORT", free_port()?)]
-            {
-                variables.texts.insert(name.into(), port.to_string());
-            }
-            let text = nginx_conf(setup, &variables)?;
-            match Nginx::start(directory, &text, setup.workers) {
-                Ok(nginx) => {
-                    let address = Address::Unix(socket.to_owned());
-                    let server = Server::Nginx(Box::new(nginx));
-                    return Ok(Self::new(variables, server, address, ports));
-                }
-                Err(error)
-                    if attempt < TRIES && format!("{error:#}").contains("Address already") => {}
-                Err(error) => return Err(error),
-            }
+    fn with_nginx(setup: &Setup, directory: &Directory, mut variables: Variables) -> Result<Self> {
+        let is_stock = setup.texts.contains_key("stock");
+        let module = if is_stock { None } else { Some(dist::module()?) };
+        let mut plan = Plan::with_module(setup.workers, module);
+        // Ports and paths are not known yet: the site replaces them.
+        for name in ["PORT", "TLS_PORT", "CONFIGURATION_PORT", "SOCKET", "DIR"] {
+            variables.texts.insert(name.into(), format!("${name}"));
         }
-        bail!("no free ports")
+        let text = |name: &str| match setup.texts.get(name) {
+            Some(text) => variables.expand(text).map(Some),
+            None => Ok(None),
+        };
+        plan.main_config = text("main_config")?.unwrap_or_default();
+        plan.http_config = text("http_config")?.unwrap_or_default();
+        plan.config = text("config")?;
+        plan.location_config = text("location_config")?.unwrap_or_default();
+        plan.configuration_config = text("configuration_config")?.unwrap_or_default();
+        plan.zone_size = text("zone_size")?.unwrap_or(plan.zone_size);
+
+        let Site { nginx, configuration, http_port, https_port, configuration_port } =
+            Site::start(&plan, directory)?;
+        for (name, value) in [
+            ("PORT", http_port.to_string()),
+            ("TLS_PORT", https_port.to_string()),
+            ("CONFIGURATION_PORT", configuration_port.to_string()),
+            ("SOCKET", directory.join("configuration.sock").display().to_string()),
+            ("DIR", directory.path().display().to_string()),
+        ] {
+            variables.texts.insert(name.into(), value);
+        }
+        let server = Server::Nginx(Box::new(nginx));
+        Ok(Self::new(variables, server, configuration.address, (http_port, https_port)))
     }
 
     /// Where a URL leads to.
@@ -317,82 +315,4 @@ impl Stage {
             Ok(())
         })
     }
-}
-
-fn nginx_conf(setup: &Setup, variables: &Variables) -> Result<String> {
-    let section = |name: &str, default: &str| match setup.texts.get(name) {
-        Some(text) => variables.expand(text),
-        None => Ok(default.to_owned()),
-    };
-    let is_stock = setup.texts.contains_key("stock");
-    let module = match is_stock {
-        true => String::new(),
-        false => format!("load_module {};", dist::module()?.display()),
-    };
-    let zone_size = section("zone_size", "4m")?;
-    let configuration_config = section("configuration_config", "")?;
-    let ours = match is_stock {
-        true => String::new(),
-        false => format!(
-            "ingress_zone ingress {zone_size};
-    upstream ingress {{
-        server 0.0.0.1;
-        ingress_balancer;
-        keepalive 32;
-    }}
-    server {{
-        listen unix:$SOCKET;
-        listen 127.0.0.1:$CONFIGURATION_PORT;
-        location /configuration {{
-            ingress_configuration;
-            {configuration_config}
-        }}
-    }}"
-        ),
-    };
-    let location_config = section("location_config", "")?;
-    let router = format!(
-        "location / {{
-            ingress_router;
-            proxy_pass http://ingress;
-            proxy_http_version 1.1;
-            proxy_set_header Host $host;
-            proxy_set_header Connection \"\";
-            {location_config}
-        }}"
-    );
-    let reuseport = if setup.workers > 1 { " reuseport" } else { "" };
-    let text = format!(
-        "{module}
-daemon off;
-master_process on;
-worker_processes {workers};
-pid $DIR/nginx.pid;
-error_log $DIR/error.log notice;
-{main_config}
-events {{
-    worker_connections 512;
-}}
-http {{
-    access_log $DIR/access.log;
-    default_type text/plain;
-    {ours}
-    {http_config}
-    server {{
-        listen 127.0.0.1:$PORT{reuseport};
-        listen [::1]:$PORT{reuseport};
-        listen 127.0.0.1:$TLS_PORT ssl{reuseport};
-        ssl_certificate $DIR/static.pem;
-        ssl_certificate_key $DIR/static.key;
-        add_header X-Worker $pid always;
-        {config}
-    }}
-}}
-",
-        workers = setup.workers,
-        main_config = section("main_config", "")?,
-        http_config = section("http_config", "")?,
-        config = section("config", if is_stock { "" } else { &router })?,
-    );
-    variables.expand(&text)
 }

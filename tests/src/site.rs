@@ -1,0 +1,184 @@
+//! nginx with the module on an nginx.conf of the tests' own: a router, a configuration endpoint, a static
+//! certificate, and what a test adds.
+
+use crate::certificate::Certificate;
+use crate::client::Address;
+use crate::dist;
+use crate::nginx::{Configuration, Nginx};
+use crate::place::{Directory, free_port};
+use anyhow::{Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What stands in nginx.conf. Texts may name `$PORT`, `$TLS_PORT`, `$CONFIGURATION_PORT`, `$SOCKET` and `$DIR`.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Processes.
+    pub workers: usize,
+    /// The module; without one nothing of ours stands in nginx.conf.
+    pub module: Option<PathBuf>,
+    /// Of the shared memory.
+    pub zone_size: String,
+    /// Outside of all blocks.
+    pub main_config: String,
+    /// In `http`.
+    pub http_config: String,
+    /// In the `server` that clients use; a router when absent.
+    pub config: Option<String>,
+    /// In the router's location.
+    pub location_config: String,
+    /// In the configuration endpoint's location.
+    pub configuration_config: String,
+    /// For the processes.
+    pub environment: Vec<(String, PathBuf)>,
+}
+
+impl Plan {
+    /// A router with the module that is shipped.
+    pub fn router(workers: usize) -> Result<Self> {
+        Ok(Self::with_module(workers, Some(dist::module()?)))
+    }
+
+    /// A router with this module, or stock nginx.
+    pub fn with_module(workers: usize, module: Option<PathBuf>) -> Self {
+        Plan {
+            workers,
+            module,
+            zone_size: "4m".into(),
+            main_config: String::new(),
+            http_config: String::new(),
+            config: None,
+            location_config: String::new(),
+            configuration_config: String::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Plan { workers, zone_size, main_config, http_config, .. } = self;
+        let (location_config, configuration_config) =
+            (&self.location_config, &self.configuration_config);
+        let (mut load, mut ours, mut router) = Default::default();
+        if let Some(module) = &self.module {
+            load = format!("load_module {};", module.display());
+            ours = format!(
+                "ingress_zone ingress {zone_size};
+    upstream ingress {{
+        server 0.0.0.1;
+        ingress_balancer;
+        keepalive 32;
+    }}
+    server {{
+        listen unix:$SOCKET;
+        listen 127.0.0.1:$CONFIGURATION_PORT;
+        location /configuration {{
+            ingress_configuration;
+            {configuration_config}
+        }}
+    }}"
+            );
+            router = format!(
+                "location / {{
+            ingress_router;
+            proxy_pass http://ingress;
+            proxy_http_version 1.1;
+            proxy_set_header Host $host;
+            proxy_set_header Connection \"\";
+            {location_config}
+        }}"
+            );
+        }
+        let config = self.config.as_ref().unwrap_or(&router);
+        // Without reuseport idle workers take connections unevenly: tests want one on each.
+        let reuseport = if *workers > 1 { " reuseport" } else { "" };
+        format!(
+            "{load}
+daemon off;
+master_process on;
+worker_processes {workers};
+pid $DIR/nginx.pid;
+error_log $DIR/error.log notice;
+{main_config}
+events {{
+    worker_connections 512;
+}}
+http {{
+    access_log $DIR/access.log;
+    default_type text/plain;
+    {ours}
+    {http_config}
+    server {{
+        listen 127.0.0.1:$PORT{reuseport};
+        listen [::1]:$PORT{reuseport};
+        listen 127.0.0.1:$TLS_PORT ssl{reuseport};
+        ssl_certificate $DIR/static.pem;
+        ssl_certificate_key $DIR/static.key;
+        add_header X-Worker $pid always;
+        {config}
+    }}
+}}
+"
+        )
+    }
+}
+
+/// A running nginx with its ports.
+pub struct Site {
+    /// The processes.
+    pub nginx: Nginx,
+    /// Its configuration endpoint, on a unix socket.
+    pub configuration: Configuration,
+    /// Of plain HTTP.
+    pub http_port: u16,
+    /// Of HTTPS.
+    pub https_port: u16,
+    /// Of the configuration endpoint on loopback TCP.
+    pub configuration_port: u16,
+}
+
+impl Site {
+    /// Starts nginx in `directory`.
+    pub fn start(plan: &Plan, directory: &Directory) -> Result<Self> {
+        let certificate = Certificate::new("static", &[])?;
+        fs::write(directory.join("static.pem"), &certificate.chain)?;
+        fs::write(directory.join("static.key"), &certificate.key)?;
+        let socket = directory.join("configuration.sock");
+        let environment: Vec<(&str, &Path)> =
+            plan.environment.iter().map(|(name, path)| (name.as_str(), path.as_path())).collect();
+        // Another program may take a port between the look at it and nginx's bind.
+        const TRIES: u32 = 3;
+        for attempt in 1..=TRIES {
+            let (http_port, https_port, configuration_port) =
+                (free_port()?, free_port()?, free_port()?);
+            let text = plan
+                .text()
+                .replace("$TLS_PORT", &https_port.to_string())
+                .replace("$CONFIGURATION_PORT", &configuration_port.to_string())
+                .replace("$PORT", &http_port.to_string())
+                .replace("$SOCKET", &socket.display().to_string())
+                .replace("$DIR", &directory.path().display().to_string());
+            match Nginx::start_with(directory, &text, plan.workers, &environment) {
+                Ok(nginx) => {
+                    let configuration = Configuration::unix(socket);
+                    let ports = (http_port, https_port, configuration_port);
+                    return Ok(Site {
+                        nginx,
+                        configuration,
+                        http_port: ports.0,
+                        https_port: ports.1,
+                        configuration_port: ports.2,
+                    });
+                }
+                Err(error)
+                    if attempt < TRIES && format!("{error:#}").contains("Address already") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("no free ports")
+    }
+
+    /// Where plain HTTP is served.
+    pub fn http(&self) -> Address {
+        Address::http(self.http_port)
+    }
+}
