@@ -1,1 +1,30 @@
-//! nginx module.
+//! The nginx module: dynamic backends, routes and certificates from shared memory.
+//!
+//! | directive | context | meaning |
+//! |---|---|---|
+//! | `ingress_zone NAME SIZE` | main | the shared memory everything lives in |
+//! | `ingress_configuration` | location | the configuration endpoint |
+//! | `ingress_router` | location | host and path decide the backend |
+//! | `ingress_balancer [$variable]` | upstream | the endpoint for each attempt |
+//!
+//! | nginx calls | when | which calls |
+//! |---|---|---|
+//! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
+//! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
+//! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
+//! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
+//! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
+//! | variables | a log format or header wants one | [`variable`] |
+//!
+//! Unsafe code stands in `ffi` only. There a callback makes the safe wrapper, calls the safe function
+//! and converts its answer; a panic is contained at every callback.
+#![deny(unsafe_code)]
+
+mod certificate;
+mod configuration;
+#[allow(unsafe_code)]
+mod ffi;
+mod peer;
+mod phase;
+mod records;
+mod variable;

@@ -21,6 +21,11 @@ pub fn has_certificate<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
     has_certificate_name(records, host).is_some()
 }
 
+/// The id of the certificate that stands under exactly this name.
+pub fn exact_certificate_id<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
+    records.value(Kind::Name, name.to_ascii_lowercase().as_slice())
+}
+
 fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let mut lower = [0; HostPattern::MAX_BYTES];

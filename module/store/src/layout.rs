@@ -4,7 +4,7 @@ use crate::OpenError;
 use crate::arena;
 use crate::memory::{GRANULE, Memory};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Worker slots: nginx's NGX_MAX_PROCESSES.
 pub const MAX_SLOTS: usize = 1024;
@@ -35,6 +35,8 @@ pub(crate) struct Header {
     /// First free block of each size class, and which classes have one.
     pub free_lists: [AtomicU32; arena::CLASSES],
     pub free_classes: [AtomicU64; arena::CLASSES / 64],
+    /// A length and that many bytes of text for operators.
+    pub note: [AtomicU8; 256],
     pub slots: [Slot; MAX_SLOTS],
 }
 

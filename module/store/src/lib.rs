@@ -39,7 +39,7 @@ pub use failpoint::FAILPOINTS;
 #[cfg(feature = "failpoints")]
 pub use failpoint::set_hook;
 pub use layout::MAX_SLOTS;
-pub use reader::{Guard, Reader};
+pub use reader::{Guard, KeyHash, Reader};
 pub use record::Record;
 pub use transaction::{Transaction, Written};
 
@@ -163,6 +163,25 @@ impl Store {
             capacity_bytes: header.capacity.load(Relaxed) as usize * memory::GRANULE,
             free_bytes: header.free.load(Relaxed) as usize * memory::GRANULE,
         }
+    }
+
+    /// Leaves a note for whoever asks next: at most 255 bytes are kept. Notes that two workers leave at the
+    /// same time may mix.
+    pub fn set_note(&self, text: &str) {
+        let note = &self.memory.header().note;
+        let length = text.floor_char_boundary(note.len() - 1);
+        for (place, byte) in note[1..].iter().zip(text[..length].bytes()) {
+            place.store(byte, Relaxed);
+        }
+        note[0].store(length as u8, Relaxed);
+    }
+
+    /// The last note; empty if there is none.
+    pub fn note(&self) -> String {
+        let note = &self.memory.header().note;
+        let length = usize::from(note[0].load(Relaxed));
+        let bytes: Vec<u8> = note[1..=length].iter().map(|byte| byte.load(Relaxed)).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// The workers attached: slot, process id and acknowledged generation.

@@ -49,6 +49,11 @@ impl Reader {
         self.store
     }
 
+    /// Gives the worker slot back before the process ends.
+    pub fn detach(&self) {
+        reclaim::detach(self.store.memory, self.slot);
+    }
+
     /// Replaced records wait to be freed: worth a [`Store::try_free`] now and then.
     pub fn has_garbage(&self) -> bool {
         reclaim::has_batches(self.store.memory)
@@ -57,7 +62,23 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        reclaim::detach(self.store.memory, self.slot);
+        self.detach();
+    }
+}
+
+/// The hash of a key in this store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// As a number, to keep it in a C struct.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`KeyHash::to_bits`] gave. Any other number finds nothing.
+    pub fn from_bits(bits: u64) -> Self {
+        KeyHash(bits)
     }
 }
 
@@ -77,8 +98,19 @@ impl Guard<'_> {
     /// The record of a key.
     #[inline]
     pub fn get(&self, kind: u8, key: &[u8]) -> Option<Record<'_>> {
-        let memory = self.reader.store.memory;
-        index::find(memory, self.root, record::hash(memory, kind, key), kind, key)
+        self.get_hashed(self.hash(kind, key), kind, key)
+    }
+
+    /// The hash of a key, to look it up again later, in another generation too.
+    #[inline]
+    pub fn hash(&self, kind: u8, key: &[u8]) -> KeyHash {
+        KeyHash(record::hash(self.reader.store.memory, kind, key))
+    }
+
+    /// The record of a key whose hash is known. Another key's hash finds nothing.
+    #[inline]
+    pub fn get_hashed(&self, hash: KeyHash, kind: u8, key: &[u8]) -> Option<Record<'_>> {
+        index::find(self.reader.store.memory, self.root, hash.0, kind, key)
     }
 
     /// Calls `visit` with every record, in no order that means anything.

@@ -173,6 +173,16 @@ fn a_full_store_refuses_the_write_and_loses_nothing() {
 }
 
 #[test]
+fn a_note_is_cut_and_read_back() {
+    let heap = Heap::new(1 << 20);
+    assert_eq!(heap.store.note(), "");
+    heap.store.set_note("zone full");
+    assert_eq!(heap.store.note(), "zone full");
+    heap.store.set_note(&"é".repeat(300));
+    assert_eq!(heap.store.note(), "é".repeat(127));
+}
+
+#[test]
 fn only_one_writer_is_at_work() {
     let heap = Heap::new(1 << 20);
     let first = heap.store.try_write(&heap.lock).unwrap();

@@ -1,0 +1,126 @@
+//! The configuration endpoint: who may ask, what for, and what becomes of it.
+//!
+//! `begin` decides from the request's head whether to answer at once or to read the body; `work` does the
+//! rest, on the event loop or on a thread of nginx's pool. Reads of the whole store are work too: they hold
+//! the writers' lock, so that nothing is freed under them.
+//!
+//! Source: design.md §3, security.md §3 and §5, compat/balancer.md §1.
+
+mod access;
+mod answer;
+mod read;
+mod write;
+
+pub use answer::Answer;
+
+use crate::ffi::{Head, Worker, ZoneLock};
+use oxigress_store::Store;
+
+/// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
+const LONG_BYTES: usize = 64 * 1024;
+
+/// What to do with a request.
+pub enum Step {
+    /// It is answered without its body.
+    Answer(Answer),
+    /// Its body is read, then it is worked on.
+    Work(Job),
+}
+
+/// Work that needs the body or the whole store.
+pub enum Job {
+    /// `PUT` or `PATCH`, if the live generation is still this one.
+    Native {
+        /// The body is a delta.
+        is_patch: bool,
+        /// `epoch.generation`, as in `If-Match`.
+        expected: Option<String>,
+    },
+    /// ingress-nginx's `POST /configuration/backends`.
+    PostBackends,
+    /// ingress-nginx's `POST /configuration/servers`.
+    PostServers,
+    /// ingress-nginx's `POST /configuration/general`.
+    PostGeneral,
+    /// `GET /configuration/backends`.
+    GetBackends,
+}
+
+/// Answers from the head alone, or says what is to be done.
+pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
+    if let Err(refusal) = access::check(head) {
+        return Step::Answer(refusal);
+    }
+    let is_get = matches!(head.method, b"GET" | b"HEAD");
+    let path = head.path.strip_suffix(b"/").unwrap_or(head.path);
+    let step = match (head.method, path) {
+        (b"PUT" | b"PATCH", b"/configuration") => native(head, worker),
+        (b"POST", b"/configuration/backends") => Step::Work(Job::PostBackends),
+        (b"POST", b"/configuration/servers") => Step::Work(Job::PostServers),
+        (b"POST", b"/configuration/general") => Step::Work(Job::PostGeneral),
+        (_, b"/configuration") if is_get => Step::Answer(read::status(worker)),
+        (_, b"/configuration/backends") if is_get => return Step::Work(Job::GetBackends),
+        (_, b"/configuration/general") if is_get => Step::Answer(read::general(worker)),
+        (_, b"/configuration/certs") if is_get => {
+            Step::Answer(read::certificate(worker, head.query))
+        }
+        (_, b"/configuration") => Step::Answer(Answer::method_not_allowed("GET, PUT, PATCH")),
+        (_, b"/configuration/servers") if is_get => {
+            Step::Answer(Answer::problem(400, "Only POST requests are allowed!"))
+        }
+        (_, b"/configuration/certs") => {
+            Step::Answer(Answer::problem(400, "Only GET requests are allowed!"))
+        }
+        (b"GET" | b"HEAD" | b"POST", _) => Step::Answer(Answer::problem(404, "Not found!")),
+        _ => Step::Answer(Answer::problem(400, "Only POST and GET requests are allowed!")),
+    };
+    match step {
+        Step::Work(job) => match access::check_body(head) {
+            Ok(()) => Step::Work(job),
+            Err(refusal) => Step::Answer(refusal),
+        },
+        answer => answer,
+    }
+}
+
+fn native(head: &Head<'_>, worker: &Worker) -> Step {
+    let is_patch = head.method == b"PATCH";
+    let live = worker.reader().store().live();
+    let expected =
+        head.if_match.map(|value| String::from_utf8_lossy(value).trim_matches('"').to_owned());
+    match &expected {
+        Some(expected) if expected != "*" && *expected != answer::tag(&live) => {
+            Step::Answer(Answer::conflict(&live))
+        }
+        None if is_patch => Step::Answer(Answer::problem(
+            428,
+            "a delta needs If-Match with the epoch.generation it was made for: send it, or PUT the whole",
+        )),
+        _ => Step::Work(Job::Native { is_patch, expected: expected.filter(|tag| tag != "*") }),
+    }
+}
+
+/// Whether a job is too long for the event loop.
+pub fn is_long(job: &Job, body_bytes: usize) -> bool {
+    body_bytes > LONG_BYTES || matches!(job, Job::GetBackends)
+}
+
+/// Does a job. Any thread: touches the store only, as its one writer.
+pub fn work(job: &Job, body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+    let answer = match job {
+        Job::Native { is_patch: false, expected } => {
+            write::put(body, expected.as_deref(), store, lock)
+        }
+        Job::Native { is_patch: true, expected } => {
+            write::patch(body, expected.as_deref(), store, lock)
+        }
+        Job::PostBackends => write::backends(body, store, lock),
+        Job::PostServers => write::servers(body, store, lock),
+        Job::PostGeneral => write::general(body, store, lock),
+        Job::GetBackends => read::backends(store, lock),
+    };
+    if let Some(error) = &answer.error {
+        store.set_note(error);
+    }
+    answer
+}

@@ -1,0 +1,260 @@
+//! Writes: decode, check, change the store, publish.
+
+use super::Answer;
+use super::answer::tag;
+use crate::ffi::{ZoneLock, check_pair, random};
+use crate::records::counters;
+use oxigress_core::model::Snapshot;
+use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
+use oxigress_core::wire::native::{Patch, Problem, Whole};
+use oxigress_core::wire::{DecodeError, compat, decode};
+use oxigress_store::{Store, Transaction, WriteError, Written};
+use std::collections::HashSet;
+
+/// What the whole of a dialect's documents replaces.
+const NATIVE: &[Kind] =
+    &[Kind::Settings, Kind::Server, Kind::Backend, Kind::Endpoints, Kind::Certificate, Kind::Name];
+const BACKENDS: &[Kind] = &[Kind::Backend, Kind::Endpoints];
+const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];
+
+/// `PUT /configuration`
+pub fn put(body: &[u8], expected: Option<&str>, store: &Store, lock: &ZoneLock) -> Answer {
+    let (whole, ignored) = match decode::<Whole>(body) {
+        Ok(decoded) => decoded,
+        Err(error) => return Answer::undecodable(error),
+    };
+    let changes = snapshot_records(&whole.snapshot);
+    let certificates = "/snapshot/certificates";
+    let write =
+        Write { changes, replaces: NATIVE, expected, epoch: None, status: 200, certificates };
+    write.apply(store, lock, ignored)
+}
+
+/// `PATCH /configuration`
+pub fn patch(body: &[u8], expected: Option<&str>, store: &Store, lock: &ZoneLock) -> Answer {
+    let (patch, ignored) = match decode::<Patch>(body) {
+        Ok(decoded) => decoded,
+        Err(error) => return Answer::undecodable(error),
+    };
+    if let Some(pointer) = patch.contradiction() {
+        let error = DecodeError::new(pointer, "upserted and removed in one delta: say one of them");
+        return Answer::undecodable(error);
+    }
+    let changes = delta_records(&patch);
+    let certificates = "/upsert/certificates";
+    let write = Write { changes, replaces: &[], expected, epoch: None, status: 200, certificates };
+    write.apply(store, lock, ignored)
+}
+
+/// ingress-nginx's `POST /configuration/backends`
+pub fn backends(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+    let (elements, ignored) = match decode::<Vec<compat::Element>>(body) {
+        Ok(decoded) => decoded,
+        Err(error) => return Answer::undecodable(error),
+    };
+    let mut snapshot = Snapshot::default();
+    let mut unresolved = Vec::new();
+    for (place, element) in elements.into_iter().enumerate() {
+        match element.into_model() {
+            // A name that stands twice: the last wins, as in the reference.
+            Ok((id, backend, endpoints, names)) => {
+                unresolved.extend(names.iter().map(|name| format!("{id}: {name}")));
+                snapshot.backends.insert(id.clone(), backend);
+                snapshot.endpoints.insert(id, endpoints);
+            }
+            Err(error) => {
+                return Answer::undecodable(DecodeError::new(
+                    format!("/{place}"),
+                    error.to_string(),
+                ));
+            }
+        }
+    }
+    let answer = takeover(&snapshot, BACKENDS).apply(store, lock, ignored);
+    match unresolved.first() {
+        None => answer,
+        Some(first) => answer.warn(format!(
+            "{} host names among the endpoints are not resolved yet and left out: {first}, …",
+            unresolved.len()
+        )),
+    }
+}
+
+/// ingress-nginx's `POST /configuration/servers`
+pub fn servers(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+    let (servers, ignored) = match decode::<compat::Servers>(body) {
+        Ok(decoded) => decoded,
+        Err(error) => return Answer::undecodable(error),
+    };
+    let (certificates, names, left_out) = servers.into_model();
+    let snapshot = Snapshot { certificates, names, ..Snapshot::default() };
+    let answer = takeover(&snapshot, SERVERS).apply(store, lock, ignored);
+    match left_out.first() {
+        None => answer,
+        Some(first) => {
+            let first = first.escape_default();
+            answer
+                .warn(format!("{} hosts are no DNS names and left out: {first}, …", left_out.len()))
+        }
+    }
+}
+
+/// ingress-nginx's `POST /configuration/general`: any JSON, kept as it is.
+pub fn general(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+    if let Err(error) = decode::<serde_json::Value>(body) {
+        return Answer::undecodable(error);
+    }
+    let changes = vec![Change::upsert(Kind::General, "", body.to_vec())];
+    Write { changes, ..takeover(&Snapshot::default(), &[]) }.apply(store, lock, 0)
+}
+
+/// A write in the compatible dialect begins a line of generations of its own: a native writer that was at
+/// work before gets 409 and sends its whole again.
+fn takeover(snapshot: &Snapshot, replaces: &'static [Kind]) -> Write<'static> {
+    let mut changes = snapshot_records(snapshot);
+    changes.retain(|change| replaces.contains(&change.kind));
+    Write {
+        changes,
+        replaces,
+        expected: None,
+        epoch: Some(random()),
+        status: 201,
+        certificates: "/certificates",
+    }
+}
+
+struct Write<'a> {
+    changes: Vec<Change>,
+    /// Records of these kinds that `changes` does not write are removed.
+    replaces: &'static [Kind],
+    /// The `epoch.generation` that must be live.
+    expected: Option<&'a str>,
+    /// The epoch to begin if anything changes; `None`: the live one goes on.
+    epoch: Option<u64>,
+    /// Of the answer.
+    status: u16,
+    /// JSON pointer of the document's certificates.
+    certificates: &'static str,
+}
+
+impl Write<'_> {
+    fn apply(self, store: &Store, lock: &ZoneLock, ignored: usize) -> Answer {
+        let Some(mut transaction) = store.try_write(lock) else { return Answer::busy() };
+        let live = store.live();
+        if self.expected.is_some_and(|expected| expected != tag(&live)) {
+            return Answer::conflict(&live);
+        }
+        if let Err(error) = self.check_certificates(&transaction) {
+            return Answer::undecodable(error);
+        }
+        match self.change(&mut transaction) {
+            Ok(()) => {}
+            Err((error, needed)) => {
+                drop(transaction);
+                return refused(error, needed, store);
+            }
+        }
+        match transaction.commit() {
+            Ok(live) => Answer::applied(self.status, &live, ignored),
+            Err(error) => refused(error, 0, store),
+        }
+    }
+
+    /// Checks the pairs that are new or changed: those that are live were checked when they came.
+    fn check_certificates(
+        &self,
+        transaction: &Transaction<'_, ZoneLock>,
+    ) -> Result<(), DecodeError> {
+        for Change { kind, key, value } in &self.changes {
+            let (Kind::Certificate, Some(value)) = (*kind, value) else { continue };
+            if transaction.get(*kind as u8, key).is_some_and(|live| live.value() == value) {
+                continue;
+            }
+            let view = CertificateView(value);
+            check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default()).map_err(
+                |error| {
+                    let key = String::from_utf8_lossy(key).replace('~', "~0").replace('/', "~1");
+                    DecodeError::new(format!("{}/{key}", self.certificates), error)
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Answers the bytes that were still needed when it fails.
+    fn change(
+        &self,
+        transaction: &mut Transaction<'_, ZoneLock>,
+    ) -> Result<(), (WriteError, usize)> {
+        let mut is_changed = false;
+        for (kind, key) in self.stale(transaction) {
+            is_changed |= transaction.remove(kind, &key).map_err(|error| (error, 0))?;
+        }
+        let mut needed = 0;
+        for (place, Change { kind, key, value }) in self.changes.iter().enumerate() {
+            let kind_number = *kind as u8;
+            match value {
+                None => {
+                    is_changed |=
+                        transaction.remove(kind_number, key).map_err(|error| (error, needed))?
+                }
+                Some(value) => match transaction.upsert(kind_number, key, value, counters(*kind)) {
+                    Ok(Written::Unchanged) => {}
+                    Ok(Written::Changed) => {
+                        is_changed = true;
+                        needed += bytes_needed(key, value);
+                    }
+                    Err(error) => {
+                        let rest = self.changes.iter().skip(place);
+                        let rest =
+                            rest.filter_map(|c| Some(bytes_needed(&c.key, c.value.as_ref()?)));
+                        return Err((error, needed + rest.sum::<usize>()));
+                    }
+                },
+            }
+        }
+        if let (true, Some(epoch)) = (is_changed, self.epoch) {
+            transaction.set_epoch(epoch);
+        }
+        Ok(())
+    }
+
+    /// Keys of the replaced kinds that are not written again.
+    fn stale(&self, transaction: &Transaction<'_, ZoneLock>) -> Vec<(u8, Vec<u8>)> {
+        if self.replaces.is_empty() {
+            return Vec::new();
+        }
+        let written: HashSet<_> =
+            self.changes.iter().map(|c| (c.kind as u8, c.key.as_slice())).collect();
+        let mut stale = Vec::new();
+        transaction.for_each(|record| {
+            let is_replaced = self.replaces.iter().any(|kind| *kind as u8 == record.kind());
+            if is_replaced && !written.contains(&(record.kind(), record.key())) {
+                stale.push((record.kind(), record.key().to_vec()));
+            }
+        });
+        stale
+    }
+}
+
+fn bytes_needed(key: &[u8], value: &[u8]) -> usize {
+    Transaction::<ZoneLock>::bytes_needed(key, value)
+}
+
+fn refused(error: WriteError, needed: usize, store: &Store) -> Answer {
+    let WriteError::Full { needed_bytes, .. } = error else {
+        return Answer::problem(500, error.to_string());
+    };
+    // After the write was given up: what there is for another try.
+    let free = store.space().free_bytes;
+    let needed = needed.max(needed_bytes);
+    let problem = Problem {
+        error: format!(
+            "the zone is full: the write needs about {needed} bytes and {free} are free; make ingress_zone larger"
+        ),
+        needed_bytes: Some(needed as u64),
+        free_bytes: Some(free as u64),
+        ..Problem::default()
+    };
+    Answer::refusal(507, problem)
+}

@@ -1,0 +1,32 @@
+//! Everything unsafe: nginx's structs and callbacks on one side, safe types on the other.
+//!
+//! Facts that the SAFETY comments lean on, all given by nginx:
+//! * a worker runs all its callbacks on one thread, its event loop; only `task` runs elsewhere;
+//! * a request, its pool and what was allocated from it live until the request is freed, which is after
+//!   the last callback that gets it;
+//! * configuration structs live as long as the cycle, and so longer than its requests;
+//! * memory from `ngx_pcalloc` is zeroed and aligned to 8 (`NGX_ALIGNMENT`, checked by nginx-sys).
+
+mod answer;
+mod directives;
+mod endpoint;
+#[cfg(feature = "failpoints")]
+mod failpoints;
+mod guard;
+mod log;
+mod memory;
+mod request;
+mod table;
+mod tls;
+mod upstream;
+mod variables;
+mod worker;
+mod zone;
+
+pub use endpoint::Head;
+pub use memory::random;
+pub use request::{Decision, Request};
+pub use tls::{Parsed, ServerName, check_pair, sha256};
+pub use upstream::Choice;
+pub use worker::Worker;
+pub use zone::ZoneLock;

@@ -1,0 +1,127 @@
+//! Answers: the REWRITE phase's, and whole responses of the configuration endpoint.
+
+use super::{Request, directives, guard, log, memory};
+use crate::configuration::Answer;
+use crate::phase::rewrite::{self, Outcome};
+use nginx_bitfields as bits;
+use nginx_sys::{
+    NGX_DECLINED, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_OK, ngx_buf_t, ngx_chain_t,
+    ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header, ngx_int_t, ngx_list_push,
+    ngx_str_t, ngx_table_elt_t,
+};
+use std::ptr::null_mut;
+
+const INTERNAL_ERROR: ngx_int_t = NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
+
+/// nginx's callback for each request in its REWRITE phase.
+pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    // SAFETY: nginx runs this phase for a live request.
+    if !unsafe { directives::is_router(raw) } {
+        return NGX_DECLINED as ngx_int_t;
+    }
+    guard::contain("rewrite", INTERNAL_ERROR, || {
+        // SAFETY: alive, on the event loop.
+        let Some(mut request) = (unsafe { Request::from_callback(raw) }) else {
+            return INTERNAL_ERROR;
+        };
+        match rewrite::decide(&mut request) {
+            Outcome::Continue => NGX_DECLINED as ngx_int_t,
+            Outcome::Status(status) => ngx_int_t::from(status as i16),
+            Outcome::Redirect { code, location } => {
+                // SAFETY: alive.
+                let header = unsafe { add_header(raw, "Location", &location) };
+                if header.is_null() {
+                    return INTERNAL_ERROR;
+                }
+                // SAFETY: alive; nginx sends the header and writes the page for the status.
+                unsafe { (*raw).headers_out.location = header };
+                ngx_int_t::from(code as i16)
+            }
+        }
+    })
+}
+
+/// Adds a response header; null when memory is out.
+///
+/// # Safety
+/// `raw` is alive and its header was not sent.
+unsafe fn add_header(
+    raw: *mut ngx_http_request_t,
+    name: &'static str,
+    value: &[u8],
+) -> *mut ngx_table_elt_t {
+    // SAFETY: the request's pool is alive.
+    let Some(value) = (unsafe { memory::concat((*raw).pool, &[value]) }) else { return null_mut() };
+    // SAFETY: the list was initialised with the request.
+    let header: *mut ngx_table_elt_t =
+        unsafe { ngx_list_push(&raw mut (*raw).headers_out.headers) }.cast();
+    // SAFETY: null, or a new element.
+    if let Some(header) = unsafe { header.as_mut() } {
+        header.hash = 1;
+        header.key = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
+        header.value = value;
+        header.lowcase_key = null_mut();
+        header.next = null_mut();
+    }
+    header
+}
+
+/// Sends a whole response; answers what a content handler answers.
+///
+/// # Safety
+/// `raw` is alive and its header was not sent.
+pub unsafe fn send(raw: *mut ngx_http_request_t, answer: Answer) -> ngx_int_t {
+    // SAFETY: a request has a connection with a log.
+    let request_log = unsafe { (*(*raw).connection).log };
+    for line in &answer.log {
+        // SAFETY: as above.
+        unsafe {
+            log::write(log::WARN, request_log, format_args!("ingress_configuration: {line}"))
+        };
+    }
+    let body = answer.body.as_slice();
+    // SAFETY: alive.
+    unsafe {
+        (*raw).headers_out.status = usize::from(answer.status);
+        (*raw).headers_out.content_length_n = body.len() as _;
+        let kind = answer.content_type;
+        (*raw).headers_out.content_type =
+            ngx_str_t { len: kind.len(), data: kind.as_ptr().cast_mut() };
+        (*raw).headers_out.content_type_len = kind.len();
+        (*raw).headers_out.content_type_lowcase = null_mut();
+    }
+    for (name, value) in &answer.headers {
+        // SAFETY: alive.
+        if unsafe { add_header(raw, name, value.as_bytes()) }.is_null() {
+            return INTERNAL_ERROR;
+        }
+    }
+    // SAFETY: alive.
+    let sent = unsafe { ngx_http_send_header(raw) };
+    // SAFETY: the same struct, through bindings that have its bitfields right.
+    let is_header_only = unsafe { (*raw.cast::<bits::ngx_http_request_s>()).header_only() != 0 };
+    if sent == NGX_ERROR as ngx_int_t || sent > NGX_OK as ngx_int_t || is_header_only {
+        return sent;
+    }
+    // SAFETY: the request's pool is alive.
+    let Some(copy) = (unsafe { memory::concat((*raw).pool, &[body]) }) else {
+        return NGX_ERROR as ngx_int_t;
+    };
+    // SAFETY: as above; zeroes are a value of both.
+    let (buffer, chain): (*mut ngx_buf_t, *mut ngx_chain_t) =
+        unsafe { (memory::zeroed((*raw).pool), memory::zeroed((*raw).pool)) };
+    if buffer.is_null() || chain.is_null() {
+        return NGX_ERROR as ngx_int_t;
+    }
+    // SAFETY: allocated above; an empty body is sent as a buffer that only ends the response.
+    unsafe {
+        (*buffer).pos = copy.data;
+        (*buffer).last = copy.data.add(copy.len);
+        let flags = &mut *buffer.cast::<bits::ngx_buf_s>();
+        flags.set_memory(u32::from(copy.len > 0));
+        flags.set_last_buf(1);
+        flags.set_last_in_chain(1);
+        (*chain).buf = buffer;
+        ngx_http_output_filter(raw, chain)
+    }
+}

@@ -1,0 +1,325 @@
+//! The directives, and what they set up when the configuration has been read.
+
+use super::table::{self, core_index, http_index};
+use super::{endpoint, guard, memory, tls, upstream, zone};
+use nginx_sys::{
+    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_LOG_EMERG, NGX_OK, ngx_array_push, ngx_command_t,
+    ngx_conf_log_error, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t,
+    ngx_http_core_main_conf_t, ngx_http_core_module, ngx_http_core_srv_conf_t,
+    ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
+    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_srv_conf_t,
+    ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
+    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+};
+use std::ffi::{c_char, c_void};
+use std::fmt::Display;
+use std::ptr::{null_mut, without_provenance_mut};
+
+/// A body of the configuration endpoint: security.md §4.
+pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Of the core module.
+#[repr(C)]
+struct CoreConf {
+    zone: *mut ngx_shm_zone_t,
+}
+
+/// Of an upstream or a server. Zeroes are "not set".
+#[repr(C)]
+struct SrvConf {
+    /// Index of the variable that names the backend, plus one.
+    variable: ngx_int_t,
+    /// A location of this server has `ingress_router`.
+    has_router: bool,
+}
+
+/// Of a location. Zeroes are "not set".
+#[repr(C)]
+struct LocConf {
+    is_router: bool,
+    pool: *mut ngx_thread_pool_t,
+}
+
+/// What a directive's function answers.
+type Answer = *mut c_char;
+
+const OK: Answer = null_mut();
+
+/// `(char *) NGX_CONF_ERROR`
+fn refused() -> Answer {
+    without_provenance_mut(usize::MAX)
+}
+
+/// Says why, with file and line, and refuses the directive.
+///
+/// # Safety
+/// `cf` is the configuration being read.
+unsafe fn refuse(cf: *mut ngx_conf_t, reason: impl Display) -> Answer {
+    let reason = reason.to_string();
+    // SAFETY: vouched for by the caller; `%*s` takes a length and a pointer.
+    unsafe {
+        ngx_conf_log_error(
+            NGX_LOG_EMERG as ngx_uint_t,
+            cf,
+            0,
+            c"%*s".as_ptr(),
+            reason.len(),
+            reason.as_ptr(),
+        );
+    }
+    refused()
+}
+
+/// The directive's arguments, its name first.
+///
+/// # Safety
+/// `cf` is the configuration being read.
+unsafe fn arguments<'a>(cf: *mut ngx_conf_t) -> &'a [ngx_str_t] {
+    // SAFETY: nginx fills the array with strings.
+    unsafe { (*(*cf).args).as_slice() }
+}
+
+pub unsafe extern "C" fn create_core_conf(cycle: *mut ngx_cycle_t) -> *mut c_void {
+    // SAFETY: the cycle's pool is alive; zeroes are a value.
+    unsafe { memory::zeroed::<CoreConf>((*cycle).pool) }.cast()
+}
+
+pub unsafe extern "C" fn create_srv_conf(cf: *mut ngx_conf_t) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { memory::zeroed::<SrvConf>((*cf).pool) }.cast()
+}
+
+pub unsafe extern "C" fn create_loc_conf(cf: *mut ngx_conf_t) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { memory::zeroed::<LocConf>((*cf).pool) }.cast()
+}
+
+/// # Safety
+/// The cycle has this module.
+unsafe fn core_conf(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
+    // SAFETY: one pointer a module; null before `create_core_conf`.
+    unsafe { (*(*cycle).conf_ctx.add(core_index())).cast() }
+}
+
+/// The zone of a cycle; null without `ingress_zone`.
+///
+/// # Safety
+/// The cycle has this module.
+pub unsafe fn zone_of(cycle: *mut ngx_cycle_t) -> *mut ngx_shm_zone_t {
+    // SAFETY: vouched for by the caller.
+    unsafe { core_conf(cycle).as_ref() }.map_or(null_mut(), |conf| conf.zone)
+}
+
+/// `ingress_zone NAME SIZE;`
+pub unsafe extern "C" fn ingress_zone(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    _: *mut c_void,
+) -> Answer {
+    // SAFETY: nginx runs one directive at a time, with the configuration it reads.
+    guard::contain("ingress_zone", refused(), || unsafe {
+        let conf = core_conf((*cf).cycle);
+        if !(*conf).zone.is_null() {
+            return c"is duplicate".as_ptr().cast_mut();
+        }
+        let [_, name, size] = arguments(cf) else { return refused() };
+        let (mut name, mut size_text) = (*name, *size);
+        let size = ngx_parse_size(&raw mut size_text);
+        let shown = memory::bytes(size_text).escape_ascii();
+        // The header of a zone takes 70 KiB; less than 1m serves nobody.
+        let Some(size) =
+            usize::try_from(size).ok().filter(|size| *size >= 8 * ngx_pagesize.max(32768))
+        else {
+            return refuse(
+                cf,
+                format_args!("invalid zone size \"{shown}\": it is a number of at least 256k"),
+            );
+        };
+        let zone = ngx_shared_memory_add(
+            cf,
+            &raw mut name,
+            size,
+            &raw mut table::ngx_ingress_module as *mut c_void,
+        );
+        if zone.is_null() {
+            return refused();
+        }
+        (*zone).init = Some(zone::init_zone);
+        (*conf).zone = zone;
+        OK
+    })
+}
+
+/// # Safety
+/// `cf` is inside of http{}; `T` is what the module at `index` keeps for a location.
+unsafe fn loc_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
+    // SAFETY: nginx makes one pointer a module.
+    unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).loc_conf.add(index)).cast() }
+}
+
+/// # Safety
+/// As for [`loc_conf`], for a server or an upstream.
+unsafe fn srv_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
+    // SAFETY: as above.
+    unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).srv_conf.add(index)).cast() }
+}
+
+/// # Safety
+/// As for [`loc_conf`], for http{}.
+unsafe fn main_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
+    // SAFETY: as above.
+    unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).main_conf.add(index)).cast() }
+}
+
+const NO_ZONE: &str = "needs an \"ingress_zone NAME SIZE;\" before http";
+
+/// `ingress_configuration;`
+pub unsafe extern "C" fn ingress_configuration(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`; `conf` is of this location.
+    guard::contain("ingress_configuration", refused(), || unsafe {
+        if zone_of((*cf).cycle).is_null() {
+            return refuse(cf, format_args!("\"ingress_configuration\" {NO_ZONE}"));
+        }
+        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
+        (*core).handler = Some(endpoint::content_handler);
+        // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
+        // refuses one that is too large, with a reason.
+        (*core).client_body_buffer_size = MAX_BODY_BYTES + 1;
+        (*core).client_max_body_size = 0;
+        (*core).client_body_timeout = 30_000;
+        // Null names the pool "default", which nginx makes with 32 threads unless told otherwise.
+        let pool = ngx_thread_pool_add(cf, null_mut());
+        if pool.is_null() {
+            return refused();
+        }
+        (*conf.cast::<LocConf>()).pool = pool;
+        OK
+    })
+}
+
+/// `ingress_router;`
+pub unsafe extern "C" fn ingress_router(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`; `conf` is of this location.
+    guard::contain("ingress_router", refused(), || unsafe {
+        if zone_of((*cf).cycle).is_null() {
+            return refuse(cf, format_args!("\"ingress_router\" {NO_ZONE}"));
+        }
+        (*conf.cast::<LocConf>()).is_router = true;
+        (*srv_conf::<SrvConf>(cf, http_index())).has_router = true;
+        OK
+    })
+}
+
+/// `ingress_balancer [$variable];`
+pub unsafe extern "C" fn ingress_balancer(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`; `conf` is of this upstream.
+    guard::contain("ingress_balancer", refused(), || unsafe {
+        if zone_of((*cf).cycle).is_null() {
+            return refuse(cf, format_args!("\"ingress_balancer\" {NO_ZONE}"));
+        }
+        let upstream: *mut ngx_http_upstream_srv_conf_t =
+            srv_conf(cf, nginx_sys::ngx_http_upstream_module.ctx_index);
+        if (*upstream).peer.init_upstream.is_some() {
+            // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
+            // lost without a word.
+            return refuse(
+                cf,
+                "\"ingress_balancer\" must stand before \"keepalive\" and any other balancing directive",
+            );
+        }
+        if let [_, name] = arguments(cf) {
+            let Some(variable) =
+                memory::bytes(*name).strip_prefix(b"$").filter(|name| !name.is_empty())
+            else {
+                let shown = memory::bytes(*name).escape_ascii();
+                return refuse(
+                    cf,
+                    format_args!("invalid variable name \"{shown}\": it begins with \"$\""),
+                );
+            };
+            let mut variable =
+                ngx_str_t { len: variable.len(), data: variable.as_ptr().cast_mut() };
+            let index = ngx_http_get_variable_index(cf, &raw mut variable);
+            if index == NGX_ERROR as ngx_int_t {
+                return refused();
+            }
+            (*conf.cast::<SrvConf>()).variable = index + 1;
+        }
+        (*upstream).peer.init_upstream = Some(upstream::init_upstream);
+        (*upstream).flags = NGX_HTTP_UPSTREAM_CREATE as ngx_uint_t;
+        OK
+    })
+}
+
+/// Runs when http{} has been read and merged.
+pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
+    // SAFETY: nginx calls it inside of http{}.
+    guard::contain("postconfiguration", NGX_ERROR as ngx_int_t, || unsafe {
+        let main: *mut ngx_http_core_main_conf_t = main_conf(cf, ngx_http_core_module.ctx_index);
+        let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_REWRITE_PHASE as usize];
+        let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
+        if handler.is_null() {
+            return NGX_ERROR as ngx_int_t;
+        }
+        *handler = Some(super::answer::rewrite_handler);
+        for server in (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() {
+            let confs = (*(**server).ctx).srv_conf;
+            let ours: *mut SrvConf = (*confs.add(http_index())).cast();
+            let ssl: *mut ngx_http_ssl_srv_conf_t =
+                (*confs.add(ngx_http_ssl_module.ctx_index)).cast();
+            if (*ours).has_router && !(*ssl).ssl.ctx.is_null() {
+                tls::choose_certificates(&raw mut (*ssl).ssl);
+            }
+        }
+        NGX_OK as ngx_int_t
+    })
+}
+
+/// # Safety
+/// `request` is alive.
+unsafe fn request_conf(request: *mut ngx_http_request_t) -> *mut LocConf {
+    // SAFETY: nginx gives a request the configurations of its location.
+    unsafe { (*(*request).loc_conf.add(http_index())).cast() }
+}
+
+/// The request's location has `ingress_router`.
+///
+/// # Safety
+/// `request` is alive.
+#[inline]
+pub unsafe fn is_router(request: *mut ngx_http_request_t) -> bool {
+    // SAFETY: vouched for by the caller.
+    unsafe { (*request_conf(request)).is_router }
+}
+
+/// The thread pool of the request's `ingress_configuration`.
+///
+/// # Safety
+/// `request` is alive and in such a location.
+pub unsafe fn thread_pool(request: *mut ngx_http_request_t) -> *mut ngx_thread_pool_t {
+    // SAFETY: vouched for by the caller.
+    unsafe { (*request_conf(request)).pool }
+}
+
+/// The index of an upstream's backend variable, if it has one.
+///
+/// # Safety
+/// `upstream` is an upstream with `ingress_balancer`.
+pub unsafe fn backend_variable(upstream: *mut ngx_http_upstream_srv_conf_t) -> Option<ngx_uint_t> {
+    // SAFETY: vouched for by the caller.
+    let conf: *mut SrvConf = unsafe { (*(*upstream).srv_conf.add(http_index())).cast() };
+    // SAFETY: `create_srv_conf` made it.
+    ngx_uint_t::try_from(unsafe { (*conf).variable } - 1).ok()
+}

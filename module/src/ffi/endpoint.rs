@@ -1,0 +1,281 @@
+//! The configuration endpoint's content handler: reads the body, hands the work to the safe code, on a
+//! thread of nginx's pool when it is much, and sends the answer.
+
+use super::zone::ZoneLock;
+use super::{Request, answer, directives, guard};
+use crate::configuration::{self, Answer, Job, Step};
+use nginx_bitfields as bits;
+use nginx_sys::{
+    NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE,
+    NGX_HTTP_SPECIAL_RESPONSE, NGX_OK, ngx_chain_t, ngx_event_t, ngx_http_discard_request_body,
+    ngx_http_finalize_request, ngx_http_read_client_request_body, ngx_http_request_t,
+    ngx_http_run_posted_requests, ngx_int_t, ngx_log_t, ngx_pool_cleanup_add,
+    ngx_thread_task_alloc, ngx_thread_task_post,
+};
+use oxigress_store::Store;
+use std::ffi::c_void;
+
+/// Who asks for what, as far as the endpoint cares.
+pub struct Head<'r> {
+    /// Method.
+    pub method: &'r [u8],
+    /// Path, normalised.
+    pub path: &'r [u8],
+    /// Query, without the question mark.
+    pub query: &'r [u8],
+    /// `If-Match`.
+    pub if_match: Option<&'r [u8]>,
+    /// `Content-Type`.
+    pub content_type: Option<&'r [u8]>,
+    /// `Content-Length`.
+    pub content_length: Option<u64>,
+    /// The body comes in chunks.
+    pub is_chunked: bool,
+    /// `Host`.
+    pub host: Option<&'r [u8]>,
+    /// A browser sent it: it has `Origin` or a `Sec-Fetch-` header.
+    pub is_from_browser: bool,
+    /// Over a Unix socket: the uid of the other end. `None`: over TCP.
+    pub peer_uid: Option<u32>,
+    /// The uid of this process.
+    pub own_uid: u32,
+    /// The longest body that is taken.
+    pub max_body_bytes: u64,
+}
+
+impl<'r> Head<'r> {
+    fn of(request: &Request<'r>) -> Self {
+        let target = request.target();
+        let query =
+            target.iter().position(|byte| *byte == b'?').and_then(|at| target.get(at + 1..));
+        Head {
+            method: request.method(),
+            path: request.path(),
+            query: query.unwrap_or_default(),
+            if_match: request.header(b"if-match"),
+            content_type: request.header(b"content-type"),
+            content_length: request.content_length(),
+            is_chunked: request.is_chunked(),
+            host: request.host_header(),
+            is_from_browser: request.header(b"origin").is_some()
+                || request.has_header_prefix(b"sec-fetch-"),
+            peer_uid: request.is_unix().then(|| peer_uid(request.socket())),
+            // SAFETY: only asks.
+            own_uid: unsafe { libc::geteuid() },
+            max_body_bytes: directives::MAX_BODY_BYTES as u64,
+        }
+    }
+}
+
+/// The uid at the other end of a Unix socket; one that nobody has if the kernel does not say.
+fn peer_uid(socket: i32) -> u32 {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer is as long as it says.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if answer == 0 { peer.uid } else { u32::MAX }
+}
+
+/// A request whose body is being read or worked on. Freed with the request's pool.
+struct Pending {
+    request: *mut ngx_http_request_t,
+    job: Job,
+    body: Vec<u8>,
+    store: Store,
+    lock: ZoneLock,
+    answer: Option<Answer>,
+}
+
+/// nginx's callback for a request in an `ingress_configuration` location.
+pub unsafe extern "C" fn content_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    guard::contain("ingress_configuration", NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t, || {
+        // SAFETY: nginx gives a live request, on the event loop.
+        let Some(request) = (unsafe { Request::from_callback(raw) }) else {
+            return NGX_HTTP_SERVICE_UNAVAILABLE as ngx_int_t;
+        };
+        let worker = request.worker();
+        match configuration::begin(&Head::of(&request), worker) {
+            Step::Answer(answer) => {
+                // SAFETY: alive; the body has not been read.
+                unsafe {
+                    let discarded = ngx_http_discard_request_body(raw);
+                    if discarded != NGX_OK as ngx_int_t {
+                        return discarded;
+                    }
+                    answer::send(raw, answer)
+                }
+            }
+            Step::Work(job) => {
+                let pending = Pending {
+                    request: raw,
+                    job,
+                    body: Vec::new(),
+                    store: worker.reader().store(),
+                    lock: request.lock(),
+                    answer: None,
+                };
+                // SAFETY: alive.
+                unsafe { read_body(raw, pending) }
+            }
+        }
+    })
+}
+
+/// # Safety
+/// `raw` is alive.
+unsafe fn read_body(raw: *mut ngx_http_request_t, pending: Pending) -> ngx_int_t {
+    // SAFETY: the request's pool is alive.
+    let cleanup = unsafe { ngx_pool_cleanup_add((*raw).pool, 0).as_mut() };
+    let Some(cleanup) = cleanup else { return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t };
+    cleanup.data = Box::into_raw(Box::new(pending)).cast();
+    cleanup.handler = Some(free_pending);
+    // SAFETY: alive.
+    let rc = unsafe {
+        let context = &raw mut *(*raw).ctx.add(super::table::http_index());
+        // The endpoint has no decision: the context is this pointer, and no variable of ours reads it.
+        *context = cleanup.data;
+        (*raw.cast::<bits::ngx_http_request_s>()).set_request_body_in_single_buf(1);
+        ngx_http_read_client_request_body(raw, Some(body_handler))
+    };
+    if rc >= NGX_HTTP_SPECIAL_RESPONSE as ngx_int_t { rc } else { NGX_DONE as ngx_int_t }
+}
+
+unsafe extern "C" fn free_pending(pending: *mut c_void) {
+    // SAFETY: made by `read_body`; the pool calls this once.
+    drop(unsafe { Box::from_raw(pending.cast::<Pending>()) });
+}
+
+/// nginx's callback when the body is there.
+unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
+    let rc = guard::contain("body_handler", NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t, || {
+        // SAFETY: `read_body` stored it.
+        let pending =
+            unsafe { &mut *(*(*raw).ctx.add(super::table::http_index())).cast::<Pending>() };
+        // SAFETY: the body was read.
+        match unsafe { body(raw) } {
+            Some(body) => pending.body = body,
+            None => return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t,
+        }
+        if configuration::is_long(&pending.job, pending.body.len()) {
+            // SAFETY: alive until the task's event.
+            if unsafe { post(raw, pending) } {
+                return NGX_DONE as ngx_int_t;
+            }
+        }
+        let answer =
+            configuration::work(&pending.job, &pending.body, &pending.store, &pending.lock);
+        // SAFETY: alive.
+        unsafe { answer::send(raw, answer) }
+    });
+    // SAFETY: alive; for NGX_DONE the task's event goes on.
+    unsafe {
+        if rc != NGX_DONE as ngx_int_t {
+            ngx_http_finalize_request(raw, rc);
+        }
+    }
+}
+
+/// The body as one piece; `None` if a part is not in memory.
+///
+/// # Safety
+/// `raw` is alive and its body was read.
+unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Vec<u8>> {
+    let mut all = Vec::new();
+    // SAFETY: nginx made it when it began to read.
+    let body = unsafe { (*raw).request_body.as_ref() }?;
+    let mut chain: *mut ngx_chain_t = body.bufs;
+    // SAFETY: a chain of buffers in the request's pool.
+    while let Some(link) = unsafe { chain.as_ref() } {
+        let buffer = link.buf;
+        // SAFETY: the same struct, through bindings that have its bitfields right.
+        let is_in_file = unsafe { (*buffer.cast::<bits::ngx_buf_s>()).in_file() != 0 };
+        if is_in_file {
+            return None;
+        }
+        // SAFETY: `pos` and `last` are of one allocation.
+        let part = unsafe {
+            let length = usize::try_from((*buffer).last.offset_from((*buffer).pos)).ok()?;
+            std::slice::from_raw_parts((*buffer).pos, length)
+        };
+        all.try_reserve_exact(part.len()).ok()?;
+        all.extend_from_slice(part);
+        chain = link.next;
+    }
+    Some(all)
+}
+
+/// Gives the work to a thread of the pool; answers whether it was taken.
+///
+/// # Safety
+/// `raw` is alive, and `pending` is its own.
+unsafe fn post(raw: *mut ngx_http_request_t, pending: *mut Pending) -> bool {
+    // SAFETY: the request's pool is alive.
+    let Some(task) = (unsafe { ngx_thread_task_alloc((*raw).pool, 0).as_mut() }) else {
+        return false;
+    };
+    task.ctx = pending.cast();
+    task.handler = Some(run);
+    task.event.handler = Some(done);
+    task.event.data = pending.cast();
+    // SAFETY: alive; blocked, so that nginx keeps it until the event.
+    unsafe {
+        if ngx_thread_task_post(directives::thread_pool(raw), task) != NGX_OK as ngx_int_t {
+            return false;
+        }
+        let main = &mut *(*raw).main.cast::<bits::ngx_http_request_s>();
+        main.set_blocked(main.blocked() + 1);
+        (*raw.cast::<bits::ngx_http_request_s>()).set_aio(1);
+    }
+    true
+}
+
+/// On a thread of the pool: touches nothing of nginx.
+unsafe extern "C" fn run(pending: *mut c_void, _: *mut ngx_log_t) {
+    // SAFETY: the request is blocked, so nobody else uses it until the event.
+    let pending = unsafe { &mut *pending.cast::<Pending>() };
+    pending.answer = guard::contain("ingress_configuration thread", None, || {
+        Some(configuration::work(&pending.job, &pending.body, &pending.store, &pending.lock))
+    });
+}
+
+/// nginx's callback on the event loop when the thread is done.
+unsafe extern "C" fn done(event: *mut ngx_event_t) {
+    // SAFETY: `post` set it; the request is blocked and so alive.
+    let pending = unsafe { &mut *(*event).data.cast::<Pending>() };
+    let raw = pending.request;
+    // SAFETY: alive until it is finalised below; its connection outlives it.
+    unsafe {
+        let connection = (*raw).connection;
+        let main = &mut *(*raw).main.cast::<bits::ngx_http_request_s>();
+        main.set_blocked(main.blocked() - 1);
+        (*raw.cast::<bits::ngx_http_request_s>()).set_aio(0);
+        let is_over =
+            main.terminated() != 0 || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0;
+        if is_over {
+            // The client is gone; the write was done all the same. nginx ends the request.
+            if let Some(handler) = (*(*connection).write).handler {
+                handler((*connection).write);
+            }
+            return;
+        }
+        let rc = guard::contain("answer", NGX_ERROR as ngx_int_t, || match pending.answer.take() {
+            Some(answer) => answer::send(raw, answer),
+            None => NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t,
+        });
+        ngx_http_finalize_request(raw, rc);
+        ngx_http_run_posted_requests(connection);
+    }
+}
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<(Job, Vec<u8>, Store, ZoneLock, Answer)>();
+};

@@ -1,0 +1,69 @@
+//! Pools, strings and random numbers.
+
+use nginx_sys::{ngx_palloc, ngx_pcalloc, ngx_pnalloc, ngx_pool_t, ngx_str_t};
+
+/// The bytes of an nginx string; empty for a null one.
+///
+/// # Safety
+/// Unless its length is 0, the string points at that many bytes, unchanged for `'a`.
+pub unsafe fn bytes<'a>(text: ngx_str_t) -> &'a [u8] {
+    if text.len == 0 || text.data.is_null() {
+        return &[];
+    }
+    // SAFETY: vouched for by the caller.
+    unsafe { std::slice::from_raw_parts(text.data, text.len) }
+}
+
+/// A zeroed `T` in a pool, null when memory is out.
+///
+/// # Safety
+/// `pool` is alive; zeroes are a value of `T`.
+pub unsafe fn zeroed<T>(pool: *mut ngx_pool_t) -> *mut T {
+    const { assert!(align_of::<T>() <= nginx_sys::NGX_ALIGNMENT) };
+    // SAFETY: the pool is alive.
+    unsafe { ngx_pcalloc(pool, size_of::<T>()) }.cast()
+}
+
+/// An uninitialised array of `T` in a pool, null when memory is out.
+///
+/// # Safety
+/// `pool` is alive.
+pub unsafe fn array<T>(pool: *mut ngx_pool_t, count: usize) -> *mut T {
+    const { assert!(align_of::<T>() <= nginx_sys::NGX_ALIGNMENT) };
+    match count.checked_mul(size_of::<T>()) {
+        // SAFETY: the pool is alive.
+        Some(bytes) => unsafe { ngx_palloc(pool, bytes) }.cast(),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// A copy of the concatenation of `parts` in a pool; `None` when memory is out.
+///
+/// # Safety
+/// `pool` is alive, and outlives the use of the string.
+pub unsafe fn concat(pool: *mut ngx_pool_t, parts: &[&[u8]]) -> Option<ngx_str_t> {
+    let len = parts.iter().map(|part| part.len()).sum();
+    // SAFETY: the pool is alive.
+    let data: *mut u8 = unsafe { ngx_pnalloc(pool, len) }.cast();
+    if data.is_null() {
+        return None;
+    }
+    let mut at = data;
+    for part in parts {
+        // SAFETY: the parts fill the allocation one after the other.
+        unsafe { at.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+        // SAFETY: at most one past the allocation.
+        at = unsafe { at.add(part.len()) };
+    }
+    Some(ngx_str_t { len, data })
+}
+
+/// A random number from the kernel.
+pub fn random() -> u64 {
+    let mut number = [0_u8; 8];
+    // SAFETY: the buffer has 8 bytes.
+    let got = unsafe { libc::getrandom(number.as_mut_ptr().cast(), number.len(), 0) };
+    // Fails only before the kernel's pool is filled at boot, and never short for 8 bytes.
+    assert!(got == 8, "the kernel gives no random numbers");
+    u64::from_ne_bytes(number)
+}

@@ -1,0 +1,263 @@
+//! A request, seen safely.
+
+use super::memory;
+use super::table::http_index;
+use super::worker::{self, Worker};
+use super::zone::ZoneLock;
+use nginx_bitfields as bits;
+use nginx_sys::{
+    AF_INET, AF_INET6, ngx_http_request_t, ngx_list_part_t, ngx_str_t, ngx_table_elt_t,
+    sockaddr_in, sockaddr_in6,
+};
+use oxigress_store::KeyHash;
+use std::marker::PhantomData;
+
+/// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
+#[derive(Clone, Copy)]
+pub struct Decision<'r> {
+    /// As [`oxigress_core::record::RuleView::texts`]; the first, the rule's backend, is in `backend`.
+    pub texts: [&'r [u8]; 6],
+    /// The backend that serves; empty if there is none.
+    pub backend: &'r [u8],
+    /// The hash of its endpoint set's key.
+    pub hash: Option<KeyHash>,
+}
+
+/// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet".
+#[repr(C)]
+struct Context {
+    /// The texts after the first, then the backend, one after the other.
+    texts: *const u8,
+    lengths: [u16; 6],
+    is_decided: bool,
+    has_id: bool,
+    hash: u64,
+    id: [u8; 32],
+}
+
+/// A request during one callback.
+pub struct Request<'r> {
+    raw: *mut ngx_http_request_t,
+    worker: &'static Worker,
+    callback: PhantomData<&'r ()>,
+}
+
+impl<'r> Request<'r> {
+    /// The request nginx runs a callback for; `None` without an `ingress_zone`.
+    ///
+    /// # Safety
+    /// `raw` is alive during `'r`, and this is the event loop's thread.
+    #[inline]
+    pub unsafe fn from_callback(raw: *mut ngx_http_request_t) -> Option<Self> {
+        // SAFETY: vouched for by the caller.
+        let worker = unsafe { worker::current() }?;
+        Some(Request { raw, worker, callback: PhantomData })
+    }
+
+    #[inline]
+    fn raw(&self) -> &'r ngx_http_request_t {
+        // SAFETY: alive during `'r`; nobody else runs meanwhile. The reference is dropped before the next
+        // write through the pointer.
+        unsafe { &*self.raw }
+    }
+
+    /// The bytes of a string of the request.
+    #[inline]
+    fn text(&self, text: ngx_str_t) -> &'r [u8] {
+        // SAFETY: strings of a request lie in its buffers or its pool.
+        unsafe { memory::bytes(text) }
+    }
+
+    /// The worker it runs in.
+    pub fn worker(&self) -> &'static Worker {
+        self.worker
+    }
+
+    /// The lock of the store's writers.
+    pub fn lock(&self) -> ZoneLock {
+        self.worker.lock()
+    }
+
+    /// `$host` as nginx validated it: lower case, no port, no trailing dot; empty if there is none.
+    #[inline]
+    pub fn host(&self) -> &'r [u8] {
+        self.text(self.raw().headers_in.server)
+    }
+
+    /// The `Host` header as it was sent.
+    #[inline]
+    pub fn host_header(&self) -> Option<&'r [u8]> {
+        let header = self.raw().headers_in.host;
+        // SAFETY: null, or an element of the header list.
+        unsafe { header.as_ref() }.map(|header| self.text(header.value))
+    }
+
+    /// The path as nginx normalised it: decoded, dot segments resolved, slashes merged, no query.
+    #[inline]
+    pub fn path(&self) -> &'r [u8] {
+        self.text(self.raw().uri)
+    }
+
+    /// The request target as it was sent: path and query.
+    #[inline]
+    pub fn target(&self) -> &'r [u8] {
+        self.text(self.raw().unparsed_uri)
+    }
+
+    /// It came over TLS.
+    #[inline]
+    pub fn is_https(&self) -> bool {
+        // SAFETY: a request has a connection until it is freed.
+        unsafe { !(*self.raw().connection).ssl.is_null() }
+    }
+
+    /// The port of the listener. Read from the listener's address: asking the kernel, as `$server_port`
+    /// does, costs a system call and answers the same port.
+    pub fn local_port(&self) -> Option<u16> {
+        // SAFETY: a request has a connection until it is freed.
+        let address = unsafe { (*self.raw().connection).local_sockaddr };
+        if address.is_null() {
+            return None;
+        }
+        // SAFETY: nginx's addresses are as long as their family says.
+        unsafe {
+            match u32::from((*address).sa_family) {
+                AF_INET => Some(u16::from_be((*address.cast::<sockaddr_in>()).sin_port)),
+                AF_INET6 => Some(u16::from_be((*address.cast::<sockaddr_in6>()).sin6_port)),
+                _ => None,
+            }
+        }
+    }
+
+    /// The first header of this lower-case name.
+    pub fn header(&self, name: &[u8]) -> Option<&'r [u8]> {
+        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
+        while !part.is_null() {
+            // SAFETY: a part of the request's header list.
+            let (elements, count, next) = unsafe { ((*part).elts, (*part).nelts, (*part).next) };
+            for place in 0..count {
+                // SAFETY: the part has `count` elements.
+                let header = unsafe { &*elements.cast::<ngx_table_elt_t>().add(place) };
+                if header.key.len == name.len() && self.text(header.key).eq_ignore_ascii_case(name)
+                {
+                    return Some(self.text(header.value));
+                }
+            }
+            part = next;
+        }
+        None
+    }
+
+    /// Headers whose lower-case name begins with `prefix`.
+    pub fn has_header_prefix(&self, prefix: &[u8]) -> bool {
+        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
+        while !part.is_null() {
+            // SAFETY: a part of the request's header list.
+            let (elements, count, next) = unsafe { ((*part).elts, (*part).nelts, (*part).next) };
+            for place in 0..count {
+                // SAFETY: the part has `count` elements.
+                let header = unsafe { &*elements.cast::<ngx_table_elt_t>().add(place) };
+                let start = self.text(header.key).get(..prefix.len());
+                if start.is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
+                    return true;
+                }
+            }
+            part = next;
+        }
+        false
+    }
+
+    /// The method as it was sent.
+    pub fn method(&self) -> &'r [u8] {
+        self.text(self.raw().method_name)
+    }
+
+    /// `Content-Length`; `None` without one.
+    pub fn content_length(&self) -> Option<u64> {
+        u64::try_from(self.raw().headers_in.content_length_n).ok()
+    }
+
+    /// The body comes in chunks.
+    pub fn is_chunked(&self) -> bool {
+        let headers = &raw const self.raw().headers_in;
+        // SAFETY: the same struct; its bitfields are read through bindings that have them right.
+        unsafe { (*headers.cast::<bits::ngx_http_headers_in_t>()).chunked() != 0 }
+    }
+
+    /// The client's socket.
+    pub fn socket(&self) -> i32 {
+        // SAFETY: a request has a connection until it is freed.
+        unsafe { (*self.raw().connection).fd }
+    }
+
+    /// Whether it came over a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        // SAFETY: as above; a connection has a local address.
+        let address = unsafe { (*self.raw().connection).local_sockaddr };
+        // SAFETY: null or an address.
+        unsafe { address.as_ref() }.is_some_and(|a| u32::from(a.sa_family) == nginx_sys::AF_UNIX)
+    }
+
+    fn context(&self) -> Option<&'r mut Context> {
+        // SAFETY: nginx allocates a place for every http module.
+        let place = unsafe { self.raw().ctx.add(http_index()) };
+        // SAFETY: the place is of this module; null until it is set.
+        unsafe { (*place).cast::<Context>().as_mut() }
+    }
+
+    fn context_or_new(&self) -> Option<&'r mut Context> {
+        if let Some(context) = self.context() {
+            return Some(context);
+        }
+        // SAFETY: the request's pool is alive; zeroes are a value.
+        let context = unsafe { memory::zeroed::<Context>(self.raw().pool) };
+        // SAFETY: as in `context`.
+        unsafe { *self.raw().ctx.add(http_index()) = context.cast() };
+        // SAFETY: null, or zeroed above.
+        unsafe { context.as_mut() }
+    }
+
+    /// Keeps a decision: copies its texts into the request's pool. Out of memory: there is none.
+    pub fn decide(&mut self, decision: Decision<'_>) {
+        let [_, namespace, ingress, service, port, path] = decision.texts;
+        let texts = [namespace, ingress, service, port, path, decision.backend];
+        // SAFETY: the request's pool is alive.
+        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &texts) }) else { return };
+        if let Some(context) = self.context_or_new() {
+            context.texts = copy.data;
+            // The record's own lengths have 16 bits.
+            context.lengths = texts.map(|text| text.len() as u16);
+            context.hash = decision.hash.map_or(0, KeyHash::to_bits);
+            context.is_decided = true;
+        }
+    }
+
+    /// The decision, if there is one.
+    pub fn decision(&self) -> Option<Decision<'r>> {
+        let context = self.context().filter(|context| context.is_decided)?;
+        let mut at = context.texts;
+        let texts = context.lengths.map(|length| {
+            // SAFETY: the lengths add up to the copy that `decide` made in the request's pool.
+            let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
+            // SAFETY: at most one past it.
+            at = unsafe { at.add(usize::from(length)) };
+            text
+        });
+        let [namespace, ingress, service, port, path, backend] = texts;
+        Some(Decision {
+            texts: [&[], namespace, ingress, service, port, path],
+            backend,
+            hash: Some(KeyHash::from_bits(context.hash)),
+        })
+    }
+
+    /// The request's id: made up when first asked for, the same afterwards. Out of memory: there is none.
+    pub fn id(&self) -> Option<&'r [u8]> {
+        let context = self.context_or_new()?;
+        if !context.has_id {
+            context.id = self.worker.next_request_id();
+            context.has_id = true;
+        }
+        Some(&context.id)
+    }
+}

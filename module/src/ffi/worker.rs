@@ -1,0 +1,172 @@
+//! What one worker process has: its reader, its caches, its timer.
+
+use super::zone::{self, ZoneLock};
+use super::{directives, guard};
+use crate::certificate::Cache;
+use nginx_sys::{
+    NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_cycle_t, ngx_event_t,
+    ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_process, ngx_process_slot,
+};
+use oxigress_store::Reader;
+use siphasher::sip::SipHasher13;
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::hash::Hasher;
+
+/// How often an idle worker says that it holds nothing old: bounds how long replaced records take memory.
+const TICK_MSEC: ngx_msec_t = 200;
+/// Pause between two rounds of freeing when there is more to free.
+const BUSY_TICK_MSEC: ngx_msec_t = 5;
+
+/// One worker process.
+pub struct Worker {
+    reader: Reader,
+    lock: ZoneLock,
+    certificates: RefCell<Cache>,
+    request_id_key: [u64; 2],
+    request_ids: Cell<u64>,
+    tick: UnsafeCell<ngx_event_t>,
+    /// nginx's debug log wants every event to belong to a connection.
+    tick_connection: UnsafeCell<ngx_connection_t>,
+}
+
+struct Slot(UnsafeCell<Option<&'static Worker>>);
+
+// SAFETY: set in init_process and read in callbacks, all on the event loop's thread.
+unsafe impl Sync for Slot {}
+
+static WORKER: Slot = Slot(UnsafeCell::new(None));
+
+/// This process's worker; `None` without an `ingress_zone`, or before the process has started.
+///
+/// # Safety
+/// Called on the event loop's thread.
+pub unsafe fn current() -> Option<&'static Worker> {
+    // SAFETY: only that thread reads and writes it.
+    unsafe { *WORKER.0.get() }
+}
+
+impl Worker {
+    /// Its access to the store.
+    #[inline]
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The lock of the store's writers.
+    pub fn lock(&self) -> ZoneLock {
+        self.lock
+    }
+
+    /// Its parsed certificates.
+    pub fn certificates(&self) -> &RefCell<Cache> {
+        &self.certificates
+    }
+
+    /// A new request id, 32 hex digits: a keyed hash of a counter, which is unique and cannot be guessed, at
+    /// a tenth of the cost of the system's random numbers.
+    pub fn next_request_id(&self) -> [u8; 32] {
+        self.request_ids.set(self.request_ids.get() + 1);
+        let mut id = [0; 32];
+        for (half, digits) in id.chunks_exact_mut(16).enumerate() {
+            let [a, b] = self.request_id_key;
+            let mut hasher = SipHasher13::new_with_keys(a, b ^ half as u64);
+            hasher.write_u64(self.request_ids.get());
+            let number = hasher.finish();
+            for (place, digit) in digits.iter_mut().enumerate() {
+                *digit = b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15];
+            }
+        }
+        id
+    }
+}
+
+/// nginx's callback at the start of a worker process. Never fails: nginx would not start the worker again.
+pub unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int_t {
+    guard::contain("init_process", (), || {
+        die_with_master();
+        #[cfg(feature = "failpoints")]
+        super::failpoints::arm();
+        // SAFETY: nginx gives the cycle the process runs.
+        unsafe { start(cycle) };
+    });
+    NGX_OK as ngx_int_t
+}
+
+/// # Safety
+/// `cycle` is the running cycle.
+unsafe fn start(cycle: *mut ngx_cycle_t) {
+    // SAFETY: vouched for by the caller.
+    let zone = unsafe { directives::zone_of(cycle) };
+    // SAFETY: the zone is of this cycle.
+    let Some((store, lock)) = (unsafe { zone.as_mut().and_then(|zone| zone::store(zone)) }) else {
+        return;
+    };
+    // SAFETY: plain numbers that nginx sets before it forks.
+    let (slot, pid) = unsafe { (ngx_process_slot, ngx_pid) };
+    let worker = Box::leak(Box::new(Worker {
+        reader: store.attach(usize::try_from(slot).unwrap_or(0), pid as u32),
+        lock,
+        certificates: RefCell::default(),
+        request_id_key: [super::random(), super::random()],
+        request_ids: Cell::new(0),
+        // SAFETY: a C struct of numbers and pointers.
+        tick: UnsafeCell::new(unsafe { std::mem::zeroed() }),
+        // SAFETY: as above.
+        tick_connection: UnsafeCell::new(unsafe { std::mem::zeroed() }),
+    }));
+    // SAFETY: leaked, so it lives as long as the process; this is its only thread so far.
+    unsafe {
+        (*worker.tick_connection.get()).fd = -1;
+        let tick = worker.tick.get();
+        (*tick).handler = Some(tick_handler);
+        (*tick).data = worker.tick_connection.get().cast();
+        (*tick).log = (*cycle).log;
+        // A worker that shuts down does not wait for it.
+        (*tick.cast::<nginx_bitfields::ngx_event_s>()).set_cancelable(1);
+        ngx_add_timer(tick, TICK_MSEC);
+        *WORKER.0.get() = Some(worker);
+    }
+}
+
+/// A worker whose master was killed would keep the listening sockets and answer for ever with what it has.
+fn die_with_master() {
+    // SAFETY: plain numbers that nginx sets before it forks.
+    let (process, master) = unsafe { (ngx_process, ngx_parent) };
+    if process != NGX_PROCESS_WORKER as usize {
+        return;
+    }
+    // SAFETY: sets an attribute of this process.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+    // SAFETY: asks. The master may have died before the attribute was set.
+    if unsafe { libc::getppid() } != master {
+        // SAFETY: ends this process as the signal would have.
+        unsafe { libc::raise(libc::SIGTERM) };
+    }
+}
+
+unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
+    let pause = guard::contain("tick", TICK_MSEC, || {
+        // SAFETY: a timer's callback runs on the event loop's thread.
+        let Some(worker) = (unsafe { current() }) else { return TICK_MSEC };
+        drop(worker.reader.read());
+        let has_more = worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
+        if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
+    });
+    // SAFETY: the event is the worker's own.
+    unsafe { ngx_add_timer(event, pause) };
+}
+
+/// nginx's callback at the end of a worker process.
+pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
+    guard::contain("exit_process", (), || {
+        // SAFETY: the event loop's thread; no callback of a request follows.
+        unsafe {
+            if let Some(worker) = (*WORKER.0.get()).take() {
+                worker.reader.detach();
+                if (*worker.tick.get()).timer_set() != 0 {
+                    nginx_sys::ngx_del_timer(worker.tick.get());
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,3 @@
+//! One safe function a phase.
+
+pub mod rewrite;

@@ -1,0 +1,71 @@
+//! The variables, under the names ingress-nginx's log formats and headers use (compat/balancer.md §14).
+
+use crate::ffi::Request;
+use std::borrow::Cow;
+
+/// A variable's name and where its value comes from.
+pub struct Variable {
+    /// Without the dollar sign.
+    pub name: &'static str,
+    /// `None`: not found, an empty text in a log.
+    pub value: for<'r> fn(&'r Request<'r>) -> Option<Cow<'r, [u8]>>,
+}
+
+/// Every variable of the module.
+pub const VARIABLES: &[Variable] = &[
+    Variable { name: "proxy_upstream_name", value: upstream_name },
+    Variable { name: "proxy_alternative_upstream_name", value: |_| Some(Cow::Borrowed(b"")) },
+    Variable { name: "namespace", value: |request| text(request, 1) },
+    Variable { name: "ingress_name", value: |request| text(request, 2) },
+    Variable { name: "service_name", value: |request| text(request, 3) },
+    Variable { name: "service_port", value: |request| text(request, 4) },
+    Variable { name: "location_path", value: location_path },
+    Variable { name: "best_http_host", value: best_http_host },
+    Variable { name: "pass_access_scheme", value: scheme },
+    Variable { name: "pass_port", value: port },
+    Variable { name: "req_id", value: request_id },
+];
+
+fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
+    Some(Cow::Borrowed(request.decision()?.texts[place]))
+}
+
+/// `namespace-service-port`; the backend's id where a rule has no Service; `-` before a decision.
+fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
+    let [_, namespace, _, service, port, _] = decision.texts;
+    if service.is_empty() {
+        return Some(Cow::Borrowed(decision.backend));
+    }
+    Some(Cow::Owned([namespace, service, port].join(&b'-')))
+}
+
+fn location_path<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    let path = request.decision()?.texts[5];
+    Some(Cow::Borrowed(if path.is_empty() { b"/" } else { path }))
+}
+
+fn best_http_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    Some(Cow::Borrowed(request.host_header().unwrap_or(request.host())))
+}
+
+fn scheme<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    Some(Cow::Borrowed(if request.is_https() { b"https" } else { b"http" }))
+}
+
+/// The port a client would use: 443 on the HTTPS listener whatever its own number, since a Service maps
+/// 443 to it.
+fn port<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    if request.is_https() {
+        return Some(Cow::Borrowed(b"443"));
+    }
+    Some(Cow::Owned(request.local_port()?.to_string().into_bytes()))
+}
+
+/// The client's `X-Request-ID`, else one made up: the same each time it is asked for in one request.
+fn request_id<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    match request.header(b"x-request-id") {
+        Some(id) if !id.is_empty() => Some(Cow::Borrowed(id)),
+        _ => Some(Cow::Borrowed(request.id()?)),
+    }
+}
