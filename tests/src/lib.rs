@@ -15,6 +15,7 @@ pub mod endpoint;
 pub mod load;
 pub mod nginx;
 pub mod parse;
+pub mod pinned;
 pub mod place;
 pub mod process;
 pub mod site;
