@@ -1,1 +1,53 @@
-fn main() {}
+//! `oxigress`: serves Kubernetes Ingress with nginx, from a folder of manifests.
+//!
+//! Data moves one way: [`source`] → [`world`] → [`translate`] → [`publish`]; [`verdict`]s go back to the
+//! person who wrote an object. [`nginx`] is the other role: it starts nginx and keeps it running.
+//! [`flags`] holds what the operator says. Nothing is decided here.
+
+mod check;
+mod controller;
+mod echo;
+mod flags;
+mod health;
+mod local;
+mod log;
+mod nginx;
+mod parent;
+mod publish;
+mod runtime;
+mod source;
+mod translate;
+mod verdict;
+mod world;
+
+use clap::Parser;
+use flags::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let flags = cli.flags();
+    if flags.version {
+        println!("{}", flags::version());
+        return ExitCode::SUCCESS;
+    }
+    log::start(flags.verbosity);
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        None => parent::run(&cli.flags).await,
+        Some(Command::Controller(flags)) => controller::run(&flags).await,
+        Some(Command::Nginx(flags)) => nginx::run(&flags).await,
+        Some(Command::Check { folder, flags }) => check::run(&folder, &flags),
+        Some(Command::Echo { listen, name }) => echo::run(listen, name).await,
+    }
+}

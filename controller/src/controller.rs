@@ -1,0 +1,221 @@
+//! The controller role: source → world → translate → publish, in one loop.
+//!
+//! A change is translated at once; while a request is in flight, changes gather and go out together.
+
+use crate::flags::Flags;
+use crate::parent::Signals;
+use crate::publish::client::{Answer, Client, ClientError};
+use crate::publish::{LONGEST, Next, Outgoing, Publisher};
+use crate::runtime::Runtime;
+use crate::source::folder::Folder;
+use crate::source::{Batch, Source};
+use crate::translate::Translator;
+use crate::verdict::{Severity, VerdictChanges};
+use crate::world::{Changed, World};
+use crate::{health, local};
+use anyhow::Context;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How often nginx is asked whether it still has what it was given.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Runs until a signal ends it.
+pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    let folder = flags.manifests()?;
+    let source = Folder::open(folder).with_context(|| {
+        format!("--manifests {}: create the folder or name another", folder.display())
+    })?;
+    let runtime = Runtime::open(&flags.runtime_dir)?;
+    let _lock = runtime.lock("controller")?;
+    let mut signals = Signals::new()?;
+    let listener = listen(flags).await?;
+    tokio::spawn(health::serve(listener, flags.health_check_path.clone(), runtime.socket()));
+
+    let (sender, batches) = mpsc::channel(64);
+    tokio::spawn(feed(source, sender));
+    let translator = Translator::new(flags.options(local::addresses()));
+    let mut controller = Controller {
+        world: World::default(),
+        translator,
+        publisher: Publisher::new(),
+        flight: Flight::Landed(Client::new(runtime.socket())),
+        wait_until: Instant::now(),
+        has_all: false,
+    };
+    tokio::select! {
+        () = controller.run(batches) => anyhow::bail!("the source of manifests ended"),
+        () = signals.stop() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {
+    let port = flags.healthz_port;
+    let bound = match flags.healthz_host.as_str() {
+        "" => match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
+            Ok(listener) => Ok(listener),
+            Err(_) => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await,
+        },
+        host => TcpListener::bind((host, port)).await,
+    };
+    bound.with_context(|| format!("--healthz-port {port}: free it or choose another"))
+}
+
+async fn feed(mut source: impl Source, batches: mpsc::Sender<Batch>) {
+    while batches.send(source.next().await).await.is_ok() {}
+}
+
+type Landing = (Client, Duration, Result<Answer, ClientError>);
+
+/// The one request to nginx, which has the client while it is under way.
+enum Flight {
+    Landed(Client),
+    UnderWay(Pin<Box<dyn Future<Output = Landing> + Send>>),
+}
+
+impl Flight {
+    async fn landing(&mut self) -> Landing {
+        match self {
+            Flight::UnderWay(flight) => flight.await,
+            Flight::Landed(_) => std::future::pending().await,
+        }
+    }
+}
+
+struct Controller {
+    world: World,
+    translator: Translator,
+    publisher: Publisher,
+    flight: Flight,
+    /// Nothing is sent before, unless something changes.
+    wait_until: Instant,
+    /// The source has told all there was at start: before that, nothing is published.
+    has_all: bool,
+}
+
+impl Controller {
+    async fn run(&mut self, mut batches: mpsc::Receiver<Batch>) {
+        let mut look_at = Instant::now() + LOOK;
+        let closed = match &self.flight {
+            Flight::Landed(client) => client.closed(),
+            Flight::UnderWay(_) => return,
+        };
+        loop {
+            self.depart(&mut look_at);
+            tokio::select! {
+                batch = batches.recv() => {
+                    let Some(batch) = batch else { return };
+                    let mut all = vec![batch];
+                    while let Ok(more) = batches.try_recv() {
+                        all.push(more);
+                    }
+                    self.take(all);
+                }
+                (client, took, answer) = self.flight.landing() => {
+                    self.flight = Flight::Landed(client);
+                    let now = Instant::now();
+                    self.wait_until = match self.publisher.answered(answer, took) {
+                        Next::Now => now,
+                        Next::After(pause) => now + pause,
+                        Next::OnChange => now + LONGEST,
+                    };
+                    look_at = self.wait_until.max(now + LOOK);
+                }
+                // nginx, or the worker that held the connection, is gone: look who is there now.
+                () = closed.notified() => look_at = self.wait_until,
+                () = tokio::time::sleep_until(self.wait_until.max(Instant::now())),
+                    if self.wants_to_depart() => {}
+                () = tokio::time::sleep_until(look_at), if self.is_landed() => {}
+            }
+        }
+    }
+
+    fn is_landed(&self) -> bool {
+        matches!(self.flight, Flight::Landed(_))
+    }
+
+    fn wants_to_depart(&self) -> bool {
+        self.is_landed() && self.has_all && self.publisher.is_behind()
+    }
+
+    /// Sends what there is to send, or looks when it is time.
+    fn depart(&mut self, look_at: &mut Instant) {
+        let now = Instant::now();
+        if now < self.wait_until {
+            return;
+        }
+        let outgoing = if self.wants_to_depart() {
+            match self.publisher.outgoing(self.translator.snapshot()) {
+                Ok(outgoing) => outgoing,
+                Err(error) => {
+                    tracing::error!("the configuration cannot be written as JSON: {error}");
+                    self.wait_until = now + LONGEST;
+                    return;
+                }
+            }
+        } else if self.is_landed() && self.has_all && now >= *look_at {
+            self.publisher.look()
+        } else {
+            if now >= *look_at {
+                *look_at = now + LOOK;
+            }
+            return;
+        };
+        *look_at = now + LOOK;
+        let nothing = Flight::UnderWay(Box::pin(std::future::pending()));
+        if let Flight::Landed(client) = std::mem::replace(&mut self.flight, nothing) {
+            self.flight = Flight::UnderWay(Box::pin(send(client, outgoing)));
+        }
+    }
+
+    fn take(&mut self, batches: Vec<Batch>) {
+        let mut changed = Changed::default();
+        for batch in batches {
+            for problem in batch.problems {
+                tracing::warn!("{problem}");
+            }
+            for seen in batch.seen {
+                self.world.apply(seen, &mut changed);
+            }
+        }
+        if self.has_all && changed.is_empty() {
+            return;
+        }
+        let start = Instant::now();
+        let (patch, verdicts) = self.translator.update(&self.world, &changed);
+        tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        report(verdicts);
+        if !patch.is_empty() {
+            self.publisher.change(patch);
+        }
+        self.has_all = true;
+        // A refused configuration may be accepted now.
+        if self.publisher.is_patient() {
+            self.wait_until = Instant::now();
+        }
+    }
+}
+
+async fn send(mut client: Client, outgoing: Outgoing) -> Landing {
+    let start = Instant::now();
+    let Outgoing { method, if_match, body } = outgoing;
+    let answer = client.send(method, if_match.as_deref(), body).await;
+    (client, start.elapsed(), answer)
+}
+
+fn report(verdicts: VerdictChanges) {
+    for (object, verdict) in verdicts {
+        match verdict {
+            None => tracing::info!("{object}: accepted"),
+            Some(verdict) if verdict.severity == Severity::Note => {
+                tracing::info!("{object}: {verdict}")
+            }
+            Some(verdict) => tracing::warn!("{object}: {verdict}"),
+        }
+    }
+}

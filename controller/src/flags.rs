@@ -1,0 +1,295 @@
+//! The command line: ingress-nginx's names and meanings, and a few of our own.
+//!
+//! Source:  compat/controller.md §15. [`accepted`] holds the flags that have no effect yet.
+
+pub mod accepted;
+
+use crate::translate::{Options, annotation::parse_bool};
+use crate::world::Key;
+use accepted::Accepted;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Serves Kubernetes Ingress with stock nginx and one Rust module, without reloads.
+#[derive(Debug, Parser)]
+#[command(name = "oxigress", args_conflicts_with_subcommands = true, disable_version_flag = true)]
+pub struct Cli {
+    /// One role alone, or a tool; without one, both roles run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would show it")]
+    pub flags: Flags,
+}
+
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs, reason = "clap shows the texts below")]
+pub enum Command {
+    /// Watches manifests and publishes them to nginx
+    Controller(Box<Flags>),
+    /// Starts nginx and keeps it running
+    Nginx(Box<Flags>),
+    /// Says what would be served of a folder of manifests, and what not
+    Check {
+        /// The folder
+        folder: PathBuf,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
+    /// Answers each request with what it was: a sample endpoint
+    #[command(hide = true)]
+    Echo {
+        /// Address and port
+        #[arg(long)]
+        listen: SocketAddr,
+        /// Told in each answer
+        #[arg(long)]
+        name: String,
+    },
+}
+
+impl Cli {
+    /// The flags, wherever they stand.
+    pub fn flags(&self) -> Flags {
+        match &self.command {
+            Some(Command::Controller(flags) | Command::Nginx(flags)) => flags.as_ref().clone(),
+            Some(Command::Check { flags, .. }) => flags.as_ref().clone(),
+            Some(Command::Echo { .. }) | None => self.flags.clone(),
+        }
+    }
+}
+
+/// What the operator says.
+#[derive(Args, Clone, Debug)]
+pub struct Flags {
+    /// Folder of manifests to serve: *.yaml, *.yml, *.json, watched
+    #[arg(long, value_name = "DIR")]
+    pub manifests: Option<PathBuf>,
+    /// Folder for sockets, pid file and the rendered nginx.conf; nothing is written elsewhere
+    #[arg(long, value_name = "DIR", default_value = "/run/oxigress")]
+    pub runtime_dir: PathBuf,
+    /// nginx's worker processes; `auto`: as many as there are CPUs
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = worker_processes)]
+    pub worker_processes: WorkerProcesses,
+    /// Shared memory for routes, endpoints and certificates
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = zone_size)]
+    pub zone_size: String,
+    /// nginx; without it $NGINX_BINARY, then ../sbin/nginx beside this program
+    #[arg(long, value_name = "FILE")]
+    pub nginx_binary: Option<PathBuf>,
+    /// The module; without it ../modules/ngx_ingress_module.so beside this program
+    #[arg(long, value_name = "FILE")]
+    pub module: Option<PathBuf>,
+
+    /// Port for HTTP
+    #[arg(long, value_name = "PORT", default_value_t = 80)]
+    pub http_port: u16,
+    /// Port for HTTPS
+    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    pub https_port: u16,
+    /// Loopback port for the configuration endpoint and nginx's status, besides the unix sockets
+    #[arg(long, value_name = "PORT")]
+    pub status_port: Option<u16>,
+    /// Port for health checks of this program
+    #[arg(long, value_name = "PORT", default_value_t = 10254)]
+    pub healthz_port: u16,
+    /// Address for health checks; all addresses without it
+    #[arg(long, value_name = "ADDRESS", default_value = "")]
+    pub healthz_host: String,
+    /// Path of health checks, also on the HTTP and HTTPS ports
+    #[arg(long, value_name = "PATH", default_value = "/healthz", value_parser = url_path)]
+    pub health_check_path: String,
+
+    /// Value of the annotation kubernetes.io/ingress.class that is served
+    #[arg(long, value_name = "NAME", default_value = "nginx")]
+    pub ingress_class: String,
+    /// Value of IngressClass spec.controller that is served
+    #[arg(long, value_name = "NAME", default_value = "k8s.io/ingress-nginx")]
+    pub controller_class: String,
+    /// Serve also the IngressClass named by --ingress-class, whatever its controller
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub ingress_class_by_name: bool,
+    /// Serve also Ingresses that name no class
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub watch_ingress_without_class: bool,
+    /// Serve Ingresses of this namespace only
+    #[arg(long, value_name = "NAMESPACE", default_value = "")]
+    pub watch_namespace: String,
+    /// Ignore Ingresses with spec.defaultBackend
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub disable_catch_all: bool,
+    /// Refuse Ingresses whose texts look like attacks on nginx.conf
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub deep_inspect: bool,
+    /// Prefix of the annotations that are read
+    #[arg(long, value_name = "PREFIX", default_value = "nginx.ingress.kubernetes.io")]
+    pub annotations_prefix: String,
+    /// ConfigMap with global settings
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
+    pub configmap: Option<MaybeKey>,
+    /// Service for requests that no Ingress takes
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
+    pub default_backend_service: Option<MaybeKey>,
+    /// Secret with the certificate for unknown hosts
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
+    pub default_ssl_certificate: Option<MaybeKey>,
+
+    /// Print the version and exit
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub version: bool,
+    /// Log more: 2 says why, 5 says everything
+    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
+    pub verbosity: u8,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would show it")]
+    pub accepted: Accepted,
+}
+
+/// A number of worker processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerProcesses(pub usize);
+
+/// A key, or nothing for the empty text, which turns a flag off in the reference's charts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaybeKey(Option<Key>);
+
+fn key_of(flag: &Option<MaybeKey>) -> Option<Key> {
+    flag.as_ref().and_then(|key| key.0.clone())
+}
+
+impl Flags {
+    /// What translate needs of them. `local_addresses` are the machine's own.
+    pub fn options(&self, local_addresses: BTreeSet<std::net::IpAddr>) -> Options {
+        Options {
+            ingress_class: self.ingress_class.clone(),
+            controller_class: self.controller_class.clone(),
+            ingress_class_by_name: self.ingress_class_by_name,
+            watch_ingress_without_class: self.watch_ingress_without_class,
+            watch_namespace: Some(self.watch_namespace.clone()).filter(|name| !name.is_empty()),
+            disable_catch_all: self.disable_catch_all,
+            deep_inspect: self.deep_inspect,
+            annotations_prefix: self.annotations_prefix.clone(),
+            configmap: key_of(&self.configmap),
+            default_backend_service: key_of(&self.default_backend_service),
+            default_ssl_certificate: key_of(&self.default_ssl_certificate),
+            own_ports: self.status_port.into_iter().chain([self.healthz_port]).collect(),
+            local_addresses,
+        }
+    }
+
+    /// The folder of manifests; the error says why there must be one.
+    pub fn manifests(&self) -> anyhow::Result<&PathBuf> {
+        self.manifests.as_ref().ok_or_else(|| {
+            anyhow::anyhow!(
+                "--manifests DIR is missing: name a folder of manifests; watching a Kubernetes API \
+                 server comes in a later release"
+            )
+        })
+    }
+}
+
+/// Name and version, as `--version` prints it.
+pub fn version() -> String {
+    format!("oxigress {}", env!("CARGO_PKG_VERSION"))
+}
+
+fn boolean(text: &str) -> Result<bool, String> {
+    parse_bool(text).ok_or_else(|| "write true or false".into())
+}
+
+fn optional_key(text: &str) -> Result<MaybeKey, String> {
+    match text {
+        "" => Ok(MaybeKey(None)),
+        text => match Key::parse(text) {
+            Some(key) => Ok(MaybeKey(Some(key))),
+            None => Err("write NAMESPACE/NAME".into()),
+        },
+    }
+}
+
+fn worker_processes(text: &str) -> Result<WorkerProcesses, String> {
+    let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+    match text.parse() {
+        _ if text == "auto" => Ok(WorkerProcesses(cpus())),
+        Ok(number @ 1..=512) => Ok(WorkerProcesses(number)),
+        _ => Err("write auto or a number from 1 to 512".into()),
+    }
+}
+
+fn zone_size(text: &str) -> Result<String, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match bytes.filter(|_| is_number) {
+        Some(bytes) if (1 << 20..=1 << 40).contains(&bytes) => Ok(format!("{}k", bytes >> 10)),
+        _ => Err("write a size from 1m to 1024g, such as 64m".into()),
+    }
+}
+
+/// A path that can stand in nginx.conf.
+fn url_path(text: &str) -> Result<String, String> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.".contains(&b);
+    match text.starts_with('/') && text.bytes().all(is_plain) {
+        true => Ok(text.into()),
+        false => Err("write a path of letters, digits, `-`, `_`, `.` and `/`".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Flags, clap::Error> {
+        Cli::try_parse_from([&["oxigress"], arguments].concat()).map(|cli| cli.flags())
+    }
+
+    #[test]
+    fn booleans_are_written_as_go_writes_them() {
+        assert!(parse(&["--disable-catch-all"]).unwrap().disable_catch_all);
+        assert!(!parse(&["--deep-inspect=false"]).unwrap().deep_inspect);
+        assert!(parse(&["--deep-inspect=maybe"]).is_err());
+    }
+
+    #[test]
+    fn flags_stand_with_and_without_a_role() {
+        assert_eq!(parse(&["--http-port=8080"]).unwrap().http_port, 8080);
+        assert_eq!(parse(&["nginx", "--http-port", "8080"]).unwrap().http_port, 8080);
+        assert_eq!(parse(&["-v=5", "--v=3"]).map(|f| f.verbosity).ok(), None);
+        assert_eq!(parse(&["-v=5"]).unwrap().verbosity, 5);
+    }
+
+    #[test]
+    fn every_flag_of_the_reference_is_accepted() {
+        let flags = parse(&[
+            "--election-id=x",
+            "--update-status=false",
+            "--enable-metrics",
+            "--publish-service=$(POD_NAMESPACE)/x",
+            "--default-backend-service=",
+            "--configmap=a/b",
+        ])
+        .unwrap();
+        assert_eq!(flags.accepted.given().len(), 4);
+        assert_eq!(flags.options(BTreeSet::new()).configmap, Some(Key::new("a", "b")));
+    }
+
+    #[test]
+    fn a_size_is_bounded_and_becomes_kilobytes() {
+        assert_eq!(zone_size("64m").unwrap(), "65536k");
+        for text in ["64", "m", "-1m", "99999999999999999999g", "1m;"] {
+            assert!(zone_size(text).is_err(), "{text}");
+        }
+    }
+}

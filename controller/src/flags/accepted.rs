@@ -1,0 +1,122 @@
+//! Flags of the reference that are taken and have no effect yet, so that a command line moves over as it
+//! is. Each that is given is named in the log once.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+
+/// Name and whether it is a boolean, which may stand without a value.
+const FLAGS: &[(&str, bool)] = &[
+    ("alsologtostderr", true),
+    ("apiserver-host", false),
+    ("bucket-factor", false),
+    ("certificate-authority", false),
+    ("default-server-port", false),
+    ("disable-full-test", true),
+    ("disable-leader-election", true),
+    ("disable-svc-external-name", true),
+    ("disable-sync-events", true),
+    ("dynamic-configuration-retries", false),
+    ("election-id", false),
+    ("election-ttl", false),
+    ("enable-annotation-validation", true),
+    ("enable-metrics", true),
+    ("enable-ssl-chain-completion", true),
+    ("enable-ssl-passthrough", true),
+    ("enable-topology-aware-routing", true),
+    ("exclude-socket-metrics", false),
+    ("health-check-timeout", false),
+    ("internal-logger-address", false),
+    ("kubeconfig", false),
+    ("length-buckets", false),
+    ("log_backtrace_at", false),
+    ("log_dir", false),
+    ("log_file", false),
+    ("log_file_max_size", false),
+    ("logtostderr", true),
+    ("max-buckets", false),
+    ("maxmind-edition-ids", false),
+    ("maxmind-license-key", false),
+    ("maxmind-mirror", false),
+    ("maxmind-retries-count", false),
+    ("maxmind-retries-timeout", false),
+    ("metrics-per-host", true),
+    ("metrics-per-undefined-host", true),
+    ("monitor-max-batch-size", false),
+    ("one_output", true),
+    ("post-shutdown-grace-period", false),
+    ("profiler-address", false),
+    ("profiler-port", false),
+    ("profiling", true),
+    ("publish-service", false),
+    ("publish-status-address", false),
+    ("report-node-internal-ip-address", true),
+    ("report-status-classes", true),
+    ("shutdown-grace-period", false),
+    ("size-buckets", false),
+    ("skip_headers", true),
+    ("skip_log_headers", true),
+    ("ssl-passthrough-proxy-port", false),
+    ("status-update-interval", false),
+    ("stderrthreshold", false),
+    ("stream-port", false),
+    ("sync-period", false),
+    ("sync-rate-limit", false),
+    ("tcp-services-configmap", false),
+    ("time-buckets", false),
+    ("udp-services-configmap", false),
+    ("update-status", true),
+    ("update-status-on-shutdown", true),
+    ("validating-webhook", false),
+    ("validating-webhook-certificate", false),
+    ("validating-webhook-key", false),
+    ("vmodule", false),
+    ("watch-namespace-selector", false),
+];
+
+/// Those that were given.
+#[derive(Clone, Debug, Default)]
+pub struct Accepted(Vec<&'static str>);
+
+impl Accepted {
+    /// Their names.
+    pub fn given(&self) -> &[&'static str] {
+        &self.0
+    }
+}
+
+impl Args for Accepted {
+    fn augment_args(command: Command) -> Command {
+        let arguments = FLAGS.iter().map(|&(name, is_boolean)| {
+            let argument = Arg::new(name)
+                .long(name)
+                .hide(true)
+                .action(ArgAction::Append)
+                .allow_hyphen_values(true);
+            match is_boolean {
+                false => argument,
+                true => argument
+                    .num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value("true")
+                    .value_parser(super::boolean),
+            }
+        });
+        command.args(arguments)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Accepted {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        Ok(Accepted(FLAGS.iter().map(|(name, _)| *name).filter(is_given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! Both roles as children of one small process: `oxigress` without a subcommand.
+//!
+//! A role that dies is started again; a role that refuses to start ends the program. Both end with it.
+
+use crate::flags::Flags;
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io;
+use std::process::{ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::Instant;
+
+/// Tells a role which process started it.
+const PARENT: &str = "OXIGRESS_PARENT";
+/// A role that dies again and again is started once in this time.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The signals that ask for an end.
+pub struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+}
+
+impl Signals {
+    /// From here on they no longer end the process by themselves.
+    pub fn new() -> io::Result<Self> {
+        end_with_parent();
+        Ok(Signals {
+            terminate: unix::signal(SignalKind::terminate())?,
+            interrupt: unix::signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// A role that was started by a parent gets SIGTERM when the parent dies, also by SIGKILL.
+fn end_with_parent() {
+    let Ok(parent) = std::env::var(PARENT) else { return };
+    let signal = Some(Signal::TERM);
+    if rustix::process::set_parent_process_death_signal(signal).is_err() {
+        tracing::warn!("this role outlives a killed parent: the kernel refuses the death signal");
+    }
+    // It may have died before we asked.
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if now.as_deref() != Some(&parent) {
+        tracing::info!("the parent is gone already");
+        let _ = kill_process(rustix::process::getpid(), Signal::TERM);
+    }
+}
+
+/// Runs both roles until a signal ends them.
+pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    // Said once here rather than by a role that is then tried again.
+    flags.manifests()?;
+    for flag in flags.accepted.given() {
+        tracing::info!("--{flag} is accepted and has no effect yet");
+    }
+    let mut signals = Signals::new()?;
+    let mut nginx = Role::start("nginx")?;
+    let mut controller = Role::start("controller")?;
+    let failed = loop {
+        tokio::select! {
+            status = nginx.child.wait() => match nginx.again(status?).await {
+                Some(role) => nginx = role?,
+                None => break true,
+            },
+            status = controller.child.wait() => match controller.again(status?).await {
+                Some(role) => controller = role?,
+                None => break true,
+            },
+            () = signals.stop() => break false,
+        }
+    };
+    while nginx.is_running() || controller.is_running() {
+        nginx.signal(Signal::TERM);
+        controller.signal(Signal::TERM);
+        let both = async { tokio::join!(nginx.child.wait(), controller.child.wait()) };
+        tokio::select! {
+            _ = both => {}
+            () = signals.stop() => {}
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+struct Role {
+    name: &'static str,
+    child: Child,
+    started: Instant,
+}
+
+impl Role {
+    /// The same program with the same flags. In a process group of its own: Ctrl-C in a terminal reaches
+    /// this process alone, which then asks once.
+    fn start(name: &'static str) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("path of this program")?;
+        let child = Command::new(program)
+            .arg(name)
+            .args(std::env::args_os().skip(1))
+            .env(PARENT, std::process::id().to_string())
+            .stdin(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("role {name}"))?;
+        Ok(Role { name, child, started: Instant::now() })
+    }
+
+    /// None if it refused to start, which it has explained.
+    async fn again(&self, status: ExitStatus) -> Option<anyhow::Result<Role>> {
+        if status.code() == Some(1) {
+            tracing::error!("role {} cannot run: ending", self.name);
+            return None;
+        }
+        tracing::error!("role {} ended with {status}: starting it again", self.name);
+        tokio::time::sleep_until(self.started + PAUSE).await;
+        Some(Role::start(self.name))
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(pid) = pid {
+            // Gone already is what is wanted.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Keeps nginx's configuration equal to the snapshot: the whole first, then deltas.
+//!
+//! Shape:   [`Publisher`] decides what to send and what an answer means, without I/O or clock;
+//!          [`client`] sends; the controller's loop lets one request be in flight.
+//! Errors:  no answer or a busy nginx: again, for ever, soon at first ([`Backoff`]). Another generation is
+//!          live than we think: the whole again. A record that nginx refuses (400): sent without it. No
+//!          space (507): as soon as something changes, or after the longest pause.
+//! Source:  design.md §3, security.md §3.
+
+pub mod client;
+pub mod pending;
+
+use bytes::Bytes;
+use client::{Answer, ClientError};
+use hyper::{Method, StatusCode};
+use oxigress_core::model::Snapshot;
+use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
+use pending::Record;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What is sent.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// PUT for the whole, PATCH for a delta, GET to look.
+    pub method: Method,
+    /// The generation it builds on.
+    pub if_match: Option<String>,
+    /// JSON.
+    pub body: Bytes,
+}
+
+/// When to go on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once if there is something to send.
+    Now,
+    /// Not before this has passed.
+    After(Duration),
+    /// When something changed, or after the longest pause.
+    OnChange,
+}
+
+enum Sent {
+    Whole,
+    Delta(Patch),
+    Look,
+}
+
+/// What nginx has and what it should have.
+#[derive(Default)]
+pub struct Publisher {
+    /// `epoch.generation` in quotes, as of the last answer.
+    live: Option<String>,
+    pending: Patch,
+    needs_whole: bool,
+    withheld: BTreeSet<Record>,
+    in_flight: Option<Sent>,
+    backoff: Backoff,
+}
+
+#[derive(Serialize)]
+struct WholeOf<'s> {
+    version: WireVersion,
+    snapshot: &'s Snapshot,
+}
+
+impl Publisher {
+    /// nginx has nothing of ours yet.
+    pub fn new() -> Self {
+        Publisher { needs_whole: true, ..Publisher::default() }
+    }
+
+    /// Takes a change to be sent.
+    pub fn change(&mut self, patch: Patch) {
+        self.withheld.retain(|record| !record.is_in(&patch));
+        pending::follow(&mut self.pending, patch);
+    }
+
+    /// Something waits to be sent.
+    pub fn is_behind(&self) -> bool {
+        self.needs_whole || !self.pending.is_empty()
+    }
+
+    /// The last answer was a refusal, which a change may cure; no answer at all is not cured by one.
+    pub fn is_patient(&self) -> bool {
+        self.backoff.failures == 0
+    }
+
+    /// What to send now. `snapshot` holds all changes taken so far.
+    pub fn outgoing(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
+        let (method, body, sent) = match (&self.live, self.needs_whole) {
+            (None, _) | (_, true) => {
+                self.pending = Patch::default();
+                (Method::PUT, self.whole(snapshot)?, Sent::Whole)
+            }
+            (Some(_), false) => {
+                let patch = std::mem::take(&mut self.pending);
+                (Method::PATCH, serde_json::to_vec(&patch)?, Sent::Delta(patch))
+            }
+        };
+        self.in_flight = Some(sent);
+        let if_match = self.live.clone().filter(|_| method == Method::PATCH);
+        Ok(Outgoing { method, if_match, body: body.into() })
+    }
+
+    fn whole(&self, snapshot: &Snapshot) -> serde_json::Result<Vec<u8>> {
+        let version = WireVersion;
+        if self.withheld.is_empty() {
+            return serde_json::to_vec(&WholeOf { version, snapshot });
+        }
+        let mut snapshot = snapshot.clone();
+        for record in &self.withheld {
+            record.withhold_from(&mut snapshot);
+        }
+        serde_json::to_vec(&WholeOf { version, snapshot: &snapshot })
+    }
+
+    /// A look at what is live, to notice an nginx that lost it.
+    pub fn look(&mut self) -> Outgoing {
+        self.in_flight = Some(Sent::Look);
+        Outgoing { method: Method::GET, if_match: None, body: Bytes::new() }
+    }
+
+    /// What an answer means. `took` is only logged.
+    pub fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
+        let Some(sent) = self.in_flight.take() else { return Next::Now };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.unsend(sent);
+                return Next::After(self.backoff.failed(&error.to_string()));
+            }
+        };
+        match (answer.status, sent) {
+            (StatusCode::OK | StatusCode::CREATED, Sent::Look) => self.looked(&answer),
+            (StatusCode::OK | StatusCode::CREATED, sent) => self.applied(&answer, sent, took),
+            (StatusCode::CONFLICT | StatusCode::PRECONDITION_REQUIRED, sent) => {
+                let live = problem(&answer).live.unwrap_or_default();
+                tracing::info!("nginx is at another generation ({live}): sending the whole");
+                self.needs_whole |= !matches!(sent, Sent::Look);
+                self.live = None;
+                Next::Now
+            }
+            (StatusCode::SERVICE_UNAVAILABLE | StatusCode::NOT_FOUND, sent) => {
+                self.unsend(sent);
+                Next::After(self.backoff.failed(&describe(&answer)))
+            }
+            (StatusCode::BAD_REQUEST, sent) => self.refused(&answer, sent),
+            (_, sent) => {
+                self.unsend(sent);
+                tracing::error!("nginx refuses the configuration: {}", describe(&answer));
+                Next::OnChange
+            }
+        }
+    }
+
+    /// What was sent has to be sent again, and what came later follows it.
+    fn unsend(&mut self, sent: Sent) {
+        match sent {
+            Sent::Look => {}
+            Sent::Whole => self.needs_whole = true,
+            Sent::Delta(mut patch) => {
+                pending::follow(&mut patch, std::mem::take(&mut self.pending));
+                self.pending = patch;
+            }
+        }
+    }
+
+    fn looked(&mut self, answer: &Answer) -> Next {
+        match serde_json::from_slice::<Status>(&answer.body) {
+            Ok(status) => {
+                self.backoff.succeeded();
+                let live = etag(&status.epoch, status.generation);
+                if self.live.as_ref().is_some_and(|known| *known != live) {
+                    tracing::info!("nginx is at generation {live} and not ours: sending the whole");
+                    self.needs_whole = true;
+                }
+                Next::Now
+            }
+            Err(error) => Next::After(self.backoff.failed(&format!("status: {error}"))),
+        }
+    }
+
+    fn applied(&mut self, answer: &Answer, sent: Sent, took: Duration) -> Next {
+        let applied: Applied = match serde_json::from_slice(&answer.body) {
+            Ok(applied) => applied,
+            Err(error) => {
+                // It was applied, but onto what the next delta builds is unknown.
+                self.live = None;
+                self.needs_whole = true;
+                return Next::After(self.backoff.failed(&format!("answer: {error}")));
+            }
+        };
+        self.backoff.succeeded();
+        self.live = Some(etag(&applied.epoch, applied.generation));
+        let millis = took.as_secs_f64() * 1e3;
+        let generation = applied.generation;
+        match sent {
+            Sent::Delta(patch) => {
+                let (plus, minus) = pending::count(&patch);
+                tracing::info!(
+                    "applied generation {generation}: +{plus} −{minus} records, {millis:.1} ms"
+                );
+            }
+            _ => {
+                self.needs_whole = false;
+                tracing::info!("applied generation {generation}: the whole, {millis:.1} ms");
+            }
+        }
+        Next::Now
+    }
+
+    fn refused(&mut self, answer: &Answer, sent: Sent) -> Next {
+        let pointer = problem(answer).pointer.unwrap_or_default();
+        let within = if matches!(sent, Sent::Whole) { "snapshot" } else { "upsert" };
+        let record = Record::at(&pointer, within);
+        self.unsend(sent);
+        match record.filter(|record| self.withheld.insert(record.clone())) {
+            Some(record) => {
+                tracing::error!("nginx refuses {record}, left out: {}", describe(answer));
+                record.withhold(&mut self.pending);
+                Next::Now
+            }
+            None => {
+                tracing::error!("nginx refuses the configuration: {}", describe(answer));
+                Next::OnChange
+            }
+        }
+    }
+}
+
+fn etag(epoch: &str, generation: u64) -> String {
+    format!("\"{epoch}.{generation}\"")
+}
+
+fn problem(answer: &Answer) -> Problem {
+    serde_json::from_slice(&answer.body).unwrap_or_default()
+}
+
+fn describe(answer: &Answer) -> String {
+    let problem = problem(answer);
+    let mut text = format!("{}: {}", answer.status.as_u16(), problem.error);
+    if let Some(pointer) = problem.pointer {
+        text.push_str(&format!(" (at {pointer})"));
+    }
+    if let (Some(needed), Some(free)) = (problem.needed_bytes, problem.free_bytes) {
+        text.push_str(&format!(
+            " ({needed} bytes needed, {free} free: raise --zone-size and restart nginx)"
+        ));
+    }
+    crate::log::one_line(&text)
+}
+
+/// Pauses after failures: short while nginx starts, then from 0.8 to 30 s with jitter.
+#[derive(Default)]
+struct Backoff {
+    failures: u32,
+}
+
+const QUICK: Duration = Duration::from_millis(20);
+/// 2 s of quick tries.
+const QUICK_TRIES: u32 = 100;
+const SHORTEST: Duration = Duration::from_millis(800);
+/// The longest pause between two tries.
+pub const LONGEST: Duration = Duration::from_secs(30);
+
+impl Backoff {
+    fn succeeded(&mut self) {
+        if self.failures > 0 {
+            tracing::info!("nginx answers");
+        }
+        self.failures = 0;
+    }
+
+    fn failed(&mut self, why: &str) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 1 {
+            tracing::info!("waiting for nginx: {why}");
+        }
+        let Some(slow) = self.failures.checked_sub(QUICK_TRIES) else { return QUICK };
+        let pause = SHORTEST.saturating_mul(1 << slow.min(10)).min(LONGEST);
+        if slow.is_power_of_two() {
+            tracing::warn!(
+                "nginx does not answer: {why}: trying again every {LONGEST:?} or sooner"
+            );
+        }
+        pause.mul_f64(jitter())
+    }
+}
+
+/// From 0.75 to 1.
+fn jitter() -> f64 {
+    let mut byte = [0];
+    // Without a random byte all pauses are equal, which is no harm.
+    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::NONBLOCK);
+    1.0 - f64::from(byte[0]) / 1020.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_core::model::{HostPattern, Server};
+
+    const EPOCH: &str = "00000000000000aa";
+
+    fn answer(status: u16, body: serde_json::Value) -> Result<Answer, ClientError> {
+        let status = StatusCode::from_u16(status).unwrap();
+        Ok(Answer { status, body: body.to_string().into() })
+    }
+
+    fn applied(generation: u64) -> Result<Answer, ClientError> {
+        answer(200, serde_json::json!({"epoch": EPOCH, "generation": generation}))
+    }
+
+    struct Fixture {
+        publisher: Publisher,
+        snapshot: Snapshot,
+    }
+
+    impl Fixture {
+        /// With one generation live.
+        fn new() -> Self {
+            let mut f = Fixture { publisher: Publisher::new(), snapshot: Snapshot::default() };
+            assert_eq!(f.send().method, Method::PUT);
+            assert_eq!(f.answer(applied(1)), Next::Now);
+            assert!(!f.publisher.is_behind());
+            f
+        }
+
+        fn host(&mut self, host: &str) {
+            let host = HostPattern::parse(host).unwrap();
+            self.snapshot.servers.insert(host.clone(), Server::default());
+            let mut patch = Patch::default();
+            patch.upsert.servers.insert(host, Server::default());
+            self.publisher.change(patch);
+        }
+
+        fn send(&mut self) -> Outgoing {
+            self.publisher.outgoing(&self.snapshot).unwrap()
+        }
+
+        fn answer(&mut self, answer: Result<Answer, ClientError>) -> Next {
+            self.publisher.answered(answer, Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn a_delta_builds_on_the_last_answer() {
+        let mut f = Fixture::new();
+        f.host("a");
+        let sent = f.send();
+        assert_eq!(sent.method, Method::PATCH);
+        assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.1\""));
+        f.host("b");
+        f.answer(applied(2));
+        let sent = f.send();
+        assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.2\""));
+        let text = String::from_utf8_lossy(&sent.body).into_owned();
+        assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+    }
+
+    #[test]
+    fn a_conflict_sends_the_whole() {
+        let mut f = Fixture::new();
+        f.host("a");
+        f.send();
+        assert_eq!(f.answer(answer(409, serde_json::json!({"error": "older"}))), Next::Now);
+        assert!(f.publisher.is_behind());
+        assert_eq!(f.send().method, Method::PUT);
+    }
+
+    #[test]
+    fn a_restarted_nginx_gets_the_whole() {
+        let mut f = Fixture::new();
+        f.publisher.look();
+        f.answer(answer(
+            200,
+            serde_json::json!({"epoch": "bb", "generation": 0, "counts": {},
+            "capacity_bytes": 1, "free_bytes": 1, "workers": []}),
+        ));
+        assert!(f.publisher.is_behind());
+        assert_eq!(f.send().method, Method::PUT);
+    }
+
+    #[test]
+    fn an_unanswered_delta_is_sent_again_together_with_what_came_later() {
+        let mut f = Fixture::new();
+        f.host("a");
+        f.send();
+        f.host("b");
+        assert_eq!(f.answer(Err(ClientError::Timeout)), Next::After(QUICK));
+        let text = String::from_utf8_lossy(&f.send().body).into_owned();
+        assert!(text.contains("\"a\"") && text.contains("\"b\""), "{text}");
+    }
+
+    #[test]
+    fn a_refused_record_is_left_out_and_the_rest_is_served() {
+        let mut f = Fixture::new();
+        f.host("a");
+        f.host("b");
+        f.send();
+        let problem = serde_json::json!({"error": "bad", "pointer": "/upsert/servers/a/rules"});
+        assert_eq!(f.answer(answer(400, problem)), Next::Now);
+        let text = String::from_utf8_lossy(&f.send().body).into_owned();
+        assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+        f.answer(answer(409, serde_json::json!({})));
+        let text = String::from_utf8_lossy(&f.send().body).into_owned();
+        assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+        f.answer(applied(3));
+        f.host("a");
+        assert!(String::from_utf8_lossy(&f.send().body).contains("\"a\""));
+    }
+
+    #[test]
+    fn a_full_zone_waits_for_a_change_and_loses_nothing() {
+        let mut f = Fixture::new();
+        f.host("a");
+        f.send();
+        let problem = serde_json::json!({"error": "full", "needed_bytes": 2, "free_bytes": 1});
+        assert_eq!(f.answer(answer(507, problem)), Next::OnChange);
+        assert!(String::from_utf8_lossy(&f.send().body).contains("\"a\""));
+    }
+
+    #[test]
+    fn pauses_grow_to_half_a_minute() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<_> = (0..120).map(|_| backoff.failed("x")).collect();
+        assert_eq!(pauses[0], QUICK);
+        assert!(pauses[100] >= SHORTEST.mul_f64(0.7) && pauses[100] < Duration::from_secs(2));
+        assert!(pauses[119] > LONGEST.mul_f64(0.7) && pauses[119] <= LONGEST);
+    }
+}

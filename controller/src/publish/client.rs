@@ -1,0 +1,149 @@
+//! HTTP over the unix socket of the configuration endpoint.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST, IF_MATCH};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use oxigress_core::wire::native::Status;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+/// Longest answer that is read: a status with every worker slot is far below.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+/// nginx gives a body 30 s to arrive, and builds the largest in a few.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why there is no answer. A write may have been applied all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error("{socket:?}: {error}")]
+    Connect {
+        /// Where.
+        socket: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The connection broke.
+    #[error("{0}")]
+    Broken(#[from] hyper::Error),
+    /// The answer is longer than any of ours.
+    #[error("the answer cannot be read: {0}")]
+    Answer(String),
+    /// No answer in time.
+    #[error("no answer within {} s", TIMEOUT.as_secs())]
+    Timeout,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// One connection, made anew when it is gone.
+pub struct Client {
+    socket: PathBuf,
+    sender: Option<SendRequest<Full<Bytes>>>,
+    closed: Arc<Notify>,
+}
+
+impl Client {
+    /// Connects when first used.
+    pub fn new(socket: PathBuf) -> Self {
+        Client { socket, sender: None, closed: Arc::new(Notify::new()) }
+    }
+
+    /// Told when the connection ends, which is how a dead nginx is noticed at once.
+    pub fn closed(&self) -> Arc<Notify> {
+        self.closed.clone()
+    }
+
+    /// Sends one request to `/configuration`.
+    pub async fn send(
+        &mut self,
+        method: Method,
+        if_match: Option<&str>,
+        body: Bytes,
+    ) -> Result<Answer, ClientError> {
+        let attempt = self.try_send(method, if_match, body);
+        match tokio::time::timeout(TIMEOUT, attempt).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                self.sender = None;
+                Err(error)
+            }
+            Err(_) => {
+                self.sender = None;
+                Err(ClientError::Timeout)
+            }
+        }
+    }
+
+    async fn try_send(
+        &mut self,
+        method: Method,
+        if_match: Option<&str>,
+        body: Bytes,
+    ) -> Result<Answer, ClientError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri("/configuration")
+            .header(HOST, "localhost")
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(value) = if_match {
+            request = request.header(IF_MATCH, value);
+        }
+        let request = request.body(Full::new(body));
+        let request = request.map_err(|error| ClientError::Answer(error.to_string()))?;
+        let answer = self.connected().await?.send_request(request).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
+        let body = body.map_err(|error| ClientError::Answer(error.to_string()))?;
+        Ok(Answer { status, body: body.to_bytes() })
+    }
+
+    async fn connected(&mut self) -> Result<&mut SendRequest<Full<Bytes>>, ClientError> {
+        let kept = match self.sender.take() {
+            Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+            None => None,
+        };
+        let sender = match kept {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
+        Ok(self.sender.insert(sender))
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|error| ClientError::Connect { socket: self.socket.clone(), error })?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        let closed = self.closed.clone();
+        tokio::spawn(async move {
+            // Whatever ended it, the next request makes a new one.
+            let _ = connection.await;
+            closed.notify_one();
+        });
+        Ok(sender)
+    }
+
+    /// `GET /configuration`.
+    pub async fn status(&mut self) -> Result<Status, ClientError> {
+        let answer = self.send(Method::GET, None, Bytes::new()).await?;
+        if answer.status != StatusCode::OK {
+            return Err(ClientError::Answer(format!("status {}", answer.status)));
+        }
+        serde_json::from_slice(&answer.body).map_err(|error| ClientError::Answer(error.to_string()))
+    }
+}

@@ -1,0 +1,136 @@
+//! The runtime folder: sockets, pid file, the rendered nginx.conf. Nothing is written elsewhere.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Longest path of a unix socket: 108 bytes of `sockaddr_un`, the last of them zero.
+const MAX_SOCKET_BYTES: usize = 107;
+
+/// Why a runtime folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// Its sockets could not be addressed.
+    #[error(
+        "{path:?} has {bytes} bytes, a unix socket takes at most {MAX_SOCKET_BYTES}: choose a shorter \
+         --runtime-dir"
+    )]
+    TooLong {
+        /// The socket.
+        path: PathBuf,
+        /// Of its path.
+        bytes: usize,
+    },
+    /// It could not stand in nginx.conf.
+    #[error(
+        "--runtime-dir {0:?} holds a character that nginx.conf gives a meaning: use letters, digits and \
+         `/ - _ . + @ ~`"
+    )]
+    Odd(PathBuf),
+    /// Somebody else works there.
+    #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
+    Taken(PathBuf),
+    /// The file system says no.
+    #[error("{path:?}: {error}")]
+    Io {
+        /// What was touched.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// The runtime folder of this process.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    folder: PathBuf,
+}
+
+impl Runtime {
+    /// Makes the folder if it is missing, with access for its owner only.
+    pub fn open(folder: &Path) -> Result<Self, RuntimeError> {
+        let io_error = |error| RuntimeError::Io { path: folder.into(), error };
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_error)?;
+        let folder = fs::canonicalize(folder).map_err(io_error)?;
+        let runtime = Runtime { folder };
+        let bytes = runtime.folder.as_os_str().as_encoded_bytes();
+        let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"/-_.+@~".contains(b);
+        if !bytes.iter().all(is_plain) {
+            return Err(RuntimeError::Odd(runtime.folder));
+        }
+        let longest = runtime.socket();
+        let bytes = longest.as_os_str().len();
+        if bytes > MAX_SOCKET_BYTES {
+            return Err(RuntimeError::TooLong { path: longest, bytes });
+        }
+        // Sockets are 0666, nginx makes them so: the folder is what keeps others out.
+        fs::set_permissions(&runtime.folder, Permissions::from_mode(0o700))
+            .map_err(|error| RuntimeError::Io { path: runtime.folder.clone(), error })?;
+        Ok(runtime)
+    }
+
+    /// Holds the folder for `role` until the answer is dropped; the kernel lets go when the process ends.
+    pub fn lock(&self, role: &str) -> Result<File, RuntimeError> {
+        let path = self.file(&format!("{role}.lock"));
+        let io_error = |error| RuntimeError::Io { path: path.clone(), error };
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(io_error)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(fs::TryLockError::WouldBlock) => Err(RuntimeError::Taken(self.folder.clone())),
+            Err(fs::TryLockError::Error(error)) => Err(RuntimeError::Io { path, error }),
+        }
+    }
+
+    /// The folder, absolute.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Where nginx takes configuration.
+    pub fn socket(&self) -> PathBuf {
+        self.file("configuration.sock")
+    }
+
+    /// Every socket that nginx makes here.
+    pub fn sockets(&self) -> [PathBuf; 2] {
+        [self.socket(), self.file("status.sock")]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_too_deep_for_a_socket_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Runtime::open(&folder.path().join("x".repeat(100))).unwrap_err().to_string();
+        assert!(error.contains("choose a shorter --runtime-dir"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_nginx_conf_would_misread_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Runtime::open(&folder.path().join("a;b")), Err(RuntimeError::Odd(_))));
+    }
+
+    #[test]
+    fn a_folder_has_one_user_a_role_and_no_access_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::open(&folder.path().join("run")).unwrap();
+        let lock = runtime.lock("nginx").unwrap();
+        assert!(matches!(runtime.lock("nginx"), Err(RuntimeError::Taken(_))));
+        assert!(runtime.lock("controller").is_ok());
+        drop(lock);
+        assert!(runtime.lock("nginx").is_ok());
+        let mode = fs::metadata(runtime.folder()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,46 @@
+//! Where objects come from. Every source ends in the same [`crate::world::World`].
+
+pub mod convert;
+pub mod document;
+pub mod folder;
+
+use crate::world::Seen;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Something that tells what objects there are, first all, then each change.
+pub trait Source {
+    /// What happened since the last call; waits until something did. The first answer is everything
+    /// there is.
+    fn next(&mut self) -> impl Future<Output = Batch> + Send;
+}
+
+/// What a source saw at once.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Objects that are new, changed or gone.
+    pub seen: Vec<Seen>,
+    /// What could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// Something in a file that is not served, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The file.
+    pub file: PathBuf,
+    /// The document in it, counted from 1, and the line where it begins; none: the whole file.
+    pub document: Option<(usize, usize)>,
+    /// What is wrong, and the remedy.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some((number, line)) = self.document {
+            write!(f, " document {number} (line {line})")?;
+        }
+        write!(f, ": {}", crate::log::one_line(&self.message))
+    }
+}

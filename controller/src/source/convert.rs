@@ -1,0 +1,229 @@
+//! Kubernetes's types to the objects of a [`crate::world::World`].
+//!
+//! Errors:  a [`WrongField`] names the field and the remedy. The API server has checked most of this
+//!          already; for a file of manifests this is the only check.
+
+use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
+use crate::world::secret::Secret;
+use crate::world::service::{
+    EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+};
+use crate::world::{ConfigMap, Key, Kind, Object, ObjectRef};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use k8s_openapi::api::networking::v1 as networking;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// A field that cannot be what it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct WrongField {
+    /// Its path in the object.
+    pub field: String,
+    /// What is wrong and the remedy.
+    pub message: String,
+}
+
+fn wrong(field: impl Into<String>, message: impl Into<String>) -> WrongField {
+    WrongField { field: field.into(), message: message.into() }
+}
+
+/// Namespace and name; `default` where an object of a namespace names none.
+pub fn identify(kind: Kind, meta: &ObjectMeta) -> Result<ObjectRef, WrongField> {
+    let name = meta.name.clone().unwrap_or_default();
+    if name.is_empty() {
+        return Err(wrong("metadata.name", "is missing: give the object a name"));
+    }
+    let namespace = match kind {
+        Kind::IngressClass => String::new(),
+        _ => meta.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into()),
+    };
+    // Names make up ids such as `namespace/service/port`, where a slash would join two parts.
+    for (field, text) in [("metadata.name", &name), ("metadata.namespace", &namespace)] {
+        let is_name =
+            |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+        if text.len() > 253 || !text.bytes().all(is_name) {
+            return Err(wrong(
+                field,
+                format!("{text:?} is not a name: use up to 253 of a-z, 0-9, `-` and `.`"),
+            ));
+        }
+    }
+    Ok(ObjectRef::new(kind, Key::new(namespace, name)))
+}
+
+/// An Ingress.
+pub fn ingress(from: networking::Ingress) -> Result<Object, WrongField> {
+    let created = from.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+    let annotations = from.metadata.annotations.unwrap_or_default();
+    let spec = from.spec.unwrap_or_default();
+    let default_backend =
+        spec.default_backend.map(|b| target("spec.defaultBackend", b)).transpose()?;
+    let mut rules = Vec::new();
+    for (r, rule) in spec.rules.unwrap_or_default().into_iter().enumerate() {
+        let mut paths = Vec::new();
+        for (p, path) in
+            rule.http.map(|http| http.paths).unwrap_or_default().into_iter().enumerate()
+        {
+            let field = format!("spec.rules[{r}].http.paths[{p}]");
+            paths.push(Path {
+                path: path.path.unwrap_or_default(),
+                path_type: match path.path_type.as_str() {
+                    "Exact" => PathType::Exact,
+                    "Prefix" | "ImplementationSpecific" | "" => PathType::Prefix,
+                    other => {
+                        return Err(wrong(
+                            format!("{field}.pathType"),
+                            format!(
+                                "{other:?} is unknown: use Exact, Prefix or ImplementationSpecific"
+                            ),
+                        ));
+                    }
+                },
+                target: target(&format!("{field}.backend"), path.backend)?,
+            });
+        }
+        rules.push(Rule { host: rule.host.unwrap_or_default(), paths });
+    }
+    let tls = spec.tls.unwrap_or_default().into_iter().map(|tls| Tls {
+        hosts: tls.hosts.unwrap_or_default(),
+        secret: tls.secret_name.unwrap_or_default(),
+    });
+    let class = spec.ingress_class_name.filter(|class| !class.is_empty());
+    let tls = tls.collect();
+    Ok(Object::Ingress(Ingress { created, annotations, class, default_backend, rules, tls }))
+}
+
+fn target(field: &str, from: networking::IngressBackend) -> Result<Target, WrongField> {
+    if let Some(service) = from.service {
+        if service.name.is_empty() {
+            return Err(wrong(format!("{field}.service.name"), "is missing: name a Service"));
+        }
+        let port = service.port.unwrap_or_default();
+        let port = match (port.number.filter(|n| *n != 0), port.name.filter(|n| !n.is_empty())) {
+            (Some(number), _) => Port::Number(port_number(number).ok_or_else(|| {
+                wrong(
+                    format!("{field}.service.port.number"),
+                    format!("{number} is not in 1..65535"),
+                )
+            })?),
+            (None, Some(name)) => Port::Name(name),
+            (None, None) => {
+                let remedy = "is missing: give a number or a name";
+                return Err(wrong(format!("{field}.service.port"), remedy));
+            }
+        };
+        return Ok(Target::Service { name: service.name, port });
+    }
+    match from.resource {
+        Some(resource) => Ok(Target::Resource(format!("{} {}", resource.kind, resource.name))),
+        None => Err(wrong(format!("{field}.service"), "is missing: name a Service and its port")),
+    }
+}
+
+fn port_number(number: i32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|&number| number != 0)
+}
+
+/// An IngressClass.
+pub fn ingress_class(from: networking::IngressClass) -> Result<Object, WrongField> {
+    let controller = from.spec.and_then(|spec| spec.controller).unwrap_or_default();
+    Ok(Object::IngressClass(IngressClass { controller }))
+}
+
+/// A Service.
+pub fn service(from: core::Service) -> Result<Object, WrongField> {
+    let spec = from.spec.unwrap_or_default();
+    let mut ports = Vec::new();
+    for (i, port) in spec.ports.unwrap_or_default().into_iter().enumerate() {
+        // UDP and SCTP ports are no business of HTTP.
+        if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
+            continue;
+        }
+        let field = format!("spec.ports[{i}]");
+        let number = port_number(port.port).ok_or_else(|| {
+            wrong(format!("{field}.port"), format!("{} is not in 1..65535", port.port))
+        })?;
+        let target = match port.target_port {
+            None => TargetPort::Number(number),
+            Some(IntOrString::Int(0)) => TargetPort::Number(number),
+            Some(IntOrString::String(name)) => TargetPort::Name(name),
+            Some(IntOrString::Int(target)) => {
+                TargetPort::Number(port_number(target).ok_or_else(|| {
+                    let message = format!("{target} is not in 1..65535");
+                    wrong(format!("{field}.targetPort"), message)
+                })?)
+            }
+        };
+        ports.push(ServicePort { name: port.name.unwrap_or_default(), number, target });
+    }
+    let external_name = match spec.type_.as_deref() {
+        Some("ExternalName") => Some(spec.external_name.unwrap_or_default()),
+        _ => None,
+    };
+    Ok(Object::Service(Service { external_name, ports }))
+}
+
+/// An EndpointSlice.
+pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongField> {
+    let labels = from.metadata.labels.unwrap_or_default();
+    let service = labels.get("kubernetes.io/service-name").filter(|name| !name.is_empty()).cloned();
+    if !matches!(from.address_type.as_str(), "IPv4" | "IPv6" | "FQDN" | "") {
+        return Err(wrong(
+            "addressType",
+            format!("{:?} is unknown: use IPv4 or IPv6", from.address_type),
+        ));
+    }
+    let all_ports = from.ports.unwrap_or_default();
+    let is_without_ports = all_ports.is_empty();
+    let mut ports = Vec::new();
+    for (i, port) in all_ports.into_iter().enumerate() {
+        if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
+            continue;
+        }
+        let number = match port.port {
+            None => None,
+            Some(number) => Some(port_number(number).ok_or_else(|| {
+                wrong(format!("ports[{i}].port"), format!("{number} is not in 1..65535"))
+            })?),
+        };
+        ports.push(SlicePort { name: port.name.unwrap_or_default(), number });
+    }
+    let mut odd_addresses = Vec::new();
+    let mut endpoints = Vec::new();
+    for endpoint in from.endpoints {
+        let is_ready = endpoint.conditions.and_then(|c| c.ready) != Some(false);
+        let mut addresses = Vec::new();
+        for address in endpoint.addresses {
+            match address.parse() {
+                Ok(address) => addresses.push(address),
+                Err(_) => odd_addresses.push(address),
+            }
+        }
+        endpoints.push(SliceEndpoint { is_ready, addresses });
+    }
+    Ok(Object::EndpointSlice(EndpointSlice {
+        service,
+        ports,
+        is_without_ports,
+        endpoints,
+        odd_addresses,
+    }))
+}
+
+/// A Secret.
+pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
+    let (data, text) = (from.data.unwrap_or_default(), from.string_data.unwrap_or_default());
+    // stringData is written over data by the API server, so it wins here too.
+    let field = |name: &str| {
+        let plain = text.get(name).map(|value| value.as_bytes());
+        plain.or_else(|| data.get(name).map(|value| value.0.as_slice()))
+    };
+    Ok(Object::Secret(Secret::of(field("tls.crt"), field("tls.key"))))
+}
+
+/// A ConfigMap.
+pub fn config_map(from: core::ConfigMap) -> Result<Object, WrongField> {
+    Ok(Object::ConfigMap(ConfigMap { data: from.data.unwrap_or_default() }))
+}

@@ -1,0 +1,282 @@
+//! The text of one file to objects.
+//!
+//! A file is cut at its document markers before anything is parsed: YAML allows `---` at the beginning of
+//! a line nowhere else (YAML 1.2 §9.1.2, not even in a block scalar), so a broken document leaves the
+//! others of its file readable, and every message knows its line.
+
+use super::convert::{self, WrongField};
+use crate::world::{Kind, Object, ObjectRef};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Longest file that is read: above it stands a mistake, not a manifest.
+pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// What one document, or one item of a List, says.
+#[derive(Debug, PartialEq)]
+pub enum Found {
+    /// An object.
+    Object(ObjectRef, Object),
+    /// An object that is named but cannot be served: what it was before stays.
+    Broken(ObjectRef, String),
+    /// Something that is not served.
+    Unusable(String),
+}
+
+/// A document of a file.
+#[derive(Debug, PartialEq)]
+pub struct Document {
+    /// Counted from 1, empty ones included.
+    pub number: usize,
+    /// Where it begins, counted from 1.
+    pub line: usize,
+    /// Its objects; more than one in a List. A document that is no YAML is the error.
+    pub found: Result<Vec<Found>, String>,
+}
+
+/// Reads the text of a file.
+pub fn read(text: &str, is_json: bool) -> Vec<Document> {
+    if is_json {
+        return vec![Document { number: 1, line: 1, found: json(text) }];
+    }
+    let mut documents = Vec::new();
+    for (index, (line, part)) in split(text).into_iter().enumerate() {
+        match yaml(part) {
+            Ok(Value::Null) => {}
+            value => documents.push(Document {
+                number: index + 1,
+                line,
+                found: value.map(|value| objects(value, "")),
+            }),
+        }
+    }
+    documents
+}
+
+/// The documents of a YAML file and the lines where they begin.
+fn split(text: &str) -> Vec<(usize, &str)> {
+    let mut parts = Vec::new();
+    let (mut start, mut start_line, mut at) = (0, 1, 0);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let after = line.strip_prefix("---");
+        if after.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n'])) {
+            // What stands before the first marker is mostly nothing, and then no document.
+            if !parts.is_empty() || !is_blank(&text[start..at]) {
+                parts.push((start_line, &text[start..at]));
+            }
+            (start, start_line) = (at + 3, number + 1);
+        }
+        at += line.len();
+    }
+    parts.push((start_line, &text[start..]));
+    parts
+}
+
+fn is_blank(text: &str) -> bool {
+    let is_nothing = |line: &str| line.is_empty() || line.starts_with(['#', '%']);
+    text.lines().all(|line| is_nothing(line.trim_start()))
+}
+
+fn yaml(text: &str) -> Result<Value, String> {
+    if is_blank(text) {
+        return Ok(Value::Null);
+    }
+    let text = text.trim_start_matches('\u{feff}');
+    // Kubernetes reads YAML 1.1; in manifests that differs in words like `yes`, which are texts here.
+    serde_saphyr::from_str::<Value>(text).map_err(|error| {
+        let first = error.to_string().lines().next().unwrap_or_default().trim().to_owned();
+        format!("is not YAML: {first}: correct it, until then its last good version stays")
+    })
+}
+
+fn json(text: &str) -> Result<Vec<Found>, String> {
+    let mut all = Vec::new();
+    for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+        match value {
+            Ok(value) => all.extend(objects(value, "")),
+            Err(error) => {
+                return Err(format!(
+                    "is not JSON: {error}: correct it, until then its last good version stays"
+                ));
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: Value,
+}
+
+fn objects(value: Value, within: &str) -> Vec<Found> {
+    let at =
+        |field: &str| if within.is_empty() { field.into() } else { format!("{within}.{field}") };
+    if !value.is_object() {
+        let what = "is no object: begin it with apiVersion and kind";
+        return vec![Found::Unusable(format!("{within} {what}").trim_start().into())];
+    }
+    let head: Head = match serde_path_to_error::deserialize(&value) {
+        Ok(head) => head,
+        Err(error) => return vec![Found::Unusable(type_message(&at(""), &error))],
+    };
+    if head.kind.ends_with("List") && value.get("items").is_some() {
+        let Some(Value::Array(items)) = take(value, "items") else {
+            return vec![Found::Unusable(format!("{}: is no list: write a list", at("items")))];
+        };
+        let numbered = items.into_iter().enumerate();
+        return numbered.flat_map(|(i, item)| objects(item, &at(&format!("items[{i}]")))).collect();
+    }
+    let kind = match (head.api_version.as_str(), head.kind.as_str()) {
+        ("networking.k8s.io/v1", "Ingress") => Kind::Ingress,
+        ("networking.k8s.io/v1", "IngressClass") => Kind::IngressClass,
+        ("v1", "Service") => Kind::Service,
+        ("v1", "Secret") => Kind::Secret,
+        ("v1", "ConfigMap") => Kind::ConfigMap,
+        ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
+        (version, kind) => return vec![Found::Unusable(unknown(&at(""), version, kind))],
+    };
+    let meta: ObjectMeta = match serde_path_to_error::deserialize(&head.metadata) {
+        Ok(meta) => meta,
+        Err(error) => return vec![Found::Unusable(type_message(&at("metadata"), &error))],
+    };
+    let id = match convert::identify(kind, &meta) {
+        Ok(id) => id,
+        Err(error) => return vec![Found::Unusable(format!("{} {}", kind, error))],
+    };
+    let object = match kind {
+        Kind::Ingress => typed(value, convert::ingress),
+        Kind::IngressClass => typed(value, convert::ingress_class),
+        Kind::Service => typed(value, convert::service),
+        Kind::Secret => typed(value, convert::secret),
+        Kind::ConfigMap => typed(value, convert::config_map),
+        Kind::EndpointSlice => typed(value, convert::endpoint_slice),
+    };
+    vec![match object {
+        Ok(object) => Found::Object(id, object),
+        Err(message) => {
+            let message = format!("{id}: {message}; its last good version stays");
+            Found::Broken(id, message)
+        }
+    }]
+}
+
+fn take(value: Value, field: &str) -> Option<Value> {
+    match value {
+        Value::Object(mut fields) => fields.remove(field),
+        _ => None,
+    }
+}
+
+fn typed<T: DeserializeOwned>(
+    value: Value,
+    convert: impl Fn(T) -> Result<Object, WrongField>,
+) -> Result<Object, String> {
+    let typed = serde_path_to_error::deserialize(value).map_err(|e| type_message("", &e))?;
+    convert(typed).map_err(|error| error.to_string())
+}
+
+fn type_message(within: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let path = error.path().to_string();
+    let field =
+        [within.trim_matches('.'), &path].into_iter().filter(|part| !matches!(*part, "" | "."));
+    let field = field.collect::<Vec<_>>().join(".");
+    let mut message = error.inner().to_string();
+    if message.contains("expected a string") {
+        message.push_str(" (put it in quotes)");
+    }
+    format!("{}: {message}: correct the type", if field.is_empty() { "document" } else { &field })
+}
+
+fn unknown(within: &str, version: &str, kind: &str) -> String {
+    let prefix = if within.is_empty() { String::new() } else { format!("{within} ") };
+    if kind.is_empty() || version.is_empty() {
+        return format!("{prefix}has no apiVersion or kind: write both");
+    }
+    format!(
+        "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
+         (networking.k8s.io/v1), Service, Secret, ConfigMap (v1), EndpointSlice (discovery.k8s.io/v1)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<Found> {
+        read(text, false).into_iter().flat_map(|d| d.found.unwrap()).collect()
+    }
+
+    fn message(text: &str) -> String {
+        match found(text).pop().unwrap() {
+            Found::Unusable(message) | Found::Broken(_, message) => message,
+            Found::Object(id, _) => panic!("{id} was accepted"),
+        }
+    }
+
+    #[test]
+    fn documents_know_their_line_and_a_broken_one_leaves_the_others() {
+        let text = "# shop\n---\nkind: Service\napiVersion: v1\nmetadata: {name: a}\n---\nkind: [\n\
+                    ---\nkind: Service\napiVersion: v1\nmetadata: {name: b}\n";
+        let documents = read(text, false);
+        let places: Vec<_> =
+            documents.iter().map(|d| (d.number, d.line, d.found.is_ok())).collect();
+        assert_eq!(places, [(1, 2, true), (2, 6, false), (3, 8, true)]);
+    }
+
+    #[test]
+    fn a_list_is_its_items() {
+        let text = r#"{kind: List, apiVersion: v1, items: [
+            {kind: Service, apiVersion: v1, metadata: {name: a}},
+            {kind: ConfigMap, apiVersion: v1, metadata: {name: b, namespace: shop}}]}"#;
+        let ids: Vec<_> = found(text)
+            .into_iter()
+            .map(|f| match f {
+                Found::Object(id, _) => id.to_string(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ids, ["Service default/a", "ConfigMap shop/b"]);
+    }
+
+    #[test]
+    fn a_wrong_type_names_its_field_and_the_remedy() {
+        let text = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: a\n  \
+                    annotations: {x/y: true}\n";
+        let text = message(text);
+        assert!(text.contains("metadata.annotations.x/y"), "{text}");
+        assert!(text.contains("put it in quotes"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_kind_names_the_known_ones() {
+        let text = message("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}");
+        assert!(text.contains("Deployment of apps/v1") && text.contains("EndpointSlice"), "{text}");
+    }
+
+    #[test]
+    fn absent_null_and_empty_are_normal_input() {
+        for spec in ["", "spec:", "spec: {rules: null, tls: [], defaultBackend: null}"] {
+            let text = format!(
+                "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: a, labels: null}}\n{spec}"
+            );
+            assert!(matches!(found(&text)[..], [Found::Object(..)]), "{spec}");
+        }
+    }
+
+    #[test]
+    fn quoted_numbers_stay_texts() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {code: \"308\"}";
+        assert!(matches!(found(text)[..], [Found::Object(..)]));
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {code: 308}";
+        assert!(message(text).contains("data.code"));
+    }
+}

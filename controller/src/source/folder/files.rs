@@ -1,0 +1,190 @@
+//! Which file says what, and who wins when two say the same.
+//!
+//! Of two files with one object the first by path is served, whichever came first: a restart decides
+//! alike. A file that is leaving steps back behind one that stays, so a moved file is no duplicate.
+
+use crate::source::Problem;
+use crate::source::document::{Document, Found};
+use crate::world::{Object, ObjectRef, Seen};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// All files and their objects.
+#[derive(Default)]
+pub struct Files {
+    files: BTreeMap<PathBuf, File>,
+    owners: BTreeMap<ObjectRef, BTreeSet<PathBuf>>,
+    touched: BTreeSet<ObjectRef>,
+    /// Problems as told last, by file.
+    told: BTreeMap<PathBuf, BTreeSet<Problem>>,
+    /// Files whose problems have to be told again if they changed.
+    retell: BTreeSet<PathBuf>,
+}
+
+#[derive(Default)]
+struct File {
+    objects: BTreeMap<ObjectRef, (Place, Object)>,
+    problems: BTreeSet<Problem>,
+    is_leaving: bool,
+}
+
+/// Number and line of a document.
+type Place = (usize, usize);
+
+impl Files {
+    /// Every file that is known.
+    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.keys()
+    }
+
+    /// Takes over what a file says now.
+    pub fn update(&mut self, path: &Path, documents: Vec<Document>) {
+        let old = self.files.remove(path).unwrap_or_default();
+        let mut new = File::default();
+        let (mut kept, mut keeps_all) = (BTreeSet::new(), false);
+        let problem = |document: &Document, message: String| Problem {
+            file: path.into(),
+            document: Some((document.number, document.line)),
+            message,
+        };
+        for mut document in documents {
+            let place = (document.number, document.line);
+            match std::mem::replace(&mut document.found, Ok(Vec::new())) {
+                Err(message) => {
+                    keeps_all = true;
+                    new.problems.insert(problem(&document, message));
+                }
+                Ok(found) => {
+                    for found in found {
+                        let message = match found {
+                            Found::Object(id, object) => match new.objects.get(&id) {
+                                None => {
+                                    new.objects.insert(id, (place, object));
+                                    continue;
+                                }
+                                Some(((number, line), _)) => format!(
+                                    "{id} stands in document {number} (line {line}) too, which is \
+                                     served: remove one"
+                                ),
+                            },
+                            Found::Broken(id, message) => {
+                                kept.insert(id);
+                                message
+                            }
+                            Found::Unusable(message) => message,
+                        };
+                        new.problems.insert(problem(&document, message));
+                    }
+                }
+            }
+        }
+        self.touched.extend(old.objects.keys().chain(new.objects.keys()).cloned());
+        for (id, object) in old.objects {
+            // A document that is no YAML may have been any of the old objects.
+            if (keeps_all || kept.contains(&id)) && !new.objects.contains_key(&id) {
+                new.objects.insert(id, object);
+            } else if !new.objects.contains_key(&id) {
+                self.disown(&id, path);
+            }
+        }
+        for id in new.objects.keys() {
+            self.owners.entry(id.clone()).or_default().insert(path.into());
+        }
+        self.files.insert(path.into(), new);
+        self.retell.insert(path.into());
+    }
+
+    /// The file was taken away, perhaps to be replaced at once. False if it was not known.
+    pub fn leave(&mut self, path: &Path) -> bool {
+        self.set_leaving(path, true)
+    }
+
+    /// The file is back as it was.
+    pub fn stay(&mut self, path: &Path) {
+        self.set_leaving(path, false);
+    }
+
+    fn set_leaving(&mut self, path: &Path, is_leaving: bool) -> bool {
+        let Some(file) = self.files.get_mut(path) else { return false };
+        if file.is_leaving != is_leaving {
+            file.is_leaving = is_leaving;
+            // Of an object that nobody else has, nothing changes yet.
+            let is_shared = |id: &&ObjectRef| self.owners.get(id).is_some_and(|o| o.len() > 1);
+            self.touched.extend(file.objects.keys().filter(is_shared).cloned());
+        }
+        true
+    }
+
+    /// The file is gone.
+    pub fn remove(&mut self, path: &Path) {
+        for id in self.files.remove(path).unwrap_or_default().objects.into_keys() {
+            self.disown(&id, path);
+            self.touched.insert(id);
+        }
+        self.retell.insert(path.into());
+    }
+
+    fn disown(&mut self, id: &ObjectRef, path: &Path) {
+        if let Some(owners) = self.owners.get_mut(id) {
+            owners.remove(path);
+            if owners.is_empty() {
+                self.owners.remove(id);
+            }
+        }
+    }
+
+    /// The objects whose file changed, as they are served now.
+    pub fn take_seen(&mut self) -> Vec<Seen> {
+        let touched = std::mem::take(&mut self.touched);
+        for owners in touched.iter().filter_map(|id| self.owners.get(id)) {
+            self.retell.extend(owners.iter().cloned());
+        }
+        touched.into_iter().map(|id| (id.clone(), self.served(&id).cloned())).collect()
+    }
+
+    fn winner(&self, id: &ObjectRef) -> Option<&Path> {
+        let owners = self.owners.get(id)?;
+        let stays = |path: &&PathBuf| self.files.get(*path).is_some_and(|file| !file.is_leaving);
+        owners.iter().find(stays).or_else(|| owners.first()).map(PathBuf::as_path)
+    }
+
+    fn served(&self, id: &ObjectRef) -> Option<&Object> {
+        let file = self.files.get(self.winner(id)?)?;
+        file.objects.get(id).map(|(_, object)| object)
+    }
+
+    /// Problems that were not told yet; to be asked after [`Self::take_seen`].
+    pub fn take_problems(&mut self) -> Vec<Problem> {
+        let mut new = Vec::new();
+        for path in std::mem::take(&mut self.retell) {
+            let now = self.problems_of(&path);
+            let before = self.told.remove(&path).unwrap_or_default();
+            new.extend(now.difference(&before).cloned());
+            if !now.is_empty() {
+                self.told.insert(path, now);
+            }
+        }
+        new
+    }
+
+    fn problems_of(&self, path: &Path) -> BTreeSet<Problem> {
+        let Some(file) = self.files.get(path) else { return BTreeSet::new() };
+        let mut problems = file.problems.clone();
+        if file.is_leaving {
+            return problems;
+        }
+        for (id, (place, _)) in &file.objects {
+            if let Some(winner) = self.winner(id).filter(|winner| *winner != path) {
+                problems.insert(Problem {
+                    file: path.into(),
+                    document: Some(*place),
+                    message: format!(
+                        "{id} stands in {} too, which is served: remove one",
+                        winner.display()
+                    ),
+                });
+            }
+        }
+        problems
+    }
+}

@@ -1,0 +1,417 @@
+//! World to Snapshot and Verdicts: values in, values out.
+//!
+//! Shape:   the translation is made of [`notes::Part`]s: an Ingress by itself, the rules of a host, its
+//!          certificate, the endpoints of a backend. Each is a pure function in a file of its own;
+//!          [`Translator`] knows who depends on whom and computes again only what a change touches.
+//! Errors:  none; what is not served gets a note, everything else is served.
+//! Source:  compat/controller.md §1-§4.
+//! Rejected: computing all and comparing, which costs in proportion to the cluster (design.md §1).
+
+pub mod annotation;
+mod backend;
+mod class;
+mod conflict;
+#[cfg(test)]
+mod golden;
+mod ingress;
+mod inspect;
+mod notes;
+#[cfg(test)]
+mod properties;
+mod relation;
+mod settings;
+mod tls;
+
+use crate::verdict::{VerdictChanges, Verdicts};
+use crate::world::{Changed, Key, Kind, ObjectRef, World};
+use ingress::{Claims, Leads};
+use notes::{Notes, Part};
+use oxigress_core::model::{Backend, BackendId, Certificate, CertificateId, HostPattern, Snapshot};
+use oxigress_core::wire::native::Patch;
+use relation::Relation;
+use settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// What the operator decided at start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// `--ingress-class`
+    pub ingress_class: String,
+    /// `--controller-class`
+    pub controller_class: String,
+    /// `--ingress-class-by-name`
+    pub ingress_class_by_name: bool,
+    /// `--watch-ingress-without-class`
+    pub watch_ingress_without_class: bool,
+    /// `--watch-namespace`
+    pub watch_namespace: Option<String>,
+    /// `--disable-catch-all`
+    pub disable_catch_all: bool,
+    /// `--deep-inspect`
+    pub deep_inspect: bool,
+    /// `--annotations-prefix`
+    pub annotations_prefix: String,
+    /// `--configmap`
+    pub configmap: Option<Key>,
+    /// `--default-backend-service`
+    pub default_backend_service: Option<Key>,
+    /// `--default-ssl-certificate`
+    pub default_ssl_certificate: Option<Key>,
+    /// Ports of this program's own listeners, which are no endpoints.
+    pub own_ports: BTreeSet<u16>,
+    /// Addresses of this machine besides loopback.
+    pub local_addresses: BTreeSet<IpAddr>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            ingress_class: "nginx".into(),
+            controller_class: "k8s.io/ingress-nginx".into(),
+            ingress_class_by_name: false,
+            watch_ingress_without_class: false,
+            watch_namespace: None,
+            disable_catch_all: false,
+            deep_inspect: true,
+            annotations_prefix: "nginx.ingress.kubernetes.io".into(),
+            configmap: None,
+            default_backend_service: None,
+            default_ssl_certificate: None,
+            own_ports: BTreeSet::new(),
+            local_addresses: BTreeSet::new(),
+        }
+    }
+}
+
+/// What a world comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translation {
+    /// All there is to serve.
+    pub snapshot: Snapshot,
+    /// All there is to say.
+    pub verdicts: Verdicts,
+}
+
+/// Translates a whole world.
+pub fn translate(world: &World, options: &Options) -> Translation {
+    let mut translator = Translator::new(options.clone());
+    translator.update(world, &world.all());
+    Translation { snapshot: translator.snapshot, verdicts: translator.notes.verdicts().clone() }
+}
+
+/// Translates one change after the other.
+pub struct Translator {
+    options: Options,
+    settings: Settings,
+    snapshot: Snapshot,
+    claims: BTreeMap<Key, Claims>,
+    /// Who claims a host, oldest first.
+    claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
+    /// Hosts and the backends they lead to, each with the Ingress that says so.
+    leads: Relation<HostPattern, (BackendId, Key)>,
+    backends: BTreeMap<BackendId, Leads>,
+    default_backend: Option<Leads>,
+    secrets: Relation<HostPattern, Key>,
+    names: Relation<HostPattern, CertificateId>,
+    notes: Notes,
+    patch: Patch,
+    is_first: bool,
+}
+
+impl Translator {
+    /// Knows nothing yet.
+    pub fn new(options: Options) -> Self {
+        Translator {
+            options,
+            settings: Settings::default(),
+            snapshot: Snapshot::default(),
+            claims: BTreeMap::new(),
+            claimants: BTreeMap::new(),
+            leads: Relation::default(),
+            backends: BTreeMap::new(),
+            default_backend: None,
+            secrets: Relation::default(),
+            names: Relation::default(),
+            notes: Notes::default(),
+            patch: Patch::default(),
+            is_first: true,
+        }
+    }
+
+    /// All there is to serve now.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Computes again what `changed` touches; answers what became different.
+    pub fn update(&mut self, world: &World, changed: &Changed) -> (Patch, VerdictChanges) {
+        let is_first = std::mem::take(&mut self.is_first);
+        let is_new_settings = self.read_settings(world, changed, is_first);
+        let mut hosts = BTreeSet::new();
+        for key in self.touched_ingresses(world, changed, is_new_settings) {
+            self.read_ingress(world, &key, &mut hosts);
+        }
+        if is_new_settings {
+            hosts.extend(self.claimants.keys().cloned());
+        }
+        let mut backends = BTreeSet::new();
+        for host in &hosts {
+            self.settle_host(host, &mut backends);
+        }
+
+        let mut secrets = changed.secrets.clone();
+        hosts.extend(changed.secrets.iter().flat_map(|key| self.secrets.by(key)).cloned());
+        if self.is_default_touched(&changed.secrets) || is_first {
+            hosts.insert(HostPattern::default_host());
+            secrets.extend(self.options.default_ssl_certificate.clone());
+        }
+        let mut certificates = BTreeSet::new();
+        for host in &hosts {
+            self.choose_certificate(world, host, &mut secrets, &mut certificates);
+        }
+        certificates.extend(secrets.iter().filter_map(|key| key.to_string().try_into().ok()));
+        for id in certificates {
+            self.put_certificate(world, id);
+        }
+        for key in secrets {
+            self.judge_secret(world, key);
+        }
+
+        for service in &changed.services {
+            backends.extend(self.backends_of(service));
+        }
+        self.choose_default_backend(world, changed, is_first, &mut backends);
+        for id in backends {
+            self.resolve_backend(world, id);
+        }
+        self.put_settings();
+        (std::mem::take(&mut self.patch), self.notes.take_changes())
+    }
+
+    /// Whether the settings are others than before.
+    fn read_settings(&mut self, world: &World, changed: &Changed, is_first: bool) -> bool {
+        let Some(key) = self.options.configmap.clone() else { return false };
+        if !is_first && !changed.config_maps.contains(&key) {
+            return false;
+        }
+        let (settings, mut notes) = settings::parse(world.config_maps.get(&key).map(AsRef::as_ref));
+        if !world.config_maps.contains_key(&key) {
+            let message = "does not exist, but --configmap names it: the defaults are used";
+            notes.push(crate::verdict::Note::warning(message));
+        }
+        let object = ObjectRef::new(Kind::ConfigMap, key);
+        self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
+        let is_new = settings != self.settings;
+        self.settings = settings;
+        is_new
+    }
+
+    fn touched_ingresses(&self, world: &World, changed: &Changed, all: bool) -> BTreeSet<Key> {
+        let mut touched = changed.ingresses.clone();
+        if all || !changed.ingress_classes.is_empty() {
+            let by_class = |class: &Option<String>| {
+                let class = class.as_ref().map(|name| Key::new("", name));
+                class.is_some_and(|class| changed.ingress_classes.contains(&class))
+            };
+            let more = world.ingresses.iter().filter(|(_, i)| all || by_class(&i.class));
+            touched.extend(more.map(|(key, _)| key.clone()));
+        }
+        touched
+    }
+
+    fn read_ingress(&mut self, world: &World, key: &Key, hosts: &mut BTreeSet<HostPattern>) {
+        let parsed = match world.ingresses.get(key) {
+            Some(ingress) => ingress::parse(world, &self.options, &self.settings, key, ingress),
+            None => ingress::Parsed::default(),
+        };
+        let object = ObjectRef::new(Kind::Ingress, key.clone());
+        let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
+        self.notes.set(Part::Ingress(key.clone()), notes);
+        if self.claims.get(key) == parsed.claims.as_ref() {
+            return;
+        }
+        if let Some(old) = self.claims.remove(key) {
+            for host in old.hosts.into_keys() {
+                if let Some(claimants) = self.claimants.get_mut(&host) {
+                    claimants.remove(&(old.created, key.clone()));
+                    if claimants.is_empty() {
+                        self.claimants.remove(&host);
+                    }
+                }
+                hosts.insert(host);
+            }
+        }
+        if let Some(new) = parsed.claims {
+            for host in new.hosts.keys() {
+                let claimants = self.claimants.entry(host.clone()).or_default();
+                claimants.insert((new.created, key.clone()));
+                hosts.insert(host.clone());
+            }
+            self.claims.insert(key.clone(), new);
+        }
+    }
+
+    fn claims_on(&self, host: &HostPattern) -> Vec<&Claims> {
+        let claimants = self.claimants.get(host).into_iter().flatten();
+        claimants.filter_map(|(_, key)| self.claims.get(key)).collect()
+    }
+
+    fn settle_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
+        let settled = conflict::settle(host, &self.claims_on(host), &self.settings);
+        self.notes.set(Part::Host(host.clone()), settled.notes);
+        self.backends.extend(settled.backends);
+        let touched = self.leads.set(host, settled.leads);
+        backends.extend(touched.into_iter().map(|(backend, _)| backend));
+        let server = self.claimants.contains_key(host).then_some(settled.server);
+        let (upsert, remove) = (&mut self.patch.upsert.servers, &mut self.patch.remove.servers);
+        put(&mut self.snapshot.servers, upsert, remove, host, server);
+    }
+
+    fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
+        self.options.default_ssl_certificate.as_ref().is_some_and(|key| secrets.contains(key))
+    }
+
+    fn choose_certificate(
+        &mut self,
+        world: &World,
+        host: &HostPattern,
+        secrets: &mut BTreeSet<Key>,
+        certificates: &mut BTreeSet<CertificateId>,
+    ) {
+        let mut chosen = tls::choose(world, &self.options, host, &self.claims_on(host));
+        if *host == HostPattern::default_host() {
+            chosen.certificate = tls::default_certificate(world, &self.options);
+        }
+        self.notes.set(Part::Tls(host.clone()), chosen.notes);
+        secrets.extend(self.secrets.set(host, chosen.secrets));
+        let name = chosen.certificate;
+        certificates.extend(self.names.set(host, name.iter().cloned().collect()));
+        let (upsert, remove) = (&mut self.patch.upsert.names, &mut self.patch.remove.names);
+        put(&mut self.snapshot.names, upsert, remove, host, name);
+    }
+
+    fn put_certificate(&mut self, world: &World, id: CertificateId) {
+        let pair = self.names.has(&id).then(|| tls::secret_behind(&id)).flatten();
+        let pair = pair.and_then(|key| world.secrets.get(&key)?.last_good.as_ref());
+        let certificate =
+            pair.map(|pair| Certificate { chain: pair.chain.clone(), key: pair.key.clone() });
+        let upsert = &mut self.patch.upsert.certificates;
+        let remove = &mut self.patch.remove.certificates;
+        put(&mut self.snapshot.certificates, upsert, remove, &id, certificate);
+    }
+
+    fn judge_secret(&mut self, world: &World, key: Key) {
+        let is_default = self.options.default_ssl_certificate.as_ref() == Some(&key);
+        let is_named = is_default || self.secrets.has(&key);
+        let notes = if is_named { tls::notes_on(world, &key, is_default) } else { Vec::new() };
+        self.notes.set(Part::Secret(key), notes);
+    }
+
+    fn backends_of(&self, service: &Key) -> Vec<BackendId> {
+        let Ok(first) = BackendId::parse(format!("{service}/")) else { return Vec::new() };
+        let ids = self.backends.range(first.clone()..).map(|(id, _)| id);
+        ids.take_while(|id| id.as_str().starts_with(first.as_str())).cloned().collect()
+    }
+
+    fn choose_default_backend(
+        &mut self,
+        world: &World,
+        changed: &Changed,
+        is_first: bool,
+        backends: &mut BTreeSet<BackendId>,
+    ) {
+        let Some(key) = &self.options.default_backend_service else { return };
+        if !is_first && !changed.services.contains(key) {
+            return;
+        }
+        // Without a port there is still something to say about the Service: it is missing.
+        let port = world.services.get(key).and_then(|service| backend::first_port(service));
+        let port = port.unwrap_or(crate::world::ingress::Port::Number(80));
+        let backend = BackendId::parse(format!("{key}/{port}")).ok();
+        let new = backend.map(|backend| Leads { service: key.clone(), port, backend });
+        for leads in [&self.default_backend, &new].into_iter().flatten() {
+            backends.insert(leads.backend.clone());
+        }
+        self.backends.extend(new.iter().map(|leads| (leads.backend.clone(), leads.clone())));
+        self.default_backend = new;
+    }
+
+    fn resolve_backend(&mut self, world: &World, id: BackendId) {
+        let first = (id.clone(), Key::new("", ""));
+        let referrers: Vec<_> = self.leads.rights_from(&first).take_while(|r| r.0 == id).collect();
+        let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
+        let leads = match self.backends.get(&id) {
+            Some(leads) if is_default || !referrers.is_empty() => leads,
+            _ => return self.drop_backend(id),
+        };
+        let resolved = backend::resolve(world, &self.options, leads);
+        let mut objects: Vec<_> = referrers
+            .iter()
+            .map(|(_, ingress)| ObjectRef::new(Kind::Ingress, ingress.clone()))
+            .collect();
+        if is_default {
+            objects.push(ObjectRef::new(Kind::Service, leads.service.clone()));
+        }
+        let to_all = |note: crate::verdict::Note| {
+            objects.iter().map(move |object| (object.clone(), note.clone())).collect::<Vec<_>>()
+        };
+        let notes = resolved.notes.into_iter().flat_map(to_all).chain(resolved.object_notes);
+        self.notes.set(Part::Backend(id.clone()), notes.collect::<Vec<_>>());
+        self.put_backend(&id, Some(resolved.endpoints));
+    }
+
+    fn drop_backend(&mut self, id: BackendId) {
+        self.backends.remove(&id);
+        self.notes.set(Part::Backend(id.clone()), []);
+        self.put_backend(&id, None);
+    }
+
+    fn put_backend(&mut self, id: &BackendId, set: Option<oxigress_core::model::EndpointSet>) {
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        let backend = set.is_some().then(Backend::default);
+        put(&mut self.snapshot.backends, &mut upsert.backends, &mut remove.backends, id, backend);
+        put(&mut self.snapshot.endpoints, &mut upsert.endpoints, &mut remove.endpoints, id, set);
+    }
+
+    fn put_settings(&mut self) {
+        // Without endpoints it would answer 503; the reference answers 404 then.
+        let default_backend = self.default_backend.as_ref().map(|leads| &leads.backend);
+        let has_endpoints = |id: &&BackendId| {
+            self.snapshot.endpoints.get(*id).is_some_and(|set| !set.as_slice().is_empty())
+        };
+        let settings = oxigress_core::model::Settings {
+            default_backend: default_backend.filter(has_endpoints).cloned(),
+            http_redirect_code: self.settings.http_redirect_code,
+        };
+        if settings != self.snapshot.settings {
+            self.snapshot.settings = settings.clone();
+            self.patch.upsert.settings = Some(settings);
+        }
+    }
+}
+
+/// Sets or removes one record, and notes it in the delta if it became different.
+fn put<K: Ord + Clone, V: PartialEq + Clone>(
+    all: &mut BTreeMap<K, V>,
+    upsert: &mut BTreeMap<K, V>,
+    remove: &mut BTreeSet<K>,
+    key: &K,
+    value: Option<V>,
+) {
+    if all.get(key) == value.as_ref() {
+        return;
+    }
+    match value {
+        Some(value) => {
+            all.insert(key.clone(), value.clone());
+            upsert.insert(key.clone(), value);
+            remove.remove(key);
+        }
+        None => {
+            all.remove(key);
+            upsert.remove(key);
+            remove.insert(key.clone());
+        }
+    }
+}

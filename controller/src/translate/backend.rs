@@ -1,0 +1,167 @@
+//! A Service's port to endpoints.
+//!
+//! Source:  compat/controller.md §4. Slices belong to a Service by their label alone; the reference also
+//!          wants their names to begin with the Service's, so it ignores hand-made ones.
+
+use super::Options;
+use super::ingress::Leads;
+use crate::verdict::Note;
+use crate::world::ingress::Port;
+use crate::world::service::{EndpointSlice, Service, ServicePort, TargetPort};
+use crate::world::{Key, Kind, ObjectRef, World};
+use oxigress_core::model::{Endpoint, EndpointSet};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+/// What becomes of one backend.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// Its endpoints; none of them: 503.
+    pub endpoints: EndpointSet,
+    /// What there is to say to the Ingresses that lead to it.
+    pub notes: Vec<Note>,
+    /// What there is to say about Services and EndpointSlices.
+    pub object_notes: Vec<(ObjectRef, Note)>,
+}
+
+/// The endpoints of a Service's port as they are now.
+pub fn resolve(world: &World, options: &Options, leads: &Leads) -> Resolved {
+    let mut resolved = Resolved::default();
+    let (service_key, text) = (&leads.service, leads.port.to_string());
+    let Some(service) = world.services.get(service_key) else {
+        resolved.notes.push(Note::rejected(format!(
+            "Service {service_key} does not exist, so requests get 503: create it or name another"
+        )));
+        return resolved;
+    };
+    if service.external_name.is_some() {
+        resolved.notes.push(Note::rejected(format!(
+            "Service {service_key} is of type ExternalName, which is not supported yet: requests get 503"
+        )));
+        return resolved;
+    }
+    let Some(port) = find_port(service, &text) else {
+        let ports: Vec<_> = service.ports.iter().map(describe).collect();
+        resolved.notes.push(Note::rejected(format!(
+            "Service {service_key} has no TCP port {text}, so requests get 503: use one of [{}]",
+            ports.join(", ")
+        )));
+        return resolved;
+    };
+    let mut endpoints = Vec::new();
+    for (key, slice) in world.slices(service_key) {
+        collect(options, port, key, slice, &mut endpoints, &mut resolved);
+    }
+    match EndpointSet::new(endpoints) {
+        Ok(set) => resolved.endpoints = set,
+        Err(why) => {
+            let object = ObjectRef::new(Kind::Service, service_key.clone());
+            let note = Note::rejected(format!("port {text}: {why}; until then requests get 503"));
+            resolved.object_notes.push((object, note));
+            return resolved;
+        }
+    }
+    if resolved.endpoints.as_slice().is_empty() {
+        resolved.notes.push(Note::warning(format!(
+            "Service {service_key} has no ready endpoint for port {text}: requests get 503 until it has"
+        )));
+    }
+    resolved
+}
+
+/// The first port of a Service, which `--default-backend-service` means.
+pub fn first_port(service: &Service) -> Option<Port> {
+    service.ports.first().map(|port| Port::Number(port.number))
+}
+
+fn find_port<'s>(service: &'s Service, text: &str) -> Option<&'s ServicePort> {
+    service.ports.iter().find(|port| {
+        port.name == text
+            || port.number.to_string() == text
+            || match &port.target {
+                TargetPort::Number(number) => number.to_string() == text,
+                TargetPort::Name(name) => name == text,
+            }
+    })
+}
+
+fn describe(port: &ServicePort) -> String {
+    match port.name.as_str() {
+        "" => port.number.to_string(),
+        name => format!("{} ({name})", port.number),
+    }
+}
+
+fn collect(
+    options: &Options,
+    port: &ServicePort,
+    key: &Key,
+    slice: &EndpointSlice,
+    endpoints: &mut Vec<Endpoint>,
+    resolved: &mut Resolved,
+) {
+    let object = || ObjectRef::new(Kind::EndpointSlice, key.clone());
+    if let Some(odd) = slice.odd_addresses.first() {
+        resolved.object_notes.push((
+            object(),
+            Note::warning(format!("endpoints: address {odd:?} is no IP address: left out")),
+        ));
+    }
+    let numbers = slice_ports(port, slice);
+    let mut own = BTreeSet::new();
+    for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready) {
+        for address in &endpoint.addresses {
+            for number in &numbers {
+                // An IPv4 address in IPv6 clothes is the same listener (security.md §6).
+                let address = address.to_canonical();
+                if options.is_own_listener(address, number.get()) {
+                    own.insert((address, number.get()));
+                    continue;
+                }
+                endpoints.push(Endpoint { address, port: *number });
+            }
+        }
+    }
+    for (address, number) in own {
+        let address = std::net::SocketAddr::new(address, number);
+        let note = Note::rejected(format!(
+            "endpoints: {address} is a listener of this program and never an endpoint: left out"
+        ));
+        resolved.object_notes.push((object(), note));
+    }
+}
+
+/// The ports of a slice that a Service's port means.
+fn slice_ports(port: &ServicePort, slice: &EndpointSlice) -> BTreeSet<NonZeroU16> {
+    let target = match port.target {
+        TargetPort::Number(number) => NonZeroU16::new(number),
+        TargetPort::Name(_) => None,
+    };
+    if slice.is_without_ports {
+        return target.into_iter().collect();
+    }
+    // A Service's only port may be nameless; then so are the slices', and a name says nothing.
+    let is_meant = |name: &str| port.name.is_empty() || port.name == name;
+    let meant: BTreeSet<_> = slice
+        .ports
+        .iter()
+        .filter(|candidate| is_meant(&candidate.name))
+        .filter_map(|candidate| candidate.number.and_then(NonZeroU16::new))
+        .collect();
+    match meant.is_empty() && !slice.ports.is_empty() {
+        true => target.into_iter().collect(),
+        false => meant,
+    }
+}
+
+impl Options {
+    /// Whether an address and port is one of this program's own listeners, which no request may reach
+    /// through a route.
+    pub fn is_own_listener(&self, address: IpAddr, port: u16) -> bool {
+        self.own_ports.contains(&port)
+            && (address.is_loopback()
+                || address.is_unspecified()
+                || self.local_addresses.contains(&address))
+    }
+}

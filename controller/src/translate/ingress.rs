@@ -1,0 +1,262 @@
+//! One Ingress by itself: what it claims, before anybody else's claims are looked at.
+
+use super::annotation::{self, Annotations};
+use super::class::{self, Choice};
+use super::settings::Settings;
+use super::{Options, inspect};
+use crate::verdict::Note;
+use crate::world::ingress::{Ingress, PathType, Port, Target, Tls};
+use crate::world::{Key, World};
+use oxigress_core::model::{
+    BackendId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
+};
+use std::collections::BTreeMap;
+
+/// What an Ingress claims.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claims {
+    /// Older claims win.
+    pub created: i64,
+    /// Whose they are.
+    pub key: Key,
+    /// Paths by host; a host without paths is a server all the same.
+    pub hosts: BTreeMap<HostPattern, Vec<Claim>>,
+    /// spec.defaultBackend, for the roots of hosts where this Ingress is the first.
+    pub default_backend: Option<Leads>,
+    /// spec.tls with lower-case hosts.
+    pub tls: Vec<Tls>,
+    /// It has nothing but spec.defaultBackend, which then serves every host nobody names.
+    pub is_catch_all: bool,
+    annotations: Annotations,
+    /// Its locations answer 503, whatever they lead to.
+    closed: bool,
+}
+
+/// A path of a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Which paths.
+    pub pattern: PathPattern,
+    /// As written.
+    pub path: String,
+    /// Where it leads.
+    pub leads: Leads,
+}
+
+/// A Service's port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leads {
+    /// The Service.
+    pub service: Key,
+    /// The port as the Ingress writes it.
+    pub port: Port,
+    /// Both as one id.
+    pub backend: BackendId,
+}
+
+/// What becomes of one Ingress.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// None: nothing of it is served.
+    pub claims: Option<Claims>,
+    /// What there is to say about it by itself.
+    pub notes: Vec<Note>,
+}
+
+/// Reads one Ingress.
+pub fn parse(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    key: &Key,
+    ingress: &Ingress,
+) -> Parsed {
+    let refused = |notes| Parsed { claims: None, notes };
+    match class::choose(world, options, key, ingress) {
+        Choice::Ours => {}
+        Choice::Foreign => return Parsed::default(),
+        Choice::Nobodys(note) => return refused(vec![note]),
+    }
+    if options.disable_catch_all && ingress.default_backend.is_some() {
+        return refused(vec![Note::rejected(
+            "spec.defaultBackend is switched off by --disable-catch-all, so the whole Ingress is not \
+             served: remove the field",
+        )]);
+    }
+    if options.deep_inspect
+        && let Some((field, _)) = inspect::suspicious(ingress)
+    {
+        return refused(vec![Note::rejected(format!(
+            "{field} holds what looks like an attack on nginx.conf, so the Ingress is not served: \
+             change it"
+        ))]);
+    }
+    let (annotations, mut notes) =
+        annotation::parse(&ingress.annotations, &options.annotations_prefix, settings);
+    if annotations.has_snippet {
+        return refused(notes);
+    }
+    if annotations.is_canary {
+        notes.push(Note::rejected(
+            "canary Ingresses are not supported yet: no request goes to its Services",
+        ));
+        return refused(notes);
+    }
+    let closed = annotations.closing.is_some() || settings.closing_key.is_some();
+    let mut claims = Claims {
+        created: ingress.created,
+        key: key.clone(),
+        hosts: BTreeMap::new(),
+        default_backend: None,
+        tls: Vec::new(),
+        is_catch_all: ingress.rules.is_empty(),
+        annotations,
+        closed,
+    };
+    if let Some(target) = &ingress.default_backend {
+        claims.default_backend = leads(key, target, "spec.defaultBackend", &mut notes);
+        if ingress.rules.is_empty() {
+            claims.hosts.entry(HostPattern::default_host()).or_default();
+        }
+    }
+    claims.read_rules(ingress, &mut notes);
+    claims.tls = ingress.tls.clone();
+    for host in claims.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
+        host.make_ascii_lowercase();
+    }
+    Parsed { claims: Some(claims), notes }
+}
+
+impl Claims {
+    fn read_rules(&mut self, ingress: &Ingress, notes: &mut Vec<Note>) {
+        let mut paths = 0;
+        for (r, rule) in ingress.rules.iter().enumerate() {
+            let host = match parse_host(&rule.host) {
+                Ok(host) => host,
+                Err(why) => {
+                    notes.push(Note::rejected(format!("spec.rules[{r}].host: {why}")));
+                    continue;
+                }
+            };
+            let claims = self.hosts.entry(host).or_default();
+            for (p, path) in rule.paths.iter().enumerate() {
+                let field = format!("spec.rules[{r}].http.paths[{p}]");
+                paths += 1;
+                if paths > MAX_RULES {
+                    notes.push(Note::rejected(format!(
+                        "{field} and what follows is not served: at most {MAX_RULES} paths in one \
+                         Ingress, split it"
+                    )));
+                    return;
+                }
+                let written = if path.path.is_empty() { "/" } else { &path.path };
+                let pattern = match path.path_type {
+                    PathType::Exact => PathPattern::exact(written),
+                    PathType::Prefix => PathPattern::prefix(written),
+                };
+                let pattern = match pattern {
+                    Ok(pattern) => pattern,
+                    Err(why) => {
+                        notes.push(Note::rejected(format!("{field}.path: {why}")));
+                        continue;
+                    }
+                };
+                let Some(leads) =
+                    leads(&self.key, &path.target, &format!("{field}.backend"), notes)
+                else {
+                    continue;
+                };
+                claims.push(Claim { pattern, path: written.into(), leads });
+            }
+        }
+    }
+
+    /// Where requests go: nowhere if a protecting setting is not honoured.
+    pub fn backend(&self, leads: &Leads) -> BackendId {
+        if self.closed { self.closed_backend() } else { leads.backend.clone() }
+    }
+
+    /// A backend that never exists, so that its locations answer 503. Its empty second part keeps it apart
+    /// from the Services of a namespace `denied`.
+    pub fn closed_backend(&self) -> BackendId {
+        let named = BackendId::parse(format!("denied//{}/{}", self.key.namespace, self.key.name));
+        // Names have at most 253 bytes each, or the source would not have let them in.
+        named.unwrap_or_else(|_| self.anonymous_closed_backend())
+    }
+
+    fn anonymous_closed_backend(&self) -> BackendId {
+        BackendId::parse("denied//").unwrap_or_else(|_| unreachable!("a fixed text is a valid id"))
+    }
+
+    /// All locations of this Ingress answer 503.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// All locations of its hosts answer 503, also those of other Ingresses.
+    pub fn closes_host(&self) -> bool {
+        self.annotations.closes_host
+    }
+
+    /// Policy of one of its paths, as configured.
+    pub fn policy(&self, path: &str, settings: &Settings) -> Policy {
+        let mut exempt = settings.no_tls_redirect_locations.iter();
+        let https_redirect = if exempt.any(|beginning| path.starts_with(beginning.as_str())) {
+            HttpsRedirect::Never
+        } else if self.annotations.force_ssl_redirect {
+            HttpsRedirect::Always
+        } else if self.annotations.ssl_redirect {
+            HttpsRedirect::WithCertificate
+        } else {
+            HttpsRedirect::Never
+        };
+        Policy { https_redirect }
+    }
+
+    /// Names for logs; `leads` and `path` are what the rule comes from.
+    pub fn origin(&self, leads: Option<&Leads>, path: &str) -> Origin {
+        Origin {
+            namespace: self.key.namespace.clone(),
+            ingress: self.key.name.clone(),
+            service: leads.map(|leads| leads.service.name.clone()).unwrap_or_default(),
+            port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
+            path: path.into(),
+        }
+    }
+}
+
+fn parse_host(written: &str) -> Result<HostPattern, String> {
+    match written {
+        "" => Ok(HostPattern::default_host()),
+        // The wire's name of the default host, which nobody can mean by writing it.
+        HostPattern::DEFAULT => {
+            Err("`_` is no host: leave the field out to serve every host".into())
+        }
+        host => HostPattern::parse(host).map_err(|why| why.to_string()),
+    }
+}
+
+fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> Option<Leads> {
+    match target {
+        Target::Service { name, port } => {
+            let service = Key::new(&ingress.namespace, name);
+            if name.contains('/') {
+                notes.push(Note::rejected(format!("{field}.service.name: {name:?} is not a name")));
+                return None;
+            }
+            match BackendId::parse(format!("{service}/{port}")) {
+                Ok(backend) => Some(Leads { service, port: port.clone(), backend }),
+                Err(why) => {
+                    notes.push(Note::rejected(format!("{field}.service: {why}")));
+                    None
+                }
+            }
+        }
+        Target::Resource(what) => {
+            notes.push(Note::rejected(format!(
+                "{field}.resource: {what} is not a Service and is not served: name a Service"
+            )));
+            None
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Texts that were attacks on a controller that pastes them into nginx.conf (`--deep-inspect`).
+//!
+//! Here they could do nothing; they are refused because the reference refuses them.
+
+use crate::world::ingress::Ingress;
+
+/// The first suspicious text and its field.
+pub fn suspicious(ingress: &Ingress) -> Option<(String, &str)> {
+    let rules = ingress.rules.iter().enumerate().flat_map(|(r, rule)| {
+        let host = (format!("spec.rules[{r}].host"), rule.host.as_str());
+        let paths = rule.paths.iter().enumerate().map(move |(p, path)| {
+            (format!("spec.rules[{r}].http.paths[{p}].path"), path.path.as_str())
+        });
+        std::iter::once(host).chain(paths)
+    });
+    let tls = ingress.tls.iter().enumerate().flat_map(|(t, tls)| {
+        let secret = (format!("spec.tls[{t}].secretName"), tls.secret.as_str());
+        let hosts = tls.hosts.iter().enumerate();
+        let hosts =
+            hosts.map(move |(h, host)| (format!("spec.tls[{t}].hosts[{h}]"), host.as_str()));
+        std::iter::once(secret).chain(hosts)
+    });
+    rules.chain(tls).find(|(_, text)| is_suspicious(text))
+}
+
+fn is_suspicious(text: &str) -> bool {
+    let directive = |name| text.find(name).is_some_and(|at| text[at..].contains(';'));
+    let below_etc = ["passwd", "shadow", "group", "nginx", "ingress-controller"];
+    let etc = |rest: &str| below_etc.iter().any(|name| rest.starts_with(name));
+    directive("alias")
+        || directive("root")
+        || text.match_indices("/etc/").any(|(at, found)| etc(&text[at + found.len()..]))
+        || text.contains("/var/run/secrets")
+        || text.contains("_by_lua")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_s_list_is_refused_and_plain_words_are_not() {
+        for text in [
+            "/x { alias /;",
+            "/a\nroot /\n;",
+            "/etc/passwd",
+            "/x/etc/nginx",
+            "/var/run/secrets/x",
+            "content_by_lua_block",
+        ] {
+            assert!(is_suspicious(text), "{text:?}");
+        }
+        for text in ["/alias", "/root", "/etc/hosts", "/roots;alia"] {
+            assert_eq!(
+                is_suspicious(text),
+                text.contains("root") && text.contains(';'),
+                "{text:?}"
+            );
+        }
+    }
+}

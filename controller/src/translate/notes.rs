@@ -1,0 +1,79 @@
+//! Notes, by the part of the translation that made them.
+//!
+//! A part that is computed again replaces what it said before; a verdict is what all parts say about one
+//! object.
+
+use crate::verdict::{Note, Verdict, VerdictChanges, Verdicts};
+use crate::world::{Key, ObjectRef};
+use oxigress_core::model::{BackendId, HostPattern};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is computed at once. The order is the order of messages in a verdict.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The main ConfigMap.
+    Settings,
+    /// One Ingress by itself.
+    Ingress(Key),
+    /// The rules of one host.
+    Host(HostPattern),
+    /// The certificate of one host.
+    Tls(HostPattern),
+    /// One Secret.
+    Secret(Key),
+    /// The endpoints of one backend.
+    Backend(BackendId),
+}
+
+/// All notes.
+#[derive(Debug, Default)]
+pub struct Notes {
+    by_object: BTreeMap<ObjectRef, BTreeMap<Part, Vec<Note>>>,
+    objects_of: BTreeMap<Part, BTreeSet<ObjectRef>>,
+    touched: BTreeSet<ObjectRef>,
+    verdicts: Verdicts,
+}
+
+impl Notes {
+    /// Replaces what `part` says.
+    pub fn set(&mut self, part: Part, notes: impl IntoIterator<Item = (ObjectRef, Note)>) {
+        for object in self.objects_of.remove(&part).unwrap_or_default() {
+            if let Some(parts) = self.by_object.get_mut(&object) {
+                parts.remove(&part);
+                if parts.is_empty() {
+                    self.by_object.remove(&object);
+                }
+            }
+            self.touched.insert(object);
+        }
+        for (object, note) in notes {
+            self.objects_of.entry(part.clone()).or_default().insert(object.clone());
+            let parts = self.by_object.entry(object.clone()).or_default();
+            parts.entry(part.clone()).or_default().push(note);
+            self.touched.insert(object);
+        }
+    }
+
+    /// The verdicts that differ from those last taken.
+    pub fn take_changes(&mut self) -> VerdictChanges {
+        let mut changes = VerdictChanges::new();
+        for object in std::mem::take(&mut self.touched) {
+            let parts = self.by_object.get(&object);
+            let verdict = Verdict::of(parts.into_iter().flat_map(BTreeMap::values).flatten());
+            if self.verdicts.get(&object) == verdict.as_ref() {
+                continue;
+            }
+            match &verdict {
+                Some(verdict) => drop(self.verdicts.insert(object.clone(), verdict.clone())),
+                None => drop(self.verdicts.remove(&object)),
+            }
+            changes.insert(object, verdict);
+        }
+        changes
+    }
+
+    /// All verdicts.
+    pub fn verdicts(&self) -> &Verdicts {
+        &self.verdicts
+    }
+}

@@ -1,0 +1,129 @@
+//! The main ConfigMap (`--configmap`) to settings.
+//!
+//! Source:  compat/configmap.md §1: keys without case, booleans as Go reads them, a value that does not
+//!          convert leaves the default and the other keys alone.
+
+use super::annotation::parse_bool;
+use crate::verdict::Note;
+use crate::world::ConfigMap;
+use oxigress_core::model::RedirectCode;
+
+/// What the ConfigMap says, with the reference's defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// ssl-redirect.
+    pub ssl_redirect: bool,
+    /// force-ssl-redirect.
+    pub force_ssl_redirect: bool,
+    /// http-redirect-code.
+    pub http_redirect_code: RedirectCode,
+    /// no-tls-redirect-locations: beginnings of paths as configured.
+    pub no_tls_redirect_locations: Vec<String>,
+    /// A key that protects every location and is not honoured yet: all of them are closed.
+    pub closing_key: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            ssl_redirect: true,
+            force_ssl_redirect: false,
+            http_redirect_code: RedirectCode::PermanentRedirect,
+            no_tls_redirect_locations: vec!["/.well-known/acme-challenge".into()],
+            closing_key: None,
+        }
+    }
+}
+
+/// Keys whose absence would let in whom the operator keeps out (security.md §3).
+const PROTECTING: [&str; 6] = [
+    "block-cidrs",
+    "block-referers",
+    "block-user-agents",
+    "denylist-source-range",
+    "global-auth-url",
+    "whitelist-source-range",
+];
+
+/// Reads the whole map; what it cannot honour is noted.
+pub fn parse(map: Option<&ConfigMap>) -> (Settings, Vec<Note>) {
+    let mut settings = Settings::default();
+    let mut notes = Vec::new();
+    let mut unsupported = Vec::new();
+    for (key, value) in map.iter().flat_map(|map| &map.data) {
+        let name = key.to_ascii_lowercase();
+        // Two spellings of one key: the one that is exactly the key counts.
+        if name != *key && map.is_some_and(|map| map.data.contains_key(&name)) {
+            continue;
+        }
+        let mut flag = |into: &mut bool| match parse_bool(value) {
+            Some(flag) => *into = flag,
+            None if value.is_empty() => *into = false,
+            None => notes.push(Note::warning(format!(
+                "data.{key}: {value:?} is not true or false: the default is used"
+            ))),
+        };
+        match name.as_str() {
+            "ssl-redirect" => flag(&mut settings.ssl_redirect),
+            "force-ssl-redirect" => flag(&mut settings.force_ssl_redirect),
+            // The reference reads this one with its exact name only.
+            "http-redirect-code" if name == *key => {
+                match value.trim().parse().ok().and_then(|code: u16| code.try_into().ok()) {
+                    Some(code) => settings.http_redirect_code = code,
+                    None => notes.push(Note::warning(format!(
+                        "data.{key}: {value:?} is not one of 301, 302, 307, 308: 308 is used"
+                    ))),
+                }
+            }
+            "no-tls-redirect-locations" => {
+                let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
+                settings.no_tls_redirect_locations = items.map(Into::into).collect();
+            }
+            name if PROTECTING.contains(&name) && !value.trim().is_empty() => {
+                notes.push(Note::rejected(format!(
+                    "data.{key} protects and is not supported yet, so every location answers 503: \
+                     remove it to open them"
+                )));
+                settings.closing_key.get_or_insert_with(|| key.clone());
+            }
+            _ => unsupported.push(key.as_str()),
+        }
+    }
+    if !unsupported.is_empty() {
+        notes.push(Note::note(format!("not supported yet: {}", unsupported.join(", "))));
+    }
+    (settings, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(data: &[(&str, &str)]) -> (Settings, Vec<Note>) {
+        let data = data.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        parse(Some(&ConfigMap { data }))
+    }
+
+    #[test]
+    fn a_value_that_does_not_convert_leaves_the_others_alone() {
+        let (settings, notes) = parsed(&[("ssl-redirect", "maybe"), ("http-redirect-code", "307")]);
+        assert!(settings.ssl_redirect);
+        assert_eq!(settings.http_redirect_code, RedirectCode::TemporaryRedirect);
+        assert_eq!(notes.len(), 1);
+    }
+
+    #[test]
+    fn keys_have_no_case_and_the_exact_one_wins() {
+        assert!(!parsed(&[("SSL-Redirect", "false")]).0.ssl_redirect);
+        assert!(parsed(&[("SSL-Redirect", "false"), ("ssl-redirect", "true")]).0.ssl_redirect);
+    }
+
+    #[test]
+    fn a_protecting_key_closes_unless_it_is_empty() {
+        assert_eq!(
+            parsed(&[("global-auth-url", "http://a.test")]).0.closing_key.unwrap(),
+            "global-auth-url"
+        );
+        assert_eq!(parsed(&[("block-cidrs", "")]).0.closing_key, None);
+    }
+}

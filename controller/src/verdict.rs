@@ -1,0 +1,99 @@
+//! What was decided about an object, in words for the person who wrote it.
+
+use crate::world::ObjectRef;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How much of an object is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// All of it; there is something worth knowing.
+    Note,
+    /// It is served, perhaps not as its author meant.
+    Warning,
+    /// It, or a part of it, is not served.
+    Rejected,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Note => "accepted",
+            Severity::Warning => "warning",
+            Severity::Rejected => "rejected",
+        })
+    }
+}
+
+/// One thing to say: how bad it is, the field and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Note {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Lower case, names the field and the remedy.
+    pub message: String,
+}
+
+impl Note {
+    /// The object, or a part of it, is not served.
+    pub fn rejected(message: impl Into<String>) -> Self {
+        Note { severity: Severity::Rejected, message: message.into() }
+    }
+
+    /// Served, perhaps not as meant.
+    pub fn warning(message: impl Into<String>) -> Self {
+        Note { severity: Severity::Warning, message: message.into() }
+    }
+
+    /// Served, and worth knowing.
+    pub fn note(message: impl Into<String>) -> Self {
+        Note { severity: Severity::Note, message: message.into() }
+    }
+}
+
+/// All there is to say about one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The worst of its notes.
+    pub severity: Severity,
+    /// In a fixed order, each once.
+    pub messages: Vec<String>,
+}
+
+/// Longest list of messages about one object; the rest is counted.
+const MAX_MESSAGES: usize = 20;
+
+impl Verdict {
+    /// None if there is nothing to say.
+    pub fn of<'n>(notes: impl IntoIterator<Item = &'n Note>) -> Option<Verdict> {
+        let mut messages: Vec<String> = Vec::new();
+        let mut severity = Severity::Note;
+        let mut unsaid = 0;
+        for note in notes {
+            severity = severity.max(note.severity);
+            if messages.contains(&note.message) {
+            } else if messages.len() < MAX_MESSAGES {
+                messages.push(note.message.clone());
+            } else {
+                unsaid += 1;
+            }
+        }
+        if unsaid > 0 {
+            messages.push(format!("and {unsaid} more of the kind"));
+        }
+        (!messages.is_empty()).then_some(Verdict { severity, messages })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let messages: Vec<_> = self.messages.iter().map(|m| crate::log::one_line(m)).collect();
+        write!(f, "{}: {}", self.severity, messages.join("; "))
+    }
+}
+
+/// The verdict of every object there is something to say about.
+pub type Verdicts = BTreeMap<ObjectRef, Verdict>;
+
+/// Verdicts that changed; `None`: there is nothing to say any more.
+pub type VerdictChanges = BTreeMap<ObjectRef, Option<Verdict>>;

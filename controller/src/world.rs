@@ -1,0 +1,282 @@
+//! The objects that matter, as sorted maps.
+//!
+//! Shape:   one map a kind, from namespace and name to a shared object; EndpointSlices also by Service.
+//! Source:  every source ends here, so translate cannot tell a folder from a cluster.
+//!
+//! An object holds only what translate reads. A change of anything else (status, labels, resource
+//! versions) leaves it equal, and equal objects change nothing.
+
+pub mod ingress;
+pub mod secret;
+pub mod service;
+
+use ingress::{Ingress, IngressClass};
+use secret::{Pair, Secret};
+use service::{EndpointSlice, Service};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Empty for IngressClass, which has none.
+    pub namespace: String,
+    /// Unique within kind and namespace.
+    pub name: String,
+}
+
+impl Key {
+    /// Both parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Key { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The text form `namespace/name` of flags.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        let is_part = |part: &str| !part.is_empty() && !part.contains('/');
+        (is_part(namespace) && is_part(name)).then(|| Key::new(namespace, name))
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// The kinds that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "Kubernetes's own names")]
+pub enum Kind {
+    ConfigMap,
+    EndpointSlice,
+    Ingress,
+    IngressClass,
+    Secret,
+    Service,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Names one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// What it is.
+    pub kind: Kind,
+    /// Which one.
+    pub key: Key,
+}
+
+impl ObjectRef {
+    /// Both parts.
+    pub fn new(kind: Kind, key: Key) -> Self {
+        ObjectRef { kind, key }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// An object of any kind that is read.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "Kubernetes's own names")]
+pub enum Object {
+    ConfigMap(ConfigMap),
+    EndpointSlice(EndpointSlice),
+    Ingress(Ingress),
+    IngressClass(IngressClass),
+    Secret(Secret),
+    Service(Service),
+}
+
+/// Settings as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigMap {
+    /// By key, as written.
+    pub data: BTreeMap<String, String>,
+}
+
+/// What a source saw: an object as it is now, or that it is gone.
+pub type Seen = (ObjectRef, Option<Object>);
+
+/// The keys translate has to look at again.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the fields of World")]
+pub struct Changed {
+    pub config_maps: BTreeSet<Key>,
+    pub ingresses: BTreeSet<Key>,
+    pub ingress_classes: BTreeSet<Key>,
+    pub secrets: BTreeSet<Key>,
+    /// Services that changed themselves or through one of their EndpointSlices.
+    pub services: BTreeSet<Key>,
+}
+
+impl Changed {
+    /// Nothing to look at.
+    pub fn is_empty(&self) -> bool {
+        *self == Changed::default()
+    }
+}
+
+/// All objects seen so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "Kubernetes's own names")]
+pub struct World {
+    pub config_maps: BTreeMap<Key, Arc<ConfigMap>>,
+    pub ingresses: BTreeMap<Key, Arc<Ingress>>,
+    pub ingress_classes: BTreeMap<Key, Arc<IngressClass>>,
+    pub secrets: BTreeMap<Key, SecretHistory>,
+    pub services: BTreeMap<Key, Arc<Service>>,
+    slices: BTreeMap<Key, Arc<EndpointSlice>>,
+    slices_of_service: BTreeMap<Key, BTreeSet<Key>>,
+}
+
+/// A Secret and the last pair it had that can be served: a rotation that went wrong keeps the previous
+/// certificate (security.md §8).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SecretHistory {
+    /// As it is.
+    pub secret: Secret,
+    /// Of this version if it is usable, else of the last one that was.
+    pub last_good: Option<Arc<Pair>>,
+}
+
+impl World {
+    /// Takes over what a source saw and notes in `changed` what translate has to look at.
+    pub fn apply(&mut self, (id, object): Seen, changed: &mut Changed) {
+        let key = id.key;
+        match (id.kind, object) {
+            (Kind::ConfigMap, object) => {
+                let new = match object {
+                    Some(Object::ConfigMap(new)) => Some(new),
+                    _ => None,
+                };
+                replace(&mut self.config_maps, key, new, &mut changed.config_maps);
+            }
+            (Kind::Ingress, object) => {
+                let new = match object {
+                    Some(Object::Ingress(new)) => Some(new),
+                    _ => None,
+                };
+                replace(&mut self.ingresses, key, new, &mut changed.ingresses);
+            }
+            (Kind::IngressClass, object) => {
+                let new = match object {
+                    Some(Object::IngressClass(new)) => Some(new),
+                    _ => None,
+                };
+                replace(&mut self.ingress_classes, key, new, &mut changed.ingress_classes);
+            }
+            (Kind::Service, object) => {
+                let new = match object {
+                    Some(Object::Service(new)) => Some(new),
+                    _ => None,
+                };
+                replace(&mut self.services, key, new, &mut changed.services);
+            }
+            (Kind::Secret, object) => {
+                let new = match object {
+                    Some(Object::Secret(new)) => Some(new),
+                    _ => None,
+                };
+                self.apply_secret(key, new, &mut changed.secrets);
+            }
+            (Kind::EndpointSlice, object) => {
+                let new = match object {
+                    Some(Object::EndpointSlice(new)) => Some(new),
+                    _ => None,
+                };
+                self.apply_slice(key, new, &mut changed.services);
+            }
+        }
+    }
+
+    fn apply_secret(&mut self, key: Key, new: Option<Secret>, changed: &mut BTreeSet<Key>) {
+        let old = self.secrets.get(&key);
+        if old.map(|history| &history.secret) == new.as_ref() {
+            return;
+        }
+        let kept = old.and_then(|history| history.last_good.clone());
+        match new {
+            Some(secret) => {
+                let last_good = secret.pair().cloned().or(kept);
+                self.secrets.insert(key.clone(), SecretHistory { secret, last_good });
+            }
+            None => drop(self.secrets.remove(&key)),
+        }
+        changed.insert(key);
+    }
+
+    fn apply_slice(&mut self, key: Key, new: Option<EndpointSlice>, services: &mut BTreeSet<Key>) {
+        let old = self.slices.get(&key).cloned();
+        if old.as_deref() == new.as_ref() {
+            return;
+        }
+        let service_of = |slice: &EndpointSlice| slice.service_of(&key.namespace);
+        if let Some(service) = old.as_deref().and_then(service_of) {
+            if let Some(slices) = self.slices_of_service.get_mut(&service) {
+                slices.remove(&key);
+                if slices.is_empty() {
+                    self.slices_of_service.remove(&service);
+                }
+            }
+            services.insert(service);
+        }
+        if let Some(service) = new.as_ref().and_then(service_of) {
+            self.slices_of_service.entry(service.clone()).or_default().insert(key.clone());
+            services.insert(service);
+        }
+        match new {
+            Some(slice) => drop(self.slices.insert(key, Arc::new(slice))),
+            None => drop(self.slices.remove(&key)),
+        }
+    }
+
+    /// The EndpointSlices of a Service, by name: whichever name they have, the label decides.
+    pub fn slices(&self, service: &Key) -> impl Iterator<Item = (&Key, &Arc<EndpointSlice>)> {
+        self.slices_of_service
+            .get(service)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.slices.get_key_value(key))
+    }
+
+    /// Every key, as if all of it had just arrived.
+    pub fn all(&self) -> Changed {
+        Changed {
+            config_maps: self.config_maps.keys().cloned().collect(),
+            ingresses: self.ingresses.keys().cloned().collect(),
+            ingress_classes: self.ingress_classes.keys().cloned().collect(),
+            secrets: self.secrets.keys().cloned().collect(),
+            services: self.services.keys().chain(self.slices_of_service.keys()).cloned().collect(),
+        }
+    }
+}
+
+fn replace<T: PartialEq>(
+    all: &mut BTreeMap<Key, Arc<T>>,
+    key: Key,
+    new: Option<T>,
+    changed: &mut BTreeSet<Key>,
+) {
+    if all.get(&key).map(Arc::as_ref) == new.as_ref() {
+        return;
+    }
+    match new {
+        Some(new) => drop(all.insert(key.clone(), Arc::new(new))),
+        None => drop(all.remove(&key)),
+    }
+    changed.insert(key);
+}

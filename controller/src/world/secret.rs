@@ -1,0 +1,144 @@
+//! Secrets with a certificate and its key, checked when they arrive.
+//!
+//! Errors:  a text that names the field and the remedy, never a part of the key.
+//! Source:  compat/controller.md §3 for what is usable, security.md §4 for the limits.
+
+use openssl::nid::Nid;
+use openssl::pkey::{Id, PKey, PKeyRef, Private};
+use openssl::x509::X509;
+use oxigress_core::model::MAX_PEM_BYTES;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+const MAX_CHAIN: usize = 10;
+const MAX_NAMES: usize = 1_000;
+
+/// What a Secret offers to TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// No `tls.crt` and no `tls.key`: some other kind of Secret, which is nobody's mistake.
+    WithoutPair,
+    /// A pair that cannot be served, and why.
+    Unusable(String),
+    /// A pair that can be served.
+    Usable(Arc<Pair>),
+}
+
+impl Secret {
+    /// Checks the two fields of a Secret.
+    pub fn of(certificate: Option<&[u8]>, key: Option<&[u8]>) -> Secret {
+        match (certificate, key) {
+            (None, None) => Secret::WithoutPair,
+            (Some(_), None) => Secret::Unusable("tls.key is missing: add the private key".into()),
+            (None, Some(_)) => Secret::Unusable("tls.crt is missing: add the certificate".into()),
+            (Some(certificate), Some(key)) => match Pair::parse(certificate, key) {
+                Ok(pair) => Secret::Usable(Arc::new(pair)),
+                Err(why) => Secret::Unusable(why),
+            },
+        }
+    }
+
+    /// The pair, if it can be served.
+    pub fn pair(&self) -> Option<&Arc<Pair>> {
+        match self {
+            Secret::Usable(pair) => Some(pair),
+            _ => None,
+        }
+    }
+}
+
+/// A certificate chain and the key of its leaf, which belong together.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// PEM, leaf first.
+    pub chain: String,
+    /// PEM. Never printed.
+    pub key: String,
+    /// Lower-case DNS names: the alternative names, or the common name if there are none.
+    pub names: BTreeSet<String>,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Pair {
+    /// Refuses what nginx could not serve.
+    pub fn parse(certificate: &[u8], key: &[u8]) -> Result<Pair, String> {
+        for (field, value) in [("tls.crt", certificate), ("tls.key", key)] {
+            if value.len() > MAX_PEM_BYTES {
+                return Err(format!(
+                    "{field} has {} bytes, at most {MAX_PEM_BYTES} are taken: shorten the chain",
+                    value.len()
+                ));
+            }
+        }
+        let chain = X509::stack_from_pem(certificate)
+            .map_err(|_| "tls.crt is not PEM certificates: replace it".to_owned())?;
+        let leaf = chain.first().ok_or("tls.crt holds no certificate: replace it")?;
+        if chain.len() > MAX_CHAIN {
+            return Err(format!(
+                "tls.crt holds {} certificates, at most {MAX_CHAIN} are taken: leave out the rest",
+                chain.len()
+            ));
+        }
+        let private = PKey::private_key_from_pem_passphrase(key, b"")
+            .map_err(|_| "tls.key is not an unencrypted PEM private key: replace it".to_owned())?;
+        check_strength(&private)?;
+        let public = leaf
+            .public_key()
+            .map_err(|_| "the key in tls.crt is of an unknown kind: use RSA or ECDSA".to_owned())?;
+        if !public.public_eq(&private) {
+            return Err("tls.key does not match the first certificate of tls.crt: put the leaf \
+                        first, or replace the one that is of another pair"
+                .into());
+        }
+        let names = names_of(leaf);
+        if names.len() > MAX_NAMES {
+            return Err(format!(
+                "tls.crt names {} hosts, at most {MAX_NAMES} are taken: split it",
+                names.len()
+            ));
+        }
+        let text = |field, bytes: &[u8]| {
+            String::from_utf8(bytes.to_vec())
+                .map_err(|_| format!("{field} is not text: replace it"))
+        };
+        Ok(Pair { chain: text("tls.crt", certificate)?, key: text("tls.key", key)?, names })
+    }
+
+    /// Whether the certificate may be shown to clients of `host`, which is lower-case and may be a
+    /// wildcard itself.
+    pub fn is_valid_for(&self, host: &str) -> bool {
+        self.names.contains(host)
+            || host.split_once('.').is_some_and(|(_, parent)| {
+                !parent.is_empty() && self.names.contains(&format!("*.{parent}"))
+            })
+    }
+}
+
+fn names_of(leaf: &X509) -> BTreeSet<String> {
+    let normal = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
+    // Alternative names of any kind switch the common name off (RFC 6125 §6.4.4).
+    if let Some(alternatives) = leaf.subject_alt_names() {
+        return alternatives.iter().filter_map(|name| name.dnsname()).map(normal).collect();
+    }
+    let mut common = leaf.subject_name().entries_by_nid(Nid::COMMONNAME);
+    let common = common.next().and_then(|entry| entry.data().to_string().ok());
+    common.iter().map(|name| normal(name)).collect()
+}
+
+fn check_strength(key: &PKeyRef<Private>) -> Result<(), String> {
+    let curves = [Nid::X9_62_PRIME256V1, Nid::SECP384R1, Nid::SECP521R1];
+    let curve = || key.ec_key().ok()?.group().curve_name();
+    match key.id() {
+        Id::RSA if (2048..=8192).contains(&key.bits()) => Ok(()),
+        Id::RSA => Err(format!("tls.key is RSA of {} bits: use 2048 to 8192", key.bits())),
+        Id::EC if curve().is_some_and(|curve| curves.contains(&curve)) => Ok(()),
+        Id::ED25519 => Ok(()),
+        _ => Err("tls.key is of an unknown kind: use RSA, P-256, P-384, P-521 or Ed25519".into()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Service and EndpointSlice as translate reads them.
+
+use super::Key;
+use std::net::IpAddr;
+
+/// Ports of one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// spec.type is ExternalName; then the name it stands for.
+    pub external_name: Option<String>,
+    /// spec.ports.
+    pub ports: Vec<ServicePort>,
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Empty if it has none.
+    pub name: String,
+    /// What clients inside the cluster connect to.
+    pub number: u16,
+    /// Where it leads: like [`Self::number`] if not written.
+    pub target: TargetPort,
+}
+
+/// targetPort.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "said by the names")]
+pub enum TargetPort {
+    Number(u16),
+    Name(String),
+}
+
+/// Addresses of one Service, or a part of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// Value of the label kubernetes.io/service-name.
+    pub service: Option<String>,
+    /// TCP ports only.
+    pub ports: Vec<SlicePort>,
+    /// The slice names no port at all, of whatever protocol.
+    pub is_without_ports: bool,
+    /// In the order of the object.
+    pub endpoints: Vec<SliceEndpoint>,
+    /// Addresses that are no IP addresses, as written.
+    pub odd_addresses: Vec<String>,
+}
+
+impl EndpointSlice {
+    /// The Service it belongs to; `namespace` is its own.
+    pub fn service_of(&self, namespace: &str) -> Option<Key> {
+        self.service.as_ref().map(|name| Key::new(namespace, name))
+    }
+}
+
+/// One port of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlicePort {
+    /// Empty if it has none.
+    pub name: String,
+    /// None: all ports, which cannot be connected to.
+    pub number: Option<u16>,
+}
+
+/// One endpoint of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceEndpoint {
+    /// Explicitly not ready endpoints get no request. Nothing said means ready.
+    pub is_ready: bool,
+    /// Mostly one.
+    pub addresses: Vec<IpAddr>,
+}
