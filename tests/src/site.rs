@@ -60,10 +60,9 @@ impl Plan {
             (&self.location_config, &self.configuration_config);
         let (mut load, mut ours, mut router) = Default::default();
         if let Some(module) = &self.module {
-            load = format!("load_module {};", module.display());
+            load = format!("load_module {};\ningress_zone ingress {zone_size};", module.display());
             ours = format!(
-                "ingress_zone ingress {zone_size};
-    upstream ingress {{
+                "upstream ingress {{
         server 0.0.0.1;
         ingress_balancer;
         keepalive 32;
