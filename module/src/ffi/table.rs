@@ -9,7 +9,7 @@ use nginx_sys::{
     NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, ngx_command_t, ngx_core_module_t, ngx_http_module_t,
     ngx_module_t, ngx_str_t, ngx_uint_t,
 };
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
 /// A value that nginx reads and writes.
@@ -19,8 +19,9 @@ pub struct Shared<T>(pub T);
 // SAFETY: nginx uses its module table from one thread.
 unsafe impl<T> Sync for Shared<T> {}
 
-const fn text(text: &'static str) -> ngx_str_t {
-    ngx_str_t { len: text.len(), data: text.as_ptr().cast_mut() }
+/// nginx compares names up to their NUL, whatever their length says.
+const fn text(text: &'static CStr) -> ngx_str_t {
+    ngx_str_t { len: text.count_bytes(), data: text.as_ptr().cast_mut().cast() }
 }
 
 /// The modules of this library, in the order nginx adds them.
@@ -58,14 +59,14 @@ pub static mut ngx_http_ingress_module: ngx_module_t = ngx_module_t {
 };
 
 static CORE: Shared<ngx_core_module_t> = Shared(ngx_core_module_t {
-    name: text("ingress"),
+    name: text(c"ingress"),
     create_conf: Some(directives::create_core_conf),
     init_conf: None,
 });
 
 static CORE_DIRECTIVES: Shared<[ngx_command_t; 2]> = Shared([
     ngx_command_t {
-        name: text("ingress_zone"),
+        name: text(c"ingress_zone"),
         type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
         set: Some(directives::ingress_zone),
         conf: 0,
@@ -88,7 +89,7 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
 
 static HTTP_DIRECTIVES: Shared<[ngx_command_t; 4]> = Shared([
     ngx_command_t {
-        name: text("ingress_configuration"),
+        name: text(c"ingress_configuration"),
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
         set: Some(directives::ingress_configuration),
         conf: NGX_HTTP_LOC_CONF_OFFSET,
@@ -96,7 +97,7 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 4]> = Shared([
         post: null_mut(),
     },
     ngx_command_t {
-        name: text("ingress_router"),
+        name: text(c"ingress_router"),
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
         set: Some(directives::ingress_router),
         conf: NGX_HTTP_LOC_CONF_OFFSET,
@@ -104,7 +105,7 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 4]> = Shared([
         post: null_mut(),
     },
     ngx_command_t {
-        name: text("ingress_balancer"),
+        name: text(c"ingress_balancer"),
         type_: (NGX_HTTP_UPS_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1) as ngx_uint_t,
         set: Some(directives::ingress_balancer),
         conf: NGX_HTTP_SRV_CONF_OFFSET,
