@@ -151,11 +151,3 @@ impl Controller {
         Ok(())
     }
 }
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("--- the end of the controller's output\n{}", self.output_tail());
-        }
-    }
-}

@@ -21,3 +21,18 @@ pub mod process;
 pub mod site;
 pub mod variables;
 pub mod wait;
+
+/// Runs a test in a directory of its own. A failure is told in one text, with the end of the error log, and
+/// leaves the directory.
+#[track_caller]
+pub fn pass(name: &str, test: impl FnOnce(&place::Directory) -> anyhow::Result<()>) {
+    let directory = place::Directory::new(name).expect("a directory");
+    if let Err(error) = test(&directory) {
+        let mut log = String::new();
+        for file in ["output", "error.log"] {
+            log += &std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        }
+        let log = nginx::tail(&log, 60);
+        panic!("{error:#}\n--- end of the logs\n{log}\nfiles: {}", directory.keep().display());
+    }
+}

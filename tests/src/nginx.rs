@@ -134,14 +134,6 @@ impl Nginx {
     }
 }
 
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("--- the end of nginx's error log\n{}", self.error_log_tail());
-        }
-    }
-}
-
 /// The last lines of a text.
 pub fn tail(text: &str, count: usize) -> String {
     let lines: Vec<_> = text.lines().collect();

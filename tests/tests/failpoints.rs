@@ -6,6 +6,7 @@ use oxigress_tests::client::{Address, Connection, Request};
 use oxigress_tests::dist;
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::nginx::Configuration;
+use oxigress_tests::pass;
 use oxigress_tests::pinned::pinned;
 use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
@@ -24,17 +25,16 @@ const STALL: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_worker_killed_at_each_failpoint_5_times_harms_nobody() {
-    kill(5).unwrap();
+    pass("failpoints", |directory| kill(directory, 5));
 }
 
 #[test]
 #[ignore = "minutes: make soak"]
 fn soak_failpoints() {
-    kill(100).unwrap();
+    pass("failpoints", |directory| kill(directory, 100));
 }
 
-fn kill(times: u64) -> Result<()> {
-    let directory = Directory::new("failpoints")?;
+fn kill(directory: &Directory, times: u64) -> Result<()> {
     let armed = directory.join("failpoint");
     let mut plan = Plan::with_module(WORKERS, Some(dist::failpoints_module()?));
     plan.main_config = "env OXIGRESS_FAILPOINTS_FILE;".into();
@@ -42,7 +42,7 @@ fn kill(times: u64) -> Result<()> {
     plan.environment = vec![("OXIGRESS_FAILPOINTS_FILE".into(), armed.clone())];
     // The worker that kills itself removes the file, as whatever user nginx's workers run.
     open_to_workers(directory.path())?;
-    let site = Site::start(&plan, &directory)?;
+    let site = Site::start(&plan, directory)?;
     let endpoints = [Endpoint::start("0")?, Endpoint::start("1")?];
     let mut trial = Trial { site, endpoints, armed, number: 0, killed: Arc::default() };
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Connection, Request};
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::load::{Load, Plan as LoadPlan};
+use oxigress_tests::pass;
 use oxigress_tests::pinned::pinned;
 use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
@@ -20,20 +21,19 @@ const NAMES: u64 = 32;
 
 #[test]
 fn no_worker_serves_an_older_generation_after_1000_answered_deltas() {
-    updates(1_000).unwrap();
+    pass("freshness", |directory| updates(directory, 1_000));
 }
 
 #[test]
 #[ignore = "minutes: make soak"]
 fn soak_freshness() {
-    updates(30_000).unwrap();
+    pass("freshness", |directory| updates(directory, 30_000));
 }
 
-fn updates(count: u64) -> Result<()> {
-    let directory = Directory::new("freshness")?;
+fn updates(directory: &Directory, count: u64) -> Result<()> {
     let mut plan = Plan::router(WORKERS)?;
     plan.http_config = "keepalive_requests 100000000;".into();
-    let mut site = Site::start(&plan, &directory)?;
+    let mut site = Site::start(&plan, directory)?;
     let endpoints: Vec<_> =
         (0..NAMES).map(|n| Endpoint::start(&n.to_string())).collect::<Result<_>>()?;
     let set = |n: u64| json!([endpoints[(n % NAMES) as usize].native()]);
@@ -139,15 +139,14 @@ impl Background {
 
 #[test]
 fn whole_snapshots_and_routes_are_fresh_as_well() {
-    routes(50).unwrap();
+    pass("freshness-routes", |directory| routes(directory, 50));
 }
 
 /// Hosts come and go by `PUT` and `PATCH` in turn; every worker agrees after each answer.
-fn routes(count: u64) -> Result<()> {
-    let directory = Directory::new("freshness-routes")?;
+fn routes(directory: &Directory, count: u64) -> Result<()> {
     let mut plan = Plan::router(WORKERS)?;
     plan.http_config = "keepalive_requests 100000000;".into();
-    let mut site = Site::start(&plan, &directory)?;
+    let mut site = Site::start(&plan, directory)?;
     let endpoint = Endpoint::start("shop")?;
     let server = json!({"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]});
     let whole = |hosts: &[String]| {

@@ -6,6 +6,7 @@ use oxigress_tests::client::{Address, Request, handshake, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::load::{Load, Plan, Report};
+use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
 use oxigress_tests::wait::block_on;
@@ -17,13 +18,13 @@ const REQUESTS_PER_CONNECTION: u64 = 1_000;
 
 #[test]
 fn edits_of_the_folder_cost_no_request_no_worker_and_no_connection() {
-    edit(4).unwrap();
+    pass("no-reload", |directory| edit(directory, 4));
 }
 
 #[test]
 #[ignore = "minutes: make soak"]
 fn soak_no_reload() {
-    edit(200).unwrap();
+    pass("no-reload", |directory| edit(directory, 200));
 }
 
 struct Shop {
@@ -69,8 +70,7 @@ impl Shop {
     }
 }
 
-fn edit(rounds: u32) -> Result<()> {
-    let directory = Directory::new("no-reload")?;
+fn edit(directory: &Directory, rounds: u32) -> Result<()> {
     let mut variables = Variables::default();
     for name in ["a", "b", "c"] {
         variables.endpoints.insert(name.into(), Endpoint::start(name)?);
@@ -78,7 +78,7 @@ fn edit(rounds: u32) -> Result<()> {
     for (name, host) in [("first", "tls.test"), ("second", "tls.test"), ("third", "added.test")] {
         variables.certificates.insert(name.into(), Certificate::new(name, &[host])?);
     }
-    let controller = Controller::start(&directory, &[])?;
+    let controller = Controller::start(directory, &[])?;
     let mut shop = Shop { controller, variables };
     shop.write(
         "keep.yaml",
