@@ -14,6 +14,7 @@ use nginx_sys::{
 };
 use oxigress_store::Store;
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 /// Who asks for what, as far as the endpoint cares.
 pub struct Head<'r> {
@@ -114,34 +115,38 @@ pub unsafe extern "C" fn content_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 }
             }
             Step::Work(job) => {
-                let pending = Pending {
+                let pending = Box::new(Pending {
                     request: raw,
                     job,
                     body: Vec::new(),
                     store: worker.reader().store(),
                     lock: request.lock(),
                     answer: None,
-                };
+                });
                 // SAFETY: alive.
-                unsafe { read_body(raw, pending) }
+                unsafe { read_body(&request, raw, pending) }
             }
         }
     })
 }
 
 /// # Safety
-/// `raw` is alive.
-unsafe fn read_body(raw: *mut ngx_http_request_t, pending: Pending) -> ngx_int_t {
+/// `raw` is alive, and `request` is its safe side.
+unsafe fn read_body(
+    request: &Request<'_>,
+    raw: *mut ngx_http_request_t,
+    pending: Box<Pending>,
+) -> ngx_int_t {
     // SAFETY: the request's pool is alive.
     let cleanup = unsafe { ngx_pool_cleanup_add((*raw).pool, 0).as_mut() };
     let Some(cleanup) = cleanup else { return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t };
-    cleanup.data = Box::into_raw(Box::new(pending)).cast();
+    cleanup.data = Box::into_raw(pending).cast();
     cleanup.handler = Some(free_pending);
+    if !request.set_pending(cleanup.data) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
+    }
     // SAFETY: alive.
     let rc = unsafe {
-        let context = &raw mut *(*raw).ctx.add(super::table::http_index());
-        // The endpoint has no decision: the context is this pointer, and no variable of ours reads it.
-        *context = cleanup.data;
         (*raw.cast::<bits::ngx_http_request_s>()).set_request_body_in_single_buf(1);
         ngx_http_read_client_request_body(raw, Some(body_handler))
     };
@@ -156,9 +161,13 @@ unsafe extern "C" fn free_pending(pending: *mut c_void) {
 /// nginx's callback when the body is there.
 unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
     let rc = guard::contain("body_handler", NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t, || {
-        // SAFETY: `read_body` stored it.
+        // SAFETY: alive, on the event loop.
         let pending =
-            unsafe { &mut *(*(*raw).ctx.add(super::table::http_index())).cast::<Pending>() };
+            unsafe { Request::from_callback(raw) }.map_or(null_mut(), |request| request.pending());
+        // SAFETY: null, or what `read_body` stored.
+        let Some(pending) = (unsafe { pending.cast::<Pending>().as_mut() }) else {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
+        };
         // SAFETY: the body was read.
         match unsafe { body(raw) } {
             Some(body) => pending.body = body,

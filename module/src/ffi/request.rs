@@ -10,7 +10,9 @@ use nginx_sys::{
     sockaddr_in, sockaddr_in6,
 };
 use oxigress_store::KeyHash;
+use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 
 /// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
 #[derive(Clone, Copy)]
@@ -33,6 +35,8 @@ struct Context {
     has_id: bool,
     hash: u64,
     id: [u8; 32],
+    /// Of the configuration endpoint: its work, while it goes on.
+    pending: *mut c_void,
 }
 
 /// A request during one callback.
@@ -249,6 +253,17 @@ impl<'r> Request<'r> {
             backend,
             hash: Some(KeyHash::from_bits(context.hash)),
         })
+    }
+
+    /// Keeps the endpoint's work with the request; `false` when memory is out.
+    pub fn set_pending(&self, pending: *mut c_void) -> bool {
+        let context = self.context_or_new();
+        context.map(|context| context.pending = pending).is_some()
+    }
+
+    /// What [`Request::set_pending`] kept; null if nothing.
+    pub fn pending(&self) -> *mut c_void {
+        self.context().map_or(null_mut(), |context| context.pending)
     }
 
     /// The request's id: made up when first asked for, the same afterwards. Out of memory: there is none.

@@ -124,7 +124,7 @@ fn memory_is_freed_when_every_worker_has_moved_on_and_not_before() {
     let heap = Heap::new(1 << 20);
     let (idle, busy) = (heap.store.attach(0, 1), heap.store.attach(1, 2));
     heap.put("a", "1");
-    (idle.read(), busy.read());
+    drop((idle.read(), busy.read()));
     let free = heap.free_all();
     let filler = "x".repeat(1000);
     heap.put("a", &filler);
