@@ -13,6 +13,7 @@ mod local;
 mod log;
 mod nginx;
 mod parent;
+mod processes;
 mod publish;
 mod runtime;
 mod source;

@@ -23,9 +23,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// nginx that ends earlier than this was never up: it is not tried again at once.
+/// nginx that ends earlier than this again and again is not started at once.
 const UP: Duration = Duration::from_secs(10);
-/// Pauses between starts that fail.
+/// Pauses before the second start in a row and the later ones.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(800)..=Duration::from_secs(30);
 
@@ -34,8 +34,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let runtime = Runtime::open(&flags.runtime_dir)?;
     let _lock = runtime.lock("nginx")?;
     let mut signals = Signals::new()?;
+    master::adopt_orphans();
     let nginx = Nginx::prepare(flags, runtime)?;
-    let mut pause = *PAUSES.start();
+    let mut pause = Duration::ZERO;
     let mut is_first = true;
     loop {
         let started = Instant::now();
@@ -45,24 +46,26 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             () = signals.stop() => return stop(master, signals).await,
         };
         master.clear_workers().await;
-        let how = match status {
+        let how = match &status {
             Ok(Some(status)) => status.to_string(),
             Ok(None) => "an unknown status".into(),
             Err(error) => error.to_string(),
         };
-        if is_first && started.elapsed() < UP {
+        // A code says that nginx gave up by itself; a signal came from outside.
+        let gave_up = matches!(status, Ok(Some(status)) if status.code().is_some());
+        if is_first && gave_up && started.elapsed() < UP {
             bail!("nginx ended with {how} at its start: see its messages above");
         }
         is_first = false;
         tracing::error!("nginx {} ended with {how}: starting it again", master.pid());
         if started.elapsed() > UP {
-            pause = *PAUSES.start();
-            continue;
+            pause = Duration::ZERO;
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(*PAUSES.end()),
+            () = tokio::time::sleep(pause) => {}
             () = signals.stop() => return Ok(ExitCode::SUCCESS),
         }
+        pause = (pause * 2).clamp(*PAUSES.start(), *PAUSES.end());
     }
 }
 
@@ -103,6 +106,9 @@ impl Nginx {
         let text = conf::render(flags, &runtime, &module, &machine);
         let is_conf_new = fs::read_to_string(&conf).ok().as_ref() != Some(&text);
         write(&conf, text.as_bytes())?;
+        let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
+        write(&runtime.file("default.crt"), &certificate)?;
+        write(&runtime.file("default.key"), &key)?;
         Ok(Nginx { binary, runtime, conf, is_conf_new })
     }
 
@@ -118,9 +124,6 @@ impl Nginx {
         for socket in self.runtime.sockets() {
             let _ = fs::remove_file(socket);
         }
-        let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
-        write(&self.runtime.file("default.crt"), &certificate)?;
-        write(&self.runtime.file("default.key"), &key)?;
         let master = Master::start(&self.binary, &self.conf, &self.runtime.file("worker"))
             .with_context(|| format!("{}", self.binary.display()))?;
         tracing::info!("nginx {} started", master.pid());

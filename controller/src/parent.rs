@@ -3,8 +3,11 @@
 //! A role that dies is started again; a role that refuses to start ends the program. Both end with it.
 
 use crate::flags::Flags;
+use crate::processes;
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
 use std::io;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
@@ -53,7 +56,7 @@ fn end_with_parent() {
     let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
     if now.as_deref() != Some(&parent) {
         tracing::info!("the parent is gone already");
-        let _ = kill_process(rustix::process::getpid(), Signal::TERM);
+        let _ = kill_process(getpid(), Signal::TERM);
     }
 }
 
@@ -65,6 +68,11 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         tracing::info!("--{flag} is accepted and has no effect yet");
     }
     let mut signals = Signals::new()?;
+    let mut children = unix::signal(SignalKind::child())?;
+    // An nginx whose role was killed becomes our child, so that it is waited for when it ends.
+    if let Err(error) = set_child_subreaper(Some(getpid())) {
+        tracing::warn!("what a killed role leaves behind is left to init: {error}");
+    }
     let mut nginx = Role::start("nginx")?;
     let mut controller = Role::start("controller")?;
     let failed = loop {
@@ -77,6 +85,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
                 Some(role) => controller = role?,
                 None => break true,
             },
+            _ = children.recv() => reap_strangers(&[nginx.child.id(), controller.child.id()]),
             () = signals.stop() => break false,
         }
     };
@@ -90,6 +99,17 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Waits for dead children that are not the roles, which are waited for elsewhere.
+fn reap_strangers(roles: &[Option<u32>]) {
+    let own = getpid().as_raw_nonzero().get();
+    for process in processes::all().filter(|process| process.is_zombie && process.parent == own) {
+        let id = process.pid.as_raw_nonzero().get().cast_unsigned();
+        if !roles.contains(&Some(id)) {
+            let _ = waitpid(Some(process.pid), WaitOptions::NOHANG);
+        }
+    }
 }
 
 struct Role {

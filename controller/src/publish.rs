@@ -136,7 +136,12 @@ impl Publisher {
         match (answer.status, sent) {
             (StatusCode::OK | StatusCode::CREATED, Sent::Look) => self.looked(&answer),
             (StatusCode::OK | StatusCode::CREATED, sent) => self.applied(&answer, sent, took),
-            (StatusCode::CONFLICT | StatusCode::PRECONDITION_REQUIRED, sent) => {
+            (
+                StatusCode::CONFLICT
+                | StatusCode::PRECONDITION_FAILED
+                | StatusCode::PRECONDITION_REQUIRED,
+                sent,
+            ) => {
                 let live = problem(&answer).live.unwrap_or_default();
                 tracing::info!("nginx is at another generation ({live}): sending the whole");
                 self.needs_whole |= !matches!(sent, Sent::Look);

@@ -29,6 +29,7 @@ pub struct Machine {
 impl Machine {
     /// Asks the machine; `runtime` takes the access log where standard output cannot be opened again.
     pub fn look(runtime: &Runtime) -> Self {
+        append_to_files();
         let stdout = Path::new("/dev/stdout");
         // A socket as standard output has no file that could be opened.
         let access_log = match fs::OpenOptions::new().append(true).open(stdout) {
@@ -49,6 +50,16 @@ impl Machine {
             max_open_files: hard.saturating_sub(1024).max(1024),
             access_log,
         }
+    }
+}
+
+/// nginx opens standard output once more. In a file that was opened without appending, both would write
+/// over each other's lines.
+fn append_to_files() {
+    for fd in [rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let Ok(flags) = rustix::fs::fcntl_getfl(fd) else { continue };
+        // A terminal or a pipe has no position and does not care.
+        let _ = rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::APPEND);
     }
 }
 

@@ -1,8 +1,9 @@
 //! nginx's master process: ours, or one that a former run of this role left behind.
 
+use crate::processes;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{self, Pid, PidfdFlags, Signal};
+use rustix::process::{self, Pid, PidfdFlags, Signal, WaitOptions};
 use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -89,12 +90,27 @@ impl Master {
     /// kills those that stay.
     pub async fn clear_workers(&self) {
         let deadline = Instant::now() + WORKERS_MAY_TAKE;
-        while process::test_kill_process_group(self.group).is_ok() {
+        while self.has_processes() {
             if Instant::now() > deadline {
                 tracing::warn!("workers of nginx {} outlive it: killing them", self.pid());
                 let _ = process::kill_process_group(self.group, Signal::KILL);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    fn has_processes(&self) -> bool {
+        // Workers become children of this role when their master dies ([`adopt_orphans`]).
+        while let Ok(Some(_)) = process::waitpgid(self.group, WaitOptions::NOHANG) {}
+        let group = self.group.as_raw_nonzero().get();
+        process::test_kill_process_group(self.group).is_ok()
+            && processes::all().any(|other| other.group == group && !other.is_zombie)
+    }
+}
+
+/// From here on, children of a child that dies become ours: then they are waited for.
+pub fn adopt_orphans() {
+    if let Err(error) = process::set_child_subreaper(Some(process::getpid())) {
+        tracing::warn!("workers of a dead nginx are left to init: {error}");
     }
 }

@@ -1,1 +1,154 @@
+//! Golden pairs: `testdata/NAME.in.yaml` → `testdata/NAME.out.yaml`; the listing is the feature list.
+//!
+//! The input is manifests. Comment lines say what manifests cannot: `# flags: …` the command line, `# then`
+//! that what follows happens later, `# delete KIND NAMESPACE/NAME` that an object goes. The output is what is
+//! served at the end and what is said about it. `UPDATE_GOLDEN=1 cargo test golden` writes it anew.
 
+use super::*;
+use crate::flags::Cli;
+use crate::source::document::{self, Found};
+use clap::Parser;
+use oxigress_core::model::{HttpsRedirect, Rule};
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn golden() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let is_update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let mut different = Vec::new();
+    let mut cases = 0;
+    let mut entries: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    entries.sort();
+    for input in entries {
+        let Some(name) = input.to_str().unwrap().strip_suffix(".in.yaml") else { continue };
+        cases += 1;
+        let got = run(&fs::read_to_string(&input).unwrap());
+        let output = format!("{name}.out.yaml");
+        let expected = fs::read_to_string(&output).unwrap_or_default();
+        if got == expected {
+        } else if is_update {
+            fs::write(&output, &got).unwrap();
+        } else {
+            different.push(format!("--- {output}\n{expected}+++ instead\n{got}"));
+        }
+    }
+    assert!(cases >= 25, "only {cases} cases in {}", folder.display());
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+fn run(input: &str) -> String {
+    let flags = input.lines().find_map(|line| line.strip_prefix("# flags: ")).unwrap_or_default();
+    let flags =
+        Cli::parse_from(std::iter::once("oxigress").chain(flags.split_whitespace())).flags();
+    let options = flags.options(Default::default());
+    let mut translator = Translator::new(options.clone());
+    let mut world = World::default();
+    let mut unread = Vec::new();
+    for step in input.split("\n# then") {
+        let mut changed = Changed::default();
+        for document in document::read(step, false) {
+            match document.found {
+                Ok(found) => {
+                    for found in found {
+                        match found {
+                            Found::Object(id, object) => {
+                                world.apply((id, Some(object)), &mut changed);
+                            }
+                            Found::Broken(_, message) | Found::Unusable(message) => {
+                                unread.push(format!("document {}: {message}", document.number));
+                            }
+                        }
+                    }
+                }
+                Err(message) => unread.push(format!("document {}: {message}", document.number)),
+            }
+        }
+        for id in step.lines().filter_map(|line| line.strip_prefix("# delete ")) {
+            world.apply((parse_ref(id), None), &mut changed);
+        }
+        let before = translator.snapshot.clone();
+        let (patch, _) = translator.update(&world, &changed);
+        let scratch = translate(&world, &options);
+        assert_eq!(translator.snapshot, scratch.snapshot, "incremental differs from scratch");
+        assert_eq!(translator.notes.verdicts(), &scratch.verdicts);
+        let mut patched = before;
+        patch.apply(&mut patched);
+        assert_eq!(patched, translator.snapshot, "the delta misses something");
+    }
+    let view = view(&translator.snapshot, translator.notes.verdicts(), unread);
+    serde_saphyr::to_string(&view).unwrap()
+}
+
+fn parse_ref(text: &str) -> ObjectRef {
+    let (kind, key) = text.split_once(' ').unwrap();
+    let kind = match kind {
+        "ConfigMap" => Kind::ConfigMap,
+        "EndpointSlice" => Kind::EndpointSlice,
+        "Ingress" => Kind::Ingress,
+        "IngressClass" => Kind::IngressClass,
+        "Secret" => Kind::Secret,
+        "Service" => Kind::Service,
+        other => panic!("unknown kind {other}"),
+    };
+    ObjectRef::new(kind, Key::parse(key).unwrap_or_else(|| Key::new("", key)))
+}
+
+/// Short, in words, without keys, and without what is as always.
+fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value {
+    let mut all = Map::new();
+    let mut put = |name: &str, value: Map<String, Value>| {
+        if !value.is_empty() {
+            all.insert(name.into(), value.into());
+        }
+    };
+    let servers = snapshot.servers.iter().map(|(host, server)| {
+        let rules = server.rules.iter().map(|rule| (rule.path.to_string(), rule_view(rule)));
+        (host.to_string(), Value::Object(rules.collect()))
+    });
+    put("servers", servers.collect());
+    let endpoints = snapshot.endpoints.iter().map(|(id, set)| {
+        let set = set.as_slice().iter();
+        let set = set.map(|e| std::net::SocketAddr::new(e.address, e.port.get()).to_string());
+        (id.to_string(), json!(set.collect::<Vec<_>>()))
+    });
+    put("endpoints", endpoints.collect());
+    let certificates = snapshot.certificates.iter().map(|(id, certificate)| {
+        let pem = (certificate.chain.as_bytes(), certificate.key.as_bytes());
+        let pair = crate::world::secret::Pair::parse(pem.0, pem.1).unwrap();
+        (id.to_string(), json!(pair.names))
+    });
+    put("certificates", certificates.collect());
+    let names = snapshot.names.iter().map(|(host, id)| (host.to_string(), json!(id.as_str())));
+    put("names", names.collect());
+    let default = oxigress_core::model::Settings::default();
+    if snapshot.settings != default {
+        let settings = serde_json::to_value(&snapshot.settings).unwrap();
+        put("settings", settings.as_object().unwrap().clone());
+    }
+    let verdicts = verdicts.iter().map(|(object, verdict)| {
+        let mut lines = vec![verdict.severity.to_string()];
+        lines.extend(verdict.messages.iter().cloned());
+        (object.to_string(), json!(lines))
+    });
+    put("verdicts", verdicts.collect());
+    if !unread.is_empty() {
+        all.insert("unread".into(), json!(unread));
+    }
+    Value::Object(all)
+}
+
+fn rule_view(rule: &Rule) -> Value {
+    let origin = &rule.origin;
+    let mut view = json!({
+        "backend": rule.backend.as_ref().map_or("the default backend", |id| id.as_str()),
+        "from": format!("{}/{}", origin.namespace, origin.ingress),
+    });
+    match rule.policy.https_redirect {
+        HttpsRedirect::WithCertificate => {}
+        HttpsRedirect::Always => view["https_redirect"] = "always".into(),
+        HttpsRedirect::Never => view["https_redirect"] = "never".into(),
+    }
+    view
+}

@@ -1,1 +1,199 @@
+//! Whatever changes in whatever order: the incremental translation equals the one from scratch, and its
+//! deltas add up to it.
 
+use super::*;
+use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
+use crate::world::secret::{Pair, Secret};
+use crate::world::service::{
+    EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+};
+use crate::world::{ConfigMap, Object, Seen};
+use proptest::prelude::*;
+use proptest::{collection::vec, option, sample::select};
+use std::sync::Arc;
+
+// Few names, so that changes meet.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const HOSTS: [&str; 4] = ["", "a.test", "b.test", "*.test"];
+const PATHS: [&str; 4] = ["/", "/x", "/x/", "/x/y"];
+
+fn name() -> impl Strategy<Value = String> {
+    select(&NAMES).prop_map(String::from)
+}
+
+fn target() -> impl Strategy<Value = Target> {
+    let port = prop_oneof![
+        Just(Port::Number(80)),
+        Just(Port::Number(81)),
+        Just(Port::Name("http".into()))
+    ];
+    prop_oneof![
+        9 => (name(), port).prop_map(|(name, port)| Target::Service { name, port }),
+        1 => Just(Target::Resource("Bucket x".into())),
+    ]
+}
+
+fn ingress() -> impl Strategy<Value = Object> {
+    let path_type = select(&[PathType::Exact, PathType::Prefix][..]);
+    let path = (select(&PATHS), path_type, target());
+    let path =
+        path.prop_map(|(path, path_type, target)| Path { path: path.into(), path_type, target });
+    let rule = (select(&HOSTS), vec(path, 0..3));
+    let rule = rule.prop_map(|(host, paths)| Rule { host: host.into(), paths });
+    let tls = (vec(select(&HOSTS[1..]), 0..2), name()).prop_map(|(hosts, secret)| Tls {
+        hosts: hosts.into_iter().map(Into::into).collect(),
+        secret,
+    });
+    let prefix = "nginx.ingress.kubernetes.io";
+    let annotation = select(
+        &[
+            ("ssl-redirect", "false"),
+            ("force-ssl-redirect", "true"),
+            ("canary", "true"),
+            ("auth-url", "http://x"),
+            ("auth-tls-secret", "a/b"),
+            ("proxy-body-size", "8m"),
+        ][..],
+    );
+    let annotation = annotation.prop_map(move |(k, v)| (format!("{prefix}/{k}"), v.to_owned()));
+    (
+        0..3i64,
+        vec(annotation, 0..2),
+        option::weighted(0.8, select(&["nginx", "other"][..])),
+        option::weighted(0.3, target()),
+        vec(rule, 0..3),
+        vec(tls, 0..2),
+    )
+        .prop_map(|(created, annotations, class, default_backend, rules, tls)| {
+            Object::Ingress(Ingress {
+                created,
+                annotations: annotations.into_iter().collect(),
+                class: class.map(Into::into),
+                default_backend,
+                rules,
+                tls,
+            })
+        })
+}
+
+fn service() -> impl Strategy<Value = Object> {
+    let port = (select(&["", "http"][..]), 80..82u16).prop_map(|(name, number)| ServicePort {
+        name: name.into(),
+        number,
+        target: TargetPort::Number(number + 8_000),
+    });
+    (proptest::bool::weighted(0.1), vec(port, 0..3)).prop_map(|(is_external, ports)| {
+        Object::Service(Service { external_name: is_external.then(|| "x.test".into()), ports })
+    })
+}
+
+fn slice() -> impl Strategy<Value = Object> {
+    let endpoint = (any::<bool>(), 1..4u8).prop_map(|(is_ready, last)| SliceEndpoint {
+        is_ready,
+        addresses: vec![[127, 0, 0, last].into()],
+    });
+    let port = (select(&["", "http"][..]), option::of(8_080..8_082u16))
+        .prop_map(|(name, number)| SlicePort { name: name.into(), number });
+    (option::weighted(0.9, name()), vec(port, 0..2), vec(endpoint, 0..3)).prop_map(
+        |(service, ports, endpoints)| {
+            let is_without_ports = ports.is_empty();
+            let odd_addresses = Vec::new();
+            Object::EndpointSlice(EndpointSlice {
+                service,
+                ports,
+                is_without_ports,
+                endpoints,
+                odd_addresses,
+            })
+        },
+    )
+}
+
+fn secret() -> impl Strategy<Value = Object> {
+    let usable = vec(select(&HOSTS[1..]), 0..3).prop_map(|names| {
+        let names: BTreeSet<String> = names.into_iter().map(Into::into).collect();
+        let chain = format!("{names:?}");
+        Secret::Usable(Arc::new(Pair { chain, key: "key".into(), names }))
+    });
+    prop_oneof![
+        4 => usable,
+        1 => Just(Secret::WithoutPair),
+        1 => Just(Secret::Unusable("tls.key is odd".into())),
+    ]
+    .prop_map(Object::Secret)
+}
+
+fn config_map() -> impl Strategy<Value = Object> {
+    let entry = select(
+        &[
+            ("ssl-redirect", "false"),
+            ("http-redirect-code", "301"),
+            ("global-auth-url", "http://x"),
+            ("no-tls-redirect-locations", "/x"),
+        ][..],
+    );
+    vec(entry, 0..3).prop_map(|entries| {
+        let data = entries.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        Object::ConfigMap(ConfigMap { data })
+    })
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
+        let namespace = if kind == Kind::IngressClass { "" } else { "n" };
+        (select(names), option::weighted(0.8, object)).prop_map(move |(name, object)| {
+            (ObjectRef::new(kind, Key::new(namespace, name)), object)
+        })
+    };
+    let class = select(&["k8s.io/ingress-nginx", "other.io/x"][..]).prop_map(|controller| {
+        Object::IngressClass(IngressClass { controller: controller.into() })
+    });
+    prop_oneof![
+        4 => of(Kind::Ingress, ingress().boxed(), &NAMES),
+        2 => of(Kind::Service, service().boxed(), &NAMES),
+        2 => of(Kind::EndpointSlice, slice().boxed(), &NAMES),
+        2 => of(Kind::Secret, secret().boxed(), &NAMES),
+        1 => of(Kind::ConfigMap, config_map().boxed(), &["a"]),
+        1 => of(Kind::IngressClass, class.boxed(), &["nginx", "other"]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn incremental_equals_from_scratch(steps in vec(vec(seen(), 1..4), 1..25)) {
+        let options = Options {
+            configmap: Some(Key::new("n", "a")),
+            default_backend_service: Some(Key::new("n", "c")),
+            default_ssl_certificate: Some(Key::new("n", "c")),
+            watch_ingress_without_class: true,
+            own_ports: BTreeSet::from([8_081]),
+            ..Options::default()
+        };
+        let mut translator = Translator::new(options.clone());
+        let mut world = World::default();
+        let mut served = Snapshot::default();
+        let mut said = Verdicts::new();
+        for step in steps {
+            let mut changed = Changed::default();
+            step.into_iter().for_each(|seen| world.apply(seen, &mut changed));
+            let (patch, verdicts) = translator.update(&world, &changed);
+            prop_assert_eq!(patch.contradiction(), None);
+            patch.apply(&mut served);
+            for (object, verdict) in verdicts {
+                match verdict {
+                    Some(verdict) => drop(said.insert(object, verdict)),
+                    None => drop(said.remove(&object)),
+                }
+            }
+            let scratch = translate(&world, &options);
+            prop_assert_eq!(&served, &scratch.snapshot);
+            prop_assert_eq!(&said, &scratch.verdicts);
+            for server in served.servers.values() {
+                let paths: BTreeSet<_> = server.rules.iter().map(|rule| &rule.path).collect();
+                prop_assert_eq!(paths.len(), server.rules.len());
+            }
+        }
+    }
+}
