@@ -32,7 +32,8 @@ fn serve(directory: &Directory) -> Result<()> {
     let text = replace(&text, "127.0.0.1:10246;", &format!("127.0.0.1:{configuration_port};"))?;
     let module = dist::module()?.display().to_string();
     let text = replace(&text, "modules/ngx_ingress_module.so", &module)?;
-    let text = replace(&text, "logs/error.log", &directory.join("error.log").display().to_string())?;
+    let text =
+        replace(&text, "logs/error.log", &directory.join("error.log").display().to_string())?;
     let mut nginx = Nginx::start(directory, &format!("daemon off;\n{text}"), workers())?;
 
     let (client, configuration) = (Address::http(port), Address::http(configuration_port));
