@@ -44,7 +44,7 @@ pub enum Next {
 
 enum Sent {
     Whole,
-    Delta(Patch),
+    Delta(Box<Patch>),
     Look,
 }
 
@@ -97,7 +97,7 @@ impl Publisher {
             }
             (Some(_), false) => {
                 let patch = std::mem::take(&mut self.pending);
-                (Method::PATCH, serde_json::to_vec(&patch)?, Sent::Delta(patch))
+                (Method::PATCH, serde_json::to_vec(&patch)?, Sent::Delta(Box::new(patch)))
             }
         };
         self.in_flight = Some(sent);
@@ -168,7 +168,7 @@ impl Publisher {
             Sent::Whole => self.needs_whole = true,
             Sent::Delta(mut patch) => {
                 pending::follow(&mut patch, std::mem::take(&mut self.pending));
-                self.pending = patch;
+                self.pending = *patch;
             }
         }
     }

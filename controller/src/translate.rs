@@ -346,18 +346,17 @@ impl Translator {
             _ => return self.drop_backend(id),
         };
         let resolved = backend::resolve(world, &self.options, leads);
-        let mut objects: Vec<_> = referrers
-            .iter()
-            .map(|(_, ingress)| ObjectRef::new(Kind::Ingress, ingress.clone()))
-            .collect();
-        if is_default {
-            objects.push(ObjectRef::new(Kind::Service, leads.service.clone()));
+        let mut notes = resolved.object_notes;
+        if let Some(lack) = &resolved.lack {
+            notes.extend(referrers.iter().map(|(_, ingress)| {
+                (ObjectRef::new(Kind::Ingress, ingress.clone()), lack.note("requests", 503))
+            }));
+            if is_default {
+                let object = ObjectRef::new(Kind::Service, leads.service.clone());
+                notes.push((object, lack.note("requests that no Ingress takes", 404)));
+            }
         }
-        let to_all = |note: crate::verdict::Note| {
-            objects.iter().map(move |object| (object.clone(), note.clone())).collect::<Vec<_>>()
-        };
-        let notes = resolved.notes.into_iter().flat_map(to_all).chain(resolved.object_notes);
-        self.notes.set(Part::Backend(id.clone()), notes.collect::<Vec<_>>());
+        self.notes.set(Part::Backend(id.clone()), notes);
         self.put_backend(&id, Some(resolved.endpoints));
     }
 

@@ -46,7 +46,7 @@ impl Note {
     }
 
     /// Served, and worth knowing.
-    pub fn note(message: impl Into<String>) -> Self {
+    pub fn remark(message: impl Into<String>) -> Self {
         Note { severity: Severity::Note, message: message.into() }
     }
 }

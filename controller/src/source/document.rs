@@ -43,7 +43,7 @@ pub fn read(text: &str, is_json: bool) -> Vec<Document> {
     }
     let mut documents = Vec::new();
     for (index, (line, part)) in split(text).into_iter().enumerate() {
-        match yaml(part) {
+        match yaml(part, line) {
             Ok(Value::Null) => {}
             value => documents.push(Document {
                 number: index + 1,
@@ -79,15 +79,24 @@ fn is_blank(text: &str) -> bool {
     text.lines().all(|line| is_nothing(line.trim_start()))
 }
 
-fn yaml(text: &str) -> Result<Value, String> {
+/// `line` is where the document begins in its file.
+fn yaml(text: &str, line: usize) -> Result<Value, String> {
     if is_blank(text) {
         return Ok(Value::Null);
     }
     let text = text.trim_start_matches('\u{feff}');
     // Kubernetes reads YAML 1.1; in manifests that differs in words like `yes`, which are texts here.
     serde_saphyr::from_str::<Value>(text).map_err(|error| {
-        let first = error.to_string().lines().next().unwrap_or_default().trim().to_owned();
-        format!("is not YAML: {first}: correct it, until then its last good version stays")
+        let mut message = error.without_snippet().to_string();
+        let mut at = String::new();
+        if let Some(location) = error.location() {
+            // Its place counts from the beginning of the document; ours is the file's.
+            let own = format!(" at line {}, column {}", location.line(), location.column());
+            message = message.replace(&own, "");
+            at = format!("line {}: ", line as u64 + location.line() - 1);
+        }
+        let message = message.lines().next().unwrap_or_default().trim();
+        format!("is not YAML: {at}{message}: correct it, until then its last good version stays")
     })
 }
 

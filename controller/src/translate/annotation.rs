@@ -82,7 +82,8 @@ pub fn parse(
     if !protecting.is_empty() {
         found.closing = Some(protecting.join(", "));
         notes.push(Note::rejected(format!(
-            "{} not supported yet and protecting, so its locations answer 503: remove to open them",
+            "annotations that protect and are not supported yet, so its locations answer 503: {}: remove \
+             them to open it",
             protecting.join(", ")
         )));
     }

@@ -5,7 +5,7 @@
 
 use super::Options;
 use super::ingress::Leads;
-use crate::verdict::Note;
+use crate::verdict::{Note, Severity};
 use crate::world::ingress::Port;
 use crate::world::service::{EndpointSlice, Service, ServicePort, TargetPort};
 use crate::world::{Key, Kind, ObjectRef, World};
@@ -19,53 +19,66 @@ use std::num::NonZeroU16;
 pub struct Resolved {
     /// Its endpoints; none of them: 503.
     pub endpoints: EndpointSet,
-    /// What there is to say to the Ingresses that lead to it.
-    pub notes: Vec<Note>,
+    /// Why it has none, for those who lead to it.
+    pub lack: Option<Lack>,
     /// What there is to say about Services and EndpointSlices.
     pub object_notes: Vec<(ObjectRef, Note)>,
+}
+
+/// Why a backend has no endpoints.
+#[derive(Debug)]
+pub struct Lack {
+    severity: Severity,
+    why: String,
+    remedy: String,
+}
+
+impl Lack {
+    /// In words: `what` are the requests, `status` what they get.
+    pub fn note(&self, what: &str, status: u16) -> Note {
+        let message = format!("{}, so {what} get {status}: {}", self.why, self.remedy);
+        Note { severity: self.severity, message }
+    }
 }
 
 /// The endpoints of a Service's port as they are now.
 pub fn resolve(world: &World, options: &Options, leads: &Leads) -> Resolved {
     let mut resolved = Resolved::default();
-    let (service_key, text) = (&leads.service, leads.port.to_string());
-    let Some(service) = world.services.get(service_key) else {
-        resolved.notes.push(Note::rejected(format!(
-            "Service {service_key} does not exist, so requests get 503: create it or name another"
-        )));
+    let key = &leads.service;
+    let text = leads.port.to_string();
+    let lacks = |severity, why: String, remedy: String| Some(Lack { severity, why, remedy });
+    let Some(service) = world.services.get(key) else {
+        let why = format!("Service {key} does not exist");
+        resolved.lack = lacks(Severity::Rejected, why, "create it or name another".into());
         return resolved;
     };
     if service.external_name.is_some() {
-        resolved.notes.push(Note::rejected(format!(
-            "Service {service_key} is of type ExternalName, which is not supported yet: requests get 503"
-        )));
+        let why = format!("Service {key} is of type ExternalName, which is not supported yet");
+        resolved.lack = lacks(Severity::Rejected, why, "name one with endpoints".into());
         return resolved;
     }
     let Some(port) = find_port(service, &text) else {
         let ports: Vec<_> = service.ports.iter().map(describe).collect();
-        resolved.notes.push(Note::rejected(format!(
-            "Service {service_key} has no TCP port {text}, so requests get 503: use one of [{}]",
-            ports.join(", ")
-        )));
+        let remedy = format!("use one of [{}]", ports.join(", "));
+        let why = format!("Service {key} has no TCP port {text}");
+        resolved.lack = lacks(Severity::Rejected, why, remedy);
         return resolved;
     };
     let mut endpoints = Vec::new();
-    for (key, slice) in world.slices(service_key) {
+    for (key, slice) in world.slices(key) {
         collect(options, port, key, slice, &mut endpoints, &mut resolved);
     }
     match EndpointSet::new(endpoints) {
-        Ok(set) => resolved.endpoints = set,
-        Err(why) => {
-            let object = ObjectRef::new(Kind::Service, service_key.clone());
-            let note = Note::rejected(format!("port {text}: {why}; until then requests get 503"));
-            resolved.object_notes.push((object, note));
-            return resolved;
+        Ok(set) if set.as_slice().is_empty() => {
+            let why = format!("Service {key} has no ready endpoint for port {text}");
+            let remedy = "check its selector and its pods".into();
+            resolved.lack = lacks(Severity::Warning, why, remedy);
         }
-    }
-    if resolved.endpoints.as_slice().is_empty() {
-        resolved.notes.push(Note::warning(format!(
-            "Service {service_key} has no ready endpoint for port {text}: requests get 503 until it has"
-        )));
+        Ok(set) => resolved.endpoints = set,
+        Err(refused) => {
+            let why = format!("Service {key} port {text}: {refused}");
+            resolved.lack = lacks(Severity::Rejected, why, "use fewer endpoints".into());
+        }
     }
     resolved
 }

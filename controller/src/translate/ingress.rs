@@ -97,10 +97,9 @@ pub fn parse(
         return refused(notes);
     }
     if annotations.is_canary {
-        notes.push(Note::rejected(
+        return refused(vec![Note::rejected(
             "canary Ingresses are not supported yet: no request goes to its Services",
-        ));
-        return refused(notes);
+        )]);
     }
     let closed = annotations.closing.is_some() || settings.closing_key.is_some();
     let mut claims = Claims {

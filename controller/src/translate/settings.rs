@@ -90,7 +90,7 @@ pub fn parse(map: Option<&ConfigMap>) -> (Settings, Vec<Note>) {
         }
     }
     if !unsupported.is_empty() {
-        notes.push(Note::note(format!("not supported yet: {}", unsupported.join(", "))));
+        notes.push(Note::remark(format!("not supported yet: {}", unsupported.join(", "))));
     }
     (settings, notes)
 }
