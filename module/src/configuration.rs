@@ -14,7 +14,8 @@ mod write;
 pub use answer::Answer;
 
 use crate::ffi::{Head, Worker, ZoneLock};
-use oxigress_store::Store;
+use oxigress_store::{Store, Transaction};
+use std::time::{Duration, Instant};
 
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
 const LONG_BYTES: usize = 64 * 1024;
@@ -105,22 +106,66 @@ pub fn is_long(job: &Job, body_bytes: usize) -> bool {
     body_bytes > LONG_BYTES || matches!(job, Job::GetBackends)
 }
 
-/// Does a job. Any thread: touches the store only, as its one writer.
-pub fn work(job: &Job, body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+/// How long a job waits for another writer: the event loop not at all, a thread for a moment.
+#[derive(Clone, Copy)]
+pub struct Patience(Duration);
+
+impl Patience {
+    /// On the event loop.
+    pub const NONE: Patience = Patience(Duration::ZERO);
+    /// On a thread: longer than any write takes, shorter than a client waits.
+    pub const THREAD: Patience = Patience(Duration::from_secs(2));
+
+    /// Begins a write as soon as no other is at work; `None` when patience runs out.
+    fn write<'l>(self, store: &Store, lock: &'l ZoneLock) -> Option<Transaction<'l, ZoneLock>> {
+        let start = Instant::now();
+        loop {
+            if let Some(transaction) = store.try_write(lock) {
+                return Some(transaction);
+            }
+            if start.elapsed() >= self.0 {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Does a job; `None`: another writer is at work, and patience ran out. Any thread: touches the store only,
+/// as its one writer.
+pub fn work(
+    job: &Job,
+    body: &[u8],
+    store: &Store,
+    lock: &ZoneLock,
+    patience: Patience,
+) -> Option<Answer> {
+    let shared = Shared { store, lock, patience };
     let answer = match job {
-        Job::Native { is_patch: false, expected } => {
-            write::put(body, expected.as_deref(), store, lock)
-        }
+        Job::Native { is_patch: false, expected } => write::put(body, expected.as_deref(), &shared),
         Job::Native { is_patch: true, expected } => {
-            write::patch(body, expected.as_deref(), store, lock)
+            write::patch(body, expected.as_deref(), &shared)
         }
-        Job::PostBackends => write::backends(body, store, lock),
-        Job::PostServers => write::servers(body, store, lock),
-        Job::PostGeneral => write::general(body, store, lock),
-        Job::GetBackends => read::backends(store, lock),
-    };
+        Job::PostBackends => write::backends(body, &shared),
+        Job::PostServers => write::servers(body, &shared),
+        Job::PostGeneral => write::general(body, &shared),
+        Job::GetBackends => read::backends(&shared),
+    }?;
     if let Some(error) = &answer.error {
         store.set_note(error);
     }
-    answer
+    Some(answer)
+}
+
+/// The store, as far as a job may use it.
+struct Shared<'s> {
+    store: &'s Store,
+    lock: &'s ZoneLock,
+    patience: Patience,
+}
+
+impl<'s> Shared<'s> {
+    fn write(&self) -> Option<Transaction<'s, ZoneLock>> {
+        self.patience.write(self.store, self.lock)
+    }
 }

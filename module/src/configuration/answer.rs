@@ -88,10 +88,4 @@ impl Answer {
         self.headers.push((name, value));
         self
     }
-
-    /// Adds a line for the error log.
-    pub fn warn(mut self, line: String) -> Self {
-        self.log.push(line);
-        self
-    }
 }

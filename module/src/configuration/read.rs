@@ -1,15 +1,14 @@
 //! Reads.
 
-use super::Answer;
 use super::answer::tag;
-use crate::ffi::{Worker, ZoneLock, sha256};
+use super::{Answer, Shared};
+use crate::ffi::{Worker, sha256};
 use crate::records::Held;
 use oxigress_core::model::{BackendId, Endpoint, EndpointSet};
 use oxigress_core::record::{CertificateView, EndpointsView, Kind, Records, decode_backend};
 use oxigress_core::tls;
 use oxigress_core::wire::compat::Element;
 use oxigress_core::wire::native::{Status, WorkerStatus};
-use oxigress_store::Store;
 use serde_json::json;
 use std::num::NonZeroU16;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -83,8 +82,10 @@ fn facts(chain: &[u8]) -> Option<serde_json::Value> {
 }
 
 /// `GET /configuration/backends`, in ingress-nginx's format, sorted by name.
-pub fn backends(store: &Store, lock: &ZoneLock) -> Answer {
-    let Some(transaction) = store.try_write(lock) else { return Answer::busy() };
+///
+/// `None`: a writer is at work.
+pub fn backends(shared: &Shared<'_>) -> Option<Answer> {
+    let transaction = shared.write()?;
     let mut elements = Vec::new();
     transaction.for_each(|record| {
         if record.kind() != Kind::Backend as u8 {
@@ -102,5 +103,5 @@ pub fn backends(store: &Store, lock: &ZoneLock) -> Answer {
         elements.push(Element::from_model(&id, &backend, &set));
     });
     elements.sort_by(|a, b| a.name.cmp(&b.name));
-    Answer::json(200, &elements)
+    Some(Answer::json(200, &elements))
 }

@@ -1,7 +1,7 @@
 //! Writes: decode, check, change the store, publish.
 
-use super::Answer;
 use super::answer::tag;
+use super::{Answer, Shared};
 use crate::ffi::{ZoneLock, check_pair, random};
 use crate::records::counters;
 use oxigress_core::model::Snapshot;
@@ -18,39 +18,39 @@ const BACKENDS: &[Kind] = &[Kind::Backend, Kind::Endpoints];
 const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];
 
 /// `PUT /configuration`
-pub fn put(body: &[u8], expected: Option<&str>, store: &Store, lock: &ZoneLock) -> Answer {
+pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
     let (whole, ignored) = match decode::<Whole>(body) {
         Ok(decoded) => decoded,
-        Err(error) => return Answer::undecodable(error),
+        Err(error) => return Some(Answer::undecodable(error)),
     };
     let changes = snapshot_records(&whole.snapshot);
     let certificates = "/snapshot/certificates";
     let write =
         Write { changes, replaces: NATIVE, expected, epoch: None, status: 200, certificates };
-    write.apply(store, lock, ignored)
+    write.apply(shared, ignored)
 }
 
 /// `PATCH /configuration`
-pub fn patch(body: &[u8], expected: Option<&str>, store: &Store, lock: &ZoneLock) -> Answer {
+pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
     let (patch, ignored) = match decode::<Patch>(body) {
         Ok(decoded) => decoded,
-        Err(error) => return Answer::undecodable(error),
+        Err(error) => return Some(Answer::undecodable(error)),
     };
     if let Some(pointer) = patch.contradiction() {
         let error = DecodeError::new(pointer, "upserted and removed in one delta: say one of them");
-        return Answer::undecodable(error);
+        return Some(Answer::undecodable(error));
     }
     let changes = delta_records(&patch);
     let certificates = "/upsert/certificates";
     let write = Write { changes, replaces: &[], expected, epoch: None, status: 200, certificates };
-    write.apply(store, lock, ignored)
+    write.apply(shared, ignored)
 }
 
 /// ingress-nginx's `POST /configuration/backends`
-pub fn backends(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
     let (elements, ignored) = match decode::<Vec<compat::Element>>(body) {
         Ok(decoded) => decoded,
-        Err(error) => return Answer::undecodable(error),
+        Err(error) => return Some(Answer::undecodable(error)),
     };
     let mut snapshot = Snapshot::default();
     let mut unresolved = Vec::new();
@@ -63,49 +63,44 @@ pub fn backends(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
                 snapshot.endpoints.insert(id, endpoints);
             }
             Err(error) => {
-                return Answer::undecodable(DecodeError::new(
-                    format!("/{place}"),
-                    error.to_string(),
-                ));
+                let error = DecodeError::new(format!("/{place}"), error.to_string());
+                return Some(Answer::undecodable(error));
             }
         }
     }
-    let answer = takeover(&snapshot, BACKENDS).apply(store, lock, ignored);
-    match unresolved.first() {
-        None => answer,
-        Some(first) => answer.warn(format!(
-            "{} host names among the endpoints are not resolved yet and left out: {first}, …",
-            unresolved.len()
-        )),
+    let mut answer = takeover(&snapshot, BACKENDS).apply(shared, ignored)?;
+    if let Some(first) = unresolved.first() {
+        let count = unresolved.len();
+        answer.log.push(format!(
+            "{count} host names among the endpoints are not resolved yet and left out: {first}, …"
+        ));
     }
+    Some(answer)
 }
 
 /// ingress-nginx's `POST /configuration/servers`
-pub fn servers(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+pub fn servers(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
     let (servers, ignored) = match decode::<compat::Servers>(body) {
         Ok(decoded) => decoded,
-        Err(error) => return Answer::undecodable(error),
+        Err(error) => return Some(Answer::undecodable(error)),
     };
     let (certificates, names, left_out) = servers.into_model();
     let snapshot = Snapshot { certificates, names, ..Snapshot::default() };
-    let answer = takeover(&snapshot, SERVERS).apply(store, lock, ignored);
-    match left_out.first() {
-        None => answer,
-        Some(first) => {
-            let first = first.escape_default();
-            answer
-                .warn(format!("{} hosts are no DNS names and left out: {first}, …", left_out.len()))
-        }
+    let mut answer = takeover(&snapshot, SERVERS).apply(shared, ignored)?;
+    if let Some(first) = left_out.first() {
+        let (count, first) = (left_out.len(), first.escape_default());
+        answer.log.push(format!("{count} hosts are no DNS names and left out: {first}, …"));
     }
+    Some(answer)
 }
 
 /// ingress-nginx's `POST /configuration/general`: any JSON, kept as it is.
-pub fn general(body: &[u8], store: &Store, lock: &ZoneLock) -> Answer {
+pub fn general(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
     if let Err(error) = decode::<serde_json::Value>(body) {
-        return Answer::undecodable(error);
+        return Some(Answer::undecodable(error));
     }
     let changes = vec![Change::upsert(Kind::General, "", body.to_vec())];
-    Write { changes, ..takeover(&Snapshot::default(), &[]) }.apply(store, lock, 0)
+    Write { changes, ..takeover(&Snapshot::default(), &[]) }.apply(shared, 0)
 }
 
 /// A write in the compatible dialect begins a line of generations of its own: a native writer that was at
@@ -138,8 +133,17 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    fn apply(self, store: &Store, lock: &ZoneLock, ignored: usize) -> Answer {
-        let Some(mut transaction) = store.try_write(lock) else { return Answer::busy() };
+    /// `None`: another writer is at work.
+    fn apply(self, shared: &Shared<'_>, ignored: usize) -> Option<Answer> {
+        Some(self.apply_as_writer(shared.write()?, shared.store, ignored))
+    }
+
+    fn apply_as_writer(
+        self,
+        mut transaction: Transaction<'_, ZoneLock>,
+        store: &Store,
+        ignored: usize,
+    ) -> Answer {
         let live = store.live();
         if self.expected.is_some_and(|expected| expected != tag(&live)) {
             return Answer::conflict(&live);

@@ -3,7 +3,7 @@
 
 use super::zone::ZoneLock;
 use super::{Request, answer, directives, guard};
-use crate::configuration::{self, Answer, Job, Step};
+use crate::configuration::{self, Answer, Job, Patience, Step};
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE,
@@ -89,7 +89,7 @@ fn peer_uid(socket: i32) -> u32 {
 struct Pending {
     request: *mut ngx_http_request_t,
     job: Job,
-    body: Vec<u8>,
+    body: Body,
     store: Store,
     lock: ZoneLock,
     answer: Option<Answer>,
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn content_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 let pending = Box::new(Pending {
                     request: raw,
                     job,
-                    body: Vec::new(),
+                    body: Body::Owned(Vec::new()),
                     store: worker.reader().store(),
                     lock: request.lock(),
                     answer: None,
@@ -173,16 +173,20 @@ unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
             Some(body) => pending.body = body,
             None => return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t,
         }
-        if configuration::is_long(&pending.job, pending.body.len()) {
-            // SAFETY: alive until the task's event.
-            if unsafe { post(raw, pending) } {
-                return NGX_DONE as ngx_int_t;
-            }
-        }
-        let answer =
-            configuration::work(&pending.job, &pending.body, &pending.store, &pending.lock);
         // SAFETY: alive.
-        unsafe { answer::send(raw, answer) }
+        let bytes = unsafe { pending.body.bytes() };
+        let mut answer = None;
+        if !configuration::is_long(&pending.job, bytes.len()) {
+            let (store, lock) = (&pending.store, &pending.lock);
+            answer = configuration::work(&pending.job, bytes, store, lock, Patience::NONE);
+        }
+        // Long, or another writer is at work: a thread may wait for it.
+        // SAFETY: alive until the task's event.
+        if answer.is_none() && unsafe { post(raw, pending) } {
+            return NGX_DONE as ngx_int_t;
+        }
+        // SAFETY: alive.
+        unsafe { answer::send(raw, answer.unwrap_or_else(Answer::busy)) }
     });
     // SAFETY: alive; for NGX_DONE the task's event goes on.
     unsafe {
@@ -192,12 +196,32 @@ unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
     }
 }
 
-/// The body as one piece; `None` if a part is not in memory.
+/// A request's body, in one piece.
+enum Body {
+    /// Where nginx put it: in the request's pool, unchanged until the request ends.
+    InPlace(*const u8, usize),
+    /// Put together from several buffers.
+    Owned(Vec<u8>),
+}
+
+impl Body {
+    /// # Safety
+    /// The request is alive.
+    unsafe fn bytes(&self) -> &[u8] {
+        match self {
+            // SAFETY: vouched for by the caller.
+            Body::InPlace(start, length) => unsafe { std::slice::from_raw_parts(*start, *length) },
+            Body::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// The body; `None` if a part is not in memory.
 ///
 /// # Safety
 /// `raw` is alive and its body was read.
-unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Vec<u8>> {
-    let mut all = Vec::new();
+unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Body> {
+    let mut all = Body::Owned(Vec::new());
     // SAFETY: nginx made it when it began to read.
     let body = unsafe { (*raw).request_body.as_ref() }?;
     let mut chain: *mut ngx_chain_t = body.bufs;
@@ -210,12 +234,20 @@ unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Vec<u8>> {
             return None;
         }
         // SAFETY: `pos` and `last` are of one allocation.
-        let part = unsafe {
-            let length = usize::try_from((*buffer).last.offset_from((*buffer).pos)).ok()?;
-            std::slice::from_raw_parts((*buffer).pos, length)
+        let (start, length) = unsafe { ((*buffer).pos, (*buffer).last.offset_from((*buffer).pos)) };
+        let part = Body::InPlace(start, usize::try_from(length).ok()?);
+        // SAFETY: alive.
+        all = match (unsafe { all.bytes() }, unsafe { part.bytes() }) {
+            (_, []) => all,
+            ([], _) => part,
+            (first, second) => {
+                let mut both = Vec::new();
+                both.try_reserve_exact(first.len() + second.len()).ok()?;
+                both.extend_from_slice(first);
+                both.extend_from_slice(second);
+                Body::Owned(both)
+            }
         };
-        all.try_reserve_exact(part.len()).ok()?;
-        all.extend_from_slice(part);
         chain = link.next;
     }
     Some(all)
@@ -251,8 +283,15 @@ unsafe extern "C" fn run(pending: *mut c_void, _: *mut ngx_log_t) {
     // SAFETY: the request is blocked, so nobody else uses it until the event.
     let pending = unsafe { &mut *pending.cast::<Pending>() };
     pending.answer = guard::contain("ingress_configuration thread", None, || {
-        Some(configuration::work(&pending.job, &pending.body, &pending.store, &pending.lock))
+        // SAFETY: as above, the request is alive.
+        let bytes = unsafe { pending.body.bytes() };
+        let (store, lock) = (&pending.store, &pending.lock);
+        let answer = configuration::work(&pending.job, bytes, store, lock, Patience::THREAD);
+        Some(answer.unwrap_or_else(Answer::busy))
     });
+    // The parsed document of a large cluster takes tens of megabytes, which the allocator would keep.
+    // SAFETY: gives free pages back, on any thread.
+    unsafe { libc::malloc_trim(0) };
 }
 
 /// nginx's callback on the event loop when the thread is done.
@@ -286,5 +325,5 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
 
 const _: () = {
     const fn is_send<T: Send>() {}
-    is_send::<(Job, Vec<u8>, Store, ZoneLock, Answer)>();
+    is_send::<(Job, Store, ZoneLock, Answer)>();
 };
