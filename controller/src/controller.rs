@@ -4,6 +4,7 @@
 
 use crate::flags::Flags;
 use crate::parent::Signals;
+use crate::publish::arrival::Arrival;
 use crate::publish::client::{Answer, Client, ClientError};
 use crate::publish::{LONGEST, Next, Outgoing, Publisher};
 use crate::runtime::Runtime;
@@ -35,6 +36,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let _lock = runtime.lock("controller")?;
     let mut signals = Signals::new()?;
     let listener = listen(flags).await?;
+    let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
     tokio::spawn(health::serve(listener, flags.health_check_path.clone(), runtime.socket()));
 
     let (sender, batches) = mpsc::channel(64);
@@ -49,7 +51,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         has_all: false,
     };
     tokio::select! {
-        () = controller.run(batches) => anyhow::bail!("the source of manifests ended"),
+        () = controller.run(batches, arrival) => anyhow::bail!("the source of manifests ended"),
         () = signals.stop() => Ok(ExitCode::SUCCESS),
     }
 }
@@ -99,7 +101,7 @@ struct Controller {
 }
 
 impl Controller {
-    async fn run(&mut self, mut batches: mpsc::Receiver<Batch>) {
+    async fn run(&mut self, mut batches: mpsc::Receiver<Batch>, mut arrival: Arrival) {
         let mut look_at = Instant::now() + LOOK;
         let closed = match &self.flight {
             Flight::Landed(client) => client.closed(),
@@ -119,16 +121,19 @@ impl Controller {
                 (client, took, answer) = self.flight.landing() => {
                     self.flight = Flight::Landed(client);
                     let now = Instant::now();
-                    self.wait_until = match self.publisher.answered(answer, took) {
-                        Next::Now => now,
-                        Next::After(pause) => now + pause,
-                        Next::OnChange => now + LONGEST,
+                    (self.wait_until, look_at) = match self.publisher.answered(answer, took) {
+                        Next::Now => (now, now + LOOK),
+                        Next::After(pause) => (now + pause, now + pause),
+                        Next::OnChange => (now + LONGEST, now + LOOK),
                     };
-                    look_at = self.wait_until.max(now + LOOK);
+                }
+                () = arrival.next() => {
+                    self.wait_until = Instant::now();
+                    look_at = self.wait_until;
                 }
                 // nginx, or the worker that held the connection, is gone: look who is there now.
                 () = closed.notified() => look_at = self.wait_until,
-                () = tokio::time::sleep_until(self.wait_until.max(Instant::now())),
+                () = tokio::time::sleep_until(self.wait_until),
                     if self.wants_to_depart() => {}
                 () = tokio::time::sleep_until(look_at), if self.is_landed() => {}
             }
@@ -146,10 +151,7 @@ impl Controller {
     /// Sends what there is to send, or looks when it is time.
     fn depart(&mut self, look_at: &mut Instant) {
         let now = Instant::now();
-        if now < self.wait_until {
-            return;
-        }
-        let outgoing = if self.wants_to_depart() {
+        let outgoing = if self.wants_to_depart() && now >= self.wait_until {
             match self.publisher.outgoing(self.translator.snapshot()) {
                 Ok(outgoing) => outgoing,
                 Err(error) => {
@@ -158,12 +160,9 @@ impl Controller {
                     return;
                 }
             }
-        } else if self.is_landed() && self.has_all && now >= *look_at {
+        } else if self.is_landed() && now >= *look_at {
             self.publisher.look()
         } else {
-            if now >= *look_at {
-                *look_at = now + LOOK;
-            }
             return;
         };
         *look_at = now + LOOK;

@@ -7,6 +7,7 @@
 //!          space (507): as soon as something changes, or after the longest pause.
 //! Source:  design.md §3, security.md §3.
 
+pub mod arrival;
 pub mod client;
 pub mod pending;
 
