@@ -97,35 +97,51 @@ impl Controller {
         Ok(fs::rename(fresh, self.manifests.join(name))?)
     }
 
-    /// Removes a manifest.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        Ok(fs::remove_file(self.manifests.join(name))?)
+    /// Writes a manifest and returns when it is served.
+    pub fn serve(&mut self, name: &str, text: &str) -> Result<()> {
+        self.write(name, text)?;
+        // The folder is taken up in order: what is written next is served next.
+        self.write_barrier("zz-barrier.yaml")?;
+        self.wait_for_barrier(503)
     }
 
-    /// Returns when everything that was written before is served.
+    /// Removes a manifest and returns when it is no longer served.
     ///
-    /// An Ingress whose Service is missing is written after it: its host answers 404 before and 503 after it
-    /// is taken up, and the folder is taken up in order.
-    pub fn barrier(&mut self) -> Result<()> {
+    /// A file that is taken away counts a little longer, since editors replace files so: only a second removal
+    /// tells that the first one has come to an end.
+    pub fn remove(&mut self, name: &str) -> Result<()> {
+        const LEAVING: &str = "zz-leaving.yaml";
+        self.write_barrier(LEAVING)?;
+        self.wait_for_barrier(503)?;
+        fs::remove_file(self.manifests.join(name))?;
+        fs::remove_file(self.manifests.join(LEAVING))?;
+        self.wait_for_barrier(404)
+    }
+
+    /// An Ingress whose Service is missing: its host answers 404 before it is taken up, and 503 then.
+    fn write_barrier(&mut self, file: &str) -> Result<()> {
         self.barriers += 1;
-        let host = format!("barrier-{}.test", self.barriers);
+        let number = self.barriers;
         let text = format!(
             "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-             metadata:\n  name: barrier-{n}\n  namespace: barrier\n\
-             \x20 annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n  rules:\n  - host: {host}\n    http:\n      paths:\n\
+             metadata:\n  name: barrier-{number}\n  namespace: barrier\n\
+             \x20 annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n  rules:\n\
+             \x20 - host: barrier-{number}.test\n    http:\n      paths:\n\
              \x20     - path: /\n        pathType: Prefix\n\
-             \x20       backend: {{ service: {{ name: none, port: {{ number: 80 }} }} }}\n",
-            n = self.barriers
+             \x20       backend: {{ service: {{ name: none, port: {{ number: 80 }} }} }}\n"
         );
-        self.write("zz-barrier.yaml", &text)?;
+        self.write(file, &text)
+    }
+
+    fn wait_for_barrier(&mut self, status: u16) -> Result<()> {
         let address = Address::http(self.http_port);
-        let request = Request::get(&host, "/");
-        wait::until("the manifests to be served", || {
+        let request = Request::get(&format!("barrier-{}.test", self.barriers), "/");
+        wait::until("the manifests to be taken up", || {
             if let Some(status) = self.process.ended()? {
                 bail!("oxigress ended with {status}");
             }
             let response = wait::block_on(client::send(&address, &request))?;
-            ensure!(response.status == 503, "{host} answers {}", response.status);
+            ensure!(response.status == status, "{} instead of {status}", response.status);
             Ok(())
         })
     }

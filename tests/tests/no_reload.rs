@@ -35,13 +35,12 @@ struct Shop {
 impl Shop {
     /// Writes a manifest and returns when it is served.
     fn write(&mut self, name: &str, text: &str) -> Result<()> {
-        self.controller.write(name, &self.variables.expand(text)?)?;
-        self.controller.barrier().with_context(|| name.to_owned())
+        let text = self.variables.expand(text)?;
+        self.controller.serve(name, &text).with_context(|| name.to_owned())
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {
-        self.controller.remove(name)?;
-        self.controller.barrier().with_context(|| name.to_owned())
+        self.controller.remove(name).with_context(|| name.to_owned())
     }
 
     /// Status and endpoint of one request on a new connection.

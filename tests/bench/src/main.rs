@@ -1,1 +1,95 @@
-fn main() {}
+//! `make bench`: measures against the budgets of the design.
+//!
+//! Shape:   a subject ([`instructions`], [`throughput`], [`updates`], [`files`]) fills one [`report::Table`]:
+//!          what was measured, the peer of the same run, the budget, within or not.
+//! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
+//!          in `target/bench.md`, with the machine it was measured on.
+//! Input:   `OXIGRESS_BENCH=instructions,throughput,updates,files` chooses subjects.
+
+mod bench;
+mod callgrind;
+mod conf;
+mod configuration;
+mod handshakes;
+mod http;
+mod instructions;
+mod machine;
+mod nginx;
+mod report;
+mod sample;
+mod snapshot;
+mod usage;
+
+use anyhow::{Context, Result, bail};
+use bench::Bench;
+use report::Table;
+use std::fs;
+use std::process::ExitCode;
+use std::time::Instant;
+
+type Run = fn(&Bench, &mut Table) -> Result<()>;
+
+const SUBJECTS: [(&str, &str, Run); 1] =
+    [("instructions", "Instructions per request", instructions::run)];
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Answers whether everything could run.
+fn run() -> Result<bool> {
+    let chosen = chosen(std::env::var("OXIGRESS_BENCH").ok())?;
+    let bench = Bench::new()?;
+    let heading = machine::describe(&bench)?;
+    println!("{heading}");
+    let (mut markdown, mut is_complete) = (format!("# Benchmarks\n\n{heading}"), true);
+    for (_, title, run) in SUBJECTS.iter().filter(|(name, ..)| chosen.iter().any(|c| c == name)) {
+        let start = Instant::now();
+        let mut table = Table::new(title);
+        let load = machine::load();
+        if let Err(error) = run(&bench, &mut table) {
+            table.row(&format!("the rest of it: not measured: {error:#}"), "");
+            is_complete = false;
+        }
+        table.note(format!(
+            "other load on this machine: {load} before, {} after, own load included; took {:.0} s",
+            machine::load(),
+            start.elapsed().as_secs_f64()
+        ));
+        println!("{}", table.text());
+        markdown += &table.markdown();
+    }
+    let file = oxigress_tests::dist::target().join("bench.md");
+    fs::write(&file, markdown).with_context(|| file.display().to_string())?;
+    println!("also in target/bench.md; profiles for callgrind_annotate in target/bench/");
+    Ok(is_complete)
+}
+
+fn chosen(list: Option<String>) -> Result<Vec<String>> {
+    let known: Vec<_> = SUBJECTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    let Some(list) = list.filter(|list| !list.trim().is_empty()) else { return Ok(known) };
+    let chosen: Vec<_> = list.split(',').map(|name| name.trim().to_owned()).collect();
+    match chosen.iter().find(|name| !known.contains(name)) {
+        Some(name) => bail!("OXIGRESS_BENCH: no subject {name:?}, there are {}", known.join(", ")),
+        None => Ok(chosen),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_subject_is_refused_and_none_means_all() {
+        assert_eq!(chosen(None).unwrap().len(), SUBJECTS.len());
+        assert_eq!(chosen(Some("files, updates".into())).unwrap(), ["files", "updates"]);
+        assert!(chosen(Some("speed".into())).is_err());
+    }
+}

@@ -258,10 +258,9 @@ fn manifests(step: &Step<'_>, stage: &mut Stage, name: &str, value: &str) -> Res
     };
     let name = if name.is_empty() { "block.yaml" } else { name };
     match step.action.name.as_str() {
-        "manifests" => controller.write(name, value)?,
+        "manifests" => controller.serve(name, value)?,
         _ => controller.remove(name)?,
     }
-    controller.barrier()?;
     Ok(Answer::default())
 }
 
