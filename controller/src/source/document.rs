@@ -85,9 +85,17 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
         return Ok(Value::Null);
     }
     let text = text.trim_start_matches('\u{feff}');
-    // Kubernetes reads YAML 1.1; in manifests that differs in words like `yes`, which are texts here.
-    serde_saphyr::from_str::<Value>(text).map_err(|error| {
-        let mut message = error.without_snippet().to_string();
+    // A List of everything in a cluster is one document: the only bound that means something is the
+    // file's size. Aliases stay bounded by the crate's own limits.
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: text.len() + 1,
+            max_events: 2 * text.len() + 16,
+        },
+    };
+    serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|error| {
+        let mut message = error.to_string();
         let mut at = String::new();
         if let Some(location) = error.location() {
             // Its place counts from the beginning of the document; ours is the file's.
@@ -279,6 +287,19 @@ mod tests {
             );
             assert!(matches!(found(&text)[..], [Found::Object(..)]), "{spec}");
         }
+    }
+
+    #[test]
+    fn an_alias_bomb_is_refused_and_a_long_list_is_not() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+        for n in 1..12 {
+            let items = vec![format!("*a{}", n - 1); 9].join(", ");
+            bomb.push_str(&format!("a{n}: &a{n} [{items}]\n"));
+        }
+        assert!(read(&bomb, false)[0].found.is_err());
+        let items = "- {kind: Service, apiVersion: v1, metadata: {name: a}}\n".repeat(50_000);
+        let list = format!("kind: List\napiVersion: v1\nitems:\n{items}");
+        assert_eq!(found(&list).len(), 50_000);
     }
 
     #[test]
