@@ -26,7 +26,8 @@ pub(crate) fn by_host<'g>(records: &impl Records<'g>, kind: Kind, host: &[u8]) -
         return None;
     }
     records.value(kind, host).or_else(|| {
-        let dot = host.iter().position(|&byte| byte == b'.')?;
+        // The star stands for a label, and a label is not empty.
+        let dot = host.iter().position(|&byte| byte == b'.').filter(|dot| *dot > 0)?;
         let mut wildcard = [0; HostPattern::MAX_BYTES + 1];
         wildcard[0] = b'*';
         let parent = host.get(dot..)?;
@@ -83,6 +84,6 @@ mod tests {
     #[test]
     fn a_star_in_a_request_is_no_wildcard_key_of_ours() {
         assert_eq!(winner(&["*.test"], &format!("{}.test", "a".repeat(300)), "/in"), None);
-        assert_eq!(winner(&["a.test"], ".test", "/in"), None);
+        assert_eq!(winner(&["*.test"], ".test", "/in"), None);
     }
 }

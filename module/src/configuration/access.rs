@@ -24,18 +24,19 @@ pub fn check(head: &Head<'_>) -> Result<(), Answer> {
         return Err(Answer::problem(403, "requests from browsers are refused: use another client"));
     }
     let host = head.host.unwrap_or_default();
-    let name = match host.iter().rposition(|byte| *byte == b':') {
-        Some(colon) if host.last() != Some(&b']') => &host[..colon],
-        _ => host,
+    let (name, port) = match host.iter().rposition(|byte| *byte == b':') {
+        Some(colon) if host.last() != Some(&b']') => (&host[..colon], &host[colon + 1..]),
+        _ => (host, &b"80"[..]),
     };
     let is_local =
         [&b"127.0.0.1"[..], b"[::1]", b"localhost"].iter().any(|n| name.eq_ignore_ascii_case(n));
-    if is_local {
+    let port = std::str::from_utf8(port).ok().and_then(|port| port.parse().ok());
+    if is_local && port.is_some() && port == head.local_port {
         Ok(())
     } else {
         Err(Answer::problem(
             403,
-            "Host is not 127.0.0.1, [::1] or localhost: address the endpoint so",
+            "Host is not 127.0.0.1, [::1] or localhost with this port: address the endpoint so",
         ))
     }
 }

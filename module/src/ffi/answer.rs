@@ -96,9 +96,12 @@ pub unsafe fn send(raw: *mut ngx_http_request_t, answer: Answer) -> ngx_int_t {
             return INTERNAL_ERROR;
         }
     }
+    // nginx would compare If-Match with the ETag of this answer, which is already the next one.
+    // SAFETY: the same struct, through bindings that have its bitfields right.
+    unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_disable_not_modified(1) };
     // SAFETY: alive.
     let sent = unsafe { ngx_http_send_header(raw) };
-    // SAFETY: the same struct, through bindings that have its bitfields right.
+    // SAFETY: as above.
     let is_header_only = unsafe { (*raw.cast::<bits::ngx_http_request_s>()).header_only() != 0 };
     if sent == NGX_ERROR as ngx_int_t || sent > NGX_OK as ngx_int_t || is_header_only {
         return sent;

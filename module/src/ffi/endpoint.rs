@@ -34,6 +34,8 @@ pub struct Head<'r> {
     pub is_chunked: bool,
     /// `Host`.
     pub host: Option<&'r [u8]>,
+    /// The port it came to; `None` over a Unix socket.
+    pub local_port: Option<u16>,
     /// A browser sent it: it has `Origin` or a `Sec-Fetch-` header.
     pub is_from_browser: bool,
     /// Over a Unix socket: the uid of the other end. `None`: over TCP.
@@ -58,6 +60,7 @@ impl<'r> Head<'r> {
             content_length: request.content_length(),
             is_chunked: request.is_chunked(),
             host: request.host_header(),
+            local_port: request.local_port(),
             is_from_browser: request.header(b"origin").is_some()
                 || request.has_header_prefix(b"sec-fetch-"),
             peer_uid: request.is_unix().then(|| peer_uid(request.socket())),
