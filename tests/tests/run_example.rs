@@ -25,12 +25,13 @@ fn run(directory: &Directory) -> Result<()> {
     command.env("HEALTHZ_PORT", health.to_string());
     command.env("RUNTIME_DIR", directory.join("run"));
     let mut shop = Process::start("conf/examples/run", &mut command, &output)?;
-    until("the shop to open", || {
+    let is_open = until("the shop to open", || {
         let said = fs::read_to_string(&output)?;
-        ensure!(shop.ended()?.is_none(), "it ended\n{said}");
-        ensure!(said.contains("Ctrl-C ends it"), "it says\n{said}");
-        Ok(())
+        let (is_open, ended) = (said.contains("Ctrl-C ends it"), shop.ended()?);
+        ensure!(is_open || ended.is_some(), "it says\n{said}");
+        Ok(is_open && ended.is_none())
     })?;
+    ensure!(is_open, "the script ended: is there a target/dist from `make build`?");
 
     let printed = curl_lines(&fs::read_to_string(&output)?);
     check(&printed).context("lines that conf/examples/run prints")?;
