@@ -3,6 +3,7 @@
 pub mod convert;
 pub mod document;
 pub mod folder;
+mod parallel;
 
 use crate::world::Seen;
 use std::fmt;

@@ -11,7 +11,8 @@
 mod files;
 mod watch;
 
-use super::{Batch, Problem, Source};
+use super::document::{self, Document};
+use super::{Batch, Problem, Source, parallel};
 use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -111,7 +112,9 @@ impl Folder {
             if path.exists() {
                 self.files.stay(&path);
                 // Moved back or linked: then no close follows. Half-written: the close brings the rest.
-                self.read_if_changed(&path, batch);
+                if self.is_changed(&path) {
+                    self.read(&path, batch);
+                }
             } else {
                 self.files.remove(&path);
                 self.marks.remove(&path);
@@ -123,7 +126,7 @@ impl Folder {
     fn look_at(&mut self, folder: &Path, batch: &mut Batch) {
         let mut found = BTreeSet::new();
         let mut visited = BTreeSet::new();
-        match self.walk(folder, 0, &mut visited, &mut found, batch) {
+        match self.walk(folder, 0, &mut visited, &mut found) {
             Ok(()) => self.retry_at = None,
             Err(error) if folder == self.root => {
                 batch.problems.push(Problem {
@@ -136,6 +139,12 @@ impl Folder {
             }
             // Gone between the event and the look: its parent tells.
             Err(_) => return,
+        }
+        let mut changed: Vec<_> = found.iter().collect();
+        changed.retain(|path| self.is_changed(path));
+        let texts = parallel::map(&changed, |path| read_documents(path));
+        for (path, read) in changed.into_iter().zip(texts) {
+            self.take_over(path, read, batch);
         }
         let known = self.files.paths().filter(|path| path.starts_with(folder));
         let gone: Vec<_> = known.filter(|path| !found.contains(*path)).cloned().collect();
@@ -150,7 +159,6 @@ impl Folder {
         depth: usize,
         visited: &mut BTreeSet<PathBuf>,
         found: &mut BTreeSet<PathBuf>,
-        batch: &mut Batch,
     ) -> io::Result<()> {
         if depth > MAX_DEPTH || !visited.insert(fs::canonicalize(folder)?) {
             return Ok(());
@@ -167,11 +175,10 @@ impl Folder {
             match fs::metadata(&path) {
                 Ok(meta) if meta.is_dir() => {
                     // A folder that vanishes meanwhile is told by an event of its own.
-                    let _ = self.walk(&path, depth + 1, visited, found, batch);
+                    let _ = self.walk(&path, depth + 1, visited, found);
                 }
                 Ok(meta) if meta.is_file() && watch::is_manifest(&path) => {
-                    found.insert(path.clone());
-                    self.read_if_changed(&path, batch);
+                    found.insert(path);
                 }
                 _ => {}
             }
@@ -179,23 +186,33 @@ impl Folder {
         Ok(())
     }
 
-    fn read_if_changed(&mut self, path: &Path, batch: &mut Batch) {
+    /// Whether a file has to be read; one that need not is known to be there.
+    fn is_changed(&mut self, path: &Path) -> bool {
         match fs::metadata(path) {
             Ok(meta) if self.marks.get(path) == Some(&mark(&meta)) => {
                 self.leaving.remove(path);
                 self.files.stay(path);
+                false
             }
-            _ => self.read(path, batch),
+            _ => true,
         }
     }
 
     fn read(&mut self, path: &Path, batch: &mut Batch) {
+        self.take_over(path, read_documents(path), batch);
+    }
+
+    fn take_over(
+        &mut self,
+        path: &Path,
+        read: io::Result<(Mark, Vec<Document>)>,
+        batch: &mut Batch,
+    ) {
         self.leaving.remove(path);
-        match read_text(path) {
-            Ok((mark, text)) => {
+        match read {
+            Ok((mark, documents)) => {
                 self.marks.insert(path.into(), mark);
-                let is_json = path.extension().is_some_and(|extension| extension == "json");
-                self.files.update(path, super::document::read(&text, is_json));
+                self.files.update(path, documents);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.leave(path.into()),
             Err(error) => batch.problems.push(Problem {
@@ -252,13 +269,19 @@ fn mark(meta: &fs::Metadata) -> Mark {
     })
 }
 
+fn read_documents(path: &Path) -> io::Result<(Mark, Vec<Document>)> {
+    let (mark, text) = read_text(path)?;
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    Ok((mark, document::read(&text, is_json)))
+}
+
 fn read_text(path: &Path) -> io::Result<(Mark, String)> {
     let file = fs::File::open(path)?;
     let meta = file.metadata()?;
     let mut text = String::new();
-    file.take(super::document::MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > super::document::MAX_FILE_BYTES {
-        let message = format!("over {} bytes", super::document::MAX_FILE_BYTES);
+    file.take(document::MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > document::MAX_FILE_BYTES {
+        let message = format!("over {} bytes", document::MAX_FILE_BYTES);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok((mark(&meta), text))
