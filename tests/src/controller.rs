@@ -27,8 +27,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts `oxigress --manifests DIR` and waits until it serves.
-    pub fn start(directory: &Directory, flags: &[String]) -> Result<Self> {
+    /// Starts `oxigress --manifests DIR` with so many nginx workers and waits until it serves.
+    pub fn start(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
         let (manifests, runtime) = (directory.join("manifests"), directory.join("run"));
         fs::create_dir_all(&manifests)?;
         let (http_port, https_port, health_port) = (free_port()?, free_port()?, free_port()?);
@@ -41,6 +41,7 @@ impl Controller {
         ] {
             command.arg(format!("{flag}={port}"));
         }
+        command.arg(format!("--worker-processes={workers}"));
         command.arg("--post-shutdown-grace-period=0").args(flags);
         let output = directory.join("output");
         let process = Process::start("oxigress", &mut command, &output)?;
@@ -54,11 +55,11 @@ impl Controller {
             output,
             barriers: 0,
         };
-        controller.wait_until_it_serves()?;
+        controller.wait_until_it_serves(workers)?;
         Ok(controller)
     }
 
-    fn wait_until_it_serves(&mut self) -> Result<()> {
+    fn wait_until_it_serves(&mut self, workers: usize) -> Result<()> {
         let address = Address::http(self.http_port);
         let request = Request::get("localhost", "/healthz");
         let start = std::time::Instant::now();
@@ -67,7 +68,8 @@ impl Controller {
                 bail!("oxigress ended with {status}\n{}", self.output_tail());
             }
             let answer = wait::block_on(client::send(&address, &request));
-            if matches!(&answer, Ok(response) if response.status == 200) {
+            let is_served = matches!(&answer, Ok(response) if response.status == 200);
+            if is_served && self.worker_pids().len() == workers {
                 return Ok(());
             }
             ensure!(

@@ -77,7 +77,7 @@ fn edit(directory: &Directory, rounds: u32) -> Result<()> {
     for (name, host) in [("first", "tls.test"), ("second", "tls.test"), ("third", "added.test")] {
         variables.certificates.insert(name.into(), Certificate::new(name, &[host])?);
     }
-    let controller = Controller::start(directory, &[])?;
+    let controller = Controller::start(directory, 2, &[])?;
     let mut shop = Shop { controller, variables };
     shop.write(
         "keep.yaml",

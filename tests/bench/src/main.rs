@@ -10,14 +10,19 @@ mod bench;
 mod callgrind;
 mod conf;
 mod configuration;
+mod files;
 mod handshakes;
 mod http;
 mod instructions;
 mod machine;
+mod manifests;
 mod nginx;
+mod probe;
 mod report;
 mod sample;
 mod snapshot;
+mod throughput;
+mod updates;
 mod usage;
 
 use anyhow::{Context, Result, bail};
@@ -29,8 +34,12 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 1] =
-    [("instructions", "Instructions per request", instructions::run)];
+const SUBJECTS: [(&str, &str, Run); 4] = [
+    ("instructions", "Instructions per request", instructions::run),
+    ("throughput", "Throughput and latency of one saturated worker", throughput::run),
+    ("updates", "Updates at 10,000 hosts × 10 endpoints", updates::run),
+    ("files", "From a file's close() to the first request served by it", files::run),
+];
 
 fn main() -> ExitCode {
     match run() {

@@ -194,7 +194,7 @@ impl Stage {
     ) -> Result<Self> {
         let flags = setup.texts.get("controller_flags").map_or("", String::as_str);
         let flags: Vec<_> = flags.split_whitespace().map(str::to_owned).collect();
-        let controller = Controller::start(directory, &flags)?;
+        let controller = Controller::start(directory, setup.workers, &flags)?;
         let ports = (controller.http_port, controller.https_port);
         variables.texts.insert("PORT".into(), ports.0.to_string());
         variables.texts.insert("TLS_PORT".into(), ports.1.to_string());
