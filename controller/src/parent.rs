@@ -17,6 +17,8 @@ use tokio::time::Instant;
 
 /// Tells a role which process started it.
 const PARENT: &str = "OXIGRESS_PARENT";
+/// Signals that come closer are one.
+const SAME: Duration = Duration::from_millis(300);
 /// A role that dies again and again is started once in this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -42,6 +44,13 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+
+    /// Waits for one that is meant as another: a terminal and the script in it tell of the same Ctrl-C.
+    pub async fn stop_again(&mut self) {
+        let end = Instant::now() + SAME;
+        while tokio::time::timeout_at(end, self.stop()).await.is_ok() {}
+        self.stop().await;
     }
 }
 
@@ -95,7 +104,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         let both = async { tokio::join!(nginx.child.wait(), controller.child.wait()) };
         tokio::select! {
             _ = both => {}
-            () = signals.stop() => {}
+            () = signals.stop_again() => {}
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -122,8 +131,9 @@ impl Role {
     /// The same program with the same flags. In a process group of its own: Ctrl-C in a terminal reaches
     /// this process alone, which then asks once.
     fn start(name: &'static str) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("path of this program")?;
-        let child = Command::new(program)
+        // This very file, also after another one was installed in its place.
+        let child = Command::new("/proc/self/exe")
+            .arg0("oxigress")
             .arg(name)
             .args(std::env::args_os().skip(1))
             .env(PARENT, std::process::id().to_string())
