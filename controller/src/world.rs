@@ -89,16 +89,16 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// An object of any kind that is read.
+/// An object of any kind that is read. A source that remembers its objects shares them with the world.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub enum Object {
-    ConfigMap(ConfigMap),
-    EndpointSlice(EndpointSlice),
-    Ingress(Ingress),
-    IngressClass(IngressClass),
+    ConfigMap(Arc<ConfigMap>),
+    EndpointSlice(Arc<EndpointSlice>),
+    Ingress(Arc<Ingress>),
+    IngressClass(Arc<IngressClass>),
     Secret(Secret),
-    Service(Service),
+    Service(Arc<Service>),
 }
 
 /// Settings as text.
@@ -219,9 +219,14 @@ impl World {
         changed.insert(key);
     }
 
-    fn apply_slice(&mut self, key: Key, new: Option<EndpointSlice>, services: &mut BTreeSet<Key>) {
+    fn apply_slice(
+        &mut self,
+        key: Key,
+        new: Option<Arc<EndpointSlice>>,
+        services: &mut BTreeSet<Key>,
+    ) {
         let old = self.slices.get(&key).cloned();
-        if old.as_deref() == new.as_ref() {
+        if old == new {
             return;
         }
         let service_of = |slice: &EndpointSlice| slice.service_of(&key.namespace);
@@ -234,12 +239,12 @@ impl World {
             }
             services.insert(service);
         }
-        if let Some(service) = new.as_ref().and_then(service_of) {
+        if let Some(service) = new.as_deref().and_then(service_of) {
             self.slices_of_service.entry(service.clone()).or_default().insert(key.clone());
             services.insert(service);
         }
         match new {
-            Some(slice) => drop(self.slices.insert(key, Arc::new(slice))),
+            Some(slice) => drop(self.slices.insert(key, slice)),
             None => drop(self.slices.remove(&key)),
         }
     }
@@ -268,14 +273,14 @@ impl World {
 fn replace<T: PartialEq>(
     all: &mut BTreeMap<Key, Arc<T>>,
     key: Key,
-    new: Option<T>,
+    new: Option<Arc<T>>,
     changed: &mut BTreeSet<Key>,
 ) {
-    if all.get(&key).map(Arc::as_ref) == new.as_ref() {
+    if all.get(&key) == new.as_ref() {
         return;
     }
     match new {
-        Some(new) => drop(all.insert(key.clone(), Arc::new(new))),
+        Some(new) => drop(all.insert(key.clone(), new)),
         None => drop(all.remove(&key)),
     }
     changed.insert(key);

@@ -14,6 +14,7 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::sync::Arc;
 
 /// A field that cannot be what it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +93,14 @@ pub fn ingress(from: networking::Ingress) -> Result<Object, WrongField> {
     });
     let class = spec.ingress_class_name.filter(|class| !class.is_empty());
     let tls = tls.collect();
-    Ok(Object::Ingress(Ingress { created, annotations, class, default_backend, rules, tls }))
+    Ok(Object::Ingress(Arc::new(Ingress {
+        created,
+        annotations,
+        class,
+        default_backend,
+        rules,
+        tls,
+    })))
 }
 
 fn target(field: &str, from: networking::IngressBackend) -> Result<Target, WrongField> {
@@ -129,7 +137,7 @@ fn port_number(number: i32) -> Option<u16> {
 /// An IngressClass.
 pub fn ingress_class(from: networking::IngressClass) -> Result<Object, WrongField> {
     let controller = from.spec.and_then(|spec| spec.controller).unwrap_or_default();
-    Ok(Object::IngressClass(IngressClass { controller }))
+    Ok(Object::IngressClass(Arc::new(IngressClass { controller })))
 }
 
 /// A Service.
@@ -162,7 +170,7 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
         Some("ExternalName") => Some(spec.external_name.unwrap_or_default()),
         _ => None,
     };
-    Ok(Object::Service(Service { external_name, ports }))
+    Ok(Object::Service(Arc::new(Service { external_name, ports })))
 }
 
 /// An EndpointSlice.
@@ -203,13 +211,13 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
         }
         endpoints.push(SliceEndpoint { is_ready, addresses });
     }
-    Ok(Object::EndpointSlice(EndpointSlice {
+    Ok(Object::EndpointSlice(Arc::new(EndpointSlice {
         service,
         ports,
         is_without_ports,
         endpoints,
         odd_addresses,
-    }))
+    })))
 }
 
 /// A Secret.
@@ -225,5 +233,5 @@ pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
 
 /// A ConfigMap.
 pub fn config_map(from: core::ConfigMap) -> Result<Object, WrongField> {
-    Ok(Object::ConfigMap(ConfigMap { data: from.data.unwrap_or_default() }))
+    Ok(Object::ConfigMap(Arc::new(ConfigMap { data: from.data.unwrap_or_default() })))
 }

@@ -65,14 +65,14 @@ fn ingress() -> impl Strategy<Value = Object> {
         vec(tls, 0..2),
     )
         .prop_map(|(created, annotations, class, default_backend, rules, tls)| {
-            Object::Ingress(Ingress {
+            Object::Ingress(Arc::new(Ingress {
                 created,
                 annotations: annotations.into_iter().collect(),
                 class: class.map(Into::into),
                 default_backend,
                 rules,
                 tls,
-            })
+            }))
         })
 }
 
@@ -83,7 +83,10 @@ fn service() -> impl Strategy<Value = Object> {
         target: TargetPort::Number(number + 8_000),
     });
     (proptest::bool::weighted(0.1), vec(port, 0..3)).prop_map(|(is_external, ports)| {
-        Object::Service(Service { external_name: is_external.then(|| "x.test".into()), ports })
+        Object::Service(Arc::new(Service {
+            external_name: is_external.then(|| "x.test".into()),
+            ports,
+        }))
     })
 }
 
@@ -98,13 +101,13 @@ fn slice() -> impl Strategy<Value = Object> {
         |(service, ports, endpoints)| {
             let is_without_ports = ports.is_empty();
             let odd_addresses = Vec::new();
-            Object::EndpointSlice(EndpointSlice {
+            Object::EndpointSlice(Arc::new(EndpointSlice {
                 service,
                 ports,
                 is_without_ports,
                 endpoints,
                 odd_addresses,
-            })
+            }))
         },
     )
 }
@@ -134,7 +137,7 @@ fn config_map() -> impl Strategy<Value = Object> {
     );
     vec(entry, 0..3).prop_map(|entries| {
         let data = entries.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        Object::ConfigMap(ConfigMap { data })
+        Object::ConfigMap(Arc::new(ConfigMap { data }))
     })
 }
 
@@ -146,7 +149,7 @@ fn seen() -> impl Strategy<Value = Seen> {
         })
     };
     let class = select(&["k8s.io/ingress-nginx", "other.io/x"][..]).prop_map(|controller| {
-        Object::IngressClass(IngressClass { controller: controller.into() })
+        Object::IngressClass(Arc::new(IngressClass { controller: controller.into() }))
     });
     prop_oneof![
         4 => of(Kind::Ingress, ingress().boxed(), &NAMES),
