@@ -8,9 +8,12 @@
 //! Source:  design.md §3, security.md §3.
 
 pub mod arrival;
+mod backoff;
 pub mod client;
 pub mod pending;
 
+use backoff::Backoff;
+pub use backoff::LONGEST;
 use bytes::Bytes;
 use client::{Answer, ClientError};
 use hyper::{Method, StatusCode};
@@ -86,7 +89,7 @@ impl Publisher {
 
     /// The last answer was a refusal, which a change may cure; no answer at all is not cured by one.
     pub fn is_patient(&self) -> bool {
-        self.backoff.failures == 0
+        !self.backoff.is_failing()
     }
 
     /// What to send now. `snapshot` holds all changes taken so far.
@@ -259,51 +262,6 @@ fn describe(answer: &Answer) -> String {
     crate::log::one_line(&text)
 }
 
-/// Pauses after failures: short while nginx starts, then from 0.8 to 30 s with jitter.
-#[derive(Default)]
-struct Backoff {
-    failures: u32,
-}
-
-const QUICK: Duration = Duration::from_millis(20);
-/// 2 s of quick tries.
-const QUICK_TRIES: u32 = 100;
-const SHORTEST: Duration = Duration::from_millis(800);
-/// The longest pause between two tries.
-pub const LONGEST: Duration = Duration::from_secs(30);
-
-impl Backoff {
-    fn succeeded(&mut self) {
-        if self.failures > 0 {
-            tracing::info!("nginx answers");
-        }
-        self.failures = 0;
-    }
-
-    fn failed(&mut self, why: &str) -> Duration {
-        self.failures = self.failures.saturating_add(1);
-        if self.failures == 1 {
-            tracing::info!("waiting for nginx: {why}");
-        }
-        let Some(slow) = self.failures.checked_sub(QUICK_TRIES) else { return QUICK };
-        let pause = SHORTEST.saturating_mul(1 << slow.min(10)).min(LONGEST);
-        if slow.is_power_of_two() {
-            tracing::warn!(
-                "nginx does not answer: {why}: trying again every {LONGEST:?} or sooner"
-            );
-        }
-        pause.mul_f64(jitter())
-    }
-}
-
-/// From 0.75 to 1.
-fn jitter() -> f64 {
-    let mut byte = [0];
-    // Without a random byte all pauses are equal, which is no harm.
-    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::NONBLOCK);
-    1.0 - f64::from(byte[0]) / 1020.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,7 +354,7 @@ mod tests {
         f.host("a");
         f.send();
         f.host("b");
-        assert_eq!(f.answer(Err(ClientError::Timeout)), Next::After(QUICK));
+        assert_eq!(f.answer(Err(ClientError::Timeout)), Next::After(backoff::QUICK));
         let text = String::from_utf8_lossy(&f.send().body).into_owned();
         assert!(text.contains("\"a\"") && text.contains("\"b\""), "{text}");
     }
@@ -427,14 +385,5 @@ mod tests {
         let problem = serde_json::json!({"error": "full", "needed_bytes": 2, "free_bytes": 1});
         assert_eq!(f.answer(answer(507, problem)), Next::OnChange);
         assert!(String::from_utf8_lossy(&f.send().body).contains("\"a\""));
-    }
-
-    #[test]
-    fn pauses_grow_to_half_a_minute() {
-        let mut backoff = Backoff::default();
-        let pauses: Vec<_> = (0..120).map(|_| backoff.failed("x")).collect();
-        assert_eq!(pauses[0], QUICK);
-        assert!(pauses[100] >= SHORTEST.mul_f64(0.7) && pauses[100] < Duration::from_secs(2));
-        assert!(pauses[119] > LONGEST.mul_f64(0.7) && pauses[119] <= LONGEST);
     }
 }

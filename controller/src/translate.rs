@@ -16,11 +16,14 @@ mod golden;
 mod ingress;
 mod inspect;
 mod notes;
+mod options;
 #[cfg(test)]
 mod properties;
 mod relation;
 mod settings;
 mod tls;
+
+pub use options::Options;
 
 use crate::verdict::{VerdictChanges, Verdicts};
 use crate::world::{Changed, Key, Kind, ObjectRef, World};
@@ -31,58 +34,6 @@ use oxigress_core::wire::native::Patch;
 use relation::Relation;
 use settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-
-/// What the operator decided at start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// `--ingress-class`
-    pub ingress_class: String,
-    /// `--controller-class`
-    pub controller_class: String,
-    /// `--ingress-class-by-name`
-    pub ingress_class_by_name: bool,
-    /// `--watch-ingress-without-class`
-    pub watch_ingress_without_class: bool,
-    /// `--watch-namespace`
-    pub watch_namespace: Option<String>,
-    /// `--disable-catch-all`
-    pub disable_catch_all: bool,
-    /// `--deep-inspect`
-    pub deep_inspect: bool,
-    /// `--annotations-prefix`
-    pub annotations_prefix: String,
-    /// `--configmap`
-    pub configmap: Option<Key>,
-    /// `--default-backend-service`
-    pub default_backend_service: Option<Key>,
-    /// `--default-ssl-certificate`
-    pub default_ssl_certificate: Option<Key>,
-    /// Ports of this program's own listeners, which are no endpoints.
-    pub own_ports: BTreeSet<u16>,
-    /// Addresses of this machine besides loopback.
-    pub local_addresses: BTreeSet<IpAddr>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            ingress_class: "nginx".into(),
-            controller_class: "k8s.io/ingress-nginx".into(),
-            ingress_class_by_name: false,
-            watch_ingress_without_class: false,
-            watch_namespace: None,
-            disable_catch_all: false,
-            deep_inspect: true,
-            annotations_prefix: "nginx.ingress.kubernetes.io".into(),
-            configmap: None,
-            default_backend_service: None,
-            default_ssl_certificate: None,
-            own_ports: BTreeSet::new(),
-            local_addresses: BTreeSet::new(),
-        }
-    }
-}
 
 /// What a world comes to.
 #[derive(Clone, Debug, PartialEq)]
