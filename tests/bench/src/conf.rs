@@ -22,6 +22,9 @@ pub struct Ports {
 pub enum Route {
     /// `proxy_pass` to a static upstream: the peer of everything.
     Static,
+    /// The same with a thread pool, which every process of ours has: a process with threads pays for
+    /// cancellation points in the C library at every system call.
+    StaticThreads,
     /// A static location, and the balancer.
     Balancer,
     /// Router and balancer; neither log nor headers.
@@ -41,7 +44,7 @@ pub enum Route {
 impl Route {
     /// Whether the store has to be filled.
     pub fn has_store(self) -> bool {
-        !matches!(self, Route::Static | Route::Twin { .. })
+        !matches!(self, Route::Static | Route::StaticThreads | Route::Twin { .. })
     }
 
     /// The text. `main` stands before all else; `folder` is where its files are.
@@ -55,11 +58,14 @@ impl Route {
         );
         let proxy = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let (load, upstream, location, extra) = match self {
-            Route::Static => (
+            Route::Static | Route::StaticThreads => (
                 String::new(),
                 format!("server 127.0.0.1:{a}; server 127.0.0.1:{b};"),
                 format!("proxy_pass http://upstream; {proxy}"),
-                String::new(),
+                match self {
+                    Route::StaticThreads => "aio threads;".into(),
+                    _ => String::new(),
+                },
             ),
             Route::Balancer => (
                 load,

@@ -23,8 +23,9 @@ const WARM_UP: usize = 40;
 const REQUESTS: usize = 900;
 
 /// Each of these is one nginx.
-const RUNS: [(&str, Route, usize); 9] = [
+const RUNS: [(&str, Route, usize); 10] = [
     ("static", Route::Static, 0),
+    ("static-threads", Route::StaticThreads, 0),
     ("balancer", Route::Balancer, 1),
     ("balancer-10000", Route::Balancer, 10_000),
     ("router", Route::Router, 1),
@@ -44,6 +45,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     }
     let [
         fixed,
+        threads,
         balancer,
         balancer_many,
         router,
@@ -60,6 +62,9 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
         format!("{}: {} ({})", thousands(peer), percent(count / peer), thousands(count - peer))
     };
     table.row("stock nginx, static upstream", thousands(fixed));
+    table
+        .row("stock nginx, static upstream, with a thread pool", thousands(threads))
+        .peer(against(threads, fixed));
     table
         .row("balancer only", thousands(balancer))
         .peer(against(balancer, fixed))

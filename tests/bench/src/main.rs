@@ -21,6 +21,7 @@ mod probe;
 mod report;
 mod sample;
 mod snapshot;
+mod stretch;
 mod throughput;
 mod updates;
 mod usage;

@@ -80,12 +80,19 @@ pub fn servers(hosts: usize) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Adds a certificate for each of `hosts` hosts.
-pub fn certify(snapshot: &mut Snapshot, hosts: usize, pairs: &[Certificate]) -> Result<()> {
-    for (number, pair) in (0..hosts).zip(pairs.iter().cycle()) {
-        let id = CertificateId::parse(format!("bench/tls-{number}"))?;
-        snapshot.certificates.insert(id.clone(), pair.clone());
-        snapshot.names.insert(HostPattern::parse(&host(number))?, id);
+/// Adds `certificates` certificates, made of `pairs` in turn, which the names of `hosts` hosts share.
+pub fn certify(
+    snapshot: &mut Snapshot,
+    hosts: usize,
+    certificates: usize,
+    pairs: &[Certificate],
+) -> Result<()> {
+    let id = |number: usize| CertificateId::parse(format!("bench/tls-{number}"));
+    for (number, pair) in (0..certificates).zip(pairs.iter().cycle()) {
+        snapshot.certificates.insert(id(number)?, pair.clone());
+    }
+    for number in 0..hosts {
+        snapshot.names.insert(HostPattern::parse(&host(number))?, id(number % certificates)?);
     }
     Ok(())
 }
