@@ -10,6 +10,7 @@ use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{block_on, runtime, until_async};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const WRITERS: usize = 4;
 const WRITES: usize = 25;
@@ -64,6 +65,36 @@ fn write_at_once(directory: &Directory) -> Result<()> {
             ensure!(response.status == 200, "{host}: {response}");
         }
     }
+    site.nginx.stop()?;
+    site.nginx.check_error_log()
+}
+
+#[test]
+fn a_long_post_holds_no_request_up() {
+    pass("long-post", post_much);
+}
+
+/// One worker reads and works on nearly as much as is taken, while it serves.
+fn post_much(directory: &Directory) -> Result<()> {
+    // Far more than an answer takes on a busy machine, far less than it takes to copy the body hundreds of times.
+    const STALL: Duration = Duration::from_secs(5);
+    let mut site = Site::start(&Plan::router(1)?, directory)?;
+    let endpoint = Endpoint::start("shop")?;
+    let server = json!({"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]});
+    let snapshot = json!({"servers": {"load.test": server}, "backends": {"shop": {}},
+        "endpoints": {"shop": [endpoint.native()]}});
+    let short = json!({"version": 1, "snapshot": snapshot}).to_string();
+    let applied = block_on(site.configuration.put(short))?;
+    ensure!(applied.status == 200, "{applied}");
+    let load = Load::start(LoadPlan::new(site.http(), vec![Request::get("load.test", "/")], 4))?;
+
+    let long = json!({"version": 1, "future": " ".repeat(60 << 20), "snapshot": snapshot});
+    let applied = block_on(site.configuration.put(long.to_string()))?;
+    ensure!(applied.status == 200, "{applied}");
+
+    let report = load.stop();
+    ensure!(report.failures.is_empty(), "under load: {:?}", report.failures);
+    ensure!(report.slowest < STALL, "an answer took {:?}", report.slowest);
     site.nginx.stop()?;
     site.nginx.check_error_log()
 }
