@@ -5,13 +5,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const STRUCTS: [&str; 6] = [
+const STRUCTS: [&str; 7] = [
     "ngx_http_request_s",
     "ngx_http_headers_in_t",
     "ngx_peer_connection_s",
     "ngx_event_s",
     "ngx_buf_s",
     "ngx_variable_value_t",
+    "ngx_http_core_loc_conf_s",
 ];
 
 const HEADERS: &str = "#include <ngx_config.h>\n#include <ngx_core.h>\n#include <ngx_http.h>\n";

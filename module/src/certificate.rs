@@ -30,14 +30,15 @@ struct Entry {
 }
 
 /// Presents the certificate for the handshake's server name; the one in nginx.conf stays if there is none.
-pub fn choose(worker: &Worker, handshake: &ServerName<'_>) {
+/// `false` ends the handshake.
+pub fn choose(worker: &Worker, handshake: &ServerName<'_>) -> bool {
     let guard = worker.reader().read();
-    let Some(id) = tls::certificate_id(&Held(&guard), handshake.name()) else { return };
-    let Some(record) = guard.get(Kind::Certificate as u8, id) else { return };
-    let Ok(mut cache) = worker.certificates().try_borrow_mut() else { return };
-    if let Some(parsed) = cache.get(id, record.generation(), CertificateView(record.value())) {
-        handshake.present(parsed);
-    }
+    let Some(id) = tls::certificate_id(&Held(&guard), handshake.name()) else { return true };
+    let Some(record) = guard.get(Kind::Certificate as u8, id) else { return true };
+    let Ok(mut cache) = worker.certificates().try_borrow_mut() else { return false };
+    let parsed = cache.get(id, record.generation(), CertificateView(record.value()));
+    // One that was published can be parsed: it was checked.
+    parsed.is_some_and(|parsed| handshake.present(parsed))
 }
 
 impl Cache {

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
 const LONG_BYTES: usize = 64 * 1024;
 
+/// Looking at more records than this takes more than a tenth of a millisecond.
+const MANY_RECORDS: u64 = 1_000;
+
 /// What to do with a request.
 pub enum Step {
     /// It is answered without its body.
@@ -60,7 +63,7 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
         (b"POST", b"/configuration/servers") => Step::Work(Job::PostServers),
         (b"POST", b"/configuration/general") => Step::Work(Job::PostGeneral),
         (_, b"/configuration") if is_get => Step::Answer(read::status(worker)),
-        (_, b"/configuration/backends") if is_get => return Step::Work(Job::GetBackends),
+        (_, b"/configuration/backends") if is_get => return get_backends(head),
         (_, b"/configuration/general") if is_get => Step::Answer(read::general(worker)),
         (_, b"/configuration/certs") if is_get => {
             Step::Answer(read::certificate(worker, head.query))
@@ -84,6 +87,13 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
     }
 }
 
+fn get_backends(head: &Head<'_>) -> Step {
+    if head.is_chunked || head.content_length.is_some_and(|length| length > 0) {
+        return Step::Answer(Answer::problem(400, "GET takes no body: send none"));
+    }
+    Step::Work(Job::GetBackends)
+}
+
 fn native(head: &Head<'_>, worker: &Worker) -> Step {
     let is_patch = head.method == b"PATCH";
     let live = worker.reader().store().live();
@@ -101,9 +111,11 @@ fn native(head: &Head<'_>, worker: &Worker) -> Step {
     }
 }
 
-/// Whether a job is too long for the event loop.
-pub fn is_long(job: &Job, body_bytes: usize) -> bool {
-    body_bytes > LONG_BYTES || matches!(job, Job::GetBackends)
+/// Whether a job is too long for the event loop: by its body, or since it looks at all there is.
+pub fn is_long(job: &Job, body_bytes: usize, store: &Store) -> bool {
+    let looks_at_all = !matches!(job, Job::Native { is_patch: true, .. } | Job::PostGeneral);
+    let records: u64 = store.live().counts.iter().map(|count| u64::from(*count)).sum();
+    body_bytes > LONG_BYTES || looks_at_all && records > MANY_RECORDS
 }
 
 /// How long a job waits for another writer: the event loop not at all, a thread for a moment.

@@ -7,23 +7,29 @@ use std::borrow::Cow;
 pub struct Variable {
     /// Without the dollar sign.
     pub name: &'static str,
+    /// One value for the whole request, also across internal redirects, which drop what a module knows.
+    pub is_lasting: bool,
     /// `None`: not found, an empty text in a log.
     pub value: for<'r> fn(&'r Request<'r>) -> Option<Cow<'r, [u8]>>,
 }
 
 /// Every variable of the module.
 pub const VARIABLES: &[Variable] = &[
-    Variable { name: "proxy_upstream_name", value: upstream_name },
-    Variable { name: "proxy_alternative_upstream_name", value: |_| Some(Cow::Borrowed(b"")) },
-    Variable { name: "namespace", value: |request| text(request, 1) },
-    Variable { name: "ingress_name", value: |request| text(request, 2) },
-    Variable { name: "service_name", value: |request| text(request, 3) },
-    Variable { name: "service_port", value: |request| text(request, 4) },
-    Variable { name: "location_path", value: location_path },
-    Variable { name: "best_http_host", value: best_http_host },
-    Variable { name: "pass_access_scheme", value: scheme },
-    Variable { name: "pass_port", value: port },
-    Variable { name: "req_id", value: request_id },
+    Variable { name: "proxy_upstream_name", is_lasting: false, value: upstream_name },
+    Variable {
+        name: "proxy_alternative_upstream_name",
+        is_lasting: false,
+        value: |_| Some(Cow::Borrowed(b"")),
+    },
+    Variable { name: "namespace", is_lasting: false, value: |request| text(request, 1) },
+    Variable { name: "ingress_name", is_lasting: false, value: |request| text(request, 2) },
+    Variable { name: "service_name", is_lasting: false, value: |request| text(request, 3) },
+    Variable { name: "service_port", is_lasting: false, value: |request| text(request, 4) },
+    Variable { name: "location_path", is_lasting: false, value: location_path },
+    Variable { name: "best_http_host", is_lasting: false, value: best_http_host },
+    Variable { name: "pass_access_scheme", is_lasting: false, value: scheme },
+    Variable { name: "pass_port", is_lasting: false, value: port },
+    Variable { name: "req_id", is_lasting: true, value: request_id },
 ];
 
 fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {

@@ -22,6 +22,15 @@ pub fn round_robin<'g>(
     in_turn.filter_map(|index| endpoints.get(index)).find(|e| !tried.contains(e.identity()))
 }
 
+/// How many endpoints are not among `tried`: how many attempts are left.
+#[inline]
+pub fn untried(endpoints: EndpointsView<'_>, tried: &[Identity]) -> usize {
+    if tried.is_empty() {
+        return endpoints.len();
+    }
+    endpoints.iter().filter(|endpoint| !tried.contains(endpoint.identity())).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,6 +60,7 @@ mod tests {
         while let Some(next) = round_robin(view, 7, &tried) {
             assert!(!tried.contains(next.identity()));
             tried.push(*next.identity());
+            assert_eq!(untried(view, &tried), 3 - tried.len());
         }
         assert_eq!(tried.len(), 3);
     }

@@ -16,6 +16,18 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+crate::wire::objects!(
+    Snapshot,
+    Settings,
+    Server,
+    Rule,
+    Origin,
+    Policy,
+    Backend,
+    Endpoint,
+    Certificate
+);
+
 /// Most endpoints one backend may have.
 pub const MAX_ENDPOINTS: usize = 10_000;
 /// Most rules one server may have.
@@ -26,6 +38,7 @@ pub const MAX_PEM_BYTES: usize = 128 * 1024;
 /// Everything nginx serves: one whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Snapshot {
     /// What is not owned by a server.
     pub settings: Settings,
@@ -51,6 +64,7 @@ pub struct Snapshot {
 /// Values that hold for every server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Settings {
     /// Serves requests that no rule takes; absent: 404.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +123,7 @@ impl From<RedirectCode> for u16 {
 /// One virtual host: its rules, in any order (the record sorts them).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Server {
     /// At most [`MAX_RULES`], no two with the same path pattern.
     #[serde(deserialize_with = "checked_rules")]
@@ -136,6 +151,7 @@ fn checked_rules<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Rule>,
 
 /// A path of a server and what happens to requests for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Rule {
     /// Which paths it takes.
     pub path: PathPattern,
@@ -153,6 +169,7 @@ pub struct Rule {
 /// The Kubernetes objects a rule comes from, for logs, metrics and variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Origin {
     /// Namespace of the Ingress and the Service.
     pub namespace: String,
@@ -169,6 +186,7 @@ pub struct Origin {
 /// Per-request decisions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Policy {
     /// When plain HTTP is answered with a redirect to HTTPS.
     pub https_redirect: HttpsRedirect,
@@ -190,6 +208,7 @@ pub enum HttpsRedirect {
 /// A group of endpoints that serve the same thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Backend {
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
@@ -249,6 +268,7 @@ impl From<EndpointSet> for Vec<Endpoint> {
 
 /// An address that serves requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Endpoint {
     /// IPv4 or IPv6; a Unix socket cannot be expressed.
     pub address: IpAddr,
@@ -258,6 +278,7 @@ pub struct Endpoint {
 
 /// A certificate chain with its private key, both PEM.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Certificate {
     /// Leaf first, then intermediates; at most [`MAX_PEM_BYTES`].
     #[serde(deserialize_with = "checked_pem")]

@@ -20,6 +20,12 @@ pub fn check(head: &Head<'_>) -> Result<(), Answer> {
             ))
         };
     }
+    if !head.is_from_loopback {
+        return Err(Answer::problem(
+            403,
+            "the endpoint answers to this machine only: connect to 127.0.0.1",
+        ));
+    }
     if head.is_from_browser {
         return Err(Answer::problem(403, "requests from browsers are refused: use another client"));
     }

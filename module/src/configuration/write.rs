@@ -151,6 +151,10 @@ impl Write<'_> {
         if let Err(error) = self.check_certificates(&transaction) {
             return Answer::undecodable(error);
         }
+        if !self.replaces.is_empty() {
+            // The last generation may still take its room beside this one.
+            transaction.free_all();
+        }
         match self.change(&mut transaction) {
             Ok(()) => {}
             Err((error, needed)) => {

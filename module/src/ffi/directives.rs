@@ -2,6 +2,7 @@
 
 use super::table::{self, core_index, http_index};
 use super::{endpoint, guard, memory, tls, upstream, zone};
+use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_LOG_EMERG, NGX_OK, ngx_array_push, ngx_command_t,
     ngx_conf_log_error, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t,
@@ -92,6 +93,29 @@ pub unsafe extern "C" fn create_srv_conf(cf: *mut ngx_conf_t) -> *mut c_void {
 pub unsafe extern "C" fn create_loc_conf(cf: *mut ngx_conf_t) -> *mut c_void {
     // SAFETY: as above.
     unsafe { memory::zeroed::<LocConf>((*cf).pool) }.cast()
+}
+
+/// nginx runs an `if` or a `limit_except` inside of a location as a location of its own, with the outer one's
+/// handler: it gets the outer one's settings too.
+pub unsafe extern "C" fn merge_loc_conf(
+    cf: *mut ngx_conf_t,
+    outer: *mut c_void,
+    inner: *mut c_void,
+) -> Answer {
+    // SAFETY: nginx gives two of this module's configurations, and the inner location's context.
+    unsafe {
+        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
+        let flags = &*core.cast::<bits::ngx_http_core_loc_conf_s>();
+        if flags.noname() != 0 || flags.lmt_excpt() != 0 {
+            let (outer, inner) = (&*outer.cast::<LocConf>(), &mut *inner.cast::<LocConf>());
+            inner.is_router = outer.is_router;
+            inner.pool = outer.pool;
+            if flags.lmt_excpt() != 0 && (*core).handler.is_none() && !outer.pool.is_null() {
+                (*core).handler = Some(endpoint::content_handler);
+            }
+        }
+    }
+    OK
 }
 
 /// # Safety
@@ -279,9 +303,16 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             let ours: *mut SrvConf = (*confs.add(http_index())).cast();
             let ssl: *mut ngx_http_ssl_srv_conf_t =
                 (*confs.add(ngx_http_ssl_module.ctx_index)).cast();
-            if (*ours).has_router && !(*ssl).ssl.ctx.is_null() {
-                tls::choose_certificates(&raw mut (*ssl).ssl);
+            if !(*ours).has_router || (*ssl).ssl.ctx.is_null() {
+                continue;
             }
+            if !(*ssl).certificate_values.is_null() {
+                let reason =
+                    "\"ssl_certificate\" with a variable does not go with \"ingress_router\"";
+                refuse(cf, reason);
+                return NGX_ERROR as ngx_int_t;
+            }
+            tls::choose_certificates(&raw mut (*ssl).ssl);
         }
         NGX_OK as ngx_int_t
     })
@@ -304,10 +335,10 @@ pub unsafe fn is_router(request: *mut ngx_http_request_t) -> bool {
     unsafe { (*request_conf(request)).is_router }
 }
 
-/// The thread pool of the request's `ingress_configuration`.
+/// The thread pool of the request's `ingress_configuration`; null elsewhere.
 ///
 /// # Safety
-/// `request` is alive and in such a location.
+/// `request` is alive.
 pub unsafe fn thread_pool(request: *mut ngx_http_request_t) -> *mut ngx_thread_pool_t {
     // SAFETY: vouched for by the caller.
     unsafe { (*request_conf(request)).pool }

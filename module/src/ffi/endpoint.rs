@@ -2,17 +2,18 @@
 //! thread of nginx's pool when it is much, and sends the answer.
 
 use super::zone::ZoneLock;
-use super::{Request, answer, directives, guard};
+use super::{Request, answer, directives, guard, log};
 use crate::configuration::{self, Answer, Job, Patience, Step};
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE,
-    NGX_HTTP_SPECIAL_RESPONSE, NGX_OK, ngx_chain_t, ngx_event_t, ngx_http_discard_request_body,
-    ngx_http_finalize_request, ngx_http_read_client_request_body, ngx_http_request_t,
-    ngx_http_run_posted_requests, ngx_int_t, ngx_log_t, ngx_pool_cleanup_add,
-    ngx_thread_task_alloc, ngx_thread_task_post,
+    NGX_HTTP_SPECIAL_RESPONSE, NGX_OK, ngx_add_timer, ngx_chain_t, ngx_del_timer, ngx_event_t,
+    ngx_http_discard_request_body, ngx_http_finalize_request, ngx_http_read_client_request_body,
+    ngx_http_request_t, ngx_http_run_posted_requests, ngx_int_t, ngx_log_t, ngx_msec_t,
+    ngx_pool_cleanup_add, ngx_thread_task_alloc, ngx_thread_task_post,
 };
 use oxigress_store::Store;
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -36,6 +37,8 @@ pub struct Head<'r> {
     pub host: Option<&'r [u8]>,
     /// The port it came to; `None` over a Unix socket.
     pub local_port: Option<u16>,
+    /// The client is on this machine, over TCP.
+    pub is_from_loopback: bool,
     /// A browser sent it: it has `Origin` or a `Sec-Fetch-` header.
     pub is_from_browser: bool,
     /// Over a Unix socket: the uid of the other end. `None`: over TCP.
@@ -61,6 +64,7 @@ impl<'r> Head<'r> {
             is_chunked: request.is_chunked(),
             host: request.host_header(),
             local_port: request.local_port(),
+            is_from_loopback: request.is_from_loopback(),
             is_from_browser: request.header(b"origin").is_some()
                 || request.has_header_prefix(b"sec-fetch-"),
             peer_uid: request.is_unix().then(|| peer_uid(request.socket())),
@@ -95,7 +99,8 @@ struct Pending {
     body: Body,
     store: Store,
     lock: ZoneLock,
-    answer: Option<Answer>,
+    /// Written by the thread, read after it.
+    answer: UnsafeCell<Option<Answer>>,
 }
 
 /// nginx's callback for a request in an `ingress_configuration` location.
@@ -124,7 +129,7 @@ pub unsafe extern "C" fn content_handler(raw: *mut ngx_http_request_t) -> ngx_in
                     body: Body::Owned(Vec::new()),
                     store: worker.reader().store(),
                     lock: request.lock(),
-                    answer: None,
+                    answer: UnsafeCell::new(None),
                 });
                 // SAFETY: alive.
                 unsafe { read_body(&request, raw, pending) }
@@ -179,7 +184,7 @@ unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
         // SAFETY: alive.
         let bytes = unsafe { pending.body.bytes() };
         let mut answer = None;
-        if !configuration::is_long(&pending.job, bytes.len()) {
+        if !configuration::is_long(&pending.job, bytes.len(), &pending.store) {
             let (store, lock) = (&pending.store, &pending.lock);
             answer = configuration::work(&pending.job, bytes, store, lock, Patience::NONE);
         }
@@ -201,7 +206,8 @@ unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
 
 /// A request's body, in one piece.
 enum Body {
-    /// Where nginx put it: in the request's pool, unchanged until the request ends.
+    /// Where nginx put it: in the request's pool or the connection's header buffer, unchanged until the
+    /// request ends.
     InPlace(*const u8, usize),
     /// Put together from several buffers.
     Owned(Vec<u8>),
@@ -269,29 +275,37 @@ unsafe fn post(raw: *mut ngx_http_request_t, pending: *mut Pending) -> bool {
     task.handler = Some(run);
     task.event.handler = Some(done);
     task.event.data = pending.cast();
-    // SAFETY: alive; blocked, so that nginx keeps it until the event.
+    // SAFETY: alive; blocked, so that nginx keeps it until the event. The timer keeps a worker that shuts
+    // down until then.
     unsafe {
-        if ngx_thread_task_post(directives::thread_pool(raw), task) != NGX_OK as ngx_int_t {
+        let pool = directives::thread_pool(raw);
+        if pool.is_null() || ngx_thread_task_post(pool, task) != NGX_OK as ngx_int_t {
             return false;
         }
-        let main = &mut *(*raw).main.cast::<bits::ngx_http_request_s>();
-        main.set_blocked(main.blocked() + 1);
+        ngx_add_timer(&raw mut task.event, THREAD_MSEC);
+        let main = (*raw).main.cast::<bits::ngx_http_request_s>();
+        (*main).set_blocked((*main).blocked() + 1);
         (*raw.cast::<bits::ngx_http_request_s>()).set_aio(1);
     }
     true
 }
 
+/// A thread that takes longer is logged; as nginx's own users of the pool have it.
+const THREAD_MSEC: ngx_msec_t = 60_000;
+
 /// On a thread of the pool: touches nothing of nginx.
 unsafe extern "C" fn run(pending: *mut c_void, _: *mut ngx_log_t) {
-    // SAFETY: the request is blocked, so nobody else uses it until the event.
-    let pending = unsafe { &mut *pending.cast::<Pending>() };
-    pending.answer = guard::contain("ingress_configuration thread", None, || {
+    // SAFETY: the request is blocked, so that it lives; until the event nobody else looks at the answer.
+    let pending = unsafe { &*pending.cast::<Pending>() };
+    let answer = guard::contain("ingress_configuration thread", None, || {
         // SAFETY: as above, the request is alive.
         let bytes = unsafe { pending.body.bytes() };
         let (store, lock) = (&pending.store, &pending.lock);
         let answer = configuration::work(&pending.job, bytes, store, lock, Patience::THREAD);
         Some(answer.unwrap_or_else(Answer::busy))
     });
+    // SAFETY: as above.
+    unsafe { *pending.answer.get() = answer };
     // The parsed document of a large cluster takes tens of megabytes, which the allocator would keep.
     // SAFETY: gives free pages back, on any thread.
     unsafe { libc::malloc_trim(0) };
@@ -300,16 +314,26 @@ unsafe extern "C" fn run(pending: *mut c_void, _: *mut ngx_log_t) {
 /// nginx's callback on the event loop when the thread is done.
 unsafe extern "C" fn done(event: *mut ngx_event_t) {
     // SAFETY: `post` set it; the request is blocked and so alive.
-    let pending = unsafe { &mut *(*event).data.cast::<Pending>() };
+    let pending = unsafe { &*(*event).data.cast::<Pending>() };
     let raw = pending.request;
     // SAFETY: alive until it is finalised below; its connection outlives it.
     unsafe {
         let connection = (*raw).connection;
-        let main = &mut *(*raw).main.cast::<bits::ngx_http_request_s>();
-        main.set_blocked(main.blocked() - 1);
+        let flags = event.cast::<bits::ngx_event_s>();
+        if (*flags).timedout() != 0 {
+            (*flags).set_timedout(0);
+            let line = format_args!("ingress_configuration: a thread takes longer than a minute");
+            log::write(log::ALERT, (*connection).log, line);
+            return;
+        }
+        if (*flags).timer_set() != 0 {
+            ngx_del_timer(event);
+        }
+        let main = (*raw).main.cast::<bits::ngx_http_request_s>();
+        (*main).set_blocked((*main).blocked() - 1);
         (*raw.cast::<bits::ngx_http_request_s>()).set_aio(0);
         let is_over =
-            main.terminated() != 0 || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0;
+            (*main).terminated() != 0 || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0;
         if is_over {
             // The client is gone; the write was done all the same. nginx ends the request.
             if let Some(handler) = (*(*connection).write).handler {
@@ -317,9 +341,11 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
             }
             return;
         }
-        let rc = guard::contain("answer", NGX_ERROR as ngx_int_t, || match pending.answer.take() {
-            Some(answer) => answer::send(raw, answer),
-            None => NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t,
+        let rc = guard::contain("answer", NGX_ERROR as ngx_int_t, || {
+            match (*pending.answer.get()).take() {
+                Some(answer) => answer::send(raw, answer),
+                None => NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t,
+            }
         });
         ngx_http_finalize_request(raw, rc);
         ngx_http_run_posted_requests(connection);

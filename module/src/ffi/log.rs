@@ -4,6 +4,7 @@ use nginx_sys::{ngx_cycle, ngx_log_t, ngx_uint_t};
 use std::fmt::Arguments;
 use std::mem::MaybeUninit;
 
+pub const EMERG: ngx_uint_t = nginx_sys::NGX_LOG_EMERG as ngx_uint_t;
 pub const ALERT: ngx_uint_t = nginx_sys::NGX_LOG_ALERT as ngx_uint_t;
 pub const ERROR: ngx_uint_t = nginx_sys::NGX_LOG_ERR as ngx_uint_t;
 pub const WARN: ngx_uint_t = nginx_sys::NGX_LOG_WARN as ngx_uint_t;

@@ -10,8 +10,10 @@ use nginx_sys::{
     sockaddr_in, sockaddr_in6,
 };
 use oxigress_store::KeyHash;
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr::null_mut;
 
 /// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
@@ -25,18 +27,20 @@ pub struct Decision<'r> {
     pub hash: Option<KeyHash>,
 }
 
-/// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet".
+/// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet". Cells, since
+/// several callbacks may look at it at once.
 #[repr(C)]
 struct Context {
     /// The texts after the first, then the backend, one after the other.
-    texts: *const u8,
-    lengths: [u16; 6],
-    is_decided: bool,
-    has_id: bool,
-    hash: u64,
-    id: [u8; 32],
+    texts: Cell<*const u8>,
+    lengths: Cell<[u16; 6]>,
+    is_decided: Cell<bool>,
+    has_id: Cell<bool>,
+    hash: Cell<u64>,
+    /// Written once.
+    id: Cell<[u8; 32]>,
     /// Of the configuration endpoint: its work, while it goes on.
-    pending: *mut c_void,
+    pending: Cell<*mut c_void>,
 }
 
 /// A request during one callback.
@@ -202,14 +206,35 @@ impl<'r> Request<'r> {
         unsafe { address.as_ref() }.is_some_and(|a| u32::from(a.sa_family) == nginx_sys::AF_UNIX)
     }
 
-    fn context(&self) -> Option<&'r mut Context> {
+    /// The client is on this machine, over TCP.
+    pub fn is_from_loopback(&self) -> bool {
+        // SAFETY: a request has a connection until it is freed.
+        let address = unsafe { (*self.raw().connection).sockaddr };
+        // SAFETY: null or an address; nginx's addresses are as long as their family says.
+        unsafe {
+            match address.as_ref().map(|address| u32::from(address.sa_family)) {
+                Some(AF_INET) => {
+                    let v4 = (*address.cast::<sockaddr_in>()).sin_addr.s_addr;
+                    Ipv4Addr::from(v4.to_ne_bytes()).is_loopback()
+                }
+                Some(AF_INET6) => {
+                    let v6 =
+                        (&raw const (*address.cast::<sockaddr_in6>()).sin6_addr).cast::<[u8; 16]>();
+                    Ipv6Addr::from(*v6).to_canonical().is_loopback()
+                }
+                _ => false,
+            }
+        }
+    }
+
+    fn context(&self) -> Option<&'r Context> {
         // SAFETY: nginx allocates a place for every http module.
         let place = unsafe { self.raw().ctx.add(http_index()) };
         // SAFETY: the place is of this module; null until it is set.
-        unsafe { (*place).cast::<Context>().as_mut() }
+        unsafe { (*place).cast::<Context>().as_ref() }
     }
 
-    fn context_or_new(&self) -> Option<&'r mut Context> {
+    fn context_or_new(&self) -> Option<&'r Context> {
         if let Some(context) = self.context() {
             return Some(context);
         }
@@ -218,7 +243,7 @@ impl<'r> Request<'r> {
         // SAFETY: as in `context`.
         unsafe { *self.raw().ctx.add(http_index()) = context.cast() };
         // SAFETY: null, or zeroed above.
-        unsafe { context.as_mut() }
+        unsafe { context.as_ref() }
     }
 
     /// Keeps a decision: copies its texts into the request's pool. Out of memory: there is none.
@@ -228,19 +253,19 @@ impl<'r> Request<'r> {
         // SAFETY: the request's pool is alive.
         let Some(copy) = (unsafe { memory::concat(self.raw().pool, &texts) }) else { return };
         if let Some(context) = self.context_or_new() {
-            context.texts = copy.data;
+            context.texts.set(copy.data);
             // The record's own lengths have 16 bits.
-            context.lengths = texts.map(|text| text.len() as u16);
-            context.hash = decision.hash.map_or(0, KeyHash::to_bits);
-            context.is_decided = true;
+            context.lengths.set(texts.map(|text| text.len() as u16));
+            context.hash.set(decision.hash.map_or(0, KeyHash::to_bits));
+            context.is_decided.set(true);
         }
     }
 
     /// The decision, if there is one.
     pub fn decision(&self) -> Option<Decision<'r>> {
-        let context = self.context().filter(|context| context.is_decided)?;
-        let mut at = context.texts;
-        let texts = context.lengths.map(|length| {
+        let context = self.context().filter(|context| context.is_decided.get())?;
+        let mut at = context.texts.get();
+        let texts = context.lengths.get().map(|length| {
             // SAFETY: the lengths add up to the copy that `decide` made in the request's pool.
             let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
             // SAFETY: at most one past it.
@@ -251,28 +276,29 @@ impl<'r> Request<'r> {
         Some(Decision {
             texts: [&[], namespace, ingress, service, port, path],
             backend,
-            hash: Some(KeyHash::from_bits(context.hash)),
+            hash: Some(KeyHash::from_bits(context.hash.get())),
         })
     }
 
     /// Keeps the endpoint's work with the request; `false` when memory is out.
     pub fn set_pending(&self, pending: *mut c_void) -> bool {
         let context = self.context_or_new();
-        context.map(|context| context.pending = pending).is_some()
+        context.map(|context| context.pending.set(pending)).is_some()
     }
 
     /// What [`Request::set_pending`] kept; null if nothing.
     pub fn pending(&self) -> *mut c_void {
-        self.context().map_or(null_mut(), |context| context.pending)
+        self.context().map_or(null_mut(), |context| context.pending.get())
     }
 
     /// The request's id: made up when first asked for, the same afterwards. Out of memory: there is none.
     pub fn id(&self) -> Option<&'r [u8]> {
         let context = self.context_or_new()?;
-        if !context.has_id {
-            context.id = self.worker.next_request_id();
-            context.has_id = true;
+        if !context.has_id.get() {
+            context.id.set(self.worker.next_request_id());
+            context.has_id.set(true);
         }
-        Some(&context.id)
+        // SAFETY: written above or before, once, and in the request's pool.
+        Some(unsafe { std::slice::from_raw_parts(context.id.as_ptr().cast(), 32) })
     }
 }

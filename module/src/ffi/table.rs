@@ -44,6 +44,7 @@ pub static mut ngx_ingress_module: ngx_module_t = ngx_module_t {
     ctx: (&raw const CORE).cast_mut().cast(),
     commands: (&raw const CORE_DIRECTIVES).cast_mut().cast(),
     type_: NGX_CORE_MODULE as ngx_uint_t,
+    init_module: Some(worker::init_module),
     init_process: Some(worker::init_process),
     exit_process: Some(worker::exit_process),
     ..ngx_module_t::default()
@@ -84,7 +85,7 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
     create_srv_conf: Some(directives::create_srv_conf),
     merge_srv_conf: None,
     create_loc_conf: Some(directives::create_loc_conf),
-    merge_loc_conf: None,
+    merge_loc_conf: Some(directives::merge_loc_conf),
 });
 
 static HTTP_DIRECTIVES: Shared<[ngx_command_t; 4]> = Shared([

@@ -4,15 +4,20 @@ use super::guard;
 use super::worker;
 use crate::certificate;
 use nginx_sys::{
-    BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, EVP_Digest, EVP_PKEY, EVP_PKEY_free,
-    EVP_PKEY_get_base_id, EVP_PKEY_get_bits, EVP_sha256, OPENSSL_STACK, OPENSSL_sk_new_null,
-    OPENSSL_sk_num, OPENSSL_sk_pop_free, OPENSSL_sk_push, PEM_read_bio_PrivateKey,
-    PEM_read_bio_X509, SSL, SSL_CTX_set_cert_cb, SSL_get_servername, SSL_use_cert_and_key,
-    TLSEXT_NAMETYPE_host_name, X509, X509_check_private_key, X509_free, ngx_ssl_t,
+    BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, ERR_peek_last_error, EVP_Digest, EVP_PKEY,
+    EVP_PKEY_free, EVP_PKEY_get_base_id, EVP_PKEY_get_bits, EVP_PKEY_get_group_name, EVP_sha256,
+    OPENSSL_STACK, OPENSSL_sk_new_null, OPENSSL_sk_num, OPENSSL_sk_pop_free, OPENSSL_sk_push,
+    PEM_read_bio_PrivateKey, PEM_read_bio_X509, SSL, SSL_CTX_set_cert_cb, SSL_certs_clear,
+    SSL_get_servername, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name, X509,
+    X509_check_private_key, X509_free, ngx_ssl_t,
 };
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
+
+/// `ERR_GET_REASON`, a macro
+const ERROR_REASON_MASK: std::ffi::c_ulong = 0x7f_ffff;
+const PEM_R_NO_START_LINE: std::ffi::c_ulong = nginx_sys::PEM_R_NO_START_LINE as _;
 
 /// Certificates in a chain: security.md §4.
 const MAX_CHAIN: i32 = 10;
@@ -33,8 +38,7 @@ unsafe extern "C" fn certificate_callback(ssl: *mut SSL, _: *mut c_void) -> c_in
         // SAFETY: a handshake runs on the event loop.
         let Some(worker) = (unsafe { worker::current() }) else { return 1 };
         let handshake = ServerName { ssl, callback: PhantomData };
-        certificate::choose(worker, &handshake);
-        1
+        c_int::from(certificate::choose(worker, &handshake))
     })
 }
 
@@ -53,10 +57,12 @@ impl<'h> ServerName<'h> {
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes())
     }
 
-    /// Answers with this certificate; `false`: OpenSSL does not take it, and the one before stays.
+    /// Answers with this certificate; `false`: OpenSSL does not take it, and the handshake cannot go on.
     pub fn present(&self, parsed: &Parsed) -> bool {
-        // SAFETY: all four are alive; OpenSSL takes references of its own.
+        // SAFETY: all four are alive; OpenSSL takes references of its own. The certificate of nginx.conf
+        // goes first: with a key of another kind it would stand beside ours, for clients to choose.
         let taken = unsafe {
+            SSL_certs_clear(self.ssl);
             SSL_use_cert_and_key(
                 self.ssl,
                 parsed.leaf.as_ptr(),
@@ -112,6 +118,11 @@ impl Parsed {
                 ));
             }
         }
+        // SAFETY: looks at this thread's queue. The end of the text is the one error there should be.
+        let reason = unsafe { ERR_peek_last_error() } & ERROR_REASON_MASK;
+        if reason != PEM_R_NO_START_LINE {
+            return Err("a certificate of the chain cannot be read: send PEM".into());
+        }
         Ok(parsed)
     }
 
@@ -152,20 +163,35 @@ pub fn check_pair(chain_pem: &[u8], key_pem: &[u8]) -> Result<(), String> {
         return Err("the private key does not belong to the certificate: send the pair".into());
     }
     let is_usable = match kind as u32 {
-        nginx_sys::EVP_PKEY_RSA | nginx_sys::EVP_PKEY_RSA_PSS => (2048..=8192).contains(&bits),
-        nginx_sys::EVP_PKEY_EC => (256..=521).contains(&bits),
+        nginx_sys::EVP_PKEY_RSA | nginx_sys::EVP_PKEY_RSA_PSS => (2048..=4096).contains(&bits),
+        nginx_sys::EVP_PKEY_EC => is_common_curve(&parsed),
         nginx_sys::EVP_PKEY_ED25519 => true,
         _ => false,
     };
     if !is_usable {
         return Err(format!(
-            "a private key of this kind and {bits} bits is not taken: use RSA of 2048 to 8192 bits, P-256, P-384, \
+            "a private key of this kind and {bits} bits is not taken: use RSA of 2048 to 4096 bits, P-256, P-384, \
              P-521 or Ed25519"
         ));
     }
     // SAFETY: the stack is alive.
     debug_assert!(unsafe { OPENSSL_sk_num(parsed.chain.as_ptr()) } < MAX_CHAIN);
     Ok(())
+}
+
+fn is_common_curve(parsed: &Parsed) -> bool {
+    let mut name = [0_u8; 32];
+    // SAFETY: the key is alive, the buffer as long as it says.
+    let found = unsafe {
+        EVP_PKEY_get_group_name(
+            parsed.key.as_ptr(),
+            name.as_mut_ptr().cast(),
+            name.len(),
+            null_mut(),
+        )
+    };
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+    found == 1 && [c"prime256v1", c"secp384r1", c"secp521r1"].contains(&name)
 }
 
 /// SHA-256.

@@ -5,15 +5,16 @@ use super::{directives, guard, log, memory};
 use crate::peer;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    AF_INET, AF_INET6, NGX_BUSY, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t,
-    ngx_http_get_indexed_variable, ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t,
-    ngx_peer_connection_t, ngx_str_t, ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
+    AF_INET, AF_INET6, NGX_BUSY, NGX_ERROR, NGX_OK, ngx_conf_t, ngx_http_get_flushed_variable,
+    ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_str_t,
+    ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::record::EndpointView;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
 use std::net::SocketAddr;
+use std::ptr::null_mut;
 
 /// The longest name, an IPv6 address in brackets with its port, has 47 bytes.
 const NAME_BYTES: usize = 47;
@@ -24,11 +25,12 @@ pub struct Choice {
     name: [u8; NAME_BYTES],
     name_length: u8,
     identity: Identity,
+    untried: usize,
 }
 
 impl Choice {
-    /// Copies what an attempt needs.
-    pub fn new(endpoint: EndpointView<'_>) -> Self {
+    /// Copies what an attempt needs. `untried` endpoints are left, this one included.
+    pub fn new(endpoint: EndpointView<'_>, untried: usize) -> Self {
         let mut name = [0; NAME_BYTES];
         let text = endpoint.name();
         let length = text.len().min(NAME_BYTES);
@@ -38,6 +40,7 @@ impl Choice {
             name,
             name_length: length as u8,
             identity: *endpoint.identity(),
+            untried,
         }
     }
 }
@@ -46,20 +49,33 @@ impl Choice {
 #[repr(C)]
 struct Peer {
     worker: *const Worker,
+    request: *mut ngx_http_request_t,
     backend: ngx_str_t,
     hash: u64,
     has_hash: bool,
-    name_length: u8,
-    tried_count: u16,
-    tried_capacity: u16,
-    /// [`Identity`] each.
+    /// The last attempt failed on a connection that was kept from before.
+    has_failed_kept: bool,
+    /// Endpoints asked again for that reason.
+    asked_again: u8,
+    attempts: u32,
+    tried_count: u32,
+    tried_capacity: u32,
     tried: *mut Identity,
-    request: *mut ngx_http_request_t,
-    name: ngx_str_t,
+    name: *mut Name,
     address: Address,
     current: Identity,
-    name_bytes: [u8; NAME_BYTES],
 }
+
+/// The name of an attempt's endpoint. nginx logs it for each attempt, so each has its own.
+#[repr(C)]
+struct Name {
+    text: ngx_str_t,
+    bytes: [u8; NAME_BYTES],
+}
+
+/// A kept connection may have been closed by an endpoint that is well. When no other endpoint is left, one
+/// that failed on a kept connection is asked again, this often.
+const MAX_ASKED_AGAIN: u8 = 3;
 
 #[repr(C)]
 union Address {
@@ -73,6 +89,17 @@ pub unsafe extern "C" fn init_upstream(
     _: *mut ngx_conf_t,
     upstream: *mut ngx_http_upstream_srv_conf_t,
 ) -> ngx_int_t {
+    // SAFETY: nginx gives the upstream that it initialises.
+    if !unsafe { (*upstream).shm_zone }.is_null() {
+        // nginx would copy peers of its own into that zone, and there are none.
+        log::cycle(
+            log::EMERG,
+            format_args!(
+                "\"ingress_balancer\" has its own shared memory: remove \"zone\" from the upstream"
+            ),
+        );
+        return NGX_ERROR as ngx_int_t;
+    }
     // SAFETY: nginx gives the upstream that it initialises.
     unsafe { (*upstream).peer.init = Some(init_peer) };
     NGX_OK as ngx_int_t
@@ -107,7 +134,8 @@ unsafe fn prepare(
     // SAFETY: vouched for by the caller.
     if let Some(index) = unsafe { directives::backend_variable(upstream) } {
         // SAFETY: the index came from nginx.
-        let value = unsafe { ngx_http_get_indexed_variable(request, index) };
+        // Flushed: after an internal redirect the variable may say something else.
+        let value = unsafe { ngx_http_get_flushed_variable(request, index) };
         // SAFETY: null or a value; the same struct, with bitfields that are right.
         let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
         // A variable's text lies in the request's pool or in the configuration.
@@ -136,8 +164,8 @@ unsafe fn prepare(
     u.data = (&raw mut *peer).cast();
     u.get = Some(get_peer);
     u.free = Some(free_peer);
-    // An attempt ends when no endpoint is left; `proxy_next_upstream_tries` may end it before.
-    u.tries = i32::MAX as ngx_uint_t;
+    // The first attempt sets it to what there is.
+    u.tries = 1;
     // nginx calls these unchecked for upstreams with TLS.
     u.set_session = Some(set_session);
     u.save_session = Some(save_session);
@@ -152,46 +180,77 @@ unsafe extern "C" fn get_peer(
     guard::contain("get_peer", NGX_ERROR as ngx_int_t, || {
         // SAFETY: `data` is what `prepare` set; the request is alive.
         let peer = unsafe { &mut *data.cast::<Peer>() };
-        // SAFETY: the worker lives as long as the process.
-        let worker = unsafe { &*peer.worker };
-        // SAFETY: set by `prepare`, in the request's pool.
-        let backend = unsafe { memory::bytes(peer.backend) };
-        let hash = peer.has_hash.then(|| KeyHash::from_bits(peer.hash));
-        // SAFETY: null with count 0, or an array of that many.
-        let tried = unsafe { peer.tried() };
-        let Some(choice) = peer::choose(worker, backend, hash, tried) else {
-            return NGX_BUSY as ngx_int_t;
-        };
-        let length = peer.take(&choice);
-        // SAFETY: nginx gives the connection it is about to make.
+        // keepalive sets the mark when it has a kept connection, and nobody else clears it.
+        // SAFETY: nginx gives the connection it is about to make; the same struct, with bitfields that
+        // are right.
+        unsafe {
+            (*connection.cast::<bits::ngx_peer_connection_s>()).set_cached(0);
+            (*connection).connection = null_mut();
+        }
+        let mut choice = peer.choose();
+        if choice.is_none() && peer.has_failed_kept && peer.asked_again < MAX_ASKED_AGAIN {
+            peer.asked_again += 1;
+            peer.tried_count = peer.tried_count.saturating_sub(1);
+            choice = peer.choose();
+        }
+        let Some(choice) = choice else { return NGX_BUSY as ngx_int_t };
+        let Some(length) = peer.take(&choice) else { return NGX_ERROR as ngx_int_t };
+        let tries = peer.attempts_left(choice.untried);
+        // SAFETY: as above.
         let connection = unsafe { &mut *connection };
+        connection.tries = tries;
         connection.sockaddr = (&raw mut peer.address).cast();
         connection.socklen = length as _;
-        connection.name = &raw mut peer.name;
+        // SAFETY: `take` made it, in the request's pool.
+        connection.name = unsafe { &raw mut (*peer.name).text };
         NGX_OK as ngx_int_t
     })
 }
 
+/// All of these are called in callbacks, while the request is alive.
 impl Peer {
-    /// # Safety
-    /// The request is alive.
-    unsafe fn tried<'a>(&self) -> &'a [Identity] {
+    fn tried(&self) -> &[Identity] {
         if self.tried.is_null() {
             return &[];
         }
-        // SAFETY: `tried_count` were written.
-        unsafe { std::slice::from_raw_parts(self.tried, usize::from(self.tried_count)) }
+        // SAFETY: that many were written, in the request's pool.
+        unsafe { std::slice::from_raw_parts(self.tried, self.tried_count as usize) }
     }
 
-    /// Keeps a choice for nginx to point at; answers the length of its address.
-    fn take(&mut self, choice: &Choice) -> usize {
+    fn worker(&self) -> &'static Worker {
+        // SAFETY: the worker lives until the process ends.
+        unsafe { &*self.worker }
+    }
+
+    fn backend(&self) -> (&[u8], Option<KeyHash>) {
+        // SAFETY: set by `prepare`, in the request's pool or the configuration.
+        let backend = unsafe { memory::bytes(self.backend) };
+        (backend, self.has_hash.then(|| KeyHash::from_bits(self.hash)))
+    }
+
+    fn choose(&self) -> Option<Choice> {
+        let (backend, hash) = self.backend();
+        peer::choose(self.worker(), backend, hash, self.tried())
+    }
+
+    /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
+    /// all of a request's.
+    fn attempts_left(&self, untried: usize) -> ngx_uint_t {
+        // SAFETY: a request with a peer has an upstream with a configuration.
+        let limit = unsafe { (*(*(*self.request).upstream).conf).next_upstream_tries };
+        if limit == 0 { untried } else { untried.min(limit.saturating_sub(self.attempts as usize)) }
+    }
+
+    /// Keeps a choice for nginx to point at; answers the length of its address, `None` when memory is out.
+    fn take(&mut self, choice: &Choice) -> Option<usize> {
+        // SAFETY: the request's pool is alive; zeroes are a value.
+        let name = unsafe { memory::zeroed::<Name>((*self.request).pool).as_mut() }?;
+        name.bytes = choice.name;
+        name.text =
+            ngx_str_t { len: usize::from(choice.name_length), data: (&raw mut name.bytes).cast() };
+        self.name = name;
         self.current = choice.identity;
-        self.name_bytes = choice.name;
-        self.name = ngx_str_t {
-            len: usize::from(choice.name_length),
-            data: (&raw mut self.name_bytes).cast(),
-        };
-        match choice.address {
+        Some(match choice.address {
             SocketAddr::V4(v4) => {
                 // SAFETY: a C struct of numbers.
                 let mut address: sockaddr_in = unsafe { std::mem::zeroed() };
@@ -211,58 +270,54 @@ impl Peer {
                 self.address = Address { v6: address };
                 size_of::<sockaddr_in6>()
             }
-        }
+        })
     }
 
     /// Remembers that the current endpoint was tried. Out of memory: it may be asked again.
-    ///
-    /// # Safety
-    /// The request is alive.
-    unsafe fn remember(&mut self) {
+    fn remember(&mut self) {
         if self.tried_count == self.tried_capacity {
-            let Some(capacity) = self.tried_capacity.checked_mul(2).map(|double| double.max(4))
-            else {
-                return;
-            };
+            let capacity = (self.tried_capacity * 2).max(4);
             // SAFETY: the request's pool is alive.
             let larger: *mut Identity =
-                unsafe { memory::array((*self.request).pool, usize::from(capacity)) };
+                unsafe { memory::array((*self.request).pool, capacity as usize) };
             if larger.is_null() {
                 return;
             }
-            // SAFETY: the new array is larger, and neither is null when there is something to copy.
-            unsafe {
-                for place in 0..usize::from(self.tried_count) {
-                    larger.add(place).write(self.tried.add(place).read());
-                }
+            for (place, identity) in self.tried().iter().enumerate() {
+                // SAFETY: the new array is larger.
+                unsafe { larger.add(place).write(*identity) };
             }
             (self.tried, self.tried_capacity) = (larger, capacity);
         }
         // SAFETY: there is room for one more.
-        unsafe { self.tried.add(usize::from(self.tried_count)).write(self.current) };
+        unsafe { self.tried.add(self.tried_count as usize).write(self.current) };
         self.tried_count += 1;
     }
 }
 
-/// nginx's callback after an attempt.
+/// nginx's callback after an attempt; `state` is 0 if it went well.
 unsafe extern "C" fn free_peer(
     connection: *mut ngx_peer_connection_t,
     data: *mut c_void,
     state: ngx_uint_t,
 ) {
     guard::contain("free_peer", (), || {
-        // SAFETY: as for `get_peer`.
-        let (peer, tries) = unsafe { (&mut *data.cast::<Peer>(), &mut (*connection).tries) };
-        // SAFETY: the same struct, through bindings that have its bitfields right.
-        let is_cached =
-            unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };
-        // A kept connection that the endpoint had closed says nothing about the endpoint: it may be asked
-        // again, on a new connection.
-        if state & NGX_PEER_FAILED as ngx_uint_t != 0 && !is_cached {
-            // SAFETY: the request is alive.
-            unsafe { peer.remember() };
+        if state == 0 {
+            return;
         }
-        *tries = tries.saturating_sub(1);
+        // SAFETY: as for `get_peer`.
+        let peer = unsafe { &mut *data.cast::<Peer>() };
+        // SAFETY: the same struct, through bindings that have its bitfields right.
+        peer.has_failed_kept =
+            unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };
+        peer.attempts = peer.attempts.saturating_add(1);
+        peer.remember();
+        let (backend, hash) = peer.backend();
+        let untried = peer::untried(peer.worker(), backend, hash, peer.tried());
+        // For an error on a kept connection nginx adds one by itself.
+        let tries = peer.attempts_left(untried);
+        // SAFETY: nginx gives the connection of the attempt.
+        unsafe { (*connection).tries = tries };
     });
 }
 

@@ -13,10 +13,11 @@ use std::borrow::Cow;
 /// Runs before http{} is read.
 pub unsafe extern "C" fn add(cf: *mut ngx_conf_t) -> ngx_int_t {
     guard::contain("variables", NGX_ERROR as ngx_int_t, || {
-        for (place, Variable { name, .. }) in VARIABLES.iter().enumerate() {
+        for (place, Variable { name, is_lasting, .. }) in VARIABLES.iter().enumerate() {
             let mut name = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
             // Changeable, so that a hand-written configuration may `set` one of these names itself.
-            let flags = (NGX_HTTP_VAR_CHANGEABLE | NGX_HTTP_VAR_NOCACHEABLE) as ngx_uint_t;
+            let lasting = if *is_lasting { 0 } else { NGX_HTTP_VAR_NOCACHEABLE };
+            let flags = (NGX_HTTP_VAR_CHANGEABLE | lasting) as ngx_uint_t;
             // SAFETY: nginx calls this inside of http{}; it copies the name.
             let variable = unsafe { ngx_http_add_variable(cf, &raw mut name, flags).as_mut() };
             let Some(variable) = variable else { return NGX_ERROR as ngx_int_t };

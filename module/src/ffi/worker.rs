@@ -11,6 +11,7 @@ use oxigress_store::Reader;
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hash::Hasher;
+use std::ptr::null_mut;
 
 /// How often an idle worker says that it holds nothing old: bounds how long replaced records take memory.
 const TICK_MSEC: ngx_msec_t = 200;
@@ -29,20 +30,22 @@ pub struct Worker {
     tick_connection: UnsafeCell<ngx_connection_t>,
 }
 
-struct Slot(UnsafeCell<Option<&'static Worker>>);
+struct Slot(UnsafeCell<*mut Worker>);
 
 // SAFETY: set in init_process and read in callbacks, all on the event loop's thread.
 unsafe impl Sync for Slot {}
 
-static WORKER: Slot = Slot(UnsafeCell::new(None));
+static WORKER: Slot = Slot(UnsafeCell::new(null_mut()));
 
 /// This process's worker; `None` without an `ingress_zone`, or before the process has started.
 ///
 /// # Safety
-/// Called on the event loop's thread.
+/// Called on the event loop's thread, in a callback of a request, a handshake or a timer: none of these
+/// runs after [`stop`].
+#[inline]
 pub unsafe fn current() -> Option<&'static Worker> {
-    // SAFETY: only that thread reads and writes it.
-    unsafe { *WORKER.0.get() }
+    // SAFETY: only that thread reads and writes it; null, or alive until `stop`.
+    unsafe { (*WORKER.0.get()).as_ref() }
 }
 
 impl Worker {
@@ -104,7 +107,8 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     // SAFETY: plain numbers that nginx sets before it forks.
     let (slot, pid) = unsafe { (ngx_process_slot, ngx_pid) };
     let worker = Box::leak(Box::new(Worker {
-        reader: store.attach(usize::try_from(slot).unwrap_or(0), pid as u32),
+        // SAFETY: nginx gives a slot to one living process at a time.
+        reader: unsafe { store.attach(usize::try_from(slot).unwrap_or(0), pid as u32) },
         lock,
         certificates: RefCell::default(),
         request_id_key: [super::random(), super::random()],
@@ -124,7 +128,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         // A worker that shuts down does not wait for it.
         (*tick.cast::<nginx_bitfields::ngx_event_s>()).set_cancelable(1);
         ngx_add_timer(tick, TICK_MSEC);
-        *WORKER.0.get() = Some(worker);
+        *WORKER.0.get() = worker;
     }
 }
 
@@ -156,17 +160,44 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
     unsafe { ngx_add_timer(event, pause) };
 }
 
-/// nginx's callback at the end of a worker process.
-pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
-    guard::contain("exit_process", (), || {
-        // SAFETY: the event loop's thread; no callback of a request follows.
-        unsafe {
-            if let Some(worker) = (*WORKER.0.get()).take() {
-                worker.reader.detach();
-                if (*worker.tick.get()).timer_set() != 0 {
-                    nginx_sys::ngx_del_timer(worker.tick.get());
-                }
+/// nginx's callback when a configuration was taken over, in the process that read it: the master, which has
+/// no worker, or the one process of `master_process off`, which goes on with the new zone.
+pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
+    guard::contain("init_module", (), || {
+        // SAFETY: reads a pointer; no other thread runs.
+        if !unsafe { *WORKER.0.get() }.is_null() {
+            // SAFETY: the old zone is still mapped, and `cycle` is the one that runs from now on.
+            unsafe {
+                stop();
+                start(cycle);
             }
         }
     });
+    NGX_OK as ngx_int_t
+}
+
+/// nginx's callback at the end of a worker process.
+pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
+    // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
+    guard::contain("exit_process", (), || unsafe { stop() });
+}
+
+/// Gives the worker's slot back and frees what it has.
+///
+/// # Safety
+/// On the event loop's thread, and no reference from [`current`] is in use.
+unsafe fn stop() {
+    // SAFETY: vouched for by the caller.
+    let worker = unsafe { std::mem::replace(&mut *WORKER.0.get(), null_mut()) };
+    if worker.is_null() {
+        return;
+    }
+    // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
+    unsafe {
+        let tick = (*worker).tick.get();
+        if (*tick.cast::<nginx_bitfields::ngx_event_s>()).timer_set() != 0 {
+            nginx_sys::ngx_del_timer(tick);
+        }
+        drop(Box::from_raw(worker));
+    }
 }

@@ -16,11 +16,15 @@ pub struct Reader {
 }
 
 impl Store {
-    /// Takes worker slot `slot` for process `pid`; whoever had it is gone.
+    /// Takes worker slot `slot` for process `pid`; the reader gives it back when it is dropped.
+    ///
+    /// # Safety
+    /// Whoever had the slot reads no more: two readers of one slot would acknowledge for each other, and
+    /// records would be freed under one of them.
     ///
     /// # Panics
     /// If `slot` is not below [`crate::MAX_SLOTS`].
-    pub fn attach(&self, slot: usize, pid: u32) -> Reader {
+    pub unsafe fn attach(&self, slot: usize, pid: u32) -> Reader {
         reclaim::attach(self.memory, slot, pid);
         let reader = Reader { store: *self, slot, depth: Cell::new(0), acknowledged: Cell::new(0) };
         drop(reader.read());
@@ -49,11 +53,6 @@ impl Reader {
         self.store
     }
 
-    /// Gives the worker slot back before the process ends.
-    pub fn detach(&self) {
-        reclaim::detach(self.store.memory, self.slot);
-    }
-
     /// Replaced records wait to be freed: worth a [`Store::try_free`] now and then.
     pub fn has_garbage(&self) -> bool {
         reclaim::has_batches(self.store.memory)
@@ -62,7 +61,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.detach();
+        reclaim::detach(self.store.memory, self.slot);
     }
 }
 

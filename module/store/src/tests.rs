@@ -46,6 +46,11 @@ impl Heap {
         Heap { start, layout, store, lock: Lock::default() }
     }
 
+    fn attach(&self, slot: usize, pid: u32) -> Reader {
+        // SAFETY: the tests give each reader a slot of its own, or read no more with the last one.
+        unsafe { self.store.attach(slot, pid) }
+    }
+
     fn write(
         &self,
         change: impl FnOnce(&mut Transaction<'_, Lock>) -> Result<(), WriteError>,
@@ -80,7 +85,7 @@ fn text(reader: &Reader, key: &str) -> Option<String> {
 #[test]
 fn what_is_written_is_read_and_what_is_removed_is_gone() {
     let heap = Heap::new(1 << 20);
-    let reader = heap.store.attach(0, 1);
+    let reader = heap.attach(0, 1);
     assert_eq!(heap.put("a", "1").generation, 1);
     assert_eq!(text(&reader, "a").as_deref(), Some("1"));
     assert_eq!(text(&reader, "b"), None);
@@ -102,7 +107,7 @@ fn a_write_that_changes_nothing_publishes_nothing() {
 #[test]
 fn a_guard_keeps_its_generation_while_newer_ones_are_published() {
     let heap = Heap::new(1 << 20);
-    let reader = heap.store.attach(0, 1);
+    let reader = heap.attach(0, 1);
     heap.put("a", "old");
     let guard = reader.read();
     let record = guard.get(1, b"a").unwrap();
@@ -122,7 +127,7 @@ fn a_guard_keeps_its_generation_while_newer_ones_are_published() {
 #[test]
 fn memory_is_freed_when_every_worker_has_moved_on_and_not_before() {
     let heap = Heap::new(1 << 20);
-    let (idle, busy) = (heap.store.attach(0, 1), heap.store.attach(1, 2));
+    let (idle, busy) = (heap.attach(0, 1), heap.attach(1, 2));
     heap.put("a", "1");
     drop((idle.read(), busy.read()));
     let free = heap.free_all();
@@ -138,11 +143,11 @@ fn memory_is_freed_when_every_worker_has_moved_on_and_not_before() {
 #[test]
 fn a_dead_worker_holds_nothing() {
     let heap = Heap::with_workers(1 << 20, |pid| pid != 2);
-    let alive = heap.store.attach(0, 1);
+    let alive = heap.attach(0, 1);
     heap.put("a", "1");
     drop(alive.read());
     let free = heap.free_all();
-    let killed = heap.store.attach(1, 2);
+    let killed = heap.attach(1, 2);
     heap.put("a", "2");
     drop(alive.read());
     assert_eq!(heap.free_all(), free);
@@ -153,7 +158,7 @@ fn a_dead_worker_holds_nothing() {
 #[test]
 fn a_full_store_refuses_the_write_and_loses_nothing() {
     let heap = Heap::new(160 << 10);
-    let reader = heap.store.attach(0, 1);
+    let reader = heap.attach(0, 1);
     heap.put("a", "kept");
     drop(reader.read());
     let free = heap.free_all();
@@ -194,7 +199,7 @@ fn only_one_writer_is_at_work() {
 #[test]
 fn counters_belong_to_the_key_and_survive_its_values() {
     let heap = Heap::new(1 << 20);
-    let reader = heap.store.attach(0, 1);
+    let reader = heap.attach(0, 1);
     let put = |value: &[u8]| heap.write(|t| t.upsert(1, b"a", value, 2).map(drop)).unwrap();
     put(b"1");
     reader.read().get(1, b"a").unwrap().counters()[1].store(5, Ordering::Relaxed);
@@ -222,7 +227,7 @@ fn another_layout_or_size_is_refused() {
 #[test]
 fn the_bytes_in_use_do_not_grow_with_the_number_of_updates() {
     let heap = Heap::new(1 << 20);
-    let reader = heap.store.attach(0, 1);
+    let reader = heap.attach(0, 1);
     (0..100).for_each(|n| _ = heap.put(&format!("key {n}"), "value"));
     drop(reader.read());
     let free = heap.free_all();
@@ -259,7 +264,8 @@ fn readers_on_other_threads_see_whole_generations_only() {
         for slot in 0..3 {
             let (store, newest) = (heap.store, &newest);
             scope.spawn(move || {
-                let reader = store.attach(slot, slot as u32 + 1);
+                // SAFETY: each thread has a slot of its own.
+                let reader = unsafe { store.attach(slot, slot as u32 + 1) };
                 let mut last = 0;
                 while last < generations {
                     let least = newest.load(Ordering::SeqCst);
@@ -321,7 +327,7 @@ fn a_writer_that_dies_at_any_step_leaves_a_whole_generation() {
         let mut hits = 0;
         for after in [1, 2, 3, 7, 50] {
             let heap = Heap::new(1 << 20);
-            let reader = heap.store.attach(0, 1);
+            let reader = heap.attach(0, 1);
             content(&heap, 3).unwrap();
             ARMED.set((name, after));
             let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -331,7 +337,7 @@ fn a_writer_that_dies_at_any_step_leaves_a_whole_generation() {
             }));
             hits += u32::from(killed.is_err());
             ARMED.set(("", 0));
-            let reader = heap.store.attach(0, 1);
+            let reader = heap.attach(0, 1);
             {
                 let guard = reader.read();
                 let whole = [3, 4, 5].iter().any(|round| {
@@ -374,7 +380,7 @@ proptest! {
         writes in proptest::collection::vec(proptest::collection::vec(step(), 1..12), 1..30),
     ) {
         let heap = Heap::new(1 << 20);
-        let reader = heap.store.attach(0, 1);
+        let reader = heap.attach(0, 1);
         let mut map = BTreeMap::new();
         for steps in writes {
             let mut changed = map.clone();

@@ -24,6 +24,8 @@ pub struct Transaction<'l, L: WriterLock> {
     replaced: Vec<Block>,
     has_changed: bool,
     is_finished: bool,
+    /// A change that failed half way: what stands in the new index is not to be published.
+    failure: Option<WriteError>,
 }
 
 /// What an upsert did.
@@ -54,6 +56,7 @@ impl Store {
             replaced: Vec::new(),
             has_changed: false,
             is_finished: false,
+            failure: None,
         };
         transaction.begin();
         Some(transaction)
@@ -128,7 +131,21 @@ impl<L: WriterLock> Transaction<'_, L> {
     }
 
     /// Writes a record. `counters` counters are attached to its key if it has none yet; those it has stay.
+    ///
+    /// After an error the write can only be given up.
     pub fn upsert(
+        &mut self,
+        kind: u8,
+        key: &[u8],
+        value: &[u8],
+        counters: usize,
+    ) -> Result<Written, WriteError> {
+        let written = self.try_upsert(kind, key, value, counters);
+        self.failure = self.failure.or(written.err());
+        written
+    }
+
+    fn try_upsert(
         &mut self,
         kind: u8,
         key: &[u8],
@@ -163,8 +180,14 @@ impl<L: WriterLock> Transaction<'_, L> {
         Ok(Written::Changed)
     }
 
-    /// Removes a record; answers whether it was there.
+    /// Removes a record; answers whether it was there. After an error the write can only be given up.
     pub fn remove(&mut self, kind: u8, key: &[u8]) -> Result<bool, WriteError> {
+        let removed = self.try_remove(kind, key);
+        self.failure = self.failure.or(removed.err());
+        removed
+    }
+
+    fn try_remove(&mut self, kind: u8, key: &[u8]) -> Result<bool, WriteError> {
         let memory = self.store.memory;
         let hash = record::hash(memory, kind, key);
         let Some(old) = index::find_block(memory, self.root, hash, kind, key) else {
@@ -197,6 +220,9 @@ impl<L: WriterLock> Transaction<'_, L> {
     /// Publishes: from the moment this returns, every reader that begins sees what was written. A write
     /// that changed nothing publishes nothing.
     pub fn commit(mut self) -> Result<Live, WriteError> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
         if !self.has_changed {
             self.is_finished = true;
             return Ok(Live { generation: self.live.generation - 1, ..self.live });
@@ -211,6 +237,11 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.free();
         self.is_finished = true;
         Ok(self.live)
+    }
+
+    /// Frees everything that no worker reads any more: makes room for a large write.
+    pub fn free_all(&mut self) {
+        while self.free() {}
     }
 
     fn free(&mut self) -> bool {

@@ -13,10 +13,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+super::objects!(Element, Address, SessionAffinity, CookieAffinity, HashBy, TrafficShaping, Servers);
+
 /// One backend. `endpoints` are taken out before the rest is kept for `GET`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+#[serde(remote = "Self")]
 pub struct Element {
     pub name: BackendId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +67,7 @@ impl Default for Port {
 /// An endpoint: the port is text on this wire.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "plain")]
+#[serde(remote = "Self")]
 pub struct Address {
     pub address: AddressText,
     pub port: PortText,
@@ -128,6 +132,7 @@ impl From<PortText> for String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+#[serde(remote = "Self")]
 pub struct SessionAffinity {
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
@@ -141,6 +146,7 @@ pub struct SessionAffinity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+#[serde(remote = "Self")]
 pub struct CookieAffinity {
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
@@ -168,6 +174,7 @@ pub struct CookieAffinity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+#[serde(remote = "Self")]
 pub struct HashBy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_hash_by: Option<String>,
@@ -181,6 +188,7 @@ pub struct HashBy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
+#[serde(remote = "Self")]
 pub struct TrafficShaping {
     #[serde(deserialize_with = "null_is_default")]
     pub weight: i64,
@@ -249,6 +257,7 @@ impl Element {
 /// Body of `POST /configuration/servers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[serde(remote = "Self")]
 pub struct Servers {
     /// PEM by uid: leaf, chain, private key.
     #[serde(deserialize_with = "super::unique_map")]

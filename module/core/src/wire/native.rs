@@ -15,6 +15,8 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+super::objects!(Whole, Patch, Upsert, Remove);
+
 /// The version of this format that this program reads and writes.
 pub const VERSION: u32 = 1;
 
@@ -44,6 +46,7 @@ impl From<WireVersion> for u32 {
 
 /// Body of `PUT /configuration`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Whole {
     /// Always [`VERSION`].
     pub version: WireVersion,
@@ -54,6 +57,7 @@ pub struct Whole {
 
 /// Body of `PATCH /configuration`. A key that is both upserted and removed is refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Patch {
     /// Always [`VERSION`].
     pub version: WireVersion,
@@ -69,6 +73,7 @@ pub struct Patch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the fields of Snapshot")]
+#[serde(remote = "Self")]
 pub struct Upsert {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
@@ -88,6 +93,7 @@ pub struct Upsert {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the fields of Snapshot")]
+#[serde(remote = "Self")]
 pub struct Remove {
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub servers: BTreeSet<HostPattern>,

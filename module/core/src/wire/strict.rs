@@ -52,7 +52,7 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<(T, usize), DecodeErro
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
     match serde_ignored::deserialize(tracked, |_| ignored += 1) {
         Ok(value) => Ok((value, ignored)),
-        Err(error) => Err(DecodeError::new(pointer_of(&track.path()), error.to_string())),
+        Err(error) => Err(DecodeError::new(pointer_of(&track.path()), describe(&error))),
     }
 }
 
@@ -94,8 +94,20 @@ fn check_form(text: &str) -> Result<(), DecodeError> {
                 Step::Key(key) => push_segment(&mut pointer, key),
             }
         }
-        DecodeError::new(pointer, error.to_string())
+        DecodeError::new(pointer, describe(&error))
     })
+}
+
+/// serde's message without the text it may quote: a private key in the wrong place must not reach an
+/// answer or a log. Where the value stands is said by the pointer.
+fn describe(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let (Some(start), Some(end)) = (message.find(": string \""), message.rfind("\", expected "))
+    else {
+        return message.chars().take(512).collect();
+    };
+    let (before, after) = (&message[..start], &message[end + 1..]);
+    format!("{before}: string{after}").chars().take(512).collect()
 }
 
 enum Step<'de> {
@@ -274,6 +286,22 @@ mod tests {
         assert!(error(b"{\"version\":1,\"\xff\":1}").message.contains("not UTF-8 from byte 14"));
         assert!(error(b"{\"version\":1").message.contains("EOF"));
         assert!(error(b"{\"version\":1}{}").message.contains("trailing"));
+    }
+
+    #[test]
+    fn a_value_in_the_wrong_place_is_not_quoted() {
+        let found =
+            error(br#"{"version":1,"snapshot":{"certificates":{"c":"SECRET \", expected KEY"}}}"#);
+        assert_eq!(found.pointer, "/snapshot/certificates/c");
+        assert!(!found.message.contains("SECRET") && !found.message.contains("KEY"), "{found}");
+        assert!(found.message.contains("invalid type: string, expected an object"), "{found}");
+    }
+
+    #[test]
+    fn an_array_is_no_object() {
+        assert_eq!(error(br#"{"version":1,"snapshot":[]}"#).pointer, "/snapshot");
+        assert!(decode::<Whole>(b"[1]").is_err());
+        assert!(decode::<Vec<crate::wire::compat::Element>>(br#"[["a"]]"#).is_err());
     }
 
     #[test]
