@@ -7,6 +7,7 @@ use oxigress_tests::dist;
 use oxigress_tests::place::{Directory, free_port};
 use std::fs;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 /// One run of the benches.
 pub struct Bench {
@@ -16,6 +17,8 @@ pub struct Bench {
     pub nginx: PathBuf,
     /// As above.
     pub module: PathBuf,
+    /// When it was built.
+    pub module_built: SystemTime,
     /// As above; `None` if it was not built.
     pub oxigress: Option<PathBuf>,
     /// Where profiles are left.
@@ -37,6 +40,7 @@ impl Bench {
         };
         let nginx = copy("sbin/nginx")?;
         let module = copy("modules/ngx_ingress_module.so")?;
+        let module_built = fs::metadata(dist::module()?)?.modified()?;
         let oxigress = copy("bin/oxigress").ok();
         let profiles = dist::target().join("bench");
         fs::create_dir_all(&profiles)?;
@@ -45,6 +49,15 @@ impl Bench {
         let folder = directory.join("endpoint");
         let endpoint = Nginx::start(&nginx, &folder, &conf::endpoint(endpoints))?;
         wait_for_port(endpoints[0])?;
-        Ok(Bench { directory, nginx, module, oxigress, profiles, endpoints, _endpoint: endpoint })
+        Ok(Bench {
+            directory,
+            nginx,
+            module,
+            module_built,
+            oxigress,
+            profiles,
+            endpoints,
+            _endpoint: endpoint,
+        })
     }
 }

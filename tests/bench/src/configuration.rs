@@ -23,6 +23,14 @@ impl Configuration {
         self.keep(answer)
     }
 
+    /// As [`Self::put`], with pauses, so that each callback of nginx is followed by a wait.
+    pub fn put_slowly(&mut self, body: &[u8]) -> Result<()> {
+        self.client.set_slow(true);
+        let put = self.put(body);
+        self.client.set_slow(false);
+        put
+    }
+
     /// Sends a delta; returns when it is live.
     pub fn patch(&mut self, body: &[u8]) -> Result<()> {
         let answer = self.client.send_json("PATCH", "/configuration", Some(&self.tag), body)?;

@@ -13,9 +13,13 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
+/// What a client sends at once when it sends slowly, and its pause after it: 60 MB a second.
+const PIECE: (usize, Duration) = (128 * 1024, Duration::from_millis(2));
+
 /// A connection.
 pub struct Client {
     stream: BufReader<Box<dyn Stream>>,
+    is_slow: bool,
     line: Vec<u8>,
     out: Vec<u8>,
 }
@@ -53,7 +57,12 @@ impl Client {
 
     fn on(stream: impl Read + Write + Send + 'static) -> Self {
         let stream = BufReader::new(Box::new(stream) as Box<dyn Stream>);
-        Client { stream, line: Vec::new(), out: Vec::new() }
+        Client { stream, is_slow: false, line: Vec::new(), out: Vec::new() }
+    }
+
+    /// Sends long bodies in pieces with pauses, so that the receiver has nothing left to read after each.
+    pub fn set_slow(&mut self, is_slow: bool) {
+        self.is_slow = is_slow;
     }
 
     /// `GET` with the headers a plain client has.
@@ -92,7 +101,13 @@ impl Client {
         self.out.clear();
         self.out.extend_from_slice(head);
         self.out.extend_from_slice(body);
-        self.stream.get_mut().write_all(&self.out).context("send")?;
+        let (piece, pause) = if self.is_slow { PIECE } else { (self.out.len(), Duration::ZERO) };
+        for part in self.out.chunks(piece) {
+            self.stream.get_mut().write_all(part).context("send")?;
+            if part.len() == piece && self.is_slow {
+                std::thread::sleep(pause);
+            }
+        }
         self.answer()
     }
 

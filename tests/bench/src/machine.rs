@@ -23,13 +23,15 @@ pub fn describe(bench: &Bench) -> Result<String> {
         _ => String::new(),
     };
     Ok(format!(
-        "`{subjects}make bench` on {cores} cores of {}, {} GiB of memory; {}; commit {}.\n\
+        "`{subjects}make bench` on {cores} cores of {}, {} GiB of memory; {}; commit {}, module built \
+         {} minutes ago.\n\
          Instruction counts do not depend on other load; times and rates do: compare them with the peer \
          of the same run.\n",
         model.as_deref().unwrap_or("an unknown CPU"),
         memory.unwrap_or(0) >> 20,
         version.trim(),
         commit(),
+        bench.module_built.elapsed().unwrap_or_default().as_secs() / 60,
     ))
 }
 

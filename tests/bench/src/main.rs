@@ -37,7 +37,7 @@ type Run = fn(&Bench, &mut Table) -> Result<()>;
 
 const SUBJECTS: [(&str, &str, Run); 4] = [
     ("instructions", "Instructions per request", instructions::run),
-    ("throughput", "Throughput and latency of one saturated worker", throughput::run),
+    ("throughput", "Throughput and latency of one worker", throughput::run),
     ("updates", "Updates at 10,000 hosts × 10 endpoints", updates::run),
     ("files", "From a file's close() to the first request served by it", files::run),
 ];

@@ -1,7 +1,7 @@
 //! Requests per second of one saturated worker, its CPU time a request, and latency, by `wrk`.
 //!
-//! Configurations take turns, so that other load hits them alike; the spread is told. CPU time a request is
-//! what a worker pays, whether or not a CPU was free for it.
+//! Configurations take turns, so that other load hits them alike; the spread is told. Requests per second of
+//! the worker's own CPU time are what it reaches when it has a CPU for itself, whether or not it had one.
 
 use crate::bench::Bench;
 use crate::conf::{Ports, Route};
@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const ROUNDS: usize = 3;
-const SECONDS: u32 = 4;
+const SECONDS: u32 = 5;
 const CONNECTIONS: usize = 32;
 const HOSTS: usize = 1_000;
 
@@ -46,21 +46,25 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     for side in &sides {
         side.tell(table);
     }
-    let rate = |a: &Side, b: &Side| a.rate() / b.rate();
-    let ratio = |ratio: f64| format!("{ratio:.2}");
-    table.row("router / stock", ratio(rate(router, bare)));
+    let compare = |side: &Side, peer: &Side| {
+        let (rate, cpu) = (side.rate() / peer.rate(), peer.cpu() / side.cpu());
+        (format!("{cpu:.2} by CPU, {rate:.2} by rate"), cpu)
+    };
+    table.row("router / stock", compare(router, bare).0);
+    let (text, ratio) = compare(default, twin);
     table
-        .row("default Ingress / stock with the same headers and log", ratio(rate(default, twin)))
-        .peer(format!("CPU {:.2}", default.cpu() / twin.cpu()))
-        .budget("≥ 0.95", rate(default, twin) >= 0.95);
+        .row("default Ingress / stock with the same headers and log", text)
+        .budget("≥ 0.95", ratio >= 0.95);
+    let (text, ratio) = compare(default, bare);
     table
-        .row("default Ingress / stock", ratio(rate(default, bare)))
-        .peer(format!("CPU {:.2}; the reference 0.42", default.cpu() / bare.cpu()))
-        .budget("≥ 0.85", rate(default, bare) >= 0.85);
+        .row("default Ingress / stock", text)
+        .peer("the reference: 0.42")
+        .budget("≥ 0.85", ratio >= 0.85);
     table.note(format!(
         "wrk, {CONNECTIONS} connections, {ROUNDS} rounds of {SECONDS} s in turn, 100 B answers, \
          {HOSTS} hosts in the store; in brackets the slowest and the fastest round; busy: share of one CPU \
-         that the worker got"
+         that the worker got. With less than 0.9 it was not saturated, so budgets are held against \
+         requests per second of its CPU time"
     ));
     sides.into_iter().try_for_each(|mut side| side.nginx.stop())
 }

@@ -153,16 +153,17 @@ impl Updates {
 
     /// Whole snapshots alone: CPU times, which other load on the machine does not change much.
     fn event_loop(&mut self, table: &mut Table) -> Result<()> {
-        let bodies = [self.whole(1)?, self.whole(0)?];
+        let (body, other) = (self.whole(1)?, self.whole(0)?);
         let (mut own, mut all, mut times, mut stretches) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for body in bodies.iter().cycle().take(WHOLES / 2) {
-            let watch = Watch::start(self.worker);
-            let cost = self.cost_of(|test| test.configuration.put(body))?;
-            stretches.push(watch.stop()?);
+        for _ in 0..WHOLES / 2 {
+            let cost = self.cost_of(|test| test.configuration.put(&body))?;
             times.push(cost.time);
             own.push(cost.event_loop);
             all.push(cost.cpu);
+            let watch = Watch::start(self.worker);
+            self.cost_of(|test| test.configuration.put_slowly(&other))?;
+            stretches.push(watch.stop()?);
         }
         table.row(
             "the same without load: time p50; CPU of all threads p50",
@@ -171,11 +172,11 @@ impl Updates {
         let (own, stretches) = (sample(own), sample(stretches));
         table
             .row(
-                "its event loop without a wait, CPU: p50, max",
+                "longest callback of a whole PUT, CPU: p50, max",
                 format!("{}, {}", show(stretches.p50()), show(stretches.max())),
             )
-            .peer(format!("all callbacks together {}", show(own.p50())))
-            .budget("a callback ≤ 2 ms", stretches.p50() <= Duration::from_millis(2));
+            .peer(format!("at most; all callbacks {}", show(own.p50())))
+            .budget("≤ 2 ms", stretches.p50() <= Duration::from_millis(2));
         Ok(())
     }
 
