@@ -36,10 +36,14 @@ fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(request.decision()?.texts[place]))
 }
 
-/// `namespace-service-port`; the backend's id where a rule has no Service; `-` before a decision.
+/// `namespace-service-port`; the backend's id where a rule has no Service; `upstream-default-backend`, as in
+/// the reference, where nothing serves; `-` before a decision.
 fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
     let [_, namespace, _, service, port, _] = decision.texts;
+    if decision.backend.is_empty() {
+        return Some(Cow::Borrowed(b"upstream-default-backend"));
+    }
     if service.is_empty() {
         return Some(Cow::Borrowed(decision.backend));
     }

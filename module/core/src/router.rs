@@ -22,7 +22,8 @@ fn server<'g>(records: &impl Records<'g>, host: &[u8]) -> Option<&'g [u8]> {
 
 /// The record of an exact host, or of the wildcard one label above it.
 pub(crate) fn by_host<'g>(records: &impl Records<'g>, kind: Kind, host: &[u8]) -> Option<&'g [u8]> {
-    if host.is_empty() || host.len() > HostPattern::MAX_BYTES {
+    // A star is ours to put there: a client that sends one names no wildcard record.
+    if host.is_empty() || host.len() > HostPattern::MAX_BYTES || host[0] == b'*' {
         return None;
     }
     records.value(kind, host).or_else(|| {
@@ -85,5 +86,6 @@ mod tests {
     fn a_star_in_a_request_is_no_wildcard_key_of_ours() {
         assert_eq!(winner(&["*.test"], &format!("{}.test", "a".repeat(300)), "/in"), None);
         assert_eq!(winner(&["*.test"], ".test", "/in"), None);
+        assert_eq!(winner(&["*.test"], "*.test", "/in"), None);
     }
 }

@@ -8,9 +8,9 @@ use nginx_sys::{
     ngx_conf_log_error, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t,
     ngx_http_core_main_conf_t, ngx_http_core_module, ngx_http_core_srv_conf_t,
     ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
-    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_srv_conf_t,
-    ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
-    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
+    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
+    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
 use std::ffi::{c_char, c_void};
 use std::fmt::Display;
@@ -40,6 +40,9 @@ struct LocConf {
     is_router: bool,
     pool: *mut ngx_thread_pool_t,
 }
+
+type InitUpstream =
+    unsafe extern "C" fn(*mut ngx_conf_t, *mut ngx_http_upstream_srv_conf_t) -> ngx_int_t;
 
 /// What a directive's function answers.
 type Answer = *mut c_char;
@@ -255,6 +258,14 @@ pub unsafe extern "C" fn ingress_balancer(
         }
         let upstream: *mut ngx_http_upstream_srv_conf_t =
             srv_conf(cf, nginx_sys::ngx_http_upstream_module.ctx_index);
+        let is_ours = |init: ngx_http_upstream_init_pt| {
+            init.is_some_and(|init| {
+                std::ptr::fn_addr_eq(init, upstream::init_upstream as InitUpstream)
+            })
+        };
+        if is_ours((*upstream).peer.init_upstream) {
+            return c"is duplicate".as_ptr().cast_mut();
+        }
         if (*upstream).peer.init_upstream.is_some() {
             // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
             // lost without a word.

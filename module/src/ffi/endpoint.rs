@@ -244,14 +244,22 @@ unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Body> {
         }
         // SAFETY: `pos` and `last` are of one allocation.
         let (start, length) = unsafe { ((*buffer).pos, (*buffer).last.offset_from((*buffer).pos)) };
-        let part = Body::InPlace(start, usize::try_from(length).ok()?);
-        // SAFETY: alive.
-        all = match (unsafe { all.bytes() }, unsafe { part.bytes() }) {
-            (_, []) => all,
-            ([], _) => part,
-            (first, second) => {
+        let length = usize::try_from(length).ok()?;
+        all = match all {
+            // nginx adds a link for each piece it received, all in the one buffer it was told to use.
+            // SAFETY: one past the end of what was received before.
+            Body::InPlace(first, before) if unsafe { first.add(before) } == start.cast_const() => {
+                Body::InPlace(first, before + length)
+            }
+            Body::Owned(bytes) if bytes.is_empty() => Body::InPlace(start, length),
+            _ if length == 0 => all,
+            // Elsewhere: put together, at the cost of a copy.
+            all => {
+                let part = Body::InPlace(start, length);
+                // SAFETY: alive.
+                let (first, second) = unsafe { (all.bytes(), part.bytes()) };
                 let mut both = Vec::new();
-                both.try_reserve_exact(first.len() + second.len()).ok()?;
+                both.try_reserve(first.len() + second.len()).ok()?;
                 both.extend_from_slice(first);
                 both.extend_from_slice(second);
                 Body::Owned(both)

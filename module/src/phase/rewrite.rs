@@ -29,18 +29,22 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         // Nothing was ever published: not "no such host" but "not ready".
         return Outcome::Status(503);
     }
-    let settings = SettingsView::of(&records);
+    let settings = || SettingsView::of(&records);
     let rule = router::route(&records, request.host(), request.path());
     if let Some(rule) = rule {
         let has_certificate = || tls::has_certificate(&records, request.host());
-        if redirect::is_redirected(rule.https_redirect(), request.is_https(), has_certificate) {
-            let host = request.host_header().unwrap_or(request.host());
+        let is_redirected =
+            redirect::is_redirected(rule.https_redirect(), request.is_https(), has_certificate);
+        let host = request.host_header().unwrap_or(request.host());
+        // Without a name there is nowhere to send a client to.
+        if is_redirected && !host.is_empty() {
             let location = redirect::location(host, request.target());
-            return Outcome::Redirect { code: settings.http_redirect_code().into(), location };
+            return Outcome::Redirect { code: settings().http_redirect_code().into(), location };
         }
     }
     let texts = rule.map(|rule| rule.texts()).unwrap_or_default();
-    let Some(backend) = rule.and_then(|rule| rule.backend()).or(settings.default_backend()) else {
+    let own = Some(texts[0]).filter(|id| !id.is_empty());
+    let Some(backend) = own.or_else(|| settings().default_backend()) else {
         request.decide(Decision { texts, backend: b"", hash: None });
         return Outcome::Status(404);
     };

@@ -10,7 +10,6 @@ use crate::WriteError;
 use crate::arena::{self, HEAD};
 use crate::memory::{Block, Memory};
 use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -109,10 +108,8 @@ fn value_offset(key_length: usize) -> usize {
 #[inline]
 pub(crate) fn hash(memory: Memory, kind: u8, key: &[u8]) -> u64 {
     let seed = &memory.header().seed;
-    let mut hasher =
-        SipHasher13::new_with_keys(seed[0].load(Relaxed), seed[1].load(Relaxed) ^ u64::from(kind));
-    hasher.write(key);
-    hasher.finish()
+    let second = seed[1].load(Relaxed) ^ u64::from(kind);
+    SipHasher13::new_with_keys(seed[0].load(Relaxed), second).hash(key)
 }
 
 /// Bytes a record takes, its head and rounding included.

@@ -180,8 +180,8 @@ impl<'g> RuleView<'g> {
 
     /// Id of the backend; none: the default backend serves.
     pub fn backend(&self) -> Option<&'g [u8]> {
-        let id = self.texts()[0];
-        (!id.is_empty()).then_some(id)
+        let bytes = usize::from(u16_at(self.body, 1)?);
+        self.body.get(TEXTS_AT..)?.get(..bytes).filter(|id| !id.is_empty())
     }
 
     /// Backend id and then the texts of [`crate::model::Origin`], in the order of its fields.

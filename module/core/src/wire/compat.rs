@@ -92,10 +92,17 @@ impl TryFrom<String> for AddressText {
             return Ok(AddressText::Ip(ip));
         }
         match HostPattern::parse(&text) {
-            Ok(name) if !name.is_wildcard() => Ok(AddressText::Name(name)),
+            // A name whose last label is a number is a mistyped IPv4 address (WHATWG URL, "ends in a number").
+            Ok(name) if !name.is_wildcard() && !ends_in_a_number(name.as_str()) => {
+                Ok(AddressText::Name(name))
+            }
             _ => Err(Invalid::new("address is neither an IP address nor a host name")),
         }
     }
+}
+
+fn ends_in_a_number(name: &str) -> bool {
+    name.rsplit('.').next().is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl From<AddressText> for String {
@@ -377,6 +384,14 @@ mod tests {
             let error = decode::<Vec<Element>>(body.as_bytes()).unwrap_err();
             assert_eq!(error.pointer, "/0/endpoints/0/port", "{port}");
         }
+    }
+
+    #[test]
+    fn a_mistyped_address_is_no_host_name() {
+        for address in ["10.0.0.256", "10.0.0", "1"] {
+            assert!(AddressText::try_from(address.to_owned()).is_err(), "{address}");
+        }
+        assert!(AddressText::try_from("db-1.example".to_owned()).is_ok());
     }
 
     #[test]
