@@ -51,7 +51,9 @@ impl Route {
     pub fn text(self, bench: &Bench, folder: &Path, ports: Ports, main: &str) -> Result<String> {
         let (module, [a, b]) = (bench.module.display(), bench.endpoints);
         let folder_text = folder.display();
-        let load = format!("load_module {module};\ningress_zone ingress 128m;\n");
+        // As in the skeleton: nginx's own default is 32 threads, each with an arena of malloc's.
+        let threads = "thread_pool default threads=2;\n";
+        let load = format!("load_module {module};\ningress_zone ingress 128m;\n{threads}");
         let socket = format!(
             "server {{ listen unix:{folder_text}/configuration.sock; keepalive_requests 1000000;
                location /configuration {{ ingress_configuration; }} }}"
@@ -59,7 +61,10 @@ impl Route {
         let proxy = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let (load, upstream, location, extra) = match self {
             Route::Static | Route::StaticThreads => (
-                String::new(),
+                match self {
+                    Route::StaticThreads => threads.into(),
+                    _ => String::new(),
+                },
                 format!("server 127.0.0.1:{a}; server 127.0.0.1:{b};"),
                 format!("proxy_pass http://upstream; {proxy}"),
                 match self {
