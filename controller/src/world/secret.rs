@@ -9,10 +9,13 @@ use openssl::x509::X509;
 use oxigress_core::model::MAX_PEM_BYTES;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 const MAX_CHAIN: usize = 10;
 const MAX_NAMES: usize = 1_000;
+/// As the module has it: what it refuses would hold up everything that is published together with it.
+const RSA_BITS: RangeInclusive<u32> = 2048..=4096;
 
 /// What a Secret offers to TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,10 +138,60 @@ fn check_strength(key: &PKeyRef<Private>) -> Result<(), String> {
     let curves = [Nid::X9_62_PRIME256V1, Nid::SECP384R1, Nid::SECP521R1];
     let curve = || key.ec_key().ok()?.group().curve_name();
     match key.id() {
-        Id::RSA if (2048..=8192).contains(&key.bits()) => Ok(()),
-        Id::RSA => Err(format!("tls.key is RSA of {} bits: use 2048 to 8192", key.bits())),
+        Id::RSA | Id::RSA_PSS if RSA_BITS.contains(&key.bits()) => Ok(()),
+        Id::RSA | Id::RSA_PSS => Err(format!(
+            "tls.key is RSA of {} bits: use {} to {}, or ECDSA",
+            key.bits(),
+            RSA_BITS.start(),
+            RSA_BITS.end()
+        )),
         Id::EC if curve().is_some_and(|curve| curves.contains(&curve)) => Ok(()),
         Id::ED25519 => Ok(()),
         _ => Err("tls.key is of an unknown kind: use RSA, P-256, P-384, P-521 or Ed25519".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openssl::bn::BigNum;
+    use openssl::ec::{EcGroup, EcKey};
+    use openssl::rsa::RsaPrivateKeyBuilder;
+
+    /// Only its length is that of a key: making a real one of 8192 bits takes seconds.
+    fn rsa(bits: i32) -> PKey<Private> {
+        let mut modulus = BigNum::from_u32(1).unwrap();
+        modulus.set_bit(bits - 1).unwrap();
+        let small = || BigNum::from_u32(65_537).unwrap();
+        let key = RsaPrivateKeyBuilder::new(modulus, small(), small()).unwrap().build();
+        PKey::from_rsa(key).unwrap()
+    }
+
+    fn ec(curve: Nid) -> PKey<Private> {
+        let group = EcGroup::from_curve_name(curve).unwrap();
+        PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_taken_if_the_module_takes_it() {
+        let good = [
+            rsa(2048),
+            rsa(3072),
+            rsa(4096),
+            ec(Nid::X9_62_PRIME256V1),
+            ec(Nid::SECP384R1),
+            ec(Nid::SECP521R1),
+            PKey::generate_ed25519().unwrap(),
+        ];
+        for key in good {
+            assert_eq!(check_strength(&key), Ok(()), "{:?} of {} bits", key.id(), key.bits());
+        }
+        for bits in [1024, 2047, 4097, 8192] {
+            let why = check_strength(&rsa(bits)).unwrap_err();
+            assert_eq!(why, format!("tls.key is RSA of {bits} bits: use 2048 to 4096, or ECDSA"));
+        }
+        for key in [ec(Nid::SECP256K1), PKey::generate_ed448().unwrap()] {
+            assert!(check_strength(&key).unwrap_err().contains("unknown kind"));
+        }
     }
 }
