@@ -7,6 +7,7 @@ pub mod accepted;
 use crate::translate::{Options, annotation::parse_bool};
 use crate::world::Key;
 use accepted::Accepted;
+use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -84,16 +85,16 @@ pub struct Flags {
     pub module: Option<PathBuf>,
 
     /// Port for HTTP
-    #[arg(long, value_name = "PORT", default_value_t = 80)]
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = port())]
     pub http_port: u16,
     /// Port for HTTPS
-    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = port())]
     pub https_port: u16,
-    /// Loopback port for the configuration endpoint and nginx's status, besides the unix sockets
-    #[arg(long, value_name = "PORT")]
+    /// Loopback port where the configuration endpoint answers too, at /configuration
+    #[arg(long, value_name = "PORT", value_parser = port())]
     pub status_port: Option<u16>,
     /// Port for health checks of this program
-    #[arg(long, value_name = "PORT", default_value_t = 10254)]
+    #[arg(long, value_name = "PORT", default_value_t = 10254, value_parser = port())]
     pub healthz_port: u16,
     /// Address for health checks; all addresses without it
     #[arg(long, value_name = "ADDRESS", default_value = "")]
@@ -200,6 +201,11 @@ pub fn version() -> String {
     format!("oxigress {}", env!("CARGO_PKG_VERSION"))
 }
 
+/// Port 0 would be another one at each start.
+fn port() -> RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..)
+}
+
 fn boolean(text: &str) -> Result<bool, String> {
     parse_bool(text).ok_or_else(|| "write true or false".into())
 }
@@ -268,6 +274,15 @@ mod tests {
         assert_eq!(parse(&["nginx", "--http-port", "8080"]).unwrap().http_port, 8080);
         assert_eq!(parse(&["-v=5", "--v=3"]).map(|f| f.verbosity).ok(), None);
         assert_eq!(parse(&["-v=5"]).unwrap().verbosity, 5);
+    }
+
+    #[test]
+    fn port_0_is_refused_and_the_flag_is_named() {
+        for flag in ["--http-port", "--https-port", "--status-port", "--healthz-port"] {
+            let error = parse(&[flag, "0"]).unwrap_err().to_string();
+            assert!(error.contains(flag), "{error}");
+            assert!(parse(&[flag, "65536"]).is_err() && parse(&[flag, "65535"]).is_ok(), "{flag}");
+        }
     }
 
     #[test]

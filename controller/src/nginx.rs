@@ -6,6 +6,7 @@
 mod certificate;
 mod conf;
 mod master;
+mod ports;
 mod user;
 
 use crate::flags::Flags;
@@ -29,6 +30,10 @@ const UP: Duration = Duration::from_secs(10);
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(800)..=Duration::from_secs(30);
 
+/// How long the ports of a killed nginx may stay busy: its workers are told at once that it is gone, but
+/// one of them may be busy.
+const WORKERS_MAY_END: Duration = Duration::from_secs(10);
+
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let runtime = Runtime::open(&flags.runtime_dir)?;
@@ -40,7 +45,16 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut is_first = true;
     loop {
         let started = Instant::now();
-        let mut master = nginx.adopt_or_start()?;
+        let mut master = match nginx.adopt() {
+            Some(master) => master,
+            None => {
+                // Later, a port that is busy is nginx's own matter: it is tried again for ever.
+                if is_first {
+                    nginx.check_ports(flags).await?;
+                }
+                nginx.start()?
+            }
+        };
         let status = tokio::select! {
             status = master.ended() => status,
             () = signals.stop() => return stop(master, signals).await,
@@ -91,6 +105,7 @@ struct Nginx {
     conf: PathBuf,
     /// nginx.conf differs from the one an adopted nginx may have read.
     is_conf_new: bool,
+    has_ipv6: bool,
 }
 
 impl Nginx {
@@ -109,17 +124,26 @@ impl Nginx {
         let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
         write(&runtime.file("default.crt"), &certificate)?;
         write(&runtime.file("default.key"), &key)?;
-        Ok(Nginx { binary, runtime, conf, is_conf_new })
+        Ok(Nginx { binary, runtime, conf, is_conf_new, has_ipv6: machine.has_ipv6 })
     }
 
-    fn adopt_or_start(&self) -> anyhow::Result<Master> {
-        if let Some(master) = Master::adopt(&self.runtime.file("nginx.pid"), &self.conf) {
-            tracing::info!("nginx {} runs already: adopted", master.pid());
-            if self.is_conf_new {
-                master.signal(Signal::HUP);
-            }
-            return Ok(master);
+    fn adopt(&self) -> Option<Master> {
+        let master = Master::adopt(&self.runtime.file("nginx.pid"), &self.conf)?;
+        tracing::info!("nginx {} runs already: adopted", master.pid());
+        if self.is_conf_new {
+            master.signal(Signal::HUP);
         }
+        Some(master)
+    }
+
+    async fn check_ports(&self, flags: &Flags) -> anyhow::Result<()> {
+        // Its pid file says that an nginx was killed: its workers may still be about to notice.
+        let was_killed = self.runtime.file("nginx.pid").exists();
+        let patience = if was_killed { WORKERS_MAY_END } else { Duration::ZERO };
+        Ok(ports::check(flags, self.has_ipv6, patience).await?)
+    }
+
+    fn start(&self) -> anyhow::Result<Master> {
         // A killed nginx leaves its sockets behind and could not bind them again.
         for socket in self.runtime.sockets() {
             let _ = fs::remove_file(socket);
