@@ -2,10 +2,12 @@
 
 use crate::flags::Flags;
 use crate::source::folder::Folder;
-use crate::translate::translate;
+use crate::translate::{Translation, translate};
 use crate::verdict::Severity;
 use crate::world::{Changed, World};
 use anyhow::Context;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,24 +18,37 @@ pub fn run(folder: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut changed = Changed::default();
     batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
     let translation = translate(&world, &flags.options(Default::default()));
-    for problem in &batch.problems {
-        println!("{problem}");
+    match write(&mut io::stdout().lock(), &batch.problems, &translation) {
+        // `| head` has read enough. What was found decides all the same.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.context("standard output")?,
     }
-    for (object, verdict) in &translation.verdicts {
-        println!("{object}: {verdict}");
-    }
-    let snapshot = &translation.snapshot;
-    println!(
-        "{} hosts, {} paths, {} backends, {} certificates",
-        snapshot.servers.len(),
-        snapshot.servers.values().map(|server| server.rules.len()).sum::<usize>(),
-        snapshot.backends.len(),
-        snapshot.certificates.len()
-    );
     let is_rejected = translation.verdicts.values().any(|v| v.severity == Severity::Rejected);
     Ok(if is_rejected || !batch.problems.is_empty() {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn write(
+    out: &mut impl Write,
+    problems: &[impl Display],
+    translation: &Translation,
+) -> io::Result<()> {
+    for problem in problems {
+        writeln!(out, "{problem}")?;
+    }
+    for (object, verdict) in &translation.verdicts {
+        writeln!(out, "{object}: {verdict}")?;
+    }
+    let snapshot = &translation.snapshot;
+    writeln!(
+        out,
+        "{} hosts, {} paths, {} backends, {} certificates",
+        snapshot.servers.len(),
+        snapshot.servers.values().map(|server| server.rules.len()).sum::<usize>(),
+        snapshot.backends.len(),
+        snapshot.certificates.len()
+    )
 }
