@@ -3,6 +3,7 @@
 use crate::http::{Answer, Client};
 use anyhow::{Context, Result, ensure};
 use oxigress_core::wire::native::Status;
+use oxigress_tests::wait;
 use std::path::Path;
 
 /// A writer and the generation it knows.
@@ -12,9 +13,11 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Connects.
+    /// Connects. nginx opens its listeners one after the other, slowly under valgrind: this one may come
+    /// after the one that was waited for.
     pub fn open(socket: &Path) -> Result<Self> {
-        Ok(Configuration { client: Client::unix(socket)?, tag: String::new() })
+        let client = wait::until("the configuration endpoint", || Client::unix(socket))?;
+        Ok(Configuration { client, tag: String::new() })
     }
 
     /// Sends the whole; returns when it is live.
