@@ -47,7 +47,7 @@ pub fn read(text: &str, is_json: bool) -> Vec<Document> {
         value => Some(Document {
             number: index + 1,
             line: *line,
-            found: value.map(|value| objects(value, "")),
+            found: value.map(|value| objects(without_nulls(value), "")),
         }),
     };
     super::parallel::map(&parts, read_part).into_iter().flatten().collect()
@@ -87,6 +87,8 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
     // file's size. Aliases stay bounded by the crate's own limits.
     let options = serde_saphyr::options! {
         with_snippet: false,
+        // As YAML 1.2 has it: `yes`, `no`, `on`, `off`, `y` and `n` are texts, also as hosts and names.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_nodes: text.len() + 1,
             max_events: 2 * text.len() + 16,
@@ -110,7 +112,7 @@ fn json(text: &str) -> Result<Vec<Found>, String> {
     let mut all = Vec::new();
     for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
         match value {
-            Ok(value) => all.extend(objects(value, "")),
+            Ok(value) => all.extend(objects(without_nulls(value), "")),
             Err(error) => {
                 return Err(format!(
                     "is not JSON: {error}: correct it, until then its last good version stays"
@@ -119,6 +121,24 @@ fn json(text: &str) -> Result<Vec<Found>, String> {
         }
     }
     Ok(all)
+}
+
+/// A field that is null is absent (security.md §3), an entry of `data`, annotations or labels too. The
+/// parsers bound the depth.
+fn without_nulls(mut value: Value) -> Value {
+    remove_nulls(&mut value);
+    value
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
 }
 
 #[derive(Deserialize)]
@@ -208,6 +228,9 @@ fn type_message(within: &str, error: &serde_path_to_error::Error<serde_json::Err
     if message.contains("expected a string") {
         message.push_str(" (put it in quotes)");
     }
+    if message.contains("expected a boolean") {
+        message.push_str(" (write true or false)");
+    }
     format!("{}: {message}: correct the type", if field.is_empty() { "document" } else { &field })
 }
 
@@ -225,6 +248,7 @@ fn unknown(within: &str, version: &str, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::secret::Secret;
 
     fn found(text: &str) -> Vec<Found> {
         read(text, false).into_iter().flat_map(|d| d.found.unwrap()).collect()
@@ -306,5 +330,46 @@ mod tests {
         assert!(matches!(found(text)[..], [Found::Object(..)]));
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {code: 308}";
         assert!(message(text).contains("data.code"));
+    }
+
+    #[test]
+    fn words_that_were_booleans_in_yaml_1_1_are_texts() {
+        let data = "{a: yes, b: no, c: on, d: off, e: y, f: n, g: Yes, h: NO}";
+        let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: no}}\ndata: {data}");
+        let [Found::Object(id, Object::ConfigMap(map))] = &found(&text)[..] else { panic!() };
+        assert_eq!(id.to_string(), "ConfigMap default/no");
+        let values: Vec<_> = map.data.values().map(String::as_str).collect();
+        assert_eq!(values, ["yes", "no", "on", "off", "y", "n", "Yes", "NO"]);
+    }
+
+    #[test]
+    fn a_boolean_is_true_or_false() {
+        let slice = |word: &str| {
+            format!(
+                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: a}}\n\
+                 addressType: IPv4\nendpoints: [{{addresses: [], conditions: {{ready: {word}}}}}]"
+            )
+        };
+        for word in ["true", "True", "FALSE", "null"] {
+            assert!(matches!(found(&slice(word))[..], [Found::Object(..)]), "{word}");
+        }
+        assert!(message(&slice("yes")).contains("write true or false"));
+    }
+
+    #[test]
+    fn entries_that_are_null_are_absent() {
+        let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {x: null}}\n\
+                   data: {a: null, b: ~, c:, d: '', e: 'null'}";
+        let [Found::Object(_, Object::ConfigMap(map))] = &found(map)[..] else { panic!() };
+        assert_eq!(map.data.keys().collect::<Vec<_>>(), ["d", "e"]);
+        let secret = r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"},
+            "data": {"tls.crt": null, "tls.key": null}, "stringData": {"tls.crt": null}}"#;
+        for is_json in [false, true] {
+            let found = read(secret, is_json).pop().unwrap().found.unwrap();
+            assert!(
+                matches!(&found[..], [Found::Object(_, Object::Secret(Secret::WithoutPair))]),
+                "{found:?}"
+            );
+        }
     }
 }
