@@ -3,7 +3,7 @@
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
 use crate::flags::Flags;
-use crate::parent::Signals;
+use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::publish::client::{Answer, Client, ClientError};
 use crate::publish::{LONGEST, Next, Outgoing, Publisher};
@@ -28,6 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    parent::name_flags_of_a_lone_role(flags);
     let folder = flags.manifests()?;
     let source = Folder::open(folder).with_context(|| {
         format!("--manifests {}: create the folder or name another", folder.display())

@@ -10,7 +10,7 @@ mod ports;
 mod user;
 
 use crate::flags::Flags;
-use crate::parent::Signals;
+use crate::parent::{self, Signals};
 use crate::runtime::Runtime;
 use anyhow::{Context, bail, ensure};
 use conf::Machine;
@@ -36,6 +36,7 @@ const WORKERS_MAY_END: Duration = Duration::from_secs(10);
 
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
+    parent::name_flags_of_a_lone_role(flags);
     let runtime = Runtime::open(&flags.runtime_dir)?;
     let _lock = runtime.lock("nginx")?;
     let mut signals = Signals::new()?;

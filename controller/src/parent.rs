@@ -62,20 +62,37 @@ fn end_with_parent() {
         tracing::warn!("this role outlives a killed parent: the kernel refuses the death signal");
     }
     // It may have died before we asked.
-    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
-    if now.as_deref() != Some(&parent) {
+    if !is_started_by(Some(&parent)) {
         tracing::info!("the parent is gone already");
         let _ = kill_process(getpid(), Signal::TERM);
     }
+}
+
+/// Names the flags that were given and have no effect.
+fn name_flags_without_effect(flags: &Flags) {
+    for flag in flags.accepted.given() {
+        tracing::info!("--{flag} is accepted and has no effect yet");
+    }
+}
+
+/// The same for a role, which leaves it to the parent that gave it its own flags.
+pub fn name_flags_of_a_lone_role(flags: &Flags) {
+    if !is_started_by(std::env::var(PARENT).ok().as_deref()) {
+        name_flags_without_effect(flags);
+    }
+}
+
+/// Whether the process that started this one is `parent`.
+fn is_started_by(parent: Option<&str>) -> bool {
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    parent.is_some() && now.as_deref() == parent
 }
 
 /// Runs both roles until a signal ends them.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     // Said once here rather than by a role that is then tried again.
     flags.manifests()?;
-    for flag in flags.accepted.given() {
-        tracing::info!("--{flag} is accepted and has no effect yet");
-    }
+    name_flags_without_effect(flags);
     let mut signals = Signals::new()?;
     let mut children = unix::signal(SignalKind::child())?;
     // An nginx whose role was killed becomes our child, so that it is waited for when it ends.
