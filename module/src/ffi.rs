@@ -25,8 +25,7 @@ mod zone;
 
 pub use endpoint::Head;
 pub use memory::random;
-pub use request::{Decision, Request};
+pub use request::{Found, NewDecision, Request};
 pub use tls::{Parsed, ServerName, check_pair, sha256};
-pub use upstream::Choice;
 pub use worker::Worker;
 pub use zone::ZoneLock;

@@ -9,7 +9,7 @@ use nginx_sys::{
     AF_INET, AF_INET6, ngx_http_request_t, ngx_list_part_t, ngx_str_t, ngx_table_elt_t,
     sockaddr_in, sockaddr_in6,
 };
-use oxigress_store::KeyHash;
+use oxigress_store::{KeyHash, Place};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -19,24 +19,44 @@ use std::ptr::null_mut;
 /// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
 #[derive(Clone, Copy)]
 pub struct Decision<'r> {
-    /// As [`oxigress_core::record::RuleView::texts`]; the first, the rule's backend, is in `backend`.
+    /// As [`oxigress_core::record::RuleView::texts`].
     pub texts: [&'r [u8]; 6],
     /// The backend that serves; empty if there is none.
     pub backend: &'r [u8],
-    /// The hash of its endpoint set's key.
+    /// Its endpoint set.
+    pub found: Found,
+}
+
+/// How to find a backend's endpoint set again.
+#[derive(Clone, Copy, Default)]
+pub struct Found {
+    /// The hash of its key.
     pub hash: Option<KeyHash>,
+    /// Where it stood.
+    pub place: Place,
+}
+
+/// A decision as it is copied: the rule's texts in one piece.
+pub struct NewDecision<'g> {
+    /// Of the texts, the rule's backend first.
+    pub lengths: [u16; 6],
+    /// One after the other.
+    pub texts: &'g [u8],
+    /// The default backend, if it serves instead.
+    pub default: &'g [u8],
 }
 
 /// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet". Cells, since
 /// several callbacks may look at it at once.
 #[repr(C)]
 struct Context {
-    /// The texts after the first, then the backend, one after the other.
+    /// The rule's texts and the default backend, one after the other.
     texts: Cell<*const u8>,
-    lengths: Cell<[u16; 6]>,
+    lengths: Cell<[u16; 7]>,
     is_decided: Cell<bool>,
     has_id: Cell<bool>,
     hash: Cell<u64>,
+    place: Cell<Place>,
     /// Written once.
     id: Cell<[u8; 32]>,
     /// Of the configuration endpoint: its work, while it goes on.
@@ -247,16 +267,17 @@ impl<'r> Request<'r> {
     }
 
     /// Keeps a decision: copies its texts into the request's pool. Out of memory: there is none.
-    pub fn decide(&mut self, decision: Decision<'_>) {
-        let [_, namespace, ingress, service, port, path] = decision.texts;
-        let texts = [namespace, ingress, service, port, path, decision.backend];
+    pub fn decide(&mut self, decision: &NewDecision<'_>, found: Found) {
+        let parts = [decision.texts, decision.default];
         // SAFETY: the request's pool is alive.
-        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &texts) }) else { return };
+        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &parts) }) else { return };
         if let Some(context) = self.context_or_new() {
+            let [a, b, c, d, e, f] = decision.lengths;
             context.texts.set(copy.data);
-            // The record's own lengths have 16 bits.
-            context.lengths.set(texts.map(|text| text.len() as u16));
-            context.hash.set(decision.hash.map_or(0, KeyHash::to_bits));
+            // An id has 512 bytes at most.
+            context.lengths.set([a, b, c, d, e, f, decision.default.len() as u16]);
+            context.hash.set(found.hash.map_or(0, KeyHash::to_bits));
+            context.place.set(found.place);
             context.is_decided.set(true);
         }
     }
@@ -265,18 +286,22 @@ impl<'r> Request<'r> {
     pub fn decision(&self) -> Option<Decision<'r>> {
         let context = self.context().filter(|context| context.is_decided.get())?;
         let mut at = context.texts.get();
-        let texts = context.lengths.get().map(|length| {
-            // SAFETY: the lengths add up to the copy that `decide` made in the request's pool.
-            let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
-            // SAFETY: at most one past it.
-            at = unsafe { at.add(usize::from(length)) };
-            text
-        });
-        let [namespace, ingress, service, port, path, backend] = texts;
-        Some(Decision {
-            texts: [&[], namespace, ingress, service, port, path],
-            backend,
+        let [backend, namespace, ingress, service, port, path, default] =
+            context.lengths.get().map(|length| {
+                // SAFETY: the lengths add up to the copy that `decide` made in the request's pool.
+                let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
+                // SAFETY: at most one past it.
+                at = unsafe { at.add(usize::from(length)) };
+                text
+            });
+        let found = Found {
             hash: Some(KeyHash::from_bits(context.hash.get())),
+            place: context.place.get(),
+        };
+        Some(Decision {
+            texts: [backend, namespace, ingress, service, port, path],
+            backend: if default.is_empty() { backend } else { default },
+            found,
         })
     }
 

@@ -1,17 +1,16 @@
 //! Upstream peers: nginx's callbacks around one attempt to reach an endpoint.
 
+use super::Found;
 use super::worker::{self, Worker};
 use super::{directives, guard, log, memory};
 use crate::peer;
 use nginx_bitfields as bits;
 use nginx_sys::{
     AF_INET, AF_INET6, NGX_BUSY, NGX_ERROR, NGX_OK, ngx_conf_t, ngx_http_get_flushed_variable,
-    ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_str_t,
-    ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
+    ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_pool_t,
+    ngx_str_t, ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
-use oxigress_core::record::EndpointView;
-use oxigress_store::KeyHash;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::ptr::null_mut;
@@ -20,29 +19,12 @@ use std::ptr::null_mut;
 const NAME_BYTES: usize = 47;
 
 /// An endpoint that was chosen, copied out of shared memory.
-pub struct Choice {
+struct Choice {
     address: SocketAddr,
-    name: [u8; NAME_BYTES],
-    name_length: u8,
     identity: Identity,
     untried: usize,
-}
-
-impl Choice {
-    /// Copies what an attempt needs. `untried` endpoints are left, this one included.
-    pub fn new(endpoint: EndpointView<'_>, untried: usize) -> Self {
-        let mut name = [0; NAME_BYTES];
-        let text = endpoint.name();
-        let length = text.len().min(NAME_BYTES);
-        name[..length].copy_from_slice(&text[..length]);
-        Choice {
-            address: endpoint.socket_address(),
-            name,
-            name_length: length as u8,
-            identity: *endpoint.identity(),
-            untried,
-        }
-    }
+    /// Null when memory is out.
+    name: *mut Name,
 }
 
 /// A request's peer, in its pool: what is chosen and what was tried.
@@ -51,8 +33,7 @@ struct Peer {
     worker: *const Worker,
     request: *mut ngx_http_request_t,
     backend: ngx_str_t,
-    hash: u64,
-    has_hash: bool,
+    found: Found,
     /// The last attempt failed on a connection that was kept from before.
     has_failed_kept: bool,
     /// Endpoints asked again for that reason.
@@ -71,6 +52,25 @@ struct Peer {
 struct Name {
     text: ngx_str_t,
     bytes: [u8; NAME_BYTES],
+}
+
+impl Name {
+    /// # Safety
+    /// `pool` is alive.
+    unsafe fn copy(pool: *mut ngx_pool_t, text: &[u8]) -> *mut Name {
+        // SAFETY: vouched for by the caller.
+        let name: *mut Name = unsafe { memory::array(pool, 1) };
+        if !name.is_null() {
+            let len = text.len().min(NAME_BYTES);
+            // SAFETY: allocated above; the bytes after `len` are never read.
+            unsafe {
+                let data = (&raw mut (*name).bytes).cast::<u8>();
+                data.copy_from_nonoverlapping(text.as_ptr(), len);
+                (*name).text = ngx_str_t { len, data };
+            }
+        }
+        name
+    }
 }
 
 /// A kept connection may have been closed by an endpoint that is well. When no other endpoint is left, one
@@ -129,6 +129,7 @@ unsafe fn prepare(
     let (worker, pool) = unsafe { (worker::current()?, (*request).pool) };
     // SAFETY: the pool is alive; zeroes are a value of every field.
     let peer = unsafe { memory::zeroed::<Peer>(pool).as_mut() }?;
+    peer.found = Found::default();
     peer.worker = worker;
     peer.request = request;
     // SAFETY: vouched for by the caller.
@@ -156,8 +157,7 @@ unsafe fn prepare(
         };
         let backend = decision.backend;
         peer.backend = ngx_str_t { len: backend.len(), data: backend.as_ptr().cast_mut() };
-        peer.hash = decision.hash.map_or(0, KeyHash::to_bits);
-        peer.has_hash = decision.hash.is_some();
+        peer.found = decision.found;
     }
     // SAFETY: nginx creates the upstream before it initialises the peer.
     let u = unsafe { &mut (*(*request).upstream).peer };
@@ -222,15 +222,21 @@ impl Peer {
         unsafe { &*self.worker }
     }
 
-    fn backend(&self) -> (&[u8], Option<KeyHash>) {
+    fn backend(&self) -> (&[u8], Found) {
         // SAFETY: set by `prepare`, in the request's pool or the configuration.
         let backend = unsafe { memory::bytes(self.backend) };
-        (backend, self.has_hash.then(|| KeyHash::from_bits(self.hash)))
+        (backend, self.found)
     }
 
     fn choose(&self) -> Option<Choice> {
-        let (backend, hash) = self.backend();
-        peer::choose(self.worker(), backend, hash, self.tried())
+        let (backend, found) = self.backend();
+        peer::choose(self.worker(), backend, found, self.tried(), |endpoint, untried| Choice {
+            address: endpoint.socket_address(),
+            identity: *endpoint.identity(),
+            untried,
+            // SAFETY: the request's pool is alive.
+            name: unsafe { Name::copy((*self.request).pool, endpoint.name()) },
+        })
     }
 
     /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
@@ -243,12 +249,10 @@ impl Peer {
 
     /// Keeps a choice for nginx to point at; answers the length of its address, `None` when memory is out.
     fn take(&mut self, choice: &Choice) -> Option<usize> {
-        // SAFETY: the request's pool is alive; zeroes are a value.
-        let name = unsafe { memory::zeroed::<Name>((*self.request).pool).as_mut() }?;
-        name.bytes = choice.name;
-        name.text =
-            ngx_str_t { len: usize::from(choice.name_length), data: (&raw mut name.bytes).cast() };
-        self.name = name;
+        if choice.name.is_null() {
+            return None;
+        }
+        self.name = choice.name;
         self.current = choice.identity;
         Some(match choice.address {
             SocketAddr::V4(v4) => {
@@ -312,8 +316,8 @@ unsafe extern "C" fn free_peer(
             unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };
         peer.attempts = peer.attempts.saturating_add(1);
         peer.remember();
-        let (backend, hash) = peer.backend();
-        let untried = peer::untried(peer.worker(), backend, hash, peer.tried());
+        let (backend, found) = peer.backend();
+        let untried = peer::untried(peer.worker(), backend, found, peer.tried());
         // For an error on a kept connection nginx adds one by itself.
         let tries = peer.attempts_left(untried);
         // SAFETY: nginx gives the connection of the attempt.

@@ -1,8 +1,8 @@
 //! REWRITE: host and path decide, once per request.
 
-use crate::ffi::{Decision, Request};
+use crate::ffi::{Found, NewDecision, Request};
 use crate::records::Held;
-use oxigress_core::record::{Kind, SettingsView};
+use oxigress_core::record::{EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 
 /// What becomes of the request.
@@ -42,19 +42,21 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
             return Outcome::Redirect { code: settings().http_redirect_code().into(), location };
         }
     }
-    let texts = rule.map(|rule| rule.texts()).unwrap_or_default();
-    let own = Some(texts[0]).filter(|id| !id.is_empty());
-    let Some(backend) = own.or_else(|| settings().default_backend()) else {
-        request.decide(Decision { texts, backend: b"", hash: None });
+    let (lengths, texts) = rule.map(|rule| rule.packed()).unwrap_or_default();
+    let own = texts.get(..usize::from(lengths[0])).filter(|id| !id.is_empty());
+    let default = if own.is_some() { None } else { settings().default_backend() };
+    let decision = NewDecision { lengths, texts, default: default.unwrap_or_default() };
+    let Some(backend) = own.or(default) else {
+        request.decide(&decision, Found::default());
         return Outcome::Status(404);
     };
-    let hash = guard.hash(Kind::Endpoints as u8, backend);
-    request.decide(Decision { texts, backend, hash: Some(hash) });
-    let endpoints = guard.get_hashed(hash, Kind::Endpoints as u8, backend);
+    let kind = Kind::Endpoints as u8;
+    let hash = guard.hash(kind, backend);
+    let endpoints = guard.get_hashed(hash, kind, backend);
+    let place = endpoints.map(|set| guard.place(&set)).unwrap_or_default();
+    request.decide(&decision, Found { hash: Some(hash), place });
     match endpoints {
-        Some(set) if !oxigress_core::record::EndpointsView::new(set.value()).is_empty() => {
-            Outcome::Continue
-        }
+        Some(set) if !EndpointsView::new(set.value()).is_empty() => Outcome::Continue,
         _ => Outcome::Status(503),
     }
 }

@@ -39,7 +39,7 @@ pub use failpoint::FAILPOINTS;
 #[cfg(feature = "failpoints")]
 pub use failpoint::set_hook;
 pub use layout::MAX_SLOTS;
-pub use reader::{Guard, KeyHash, Reader};
+pub use reader::{Guard, KeyHash, Place, Reader};
 pub use record::Record;
 pub use transaction::{Transaction, Written};
 

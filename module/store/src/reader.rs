@@ -65,6 +65,14 @@ impl Drop for Reader {
     }
 }
 
+/// Where a record stands in one generation. Zeroes are "nowhere".
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Place {
+    generation: u64,
+    block: Block,
+}
+
 /// The hash of a key in this store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash(u64);
@@ -110,6 +118,20 @@ impl Guard<'_> {
     #[inline]
     pub fn get_hashed(&self, hash: KeyHash, kind: u8, key: &[u8]) -> Option<Record<'_>> {
         index::find(self.reader.store.memory, self.root, hash.0, kind, key)
+    }
+
+    /// Where a record of this guard stands, to find it again without a look-up.
+    #[inline]
+    pub fn place(&self, record: &Record<'_>) -> Place {
+        Place { generation: self.generation, block: record.block() }
+    }
+
+    /// The record at a place, if the generation is still the same: after a write it is looked up anew.
+    #[inline]
+    pub fn at(&self, place: Place) -> Option<Record<'_>> {
+        // The index of a generation never changes, and this guard holds it.
+        let is_valid = place.block != 0 && place.generation == self.generation;
+        is_valid.then(|| Record::new(self.reader.store.memory, place.block))
     }
 
     /// Calls `visit` with every record, in no order that means anything.

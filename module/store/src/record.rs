@@ -75,6 +75,10 @@ impl<'g> Record<'g> {
         unsafe { self.memory.longs(attachment, COUNTERS, count) }
     }
 
+    pub(crate) fn block(&self) -> Block {
+        self.block
+    }
+
     pub(crate) fn attachment(&self) -> Block {
         self.memory.word(self.block, ATTACHMENT).load(Relaxed)
     }

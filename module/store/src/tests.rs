@@ -125,6 +125,22 @@ fn a_guard_keeps_its_generation_while_newer_ones_are_published() {
 }
 
 #[test]
+fn a_place_is_good_for_its_generation_only() {
+    let heap = Heap::new(1 << 20);
+    let reader = heap.attach(0, 1);
+    heap.put("a", "1");
+    let place = {
+        let guard = reader.read();
+        let record = guard.get(1, b"a").unwrap();
+        assert_eq!(guard.at(guard.place(&record)).unwrap().value(), b"1");
+        guard.place(&record)
+    };
+    assert!(reader.read().at(Place::default()).is_none());
+    heap.put("b", "2");
+    assert!(reader.read().at(place).is_none());
+}
+
+#[test]
 fn memory_is_freed_when_every_worker_has_moved_on_and_not_before() {
     let heap = Heap::new(1 << 20);
     let (idle, busy) = (heap.attach(0, 1), heap.attach(1, 2));

@@ -184,6 +184,20 @@ impl<'g> RuleView<'g> {
         self.body.get(TEXTS_AT..)?.get(..bytes).filter(|id| !id.is_empty())
     }
 
+    /// The texts of [`RuleView::texts`] one after the other, and their lengths: to copy them at once.
+    pub fn packed(&self) -> ([u16; TEXTS], &'g [u8]) {
+        let mut lengths = [0; TEXTS];
+        for (number, length) in lengths.iter_mut().enumerate() {
+            *length = u16_at(self.body, 1 + 2 * number).unwrap_or_default();
+        }
+        let texts = self.body.get(TEXTS_AT..).unwrap_or_default();
+        let total: usize = lengths.iter().map(|length| usize::from(*length)).sum();
+        match texts.get(..total) {
+            Some(texts) => (lengths, texts),
+            None => ([0; TEXTS], &[]),
+        }
+    }
+
     /// Backend id and then the texts of [`crate::model::Origin`], in the order of its fields.
     pub fn texts(&self) -> [&'g [u8]; TEXTS] {
         let mut rest = self.body.get(TEXTS_AT..).unwrap_or_default();
@@ -260,6 +274,7 @@ mod tests {
         let value = server(&["/cart"]);
         let found = ServerView::new(&value).rule(b"/cart").unwrap();
         assert_eq!(found.texts(), [&b"/cart"[..], b"", b"shop", b"", b"", b""]);
+        assert_eq!(found.packed(), ([5, 0, 4, 0, 0, 0], &b"/cartshop"[..]));
         assert_eq!(found.https_redirect(), HttpsRedirect::Always);
     }
 
