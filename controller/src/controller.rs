@@ -12,7 +12,7 @@ use crate::source::folder::Folder;
 use crate::source::{Batch, Source};
 use crate::translate::Translator;
 use crate::verdict::{Severity, VerdictChanges};
-use crate::world::{Changed, World};
+use crate::world::{Changed, Kind, World};
 use crate::{health, local};
 use anyhow::Context;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -189,7 +189,7 @@ impl Controller {
         let start = Instant::now();
         let (patch, verdicts) = self.translator.update(&self.world, &changed);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
-        report(verdicts);
+        report(verdicts, &self.world);
         if !patch.is_empty() {
             self.publisher.change(patch);
         }
@@ -208,10 +208,14 @@ async fn send(mut client: Client, outgoing: Outgoing) -> Landing {
     (client, start.elapsed(), answer)
 }
 
-fn report(verdicts: VerdictChanges) {
+fn report(verdicts: VerdictChanges, world: &World) {
     for (object, verdict) in verdicts {
+        let is_there = world.has(&object);
         match verdict {
-            None => tracing::info!("{object}: accepted"),
+            None if is_there => tracing::info!("{object}: accepted"),
+            None if object.kind == Kind::Ingress => tracing::info!("{object}: removed"),
+            // Gone, or it never was and nothing asks for it any more.
+            None => tracing::debug!("{object}: nothing to say about it any more"),
             Some(verdict) if verdict.severity == Severity::Note => {
                 tracing::info!("{object}: {verdict}")
             }

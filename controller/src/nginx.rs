@@ -141,6 +141,9 @@ impl Nginx {
         // Its pid file says that an nginx was killed: its workers may still be about to notice.
         let was_killed = self.runtime.file("nginx.pid").exists();
         let patience = if was_killed { WORKERS_MAY_END } else { Duration::ZERO };
+        if was_killed {
+            tracing::debug!("a killed nginx was here: its ports may be busy for a while");
+        }
         Ok(ports::check(flags, self.has_ipv6, patience).await?)
     }
 

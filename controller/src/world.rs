@@ -258,6 +258,19 @@ impl World {
             .filter_map(|key| self.slices.get_key_value(key))
     }
 
+    /// Whether an object exists.
+    pub fn has(&self, id: &ObjectRef) -> bool {
+        let key = &id.key;
+        match id.kind {
+            Kind::ConfigMap => self.config_maps.contains_key(key),
+            Kind::EndpointSlice => self.slices.contains_key(key),
+            Kind::Ingress => self.ingresses.contains_key(key),
+            Kind::IngressClass => self.ingress_classes.contains_key(key),
+            Kind::Secret => self.secrets.contains_key(key),
+            Kind::Service => self.services.contains_key(key),
+        }
+    }
+
     /// Every key, as if all of it had just arrived.
     pub fn all(&self) -> Changed {
         Changed {
