@@ -41,11 +41,11 @@ check: configure ## format, lints, licences
 
 .PHONY: unit
 unit: ## the tests that need no nginx
-	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress
+	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress --features oxigress-store/failpoints
 
 .PHONY: test
 test: packages unit test-asan test-valgrind test-miri build failpoints ## all tests, nginx and memory checkers included
-	$(CARGO) test -p oxigress-tests --release
+	$(CARGO) test -p nginx-bitfields -p oxigress-tests --release
 
 .PHONY: test-asan test-valgrind test-miri
 test-asan test-valgrind test-miri: test-%: packages # the store under a memory checker

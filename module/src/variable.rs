@@ -7,7 +7,8 @@ use std::borrow::Cow;
 pub struct Variable {
     /// Without the dollar sign.
     pub name: &'static str,
-    /// One value for the whole request, also across internal redirects, which drop what a module knows.
+    /// One value for the whole request, worked out once, also across internal redirects, which drop what a
+    /// module knows.
     pub is_lasting: bool,
     /// `None`: not found, an empty text in a log.
     pub value: for<'r> fn(&'r Request<'r>) -> Option<Cow<'r, [u8]>>,
@@ -26,9 +27,9 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "service_name", is_lasting: false, value: |request| text(request, 3) },
     Variable { name: "service_port", is_lasting: false, value: |request| text(request, 4) },
     Variable { name: "location_path", is_lasting: false, value: location_path },
-    Variable { name: "best_http_host", is_lasting: false, value: best_http_host },
-    Variable { name: "pass_access_scheme", is_lasting: false, value: scheme },
-    Variable { name: "pass_port", is_lasting: false, value: port },
+    Variable { name: "best_http_host", is_lasting: true, value: best_http_host },
+    Variable { name: "pass_access_scheme", is_lasting: true, value: scheme },
+    Variable { name: "pass_port", is_lasting: true, value: port },
     Variable { name: "req_id", is_lasting: true, value: request_id },
 ];
 

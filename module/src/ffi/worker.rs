@@ -87,6 +87,7 @@ impl Worker {
 pub unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_process", (), || {
         die_with_master();
+        keep_memory_small();
         #[cfg(feature = "failpoints")]
         super::failpoints::arm();
         // SAFETY: nginx gives the cycle the process runs.
@@ -129,6 +130,16 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         (*tick.cast::<nginx_bitfields::ngx_event_s>()).set_cancelable(1);
         ngx_add_timer(tick, TICK_MSEC);
         *WORKER.0.get() = worker;
+    }
+}
+
+/// A whole snapshot takes tens of megabytes for a moment. glibc would answer that by keeping such blocks on the
+/// heap from then on, and by an arena for each thread of the pool.
+fn keep_memory_small() {
+    // SAFETY: sets two numbers of the allocator; the pool's threads have allocated nothing yet.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1024 * 1024);
+        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
