@@ -10,6 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SEED: [u64; 2] = [7, 11];
 
+/// How often something is tried: few times where each costs fifty times as much.
+fn rounds<N>(many: N, few: N) -> N {
+    let is_slow = cfg!(miri) || std::env::var_os("OXIGRESS_SLOW_CHECKER").is_some();
+    if is_slow { few } else { many }
+}
+
 /// A block of heap memory with a store in it.
 struct Heap {
     start: NonNull<u8>,
@@ -247,7 +253,7 @@ fn the_bytes_in_use_do_not_grow_with_the_number_of_updates() {
     (0..100).for_each(|n| _ = heap.put(&format!("key {n}"), "value"));
     drop(reader.read());
     let free = heap.free_all();
-    let rounds = if cfg!(miri) { 20 } else { 5_000 };
+    let rounds = rounds(5_000, 100);
     for n in 0..rounds {
         heap.put(&format!("key {}", n % 100), &"v".repeat(n % 700));
         heap.put(&format!("new {}", n % 7), "x");
@@ -265,7 +271,7 @@ fn readers_on_other_threads_see_whole_generations_only() {
     let heap = Heap::new(4 << 20);
     let newest = AtomicU64::new(0);
     let keys = 40;
-    let generations = if cfg!(miri) { 10 } else { 3_000 };
+    let generations = rounds(3_000, 50);
     let publish = |generation: u64| {
         let live = heap.write(|t| {
             (0..keys).try_for_each(|key: u32| {
@@ -387,7 +393,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 64 }))]
+    #![proptest_config(ProptestConfig::with_cases(rounds(64, 4)))]
 
     /// Any sequence of writes, some of them given up, leaves the records of a map, and the bytes in use
     /// depend on these records alone.
