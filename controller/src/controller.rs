@@ -176,6 +176,7 @@ impl Controller {
     fn take(&mut self, batches: Vec<Batch>) {
         let mut changed = Changed::default();
         for batch in batches {
+            self.publisher.set_incomplete(batch.is_incomplete);
             for problem in batch.problems {
                 tracing::warn!("{problem}");
             }

@@ -5,6 +5,7 @@
 //! Errors:  no answer or a busy nginx: again, for ever, soon at first ([`Backoff`]). Another generation is
 //!          live than we think: the whole again. A record that nginx refuses (400): sent without it. No
 //!          space (507): as soon as something changes, or after the longest pause.
+//! Files that never could be read: an nginx that serves something gets additions only ([`First`]).
 //! Source:  design.md §3, security.md §3.
 
 pub mod arrival;
@@ -46,8 +47,31 @@ pub enum Next {
     OnChange,
 }
 
+/// How the whole is brought to nginx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// All, and nothing else stays.
+    Whole,
+    /// What nginx has decides.
+    Look,
+    /// What is known is added, and nothing is taken away.
+    Additions,
+}
+
+/// `found` is the generation that nginx has, as far as it is known.
+fn first(is_incomplete: bool, found: Option<u64>) -> First {
+    match found {
+        _ if !is_incomplete => First::Whole,
+        None => First::Look,
+        Some(0) => First::Whole,
+        Some(_) => First::Additions,
+    }
+}
+
 enum Sent {
     Whole,
+    /// The known part of the whole.
+    Additions,
     Delta(Box<Patch>),
     Look,
 }
@@ -57,8 +81,14 @@ enum Sent {
 pub struct Publisher {
     /// `epoch.generation` in quotes, as of the last answer.
     live: Option<String>,
+    /// The generation in `live`, or that a look found before anything was sent.
+    found: Option<(String, u64)>,
     pending: Patch,
     needs_whole: bool,
+    /// The snapshot may lack what cannot be read.
+    is_incomplete: bool,
+    /// Removals wait until everything is read.
+    keeps_removed: bool,
     withheld: BTreeSet<Record>,
     in_flight: Option<Sent>,
     backoff: Backoff,
@@ -77,9 +107,20 @@ impl Publisher {
     }
 
     /// Takes a change to be sent.
-    pub fn change(&mut self, patch: Patch) {
+    pub fn change(&mut self, mut patch: Patch) {
+        if self.keeps_removed {
+            patch.remove = Default::default();
+        }
         self.withheld.retain(|record| !record.is_in(&patch));
         pending::follow(&mut self.pending, patch);
+    }
+
+    /// Whether the snapshot may lack what cannot be read and never could be.
+    pub fn set_incomplete(&mut self, is_incomplete: bool) {
+        self.is_incomplete = is_incomplete;
+        if !is_incomplete && std::mem::take(&mut self.keeps_removed) {
+            self.needs_whole = true;
+        }
     }
 
     /// Something waits to be sent.
@@ -94,12 +135,20 @@ impl Publisher {
 
     /// What to send now. `snapshot` holds all changes taken so far.
     pub fn outgoing(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
-        let (method, body, sent) = match (&self.live, self.needs_whole) {
-            (None, _) | (_, true) => {
+        let is_whole = self.live.is_none() || self.needs_whole;
+        let found = self.found.as_ref().map(|(_, generation)| *generation);
+        match first(self.is_incomplete, found) {
+            First::Look if is_whole => return Ok(self.look()),
+            First::Additions if is_whole => return self.additions(snapshot),
+            _ => {}
+        }
+        let (method, body, sent) = match is_whole {
+            true => {
+                self.keeps_removed = false;
                 self.pending = Patch::default();
                 (Method::PUT, self.whole(snapshot)?, Sent::Whole)
             }
-            (Some(_), false) => {
+            false => {
                 let patch = std::mem::take(&mut self.pending);
                 (Method::PATCH, serde_json::to_vec(&patch)?, Sent::Delta(Box::new(patch)))
             }
@@ -107,6 +156,25 @@ impl Publisher {
         self.in_flight = Some(sent);
         let if_match = self.live.clone().filter(|_| method == Method::PATCH);
         Ok(Outgoing { method, if_match, body: body.into() })
+    }
+
+    fn additions(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
+        if !std::mem::replace(&mut self.keeps_removed, true) {
+            tracing::warn!(
+                "not every file can be read: what nginx serves from before stays, removals wait until \
+                 every file can be read"
+            );
+        }
+        self.pending = Patch::default();
+        let mut patch = Patch::between(&Snapshot::default(), snapshot);
+        // Its EndpointSlices may be what cannot be read.
+        patch.upsert.endpoints.retain(|_, set| !set.as_slice().is_empty());
+        for record in &self.withheld {
+            record.withhold(&mut patch);
+        }
+        self.in_flight = Some(Sent::Additions);
+        let if_match = self.found.as_ref().map(|(live, _)| live.clone());
+        Ok(Outgoing { method: Method::PATCH, if_match, body: serde_json::to_vec(&patch)?.into() })
     }
 
     fn whole(&self, snapshot: &Snapshot) -> serde_json::Result<Vec<u8>> {
@@ -150,6 +218,7 @@ impl Publisher {
                 tracing::info!("nginx is at another generation ({live}): sending the whole");
                 self.needs_whole |= !matches!(sent, Sent::Look);
                 self.live = None;
+                self.found = None;
                 Next::Now
             }
             (StatusCode::SERVICE_UNAVAILABLE | StatusCode::NOT_FOUND, sent) => {
@@ -169,7 +238,7 @@ impl Publisher {
     fn unsend(&mut self, sent: Sent) {
         match sent {
             Sent::Look => {}
-            Sent::Whole => self.needs_whole = true,
+            Sent::Whole | Sent::Additions => self.needs_whole = true,
             Sent::Delta(mut patch) => {
                 pending::follow(&mut patch, std::mem::take(&mut self.pending));
                 self.pending = *patch;
@@ -186,6 +255,7 @@ impl Publisher {
                     tracing::info!("nginx is at generation {live} and not ours: sending the whole");
                     self.needs_whole = true;
                 }
+                self.found = Some((live, status.generation));
                 Next::Now
             }
             Err(error) => Next::After(self.backoff.failed(&format!("status: {error}"))),
@@ -198,12 +268,15 @@ impl Publisher {
             Err(error) => {
                 // It was applied, but onto what the next delta builds is unknown.
                 self.live = None;
+                self.found = None;
                 self.needs_whole = true;
                 return Next::After(self.backoff.failed(&format!("answer: {error}")));
             }
         };
         self.backoff.succeeded();
-        self.live = Some(etag(&applied.epoch, applied.generation));
+        let live = etag(&applied.epoch, applied.generation);
+        self.found = Some((live.clone(), applied.generation));
+        self.live = Some(live);
         let millis = took.as_secs_f64() * 1e3;
         let generation = applied.generation;
         match sent {
@@ -212,6 +285,11 @@ impl Publisher {
                 tracing::info!(
                     "applied generation {generation}: +{plus} −{minus} records, {millis:.1} ms"
                 );
+            }
+            Sent::Additions => {
+                // All may have become readable meanwhile.
+                self.needs_whole = !self.keeps_removed;
+                tracing::info!("applied generation {generation}: what can be read, {millis:.1} ms");
             }
             _ => {
                 self.needs_whole = false;
@@ -323,6 +401,41 @@ mod tests {
         assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.2\""));
         let text = String::from_utf8_lossy(&sent.body).into_owned();
         assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+    }
+
+    #[test]
+    fn what_nginx_has_decides_while_something_cannot_be_read() {
+        assert_eq!(first(false, None), First::Whole);
+        assert_eq!(first(false, Some(7)), First::Whole);
+        assert_eq!(first(true, None), First::Look);
+        assert_eq!(first(true, Some(0)), First::Whole);
+        assert_eq!(first(true, Some(7)), First::Additions);
+    }
+
+    #[test]
+    fn a_restart_with_a_broken_file_only_adds_until_all_is_read() {
+        let mut f = Fixture { publisher: Publisher::new(), snapshot: Snapshot::default() };
+        f.publisher.set_incomplete(true);
+        f.host("a");
+        assert_eq!(f.send().method, Method::GET);
+        let status = serde_json::json!({"epoch": EPOCH, "generation": 7, "counts": {},
+            "capacity_bytes": 1, "free_bytes": 1, "workers": []});
+        assert_eq!(f.answer(answer(200, status)), Next::Now);
+        let sent = f.send();
+        assert_eq!(sent.method, Method::PATCH);
+        assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.7\""));
+        let text = String::from_utf8_lossy(&sent.body).into_owned();
+        assert!(text.contains("\"a\"") && !text.contains("remove"), "{text}");
+        f.answer(applied(8));
+        assert!(!f.publisher.is_behind());
+        let mut patch = Patch::default();
+        patch.remove.servers.insert(HostPattern::parse("a").unwrap());
+        f.publisher.change(patch);
+        assert!(!f.publisher.is_behind());
+        f.publisher.set_incomplete(false);
+        assert_eq!(f.send().method, Method::PUT);
+        f.answer(applied(9));
+        assert!(!f.publisher.is_behind());
     }
 
     #[test]

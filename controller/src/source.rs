@@ -23,6 +23,8 @@ pub struct Batch {
     pub seen: Vec<Seen>,
     /// What could not be read.
     pub problems: Vec<Problem>,
+    /// Something cannot be read and never could be: what it would say is unknown.
+    pub is_incomplete: bool,
 }
 
 /// Something in a file that is not served, and what to do.

@@ -104,7 +104,7 @@ fn yaml(text: &str, line: usize) -> Result<Value, String> {
             at = format!("line {}: ", line as u64 + location.line() - 1);
         }
         let message = message.lines().next().unwrap_or_default().trim();
-        format!("is not YAML: {at}{message}: correct it, until then its last good version stays")
+        format!("is not YAML: {at}{message}: correct it")
     })
 }
 
@@ -114,9 +114,7 @@ fn json(text: &str) -> Result<Vec<Found>, String> {
         match value {
             Ok(value) => all.extend(objects(without_nulls(value), "")),
             Err(error) => {
-                return Err(format!(
-                    "is not JSON: {error}: correct it, until then its last good version stays"
-                ));
+                return Err(format!("is not JSON: {error}: correct it"));
             }
         }
     }
@@ -198,7 +196,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     vec![match object {
         Ok(object) => Found::Object(id, object),
         Err(message) => {
-            let message = format!("{id}: {message}; its last good version stays");
+            let message = format!("{id}: {message}");
             Found::Broken(id, message)
         }
     }]

@@ -39,6 +39,10 @@ pub struct Folder {
     /// What a file was when it was last read, so that a look at the whole folder reads only what differs.
     marks: BTreeMap<PathBuf, Mark>,
     leaving: BTreeMap<PathBuf, Instant>,
+    /// Files that never could be read.
+    unread: BTreeSet<PathBuf>,
+    /// What the last batch said of it.
+    was_incomplete: bool,
     is_first: bool,
     retry_at: Option<Instant>,
 }
@@ -58,6 +62,8 @@ impl Folder {
             files: Files::default(),
             marks: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            was_incomplete: false,
             is_first: true,
             retry_at: None,
         })
@@ -78,6 +84,9 @@ impl Folder {
     fn finish(&mut self, mut batch: Batch) -> Batch {
         batch.seen.extend(self.files.take_seen());
         batch.problems.extend(self.files.take_problems());
+        // Without events of a file that was never known, a look tells that it is gone.
+        self.unread.retain(|path| path.exists());
+        batch.is_incomplete = !self.unread.is_empty() || self.files.is_incomplete();
         batch
     }
 
@@ -209,19 +218,25 @@ impl Folder {
         batch: &mut Batch,
     ) {
         self.leaving.remove(path);
+        self.unread.remove(path);
         match read {
             Ok((mark, documents)) => {
                 self.marks.insert(path.into(), mark);
                 self.files.update(path, documents);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.leave(path.into()),
-            Err(error) => batch.problems.push(Problem {
-                file: path.into(),
-                document: None,
-                message: format!(
-                    "{error}: make it readable, until then its last good version stays"
-                ),
-            }),
+            Err(error) => {
+                let is_known = self.files.knows(path);
+                if !is_known {
+                    self.unread.insert(path.into());
+                }
+                let until = files::until_mended(is_known);
+                batch.problems.push(Problem {
+                    file: path.into(),
+                    document: None,
+                    message: format!("{error}: make it readable; {until}"),
+                });
+            }
         }
     }
 }
@@ -229,7 +244,9 @@ impl Folder {
 impl Source for Folder {
     async fn next(&mut self) -> Batch {
         if std::mem::take(&mut self.is_first) {
-            return self.look_at_all();
+            let batch = self.look_at_all();
+            self.was_incomplete = batch.is_incomplete;
+            return batch;
         }
         loop {
             let wake = self.leaving.values().copied().chain(self.retry_at).min();
@@ -256,7 +273,11 @@ impl Source for Folder {
                 batch.problems.truncate(problems);
             }
             let batch = self.finish(batch);
-            if !batch.seen.is_empty() || !batch.problems.is_empty() {
+            let was_incomplete = std::mem::replace(&mut self.was_incomplete, batch.is_incomplete);
+            if !batch.seen.is_empty()
+                || !batch.problems.is_empty()
+                || was_incomplete != batch.is_incomplete
+            {
                 return batch;
             }
         }

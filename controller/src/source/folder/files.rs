@@ -26,6 +26,8 @@ struct File {
     objects: BTreeMap<ObjectRef, (Place, Object)>,
     problems: BTreeSet<Problem>,
     is_leaving: bool,
+    /// A part of it cannot be read and never could be.
+    is_unknown: bool,
 }
 
 /// Number and line of a document.
@@ -52,6 +54,9 @@ impl Files {
             match std::mem::replace(&mut document.found, Ok(Vec::new())) {
                 Err(message) => {
                     keeps_all = true;
+                    let is_known = !old.objects.is_empty() && !old.is_unknown;
+                    new.is_unknown |= !is_known;
+                    let message = format!("{message}; {}", until_mended(is_known));
                     new.problems.insert(problem(&document, message));
                 }
                 Ok(found) => {
@@ -68,8 +73,10 @@ impl Files {
                                 ),
                             },
                             Found::Broken(id, message) => {
+                                let is_known = old.objects.contains_key(&id);
+                                new.is_unknown |= !is_known;
                                 kept.insert(id);
-                                message
+                                format!("{message}; {}", until_mended(is_known))
                             }
                             Found::Unusable(message) => message,
                         };
@@ -92,6 +99,16 @@ impl Files {
         }
         self.files.insert(path.into(), new);
         self.retell.insert(path.into());
+    }
+
+    /// A file holds something that cannot be read and never could be.
+    pub fn is_incomplete(&self) -> bool {
+        self.files.values().any(|file| file.is_unknown)
+    }
+
+    /// Some version of the file was read.
+    pub fn knows(&self, path: &Path) -> bool {
+        self.files.contains_key(path)
     }
 
     /// The file was taken away, perhaps to be replaced at once. False if it was not known.
@@ -186,5 +203,13 @@ impl Files {
             }
         }
         problems
+    }
+}
+
+/// What is served of something that cannot be read.
+pub fn until_mended(is_known: bool) -> &'static str {
+    match is_known {
+        true => "until then its last good version stays",
+        false => "no good version is known: nothing of it is served until it is mended",
     }
 }
