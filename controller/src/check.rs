@@ -11,7 +11,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Prints one line an object there is something to say about; fails if something is not served.
+/// Prints one line an object there is something to say about; fails if something is not served. Objects
+/// of kinds that are not read are only told.
 pub fn run(folder: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
     let batch = Folder::read_once(folder).with_context(|| format!("{}", folder.display()))?;
     let mut world = World::default();
@@ -24,7 +25,9 @@ pub fn run(folder: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
         written => written.context("standard output")?,
     }
     let is_rejected = translation.verdicts.values().any(|v| v.severity == Severity::Rejected);
-    Ok(if is_rejected || !batch.problems.is_empty() {
+    let is_problem = batch.problems.iter().any(|problem| !problem.is_other_kind);
+    let is_none_served = !world.ingresses.is_empty() && translation.snapshot.servers.is_empty();
+    Ok(if is_rejected || is_problem || is_none_served {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS

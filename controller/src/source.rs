@@ -36,6 +36,8 @@ pub struct Problem {
     pub document: Option<(usize, usize)>,
     /// What is wrong, and the remedy.
     pub message: String,
+    /// Nothing is wrong with it: it is of a kind that is not read.
+    pub is_other_kind: bool,
 }
 
 impl fmt::Display for Problem {

@@ -21,6 +21,8 @@ pub enum Found {
     Object(ObjectRef, Object),
     /// An object that is named but cannot be served: what it was before stays.
     Broken(ObjectRef, String),
+    /// Of a kind that is not read.
+    OtherKind(String),
     /// Something that is not served.
     Unusable(String),
 }
@@ -175,7 +177,8 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         ("v1", "Secret") => Kind::Secret,
         ("v1", "ConfigMap") => Kind::ConfigMap,
         ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
-        (version, kind) => return vec![Found::Unusable(unknown(&at(""), version, kind))],
+        ("", _) | (_, "") => return vec![Found::Unusable(lacks_kind(&at("")))],
+        (version, kind) => return vec![Found::OtherKind(unknown(&at(""), version, kind))],
     };
     let meta: ObjectMeta = match serde_path_to_error::deserialize(&head.metadata) {
         Ok(meta) => meta,
@@ -232,11 +235,12 @@ fn type_message(within: &str, error: &serde_path_to_error::Error<serde_json::Err
     format!("{}: {message}: correct the type", if field.is_empty() { "document" } else { &field })
 }
 
+fn lacks_kind(within: &str) -> String {
+    format!("{within} has no apiVersion or kind: write both").trim_start().into()
+}
+
 fn unknown(within: &str, version: &str, kind: &str) -> String {
     let prefix = if within.is_empty() { String::new() } else { format!("{within} ") };
-    if kind.is_empty() || version.is_empty() {
-        return format!("{prefix}has no apiVersion or kind: write both");
-    }
     format!(
         "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
          (networking.k8s.io/v1), Service, Secret, ConfigMap (v1), EndpointSlice (discovery.k8s.io/v1)"
@@ -254,7 +258,9 @@ mod tests {
 
     fn message(text: &str) -> String {
         match found(text).pop().unwrap() {
-            Found::Unusable(message) | Found::Broken(_, message) => message,
+            Found::Unusable(message) | Found::OtherKind(message) | Found::Broken(_, message) => {
+                message
+            }
             Found::Object(id, _) => panic!("{id} was accepted"),
         }
     }

@@ -141,6 +141,7 @@ impl Folder {
                 batch.problems.push(Problem {
                     file: folder.into(),
                     document: None,
+                    is_other_kind: false,
                     message: format!("{error}: all stays as it was until the folder is back"),
                 });
                 self.retry_at = Some(Instant::now() + RETRY);
@@ -234,6 +235,7 @@ impl Folder {
                 batch.problems.push(Problem {
                     file: path.into(),
                     document: None,
+                    is_other_kind: false,
                     message: format!("{error}: make it readable; {until}"),
                 });
             }

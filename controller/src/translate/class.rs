@@ -33,7 +33,7 @@ pub fn choose(world: &World, options: &Options, key: &Key, ingress: &Ingress) ->
                 Choice::Ours
             }
             Some(_) => Choice::Foreign,
-            None => Choice::Nobodys(Note::warning(format!(
+            None => Choice::Nobodys(Note::rejected(format!(
                 "spec.ingressClassName: there is no IngressClass {name}: not served until there is one \
                  with controller {}",
                 options.controller_class

@@ -56,7 +56,9 @@ fn run(input: &str) -> String {
                             Found::Object(id, object) => {
                                 world.apply((id, Some(object)), &mut changed);
                             }
-                            Found::Broken(_, message) | Found::Unusable(message) => {
+                            Found::Broken(_, message)
+                            | Found::OtherKind(message)
+                            | Found::Unusable(message) => {
                                 unread.push(format!("document {}: {message}", document.number));
                             }
                         }

@@ -48,6 +48,7 @@ impl Files {
             file: path.into(),
             document: Some((document.number, document.line)),
             message,
+            is_other_kind: false,
         };
         for mut document in documents {
             let place = (document.number, document.line);
@@ -79,6 +80,11 @@ impl Files {
                                 format!("{message}; {}", until_mended(is_known))
                             }
                             Found::Unusable(message) => message,
+                            Found::OtherKind(message) => {
+                                let problem = problem(&document, message);
+                                new.problems.insert(Problem { is_other_kind: true, ..problem });
+                                continue;
+                            }
                         };
                         new.problems.insert(problem(&document, message));
                     }
@@ -195,6 +201,7 @@ impl Files {
                 problems.insert(Problem {
                     file: path.into(),
                     document: Some(*place),
+                    is_other_kind: false,
                     message: format!(
                         "{id} stands in {} too, which is served: remove one",
                         winner.display()
