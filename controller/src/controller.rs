@@ -180,6 +180,9 @@ impl Controller {
             for problem in batch.problems {
                 tracing::warn!("{problem}");
             }
+            for mended in batch.mended {
+                tracing::info!("{}", crate::log::one_line(&mended));
+            }
             for seen in batch.seen {
                 self.world.apply(seen, &mut changed);
             }

@@ -25,6 +25,8 @@ pub struct Batch {
     pub problems: Vec<Problem>,
     /// Something cannot be read and never could be: what it would say is unknown.
     pub is_incomplete: bool,
+    /// What could not be read before and is no problem any more.
+    pub mended: Vec<String>,
 }
 
 /// Something in a file that is not served, and what to do.

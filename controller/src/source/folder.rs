@@ -84,6 +84,7 @@ impl Folder {
     fn finish(&mut self, mut batch: Batch) -> Batch {
         batch.seen.extend(self.files.take_seen());
         batch.problems.extend(self.files.take_problems());
+        batch.mended.extend(self.files.take_mended());
         // Without events of a file that was never known, a look tells that it is gone.
         self.unread.retain(|path| path.exists());
         batch.is_incomplete = !self.unread.is_empty() || self.files.is_incomplete();
@@ -136,7 +137,11 @@ impl Folder {
         let mut found = BTreeSet::new();
         let mut visited = BTreeSet::new();
         match self.walk(folder, 0, &mut visited, &mut found) {
-            Ok(()) => self.retry_at = None,
+            Ok(()) => {
+                if self.retry_at.take().is_some() {
+                    batch.mended.push(format!("{}: readable again", folder.display()));
+                }
+            }
             Err(error) if folder == self.root => {
                 batch.problems.push(Problem {
                     file: folder.into(),
@@ -219,9 +224,12 @@ impl Folder {
         batch: &mut Batch,
     ) {
         self.leaving.remove(path);
-        self.unread.remove(path);
+        let was_unread = self.unread.remove(path);
         match read {
             Ok((mark, documents)) => {
+                if was_unread {
+                    batch.mended.push(format!("{}: readable again", path.display()));
+                }
                 self.marks.insert(path.into(), mark);
                 self.files.update(path, documents);
             }
@@ -278,6 +286,7 @@ impl Source for Folder {
             let was_incomplete = std::mem::replace(&mut self.was_incomplete, batch.is_incomplete);
             if !batch.seen.is_empty()
                 || !batch.problems.is_empty()
+                || !batch.mended.is_empty()
                 || was_incomplete != batch.is_incomplete
             {
                 return batch;
@@ -428,6 +437,20 @@ mod tests {
         assert_eq!(problems.len(), 1);
         assert!(problems[0].contains("a.yaml document 1 (line 1): is not YAML"), "{problems:?}");
         assert_eq!(f.services(), ["a", "b"]);
+        f.write("a.yaml", &["a", "b"]);
+        let batch = f.source.next().await;
+        assert!(batch.mended[0].ends_with("a.yaml: readable again"), "{:?}", batch.mended);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_broken_from_the_start_is_told_as_unknown() {
+        let mut f = Fixture::new().await;
+        fs::write(f.folder.path().join("a.yaml"), "kind: [\n").unwrap();
+        let batch = f.source.next().await;
+        assert!(batch.is_incomplete);
+        assert!(batch.problems[0].message.contains("no good version is known"));
+        f.write("a.yaml", &["a"]);
+        assert!(!f.source.next().await.is_incomplete);
     }
 
     #[tokio::test]

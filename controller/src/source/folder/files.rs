@@ -19,6 +19,7 @@ pub struct Files {
     told: BTreeMap<PathBuf, BTreeSet<Problem>>,
     /// Files whose problems have to be told again if they changed.
     retell: BTreeSet<PathBuf>,
+    mended: Vec<String>,
 }
 
 #[derive(Default)]
@@ -28,6 +29,8 @@ struct File {
     is_leaving: bool,
     /// A part of it cannot be read and never could be.
     is_unknown: bool,
+    /// A part of it cannot be read now.
+    is_broken: bool,
 }
 
 /// Number and line of a document.
@@ -54,7 +57,7 @@ impl Files {
             let place = (document.number, document.line);
             match std::mem::replace(&mut document.found, Ok(Vec::new())) {
                 Err(message) => {
-                    keeps_all = true;
+                    (keeps_all, new.is_broken) = (true, true);
                     let is_known = !old.objects.is_empty() && !old.is_unknown;
                     new.is_unknown |= !is_known;
                     let message = format!("{message}; {}", until_mended(is_known));
@@ -76,6 +79,7 @@ impl Files {
                             Found::Broken(id, message) => {
                                 let is_known = old.objects.contains_key(&id);
                                 new.is_unknown |= !is_known;
+                                new.is_broken = true;
                                 kept.insert(id);
                                 format!("{message}; {}", until_mended(is_known))
                             }
@@ -90,6 +94,9 @@ impl Files {
                     }
                 }
             }
+        }
+        if old.is_broken && !new.is_broken {
+            self.mended.push(format!("{}: readable again", path.display()));
         }
         self.touched.extend(old.objects.keys().chain(new.objects.keys()).cloned());
         for (id, object) in old.objects {
@@ -140,7 +147,11 @@ impl Files {
 
     /// The file is gone.
     pub fn remove(&mut self, path: &Path) {
-        for id in self.files.remove(path).unwrap_or_default().objects.into_keys() {
+        let file = self.files.remove(path).unwrap_or_default();
+        if file.is_broken {
+            self.mended.push(format!("{}: removed, it could not be read", path.display()));
+        }
+        for id in file.objects.into_keys() {
             self.disown(&id, path);
             self.touched.insert(id);
         }
@@ -188,6 +199,11 @@ impl Files {
             }
         }
         new
+    }
+
+    /// What was broken and is no longer.
+    pub fn take_mended(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.mended)
     }
 
     fn problems_of(&self, path: &Path) -> BTreeSet<Problem> {
