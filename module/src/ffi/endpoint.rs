@@ -13,6 +13,7 @@ use nginx_sys::{
     ngx_pool_cleanup_add, ngx_thread_task_alloc, ngx_thread_task_post,
 };
 use oxigress_store::Store;
+use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -126,7 +127,7 @@ pub unsafe extern "C" fn content_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 let pending = Box::new(Pending {
                     request: raw,
                     job,
-                    body: Body::Owned(Vec::new()),
+                    body: Body::default(),
                     store: worker.reader().store(),
                     lock: request.lock(),
                     answer: UnsafeCell::new(None),
@@ -181,12 +182,14 @@ unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
             Some(body) => pending.body = body,
             None => return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t,
         }
-        // SAFETY: alive.
-        let bytes = unsafe { pending.body.bytes() };
         let mut answer = None;
-        if !configuration::is_long(&pending.job, bytes.len(), &pending.store) {
+        if !configuration::is_long(&pending.job, pending.body.len(), &pending.store) {
+            // SAFETY: alive.
+            let Some(bytes) = (unsafe { pending.body.joined() }) else {
+                return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
+            };
             let (store, lock) = (&pending.store, &pending.lock);
-            answer = configuration::work(&pending.job, bytes, store, lock, Patience::NONE);
+            answer = configuration::work(&pending.job, &bytes, store, lock, Patience::NONE);
         }
         // Long, or another writer is at work: a thread may wait for it.
         // SAFETY: alive until the task's event.
@@ -204,24 +207,33 @@ unsafe extern "C" fn body_handler(raw: *mut ngx_http_request_t) {
     }
 }
 
-/// A request's body, in one piece.
-enum Body {
-    /// Where nginx put it: in the request's pool or the connection's header buffer, unchanged until the
-    /// request ends.
-    InPlace(*const u8, usize),
-    /// Put together from several buffers.
-    Owned(Vec<u8>),
-}
+/// A request's body: where nginx put it, in the request's pool and the connection's header buffer, unchanged
+/// until the request ends. Mostly two pieces: what came with the header, and the rest.
+#[derive(Default)]
+struct Body(Vec<(*const u8, usize)>);
 
 impl Body {
+    fn len(&self) -> usize {
+        self.0.iter().map(|(_, length)| length).sum()
+    }
+
+    /// The body in one piece; `None` when memory is out.
+    ///
     /// # Safety
     /// The request is alive.
-    unsafe fn bytes(&self) -> &[u8] {
-        match self {
-            // SAFETY: vouched for by the caller.
-            Body::InPlace(start, length) => unsafe { std::slice::from_raw_parts(*start, *length) },
-            Body::Owned(bytes) => bytes,
+    unsafe fn joined(&self) -> Option<Cow<'_, [u8]>> {
+        // SAFETY: vouched for by the caller.
+        let mut pieces = self
+            .0
+            .iter()
+            .map(|(start, length)| unsafe { std::slice::from_raw_parts(*start, *length) });
+        if self.0.len() < 2 {
+            return Some(Cow::Borrowed(pieces.next().unwrap_or_default()));
         }
+        let mut all = Vec::new();
+        all.try_reserve_exact(self.len()).ok()?;
+        pieces.for_each(|piece| all.extend_from_slice(piece));
+        Some(Cow::Owned(all))
     }
 }
 
@@ -230,7 +242,7 @@ impl Body {
 /// # Safety
 /// `raw` is alive and its body was read.
 unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Body> {
-    let mut all = Body::Owned(Vec::new());
+    let mut pieces: Vec<(*const u8, usize)> = Vec::new();
     // SAFETY: nginx made it when it began to read.
     let body = unsafe { (*raw).request_body.as_ref() }?;
     let mut chain: *mut ngx_chain_t = body.bufs;
@@ -245,29 +257,17 @@ unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Body> {
         // SAFETY: `pos` and `last` are of one allocation.
         let (start, length) = unsafe { ((*buffer).pos, (*buffer).last.offset_from((*buffer).pos)) };
         let length = usize::try_from(length).ok()?;
-        all = match all {
-            // nginx adds a link for each piece it received, all in the one buffer it was told to use.
-            // SAFETY: one past the end of what was received before.
-            Body::InPlace(first, before) if unsafe { first.add(before) } == start.cast_const() => {
-                Body::InPlace(first, before + length)
+        match pieces.last_mut() {
+            // nginx adds a link for each piece it received, one after the other in one buffer.
+            Some((first, before)) if first.wrapping_add(*before) == start.cast_const() => {
+                *before += length;
             }
-            Body::Owned(bytes) if bytes.is_empty() => Body::InPlace(start, length),
-            _ if length == 0 => all,
-            // Elsewhere: put together, at the cost of a copy.
-            all => {
-                let part = Body::InPlace(start, length);
-                // SAFETY: alive.
-                let (first, second) = unsafe { (all.bytes(), part.bytes()) };
-                let mut both = Vec::new();
-                both.try_reserve(first.len() + second.len()).ok()?;
-                both.extend_from_slice(first);
-                both.extend_from_slice(second);
-                Body::Owned(both)
-            }
-        };
+            _ if length > 0 => pieces.push((start, length)),
+            _ => {}
+        }
         chain = link.next;
     }
-    Some(all)
+    Some(Body(pieces))
 }
 
 /// Gives the work to a thread of the pool; answers whether it was taken.
@@ -307,9 +307,9 @@ unsafe extern "C" fn run(pending: *mut c_void, _: *mut ngx_log_t) {
     let pending = unsafe { &*pending.cast::<Pending>() };
     let answer = guard::contain("ingress_configuration thread", None, || {
         // SAFETY: as above, the request is alive.
-        let bytes = unsafe { pending.body.bytes() };
+        let bytes = unsafe { pending.body.joined() }?;
         let (store, lock) = (&pending.store, &pending.lock);
-        let answer = configuration::work(&pending.job, bytes, store, lock, Patience::THREAD);
+        let answer = configuration::work(&pending.job, &bytes, store, lock, Patience::THREAD);
         Some(answer.unwrap_or_else(Answer::busy))
     });
     // SAFETY: as above.
