@@ -14,7 +14,7 @@ pub use endpoints::{EndpointView, EndpointsView, encode_endpoints};
 pub use server::{RuleView, ServerView, encode_server};
 
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
-use crate::wire::native::Patch;
+use crate::wire::native::{Patch, Upsert};
 
 /// What a record is. The numbers are part of the layout in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,18 +98,18 @@ impl Change {
 }
 
 /// The records of a whole snapshot.
-pub fn snapshot_records(snapshot: &Snapshot) -> Vec<Change> {
-    patch_records(&Patch::between(&Snapshot::default(), snapshot), Some(&snapshot.settings))
+pub fn snapshot_records(snapshot: Snapshot) -> Vec<Change> {
+    let Snapshot { settings, servers, backends, endpoints, certificates, names } = snapshot;
+    let upsert =
+        Upsert { settings: Some(settings), servers, backends, endpoints, certificates, names };
+    delta_records(&Patch { upsert, ..Patch::default() })
 }
 
 /// The records a delta writes and removes.
 pub fn delta_records(patch: &Patch) -> Vec<Change> {
-    patch_records(patch, patch.upsert.settings.as_ref())
-}
-
-fn patch_records(patch: &Patch, settings: Option<&Settings>) -> Vec<Change> {
     let (upsert, remove) = (&patch.upsert, &patch.remove);
     let mut all = Vec::new();
+    let settings = upsert.settings.iter();
     all.extend(settings.map(|s| Change::upsert(Kind::Settings, "", encode_settings(s))));
     all.extend(
         upsert

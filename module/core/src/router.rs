@@ -57,7 +57,7 @@ mod tests {
                 .servers
                 .insert(HostPattern::parse(host).unwrap(), Server { rules: vec![rule] });
         }
-        let all = snapshot_records(&snapshot).into_iter();
+        let all = snapshot_records(snapshot).into_iter();
         all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()
     }
 

@@ -42,7 +42,7 @@ pub mod compat;
 pub mod native;
 mod strict;
 
-pub use strict::{DecodeError, MAX_DEPTH, decode};
+pub use strict::{DecodeError, MAX_DEPTH, decode, pointer_step};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::BTreeMap;

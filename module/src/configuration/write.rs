@@ -7,7 +7,7 @@ use crate::records::counters;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
 use oxigress_core::wire::native::{Patch, Problem, Whole};
-use oxigress_core::wire::{DecodeError, compat, decode};
+use oxigress_core::wire::{DecodeError, compat, decode, pointer_step};
 use oxigress_store::{Store, Transaction, WriteError, Written};
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<A
         Ok(decoded) => decoded,
         Err(error) => return Some(Answer::undecodable(error)),
     };
-    let changes = snapshot_records(&whole.snapshot);
+    let changes = snapshot_records(whole.snapshot);
     let certificates = "/snapshot/certificates";
     let write =
         Write { changes, replaces: NATIVE, expected, epoch: None, status: 200, certificates };
@@ -68,7 +68,7 @@ pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
             }
         }
     }
-    let mut answer = takeover(&snapshot, BACKENDS).apply(shared, ignored)?;
+    let mut answer = takeover(snapshot, BACKENDS).apply(shared, ignored)?;
     if let Some(first) = unresolved.first() {
         let count = unresolved.len();
         answer.log.push(format!(
@@ -86,7 +86,7 @@ pub fn servers(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
     };
     let (certificates, names, left_out) = servers.into_model();
     let snapshot = Snapshot { certificates, names, ..Snapshot::default() };
-    let mut answer = takeover(&snapshot, SERVERS).apply(shared, ignored)?;
+    let mut answer = takeover(snapshot, SERVERS).apply(shared, ignored)?;
     if let Some(first) = left_out.first() {
         let (count, first) = (left_out.len(), first.escape_default());
         answer.log.push(format!("{count} hosts are no DNS names and left out: {first}, …"));
@@ -100,12 +100,12 @@ pub fn general(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
         return Some(Answer::undecodable(error));
     }
     let changes = vec![Change::upsert(Kind::General, "", body.to_vec())];
-    Write { changes, ..takeover(&Snapshot::default(), &[]) }.apply(shared, 0)
+    Write { changes, ..takeover(Snapshot::default(), &[]) }.apply(shared, 0)
 }
 
 /// A write in the compatible dialect begins a line of generations of its own: a native writer that was at
 /// work before gets 409 and sends its whole again.
-fn takeover(snapshot: &Snapshot, replaces: &'static [Kind]) -> Write<'static> {
+fn takeover(snapshot: Snapshot, replaces: &'static [Kind]) -> Write<'static> {
     let mut changes = snapshot_records(snapshot);
     changes.retain(|change| replaces.contains(&change.kind));
     Write {
@@ -181,7 +181,7 @@ impl Write<'_> {
             let view = CertificateView(value);
             check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default()).map_err(
                 |error| {
-                    let key = String::from_utf8_lossy(key).replace('~', "~0").replace('/', "~1");
+                    let key = pointer_step(&String::from_utf8_lossy(key));
                     DecodeError::new(format!("{}/{key}", self.certificates), error)
                 },
             )?;
@@ -194,24 +194,19 @@ impl Write<'_> {
         &self,
         transaction: &mut Transaction<'_, ZoneLock>,
     ) -> Result<(), (WriteError, usize)> {
-        let mut is_changed = false;
         for (kind, key) in self.stale(transaction) {
-            is_changed |= transaction.remove(kind, &key).map_err(|error| (error, 0))?;
+            transaction.remove(kind, &key).map_err(|error| (error, 0))?;
         }
         let mut needed = 0;
         for (place, Change { kind, key, value }) in self.changes.iter().enumerate() {
             let kind_number = *kind as u8;
             match value {
                 None => {
-                    is_changed |=
-                        transaction.remove(kind_number, key).map_err(|error| (error, needed))?
+                    transaction.remove(kind_number, key).map_err(|error| (error, needed))?;
                 }
                 Some(value) => match transaction.upsert(kind_number, key, value, counters(*kind)) {
                     Ok(Written::Unchanged) => {}
-                    Ok(Written::Changed) => {
-                        is_changed = true;
-                        needed += bytes_needed(key, value);
-                    }
+                    Ok(Written::Changed) => needed += bytes_needed(key, value),
                     Err(error) => {
                         let rest = self.changes.iter().skip(place);
                         let rest =
@@ -221,7 +216,7 @@ impl Write<'_> {
                 },
             }
         }
-        if let (true, Some(epoch)) = (is_changed, self.epoch) {
+        if let Some(epoch) = self.epoch.filter(|_| transaction.has_changed()) {
             transaction.set_epoch(epoch);
         }
         Ok(())

@@ -129,7 +129,7 @@ pub unsafe extern "C" fn content_handler(raw: *mut ngx_http_request_t) -> ngx_in
                     job,
                     body: Body::default(),
                     store: worker.reader().store(),
-                    lock: request.lock(),
+                    lock: worker.lock(),
                     answer: UnsafeCell::new(None),
                 });
                 // SAFETY: alive.

@@ -3,7 +3,6 @@
 use super::memory;
 use super::table::http_index;
 use super::worker::{self, Worker};
-use super::zone::ZoneLock;
 use nginx_bitfields as bits;
 use nginx_sys::{
     AF_INET, AF_INET6, ngx_http_request_t, ngx_list_part_t, ngx_str_t, ngx_table_elt_t,
@@ -101,11 +100,6 @@ impl<'r> Request<'r> {
         self.worker
     }
 
-    /// The lock of the store's writers.
-    pub fn lock(&self) -> ZoneLock {
-        self.worker.lock()
-    }
-
     /// `$host` as nginx validated it: lower case, no port, no trailing dot; empty if there is none.
     #[inline]
     pub fn host(&self) -> &'r [u8] {
@@ -157,42 +151,35 @@ impl<'r> Request<'r> {
         }
     }
 
+    /// Names and values of the headers, as they were sent.
+    fn headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'_, 'r> {
+        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
+        let mut place = 0;
+        std::iter::from_fn(move || {
+            // SAFETY: a part of the request's header list; null after the last.
+            while let Some(elements) = unsafe { part.as_ref() } {
+                if place < elements.nelts {
+                    // SAFETY: the part has `nelts` elements.
+                    let header = unsafe { &*elements.elts.cast::<ngx_table_elt_t>().add(place) };
+                    place += 1;
+                    return Some((self.text(header.key), self.text(header.value)));
+                }
+                (part, place) = (elements.next, 0);
+            }
+            None
+        })
+    }
+
     /// The first header of this lower-case name.
     pub fn header(&self, name: &[u8]) -> Option<&'r [u8]> {
-        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
-        while !part.is_null() {
-            // SAFETY: a part of the request's header list.
-            let (elements, count, next) = unsafe { ((*part).elts, (*part).nelts, (*part).next) };
-            for place in 0..count {
-                // SAFETY: the part has `count` elements.
-                let header = unsafe { &*elements.cast::<ngx_table_elt_t>().add(place) };
-                if header.key.len == name.len() && self.text(header.key).eq_ignore_ascii_case(name)
-                {
-                    return Some(self.text(header.value));
-                }
-            }
-            part = next;
-        }
-        None
+        self.headers().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// Headers whose lower-case name begins with `prefix`.
     pub fn has_header_prefix(&self, prefix: &[u8]) -> bool {
-        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
-        while !part.is_null() {
-            // SAFETY: a part of the request's header list.
-            let (elements, count, next) = unsafe { ((*part).elts, (*part).nelts, (*part).next) };
-            for place in 0..count {
-                // SAFETY: the part has `count` elements.
-                let header = unsafe { &*elements.cast::<ngx_table_elt_t>().add(place) };
-                let start = self.text(header.key).get(..prefix.len());
-                if start.is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
-                    return true;
-                }
-            }
-            part = next;
-        }
-        false
+        self.headers().any(|(key, _)| {
+            key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        })
     }
 
     /// The method as it was sent.

@@ -98,6 +98,11 @@ impl<L: WriterLock> Transaction<'_, L> {
         (self.live.epoch, self.live.generation - 1)
     }
 
+    /// A record was written, replaced or removed.
+    pub fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
     /// Begins another line of generations with this write.
     pub fn set_epoch(&mut self, epoch: u64) {
         self.has_changed |= self.live.epoch != epoch;

@@ -169,7 +169,7 @@ impl Patch {
             remove: &BTreeSet<K>,
         ) -> Option<String> {
             let key = remove.iter().find(|key| upsert.contains_key(key))?.to_string();
-            Some(format!("/upsert/{table}/{}", key.replace('~', "~0").replace('/', "~1")))
+            Some(format!("/upsert/{table}/{}", super::pointer_step(&key)))
         }
         let (upsert, remove) = (&self.upsert, &self.remove);
         both("servers", &upsert.servers, &remove.servers)

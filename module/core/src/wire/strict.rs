@@ -71,15 +71,15 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
     pointer
 }
 
+/// A key as a step of a JSON pointer (RFC 6901 §3).
+pub fn pointer_step(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// At most 256 characters of a client's key go into an answer.
 fn push_segment(pointer: &mut String, text: &str) {
     pointer.push('/');
-    for c in text.chars().take(256) {
-        match c {
-            '~' => pointer.push_str("~0"),
-            '/' => pointer.push_str("~1"),
-            c => pointer.push(c),
-        }
-    }
+    pointer.push_str(&pointer_step(&text.chars().take(256).collect::<String>()));
 }
 
 fn check_form(text: &str) -> Result<(), DecodeError> {
