@@ -97,6 +97,73 @@ pub(crate) enum Visited {
     Record(Block),
 }
 
+/// What differs between two indexes.
+pub(crate) enum Difference {
+    /// This record stands in the first only.
+    Removed(Block),
+    /// This record stands in the second, and in the first not at all or with another value.
+    Written(Block),
+}
+
+/// Calls `visit` with what differs between the indexes `old` and `new`. Time in proportion to that: what they share
+/// is skipped.
+pub(crate) fn differences(
+    memory: Memory,
+    old: Block,
+    new: Block,
+    visit: &mut impl FnMut(Difference),
+) {
+    if old == new {
+        return;
+    }
+    let [before, after] = [old, new].map(|node| match node {
+        0 => Node::EMPTY,
+        node => Node::read(memory, node),
+    });
+    for bit in (0..32).map(|n| 1 << n) {
+        match (before.at(bit), after.at(bit)) {
+            (was, is) if was == is => {}
+            (Child::Node(was), Child::Node(is)) => differences(memory, was, is, visit),
+            (was, is) => {
+                // Few: at least one side is a single record or nothing.
+                let [was, is] = [was, is].map(|child| records_of(memory, child));
+                let is_same = |a: &Block, b: &Block| {
+                    let (a, b) = (Record::new(memory, *a), Record::new(memory, *b));
+                    a.is(b.hash(), b.kind(), b.key())
+                };
+                for record in was.iter().filter(|w| !is.iter().any(|i| is_same(w, i))) {
+                    visit(Difference::Removed(*record));
+                }
+                for record in is.iter().filter(|i| !was.contains(i)) {
+                    visit(Difference::Written(*record));
+                }
+            }
+        }
+    }
+}
+
+fn records_of(memory: Memory, child: Child) -> Vec<Block> {
+    let mut records = Vec::new();
+    match child {
+        Child::None => {}
+        Child::Record(record) => records.push(record),
+        Child::Node(node) => walk(memory, node, &mut |visited| {
+            if let Visited::Record(record) = visited {
+                records.push(record);
+            }
+        }),
+    }
+    records
+}
+
+/// What stands at one bit of a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Child {
+    None,
+    Record(Block),
+    Node(Block),
+}
+
 /// A node taken apart, to be changed and written.
 struct Node {
     records: u32,
@@ -121,6 +188,14 @@ impl Node {
 
     fn len(&self) -> usize {
         (self.records.count_ones() + self.nodes.count_ones()) as usize
+    }
+
+    fn at(&self, bit: u32) -> Child {
+        match () {
+            () if self.records & bit != 0 => Child::Record(self.children[self.record_place(bit)]),
+            () if self.nodes & bit != 0 => Child::Node(self.children[self.node_place(bit)]),
+            () => Child::None,
+        }
     }
 
     fn record_place(&self, bit: u32) -> usize {

@@ -11,7 +11,7 @@ pub const MAX_SLOTS: usize = 1024;
 
 /// "oxigress", and the number of the layout in its last byte. A change of any structure in the block
 /// changes the number: two layouts never read each other.
-const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x01");
+const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x02");
 
 #[repr(C)]
 pub(crate) struct Header {
@@ -37,7 +37,24 @@ pub(crate) struct Header {
     pub free_classes: [AtomicU64; arena::CLASSES / 64],
     /// A length and that many bytes of text for operators.
     pub note: [AtomicU8; 256],
+    /// What the journal says about this store ([`crate::journal`]).
+    pub journal: Journal,
+    /// The generation that the journal's step still needs; its process in `pid`.
+    pub pin: Slot,
     pub slots: [Slot; MAX_SLOTS],
+}
+
+/// Who keeps this store's journal, and how far it is.
+#[repr(C)]
+pub(crate) struct Journal {
+    /// The process that keeps it or follows it; 0: nobody yet.
+    pub agent: AtomicU32,
+    /// A [`crate::Role`].
+    pub role: AtomicU32,
+    /// When the store was made: a later one takes over from an earlier one.
+    pub birth: AtomicU64,
+    /// The last generation in the file.
+    pub written: AtomicU64,
 }
 
 /// What one worker has seen. A cache line of its own, since its worker writes it.

@@ -21,6 +21,7 @@
 //! | `record` | records and their attachments | yes |
 //! | `reclaim` | worker slots, batches, recovery | no |
 //! | `reader`, `transaction` | what callers use | no |
+//! | `journal` | the records in a file, for the next start | no |
 //!
 //! Nothing in the block is a function pointer, a lock or a reference; links are granule numbers, so the
 //! block may be mapped anywhere.
@@ -28,6 +29,7 @@
 mod arena;
 mod failpoint;
 mod index;
+pub mod journal;
 mod layout;
 mod memory;
 mod reader;
@@ -38,6 +40,7 @@ mod transaction;
 pub use failpoint::FAILPOINTS;
 #[cfg(feature = "failpoints")]
 pub use failpoint::set_hook;
+pub use journal::Role;
 pub use layout::MAX_SLOTS;
 pub use reader::{Guard, KeyHash, Place, Reader};
 pub use record::Record;
@@ -182,6 +185,14 @@ impl Store {
         let length = usize::from(note[0].load(Relaxed));
         let bytes: Vec<u8> = note[1..=length].iter().map(|byte| byte.load(Relaxed)).collect();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether writes are welcome, as of the last one that said so.
+    pub fn role(&self) -> Role {
+        match self.memory.header().journal.role.load(Acquire) {
+            0 => Role::Leader,
+            _ => Role::Follower,
+        }
     }
 
     /// The workers attached: slot, process id and acknowledged generation.

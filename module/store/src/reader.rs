@@ -150,3 +150,78 @@ impl Drop for Guard<'_> {
         self.reader.depth.set(self.reader.depth.get() - 1);
     }
 }
+
+/// One generation, held for longer than a callback by a process that looks for changes.
+pub(crate) struct Pin {
+    store: Store,
+    root: Block,
+    generation: u64,
+}
+
+/// What changed between two generations.
+pub(crate) enum Changed<'g> {
+    /// The record as it is now.
+    Written(Record<'g>),
+    /// The record as it was.
+    Removed(Record<'g>),
+}
+
+impl Pin {
+    /// Holds the live generation for process `pid`; `None` while another process has the pin.
+    pub(crate) fn attach(store: Store, pid: u32) -> Option<Pin> {
+        reclaim::attach_pin(store.memory, pid, store.is_alive).then(|| {
+            let (root, generation) = newest(store);
+            reclaim::acknowledge_pin(store.memory, generation);
+            Pin { store, root, generation }
+        })
+    }
+
+    /// The generation it holds.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// No newer generation is live.
+    pub(crate) fn is_newest(&self) -> bool {
+        newest(self.store).1 == self.generation
+    }
+
+    /// Calls `visit` with every record of the generation it holds.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(Record<'_>)) {
+        let memory = self.store.memory;
+        index::walk(memory, self.root, &mut |visited| {
+            if let index::Visited::Record(block) = visited {
+                visit(Record::new(memory, block));
+            }
+        });
+    }
+
+    /// Calls `visit` with what changed since the generation it holds, and holds the newest from then on. Answers
+    /// its number.
+    pub(crate) fn advance(&mut self, mut visit: impl FnMut(Changed<'_>)) -> u64 {
+        let memory = self.store.memory;
+        let (root, generation) = newest(self.store);
+        // Nothing of the newer one is freed either: that needs an acknowledgement of a later one.
+        index::differences(memory, self.root, root, &mut |difference| match difference {
+            index::Difference::Removed(block) => {
+                visit(Changed::Removed(Record::new(memory, block)))
+            }
+            index::Difference::Written(block) => {
+                visit(Changed::Written(Record::new(memory, block)))
+            }
+        });
+        (self.root, self.generation) = (root, generation);
+        reclaim::acknowledge_pin(memory, generation);
+        generation
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        reclaim::detach_pin(self.store.memory);
+    }
+}
+
+fn newest(store: Store) -> (Block, u64) {
+    reclaim::root(store.memory, store.memory.header().current.load(Acquire))
+}

@@ -135,7 +135,8 @@ fn safe_generation(memory: Memory, is_alive: fn(u32) -> bool) -> u64 {
     fence(SeqCst);
     let used = header.slots_used.load(Relaxed) as usize;
     let mut safe = u64::MAX;
-    for slot in &header.slots[..used.min(crate::MAX_SLOTS)] {
+    let slots = &header.slots[..used.min(crate::MAX_SLOTS)];
+    for slot in slots.iter().chain([&header.pin]) {
         let pid = slot.pid.load(Acquire);
         if pid == 0 {
             continue;
@@ -157,6 +158,28 @@ pub(crate) fn attach(memory: Memory, slot: usize, pid: u32) {
     header.slots[slot].pid.store(pid, Release);
     header.slots_used.fetch_max(slot as u32 + 1, Release);
     fence(SeqCst);
+}
+
+/// Takes the pin for process `pid`. Answers whether it is this one's; a dead one's is taken over.
+pub(crate) fn attach_pin(memory: Memory, pid: u32, is_alive: fn(u32) -> bool) -> bool {
+    let pin = &memory.header().pin;
+    let holder = pin.pid.load(Acquire);
+    if holder != 0 && is_alive(holder) {
+        return false;
+    }
+    // Generation 0 holds up every batch until the first acknowledgement.
+    pin.acknowledged.store(0, Release);
+    let is_ours = pin.pid.compare_exchange(holder, pid, Release, Relaxed).is_ok();
+    fence(SeqCst);
+    is_ours
+}
+
+pub(crate) fn acknowledge_pin(memory: Memory, generation: u64) {
+    memory.header().pin.acknowledged.store(generation, Release);
+}
+
+pub(crate) fn detach_pin(memory: Memory) {
+    memory.header().pin.pid.store(0, Release);
 }
 
 pub(crate) fn acknowledge(memory: Memory, slot: usize, generation: u64) {

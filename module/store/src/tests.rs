@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const SEED: [u64; 2] = [7, 11];
 
 /// How often something is tried: few times where each costs fifty times as much.
-fn rounds<N>(many: N, few: N) -> N {
+pub(crate) fn rounds<N>(many: N, few: N) -> N {
     let is_slow = cfg!(miri) || std::env::var_os("OXIGRESS_SLOW_CHECKER").is_some();
     if is_slow { few } else { many }
 }
 
 /// A block of heap memory with a store in it.
-struct Heap {
+pub(crate) struct Heap {
     start: NonNull<u8>,
     layout: Layout,
-    store: Store,
-    lock: Lock,
+    pub(crate) store: Store,
+    pub(crate) lock: Lock,
 }
 
 #[derive(Default)]
-struct Lock(AtomicBool);
+pub(crate) struct Lock(AtomicBool);
 
 // SAFETY: an atomic exchange; acquire and release order one holder before the next.
 unsafe impl WriterLock for Lock {
@@ -39,7 +39,7 @@ unsafe impl WriterLock for Lock {
 }
 
 impl Heap {
-    fn new(bytes: usize) -> Heap {
+    pub(crate) fn new(bytes: usize) -> Heap {
         Heap::with_workers(bytes, |_| true)
     }
 
@@ -52,12 +52,12 @@ impl Heap {
         Heap { start, layout, store, lock: Lock::default() }
     }
 
-    fn attach(&self, slot: usize, pid: u32) -> Reader {
+    pub(crate) fn attach(&self, slot: usize, pid: u32) -> Reader {
         // SAFETY: the tests give each reader a slot of its own, or read no more with the last one.
         unsafe { self.store.attach(slot, pid) }
     }
 
-    fn write(
+    pub(crate) fn write(
         &self,
         change: impl FnOnce(&mut Transaction<'_, Lock>) -> Result<(), WriteError>,
     ) -> Result<Live, WriteError> {
@@ -70,7 +70,7 @@ impl Heap {
         self.write(|t| t.upsert(1, key.as_bytes(), value.as_bytes(), 0).map(drop)).unwrap()
     }
 
-    fn free_all(&self) -> usize {
+    pub(crate) fn free_all(&self) -> usize {
         while self.store.try_free(&self.lock) {}
         self.store.space().free_bytes
     }

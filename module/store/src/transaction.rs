@@ -5,7 +5,7 @@ use crate::failpoint::failpoint;
 use crate::index::{self, Editor, Visited};
 use crate::memory::Block;
 use crate::record::{self, NewRecord, Record};
-use crate::{Live, Space, Store, WriteError, WriterLock, reclaim};
+use crate::{Live, Role, Space, Store, WriteError, WriterLock, reclaim};
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
@@ -101,6 +101,11 @@ impl<L: WriterLock> Transaction<'_, L> {
     /// A record was written, replaced or removed.
     pub fn has_changed(&self) -> bool {
         self.has_changed
+    }
+
+    /// From the end of this write on, writes are welcome or are not.
+    pub fn set_role(&mut self, role: Role) {
+        self.store.memory.header().journal.role.store(role as u32, Release);
     }
 
     /// Begins another line of generations with this write.

@@ -1,0 +1,83 @@
+//! Whose the journal is.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Held by the process that writes the journal, until it is dropped or the process ends.
+pub struct Ownership {
+    _lock: File,
+}
+
+/// What asking for the journal gave.
+pub enum Asked {
+    /// It is this store's.
+    Owned(Ownership),
+    /// It is the one's of a store that was made at this time.
+    Taken {
+        /// As of [`crate::Store::birth`].
+        birth: u64,
+    },
+}
+
+impl Ownership {
+    /// Asks for the journal at `path`, for a store that was made at `birth`. Never waits.
+    pub fn ask(path: &Path, birth: u64) -> io::Result<Asked> {
+        let lock = open(beside(path, ".lock"))?;
+        if !try_lock(&lock)? {
+            let mut bytes = [0; 8];
+            // A new owner may be about to write it.
+            let birth = match lock.read_exact_at(&mut bytes, 0) {
+                Ok(()) => u64::from_le_bytes(bytes),
+                Err(_) => u64::MAX,
+            };
+            return Ok(Asked::Taken { birth });
+        }
+        lock.write_all_at(&birth.to_le_bytes(), 0)?;
+        Ok(Asked::Owned(Ownership { _lock: lock }))
+    }
+}
+
+/// Says that a later store wants the journal, until it is dropped.
+pub struct Claim {
+    _lock: File,
+}
+
+impl Claim {
+    /// Makes the claim; `None` if it is made already.
+    pub fn make(path: &Path) -> io::Result<Option<Claim>> {
+        let lock = open(beside(path, ".claim"))?;
+        Ok(try_lock(&lock)?.then_some(Claim { _lock: lock }))
+    }
+
+    /// Somebody has made one.
+    pub fn is_made(path: &Path) -> io::Result<bool> {
+        Ok(Claim::make(path)?.is_none())
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn open(path: PathBuf) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+}
+
+fn try_lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
