@@ -14,7 +14,7 @@ mod write;
 pub use answer::Answer;
 
 use crate::ffi::{Head, Worker, ZoneLock};
-use oxigress_store::{Store, Transaction};
+use oxigress_store::{Role, Store, Transaction};
 use std::time::{Duration, Instant};
 
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
@@ -54,6 +54,9 @@ pub enum Job {
 pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
     if let Err(refusal) = access::check(head) {
         return Step::Answer(refusal);
+    }
+    if worker.reader().store().role() == Role::Follower {
+        return Step::Answer(Answer::taken_over());
     }
     let is_get = matches!(head.method, b"GET" | b"HEAD");
     let path = head.path.strip_suffix(b"/").unwrap_or(head.path);
@@ -128,14 +131,24 @@ impl Patience {
     /// On a thread: longer than any write takes, shorter than a client waits.
     pub const THREAD: Patience = Patience(Duration::from_secs(2));
 
+    /// Whoever began to wait then may go on.
+    fn is_left(self, start: Instant) -> bool {
+        start.elapsed() < self.0
+    }
+
+    /// There is any at all.
+    fn is_any(self) -> bool {
+        self.0 > Duration::ZERO
+    }
+
     /// Begins a write as soon as no other is at work; `None` when patience runs out.
-    fn write<'l>(self, store: &Store, lock: &'l ZoneLock) -> Option<Transaction<'l, ZoneLock>> {
+    pub fn write<'l>(self, store: &Store, lock: &'l ZoneLock) -> Option<Transaction<'l, ZoneLock>> {
         let start = Instant::now();
         loop {
             if let Some(transaction) = store.try_write(lock) {
                 return Some(transaction);
             }
-            if start.elapsed() >= self.0 {
+            if !self.is_left(start) {
                 return None;
             }
             std::thread::sleep(Duration::from_millis(1));

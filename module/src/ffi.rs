@@ -13,6 +13,7 @@ mod endpoint;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod guard;
+mod journal;
 mod log;
 mod memory;
 mod request;

@@ -3,6 +3,7 @@
 //! | directive | context | meaning |
 //! |---|---|---|
 //! | `ingress_zone NAME SIZE` | main | the shared memory everything lives in |
+//! | `ingress_journal PATH` | main | the file that a new zone starts from |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_balancer [$variable]` | upstream | the endpoint for each attempt |
@@ -14,6 +15,7 @@
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
+//! | timer, thread | five times a second | [`journal`] |
 //! | variables | a log format or header wants one | [`variable`] |
 //!
 //! Unsafe code stands in `ffi` only. There a callback makes the safe wrapper, calls the safe function
@@ -24,6 +26,7 @@ mod certificate;
 mod configuration;
 #[allow(unsafe_code)]
 mod ffi;
+mod journal;
 mod peer;
 mod phase;
 mod records;

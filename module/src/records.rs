@@ -13,6 +13,9 @@ impl<'g> Records<'g> for Held<'g> {
     }
 }
 
+/// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
+pub const JOURNAL_VERSION: u64 = 1;
+
 /// Counters a record of this kind has: an endpoint set counts whose turn it is.
 pub fn counters(kind: Kind) -> usize {
     usize::from(kind == Kind::Endpoints)

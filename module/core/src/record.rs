@@ -48,6 +48,11 @@ impl Kind {
         Kind::General,
     ];
 
+    /// The kind of a number, if it is one's.
+    pub fn from_number(number: u8) -> Option<Kind> {
+        Kind::ALL.get(usize::from(number)).copied()
+    }
+
     /// Its name in `GET /configuration`.
     pub fn label(self) -> &'static str {
         match self {

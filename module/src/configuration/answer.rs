@@ -19,6 +19,8 @@ pub struct Answer {
     pub error: Option<String>,
     /// Lines for the error log.
     pub log: Vec<String>,
+    /// The connection is closed after it.
+    pub is_last: bool,
 }
 
 /// `epoch.generation`: what `ETag` says and `If-Match` asks for, without the quotes.
@@ -36,6 +38,7 @@ impl Answer {
             body: serde_json::to_vec(value).unwrap_or_default(),
             error: None,
             log: Vec::new(),
+            is_last: false,
         }
     }
 
@@ -77,6 +80,13 @@ impl Answer {
     /// Another writer is at work.
     pub fn busy() -> Self {
         Answer::problem(503, "another write is at work: try again").with("Retry-After", "1".into())
+    }
+
+    /// The zone belongs to an nginx that is being replaced, or to one that waits to replace another.
+    pub fn taken_over() -> Self {
+        let error = "another nginx has taken over or is about to: connect again";
+        let busy = Answer::problem(503, error).with("Retry-After", "0".into());
+        Answer { is_last: true, ..busy }
     }
 
     /// This method is not for this path.

@@ -19,6 +19,7 @@ pub fn status(worker: &Worker) -> Answer {
     let live = store.live();
     let space = store.space();
     let workers = store.workers().into_iter();
+    let journal = store.progress();
     let status = Status {
         epoch: format!("{:016x}", live.epoch),
         generation: live.generation,
@@ -31,6 +32,7 @@ pub fn status(worker: &Worker) -> Answer {
         workers: workers
             .map(|(slot, pid, generation)| WorkerStatus { slot, pid, generation })
             .collect(),
+        journal_generation: (journal.agent != 0).then_some(journal.generation),
         last_error: Some(store.note()).filter(|note| !note.is_empty()),
     };
     let mut answer = Answer::json(200, &status);

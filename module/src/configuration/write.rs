@@ -8,8 +8,9 @@ use oxigress_core::model::Snapshot;
 use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
 use oxigress_core::wire::native::{Patch, Problem, Whole};
 use oxigress_core::wire::{DecodeError, compat, decode, pointer_step};
-use oxigress_store::{Store, Transaction, WriteError, Written};
+use oxigress_store::{Role, Store, Transaction, WriteError, Written};
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 /// What the whole of a dialect's documents replaces.
 const NATIVE: &[Kind] =
@@ -133,17 +134,31 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// `None`: another writer is at work.
+    /// `None`: another writer is at work, or the journal holds what would make room.
     fn apply(self, shared: &Shared<'_>, ignored: usize) -> Option<Answer> {
-        Some(self.apply_as_writer(shared.write()?, shared.store, ignored))
+        let start = Instant::now();
+        loop {
+            let answer = self.apply_as_writer(shared.write()?, shared.store, ignored);
+            if answer.status != 507 || !shared.store.is_pinned() {
+                return Some(answer);
+            }
+            // The journal's next step lets go of it.
+            if !shared.patience.is_left(start) {
+                return shared.patience.is_any().then_some(answer);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn apply_as_writer(
-        self,
+        &self,
         mut transaction: Transaction<'_, ZoneLock>,
         store: &Store,
         ignored: usize,
     ) -> Answer {
+        if store.role() == Role::Follower {
+            return Answer::taken_over();
+        }
         let live = store.live();
         if self.expected.is_some_and(|expected| expected != tag(&live)) {
             return Answer::conflict(&live);

@@ -96,6 +96,10 @@ pub unsafe fn send(raw: *mut ngx_http_request_t, answer: Answer) -> ngx_int_t {
             return INTERNAL_ERROR;
         }
     }
+    if answer.is_last {
+        // SAFETY: the same struct, through bindings that have its bitfields right.
+        unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_keepalive(0) };
+    }
     // nginx would compare If-Match with the ETag of this answer, which is already the next one.
     // SAFETY: the same struct, through bindings that have its bitfields right.
     unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_disable_not_modified(1) };

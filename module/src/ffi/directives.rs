@@ -4,17 +4,20 @@ use super::table::{self, core_index, http_index};
 use super::{endpoint, guard, memory, tls, upstream, zone};
 use nginx_bitfields as bits;
 use nginx_sys::{
-    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_LOG_EMERG, NGX_OK, ngx_array_push, ngx_command_t,
-    ngx_conf_log_error, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t,
-    ngx_http_core_main_conf_t, ngx_http_core_module, ngx_http_core_srv_conf_t,
-    ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
-    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
-    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
-    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_LOG_EMERG, NGX_LOG_WARN, NGX_OK, ngx_array_push,
+    ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
+    ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
+    ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
+    ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
+    ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
+    ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
+    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
-use std::ffi::{c_char, c_void};
+use std::ffi::{OsStr, c_char, c_void};
 use std::fmt::Display;
-use std::ptr::{null_mut, without_provenance_mut};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr::{self, null_mut, without_provenance_mut};
 
 /// A body of the configuration endpoint: security.md §4.
 pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
@@ -23,6 +26,10 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 #[repr(C)]
 struct CoreConf {
     zone: *mut ngx_shm_zone_t,
+    /// Absolute; empty without `ingress_journal`.
+    journal: ngx_str_t,
+    /// Whose threads write the journal.
+    journal_pool: *mut ngx_thread_pool_t,
 }
 
 /// Of an upstream or a server. Zeroes are "not set".
@@ -59,19 +66,19 @@ fn refused() -> Answer {
 /// # Safety
 /// `cf` is the configuration being read.
 unsafe fn refuse(cf: *mut ngx_conf_t, reason: impl Display) -> Answer {
-    let reason = reason.to_string();
-    // SAFETY: vouched for by the caller; `%*s` takes a length and a pointer.
-    unsafe {
-        ngx_conf_log_error(
-            NGX_LOG_EMERG as ngx_uint_t,
-            cf,
-            0,
-            c"%*s".as_ptr(),
-            reason.len(),
-            reason.as_ptr(),
-        );
-    }
+    // SAFETY: vouched for by the caller.
+    unsafe { say(cf, NGX_LOG_EMERG, &reason.to_string()) };
     refused()
+}
+
+/// Logs a line with file and line.
+///
+/// # Safety
+/// `cf` is the configuration being read.
+unsafe fn say(cf: *mut ngx_conf_t, level: u32, line: &str) {
+    let (length, line) = (line.len(), line.as_ptr());
+    // SAFETY: vouched for by the caller; `%*s` takes a length and a pointer.
+    unsafe { ngx_conf_log_error(level as ngx_uint_t, cf, 0, c"%*s".as_ptr(), length, line) };
 }
 
 /// The directive's arguments, its name first.
@@ -172,9 +179,70 @@ pub unsafe extern "C" fn ingress_zone(
             return refused();
         }
         (*zone).init = Some(zone::init_zone);
+        (*zone).data = conf.cast();
         (*conf).zone = zone;
         OK
     })
+}
+
+/// `ingress_journal PATH;`
+pub unsafe extern "C" fn ingress_journal(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    _: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`.
+    guard::contain("ingress_journal", refused(), || unsafe {
+        let conf = core_conf((*cf).cycle);
+        if (*conf).journal.len > 0 {
+            return c"is duplicate".as_ptr().cast_mut();
+        }
+        let [_, path] = arguments(cf) else { return refused() };
+        let mut path = *path;
+        if path.len == 0 {
+            return refuse(cf, "\"ingress_journal\" needs the path of a file");
+        }
+        if ngx_conf_full_name((*cf).cycle, &raw mut path, 0) != NGX_OK as ngx_int_t {
+            return refused();
+        }
+        let pool = ngx_thread_pool_add(cf, null_mut());
+        if pool.is_null() {
+            return refused();
+        }
+        let shown = memory::bytes(path).escape_ascii();
+        if !memory::is_memory_backed(memory::bytes(path)) {
+            let line = format!(
+                "\"ingress_journal\" {shown} holds private keys, and its folder is not memory-backed: use a tmpfs"
+            );
+            say(cf, NGX_LOG_WARN, &line);
+        }
+        ((*conf).journal, (*conf).journal_pool) = (path, pool);
+        OK
+    })
+}
+
+/// The journal of a cycle and whose threads write it; `None` without `ingress_journal`.
+///
+/// # Safety
+/// The cycle has this module.
+pub unsafe fn journal_of(cycle: *mut ngx_cycle_t) -> Option<(PathBuf, *mut ngx_thread_pool_t)> {
+    // SAFETY: vouched for by the caller.
+    let conf = unsafe { core_conf(cycle).as_ref() }?;
+    // SAFETY: this cycle's.
+    let path = unsafe { journal_of_zone(ptr::from_ref(conf).cast_mut().cast()) }?;
+    Some((path, conf.journal_pool))
+}
+
+/// The journal of a zone that is being made; `None` without `ingress_journal`.
+///
+/// # Safety
+/// `data` is what `ingress_zone` left in the zone, in a cycle that is being initialised.
+pub unsafe fn journal_of_zone(data: *mut c_void) -> Option<PathBuf> {
+    // SAFETY: vouched for by the caller.
+    let conf = unsafe { data.cast::<CoreConf>().as_ref() }?;
+    // SAFETY: nginx made the string, in the cycle's pool.
+    let path = unsafe { memory::bytes(conf.journal) };
+    (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// # Safety

@@ -8,6 +8,7 @@ pub const EMERG: ngx_uint_t = nginx_sys::NGX_LOG_EMERG as ngx_uint_t;
 pub const ALERT: ngx_uint_t = nginx_sys::NGX_LOG_ALERT as ngx_uint_t;
 pub const ERROR: ngx_uint_t = nginx_sys::NGX_LOG_ERR as ngx_uint_t;
 pub const WARN: ngx_uint_t = nginx_sys::NGX_LOG_WARN as ngx_uint_t;
+pub const NOTICE: ngx_uint_t = nginx_sys::NGX_LOG_NOTICE as ngx_uint_t;
 
 /// Writes a line to `log` if its level asks for it.
 ///

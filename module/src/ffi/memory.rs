@@ -1,5 +1,9 @@
 //! Pools, strings and random numbers.
 
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use nginx_sys::{ngx_palloc, ngx_pcalloc, ngx_pnalloc, ngx_pool_t, ngx_str_t};
 
 /// The bytes of an nginx string; empty for a null one.
@@ -67,3 +71,26 @@ pub fn random() -> u64 {
     assert!(got == 8, "the kernel gives no random numbers");
     u64::from_ne_bytes(number)
 }
+
+/// Nanoseconds on a clock that all processes of the machine share and nobody sets.
+pub fn monotonic_nanoseconds() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes the struct it is given; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// Whether the folder of a file is on a file system that keeps files in memory; also if nobody can say.
+pub fn is_memory_backed(path: &[u8]) -> bool {
+    let folder = Path::new(OsStr::from_bytes(path)).parent();
+    let folder = folder.and_then(|folder| CString::new(folder.as_os_str().as_bytes()).ok());
+    let Some(folder) = folder else { return true };
+    // SAFETY: a C struct of numbers.
+    let mut facts: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a NUL and the struct is written by the kernel.
+    let answer = unsafe { libc::statfs(folder.as_ptr(), &raw mut facts) };
+    answer != 0 || [libc::TMPFS_MAGIC, RAMFS_MAGIC].contains(&facts.f_type)
+}
+
+/// linux/magic.h
+const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;

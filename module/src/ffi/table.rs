@@ -65,11 +65,19 @@ static CORE: Shared<ngx_core_module_t> = Shared(ngx_core_module_t {
     init_conf: None,
 });
 
-static CORE_DIRECTIVES: Shared<[ngx_command_t; 2]> = Shared([
+static CORE_DIRECTIVES: Shared<[ngx_command_t; 3]> = Shared([
     ngx_command_t {
         name: text(c"ingress_zone"),
         type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
         set: Some(directives::ingress_zone),
+        conf: 0,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_journal"),
+        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
+        set: Some(directives::ingress_journal),
         conf: 0,
         offset: 0,
         post: null_mut(),

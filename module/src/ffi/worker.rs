@@ -1,5 +1,6 @@
 //! What one worker process has: its reader, its caches, its timer.
 
+use super::journal::Journal;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard};
 use crate::certificate::Cache;
@@ -23,6 +24,7 @@ pub struct Worker {
     reader: Reader,
     lock: ZoneLock,
     certificates: RefCell<Cache>,
+    journal: Option<Journal>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
     tick: UnsafeCell<ngx_event_t>,
@@ -63,6 +65,11 @@ impl Worker {
     /// Its parsed certificates.
     pub fn certificates(&self) -> &RefCell<Cache> {
         &self.certificates
+    }
+
+    /// Its part in the journal; `None` without one.
+    pub(super) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     /// A new request id, 32 hex digits: a keyed hash of a counter, which is unique and cannot be guessed, at
@@ -112,6 +119,8 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         reader: unsafe { store.attach(usize::try_from(slot).unwrap_or(0), pid as u32) },
         lock,
         certificates: RefCell::default(),
+        // SAFETY: the zone is of this cycle.
+        journal: unsafe { Journal::of(cycle, store, lock, pid as u32) },
         request_id_key: [super::random(), super::random()],
         request_ids: Cell::new(0),
         // SAFETY: a C struct of numbers and pointers.
@@ -130,6 +139,9 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         (*tick.cast::<nginx_bitfields::ngx_event_s>()).set_cancelable(1);
         ngx_add_timer(tick, TICK_MSEC);
         *WORKER.0.get() = worker;
+    }
+    if let Some(journal) = &worker.journal {
+        journal.post();
     }
 }
 
@@ -164,6 +176,9 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         // SAFETY: a timer's callback runs on the event loop's thread.
         let Some(worker) = (unsafe { current() }) else { return TICK_MSEC };
         drop(worker.reader.read());
+        if let Some(journal) = &worker.journal {
+            journal.post();
+        }
         let has_more = worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
         if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
     });
@@ -175,6 +190,8 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
 /// no worker, or the one process of `master_process off`, which goes on with the new zone.
 pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_module", (), || {
+        // SAFETY: nginx gives the cycle it goes on with.
+        unsafe { zone::take_over(cycle) };
         // SAFETY: reads a pointer; no other thread runs.
         if !unsafe { *WORKER.0.get() }.is_null() {
             // SAFETY: the old zone is still mapped, and `cycle` is the one that runs from now on.
@@ -202,6 +219,10 @@ unsafe fn stop() {
     let worker = unsafe { std::mem::replace(&mut *WORKER.0.get(), null_mut()) };
     if worker.is_null() {
         return;
+    }
+    // SAFETY: alive until it is dropped below.
+    if let Some(journal) = unsafe { &(*worker).journal } {
+        journal.finish();
     }
     // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
     unsafe {

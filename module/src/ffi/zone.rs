@@ -1,10 +1,11 @@
 //! The shared memory zone: made by the master, inherited by every worker, kept by a reload.
 
-use super::log;
-use super::memory::random;
+use super::memory::{monotonic_nanoseconds, random};
+use super::{directives, log};
+use crate::journal;
 use nginx_sys::{
-    NGX_ERROR, NGX_OK, ngx_int_t, ngx_pagesize, ngx_shm_zone_t, ngx_shmtx_trylock,
-    ngx_shmtx_unlock, ngx_slab_alloc, ngx_slab_pool_t,
+    NGX_ERROR, NGX_OK, ngx_cycle, ngx_cycle_t, ngx_int_t, ngx_pagesize, ngx_shm_zone_t,
+    ngx_shmtx_trylock, ngx_shmtx_unlock, ngx_slab_alloc, ngx_slab_pool_t, ngx_test_config,
 };
 use oxigress_store::{Store, WriterLock};
 use std::ffi::c_void;
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn init_zone(zone: *mut ngx_shm_zone_t, data: *mut c_void)
     let result = super::guard::contain("init_zone", Err("it panicked".into()), || {
         if data.is_null() {
             // SAFETY: nginx has mapped the zone and made a slab pool in it.
-            unsafe { create(zone) }
+            unsafe { create(zone).and_then(|place| fill(zone, place).map(|()| place)) }
         } else {
             // SAFETY: `data` is what this function stored for the last cycle.
             unsafe { adopt(data.cast()) }
@@ -39,6 +40,80 @@ pub unsafe extern "C" fn init_zone(zone: *mut ngx_shm_zone_t, data: *mut c_void)
             NGX_ERROR as ngx_int_t
         }
     }
+}
+
+/// Fills a zone that was just made: from the zone that it replaces, else from the journal.
+///
+/// # Safety
+/// `place` was made by [`create`] in `zone`, which belongs to the cycle that is being initialised; its `data` is still what the
+/// directive left there.
+unsafe fn fill(zone: *mut ngx_shm_zone_t, place: *mut Place) -> Result<(), String> {
+    // SAFETY: a plain number.
+    if unsafe { ngx_test_config } != 0 {
+        return Ok(());
+    }
+    // SAFETY: vouched for by the caller.
+    let Some((store, lock)) = (unsafe { parts(zone, place) }) else { return Ok(()) };
+    store.set_birth(monotonic_nanoseconds());
+    // SAFETY: nginx goes on with the last cycle until the new one is whole.
+    if let Some((old, old_lock)) = unsafe { of_last_cycle(zone) } {
+        // Refused, so that the last cycle goes on: nothing that is served may be lost.
+        return journal::copy((&old, &old_lock), (&store, &lock), false)
+            .map_err(|error| format!("what the last zone holds does not fit: {error}"));
+    }
+    // SAFETY: vouched for by the caller.
+    if let Some(path) = unsafe { directives::journal_of_zone((*zone).data) } {
+        let start = journal::load(&store, &lock, &path);
+        if let Some(warning) = start.warning {
+            log::cycle(log::WARN, format_args!("ingress_journal: {warning}"));
+        }
+    }
+    Ok(())
+}
+
+/// nginx has taken a configuration over: what was written to the zone that was replaced, after it was copied, is
+/// copied too, and it takes no more writes.
+///
+/// # Safety
+/// `cycle` is about to replace the last cycle, whose zones are still mapped.
+pub unsafe fn take_over(cycle: *mut ngx_cycle_t) {
+    // SAFETY: vouched for by the caller.
+    unsafe {
+        let zone = directives::zone_of(cycle);
+        let Some((store, lock)) = zone.as_mut().and_then(|zone| store(zone)) else { return };
+        let Some((old, old_lock)) = of_last_cycle(zone) else { return };
+        if let Err(error) = journal::copy((&old, &old_lock), (&store, &lock), true) {
+            let line =
+                format_args!("ingress_zone: the last writes to the old zone are lost: {error}");
+            log::cycle(log::ALERT, line);
+        }
+    }
+}
+
+/// The store that the last cycle serves from, if it is another one.
+///
+/// # Safety
+/// `zone` belongs to the cycle that follows the one in `ngx_cycle`.
+unsafe fn of_last_cycle(zone: *mut ngx_shm_zone_t) -> Option<(Store, ZoneLock)> {
+    // SAFETY: nginx sets it before it loads a module; a list of zones, empty at the first start.
+    let mut part = unsafe { &raw const (*ngx_cycle).shared_memory.part };
+    // SAFETY: as above: parts of the list, each with `nelts` zones.
+    while let Some(zones) = unsafe { part.as_ref() } {
+        let first: *mut ngx_shm_zone_t = zones.elts.cast();
+        for place in 0..zones.nelts {
+            // SAFETY: within the part.
+            let old = unsafe { first.add(place) };
+            // SAFETY: as above. The tag says that this library made the zone.
+            let is_ours =
+                unsafe { (*old).tag == (*zone).tag && (*old).shm.addr != (*zone).shm.addr };
+            if is_ours {
+                // SAFETY: of the last cycle, which still runs.
+                return unsafe { store(old) };
+            }
+        }
+        part = zones.next;
+    }
+    None
 }
 
 /// # Safety
@@ -92,13 +167,18 @@ unsafe fn open(place: *mut Place) -> Result<Store, String> {
 /// # Safety
 /// `zone` belongs to the running cycle.
 pub unsafe fn store(zone: *mut ngx_shm_zone_t) -> Option<(Store, ZoneLock)> {
-    // SAFETY: vouched for by the caller.
-    let (place, pool) = unsafe { ((*zone).data.cast::<Place>(), (*zone).shm.addr) };
+    // SAFETY: vouched for by the caller; `init_zone` stored the place.
+    unsafe { parts(zone, (*zone).data.cast()) }
+}
+
+/// # Safety
+/// `place` is null, or was made by [`create`] in `zone`, which is mapped.
+unsafe fn parts(zone: *mut ngx_shm_zone_t, place: *mut Place) -> Option<(Store, ZoneLock)> {
     if place.is_null() {
         return None;
     }
-    // SAFETY: `init_zone` stored it.
-    let store = unsafe { open(place) }.ok()?;
+    // SAFETY: vouched for by the caller.
+    let (store, pool) = unsafe { (open(place).ok()?, (*zone).shm.addr) };
     Some((store, ZoneLock { pool: NonNull::new(pool.cast())? }))
 }
 

@@ -239,6 +239,9 @@ pub struct Status {
     pub free_bytes: u64,
     /// Workers, by process slot.
     pub workers: Vec<WorkerStatus>,
+    /// The last generation in the journal; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal_generation: Option<u64>,
     /// The last write that was refused.
     pub last_error: Option<String>,
 }

@@ -14,11 +14,8 @@ pub struct Ownership {
 pub enum Asked {
     /// It is this store's.
     Owned(Ownership),
-    /// It is the one's of a store that was made at this time.
-    Taken {
-        /// As of [`crate::Store::birth`].
-        birth: u64,
-    },
+    /// It is another one's.
+    Taken,
 }
 
 impl Ownership {
@@ -26,16 +23,26 @@ impl Ownership {
     pub fn ask(path: &Path, birth: u64) -> io::Result<Asked> {
         let lock = open(beside(path, ".lock"))?;
         if !try_lock(&lock)? {
-            let mut bytes = [0; 8];
-            // A new owner may be about to write it.
-            let birth = match lock.read_exact_at(&mut bytes, 0) {
-                Ok(()) => u64::from_le_bytes(bytes),
-                Err(_) => u64::MAX,
-            };
-            return Ok(Asked::Taken { birth });
+            return Ok(Asked::Taken);
         }
         lock.write_all_at(&birth.to_le_bytes(), 0)?;
         Ok(Asked::Owned(Ownership { _lock: lock }))
+    }
+
+    /// Nobody owns it. Makes no file, so that the first owner makes it as its own user.
+    pub fn is_free(path: &Path) -> io::Result<bool> {
+        match options().open(beside(path, ".lock")) {
+            Ok(lock) => try_lock(&lock),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The [`crate::Store::birth`] of the last owner's store; `None` if it did not say yet.
+    pub fn birth(path: &Path) -> io::Result<Option<u64>> {
+        let mut bytes = [0; 8];
+        let read = options().open(beside(path, ".lock"))?.read_at(&mut bytes, 0)?;
+        Ok((read == bytes.len()).then(|| u64::from_le_bytes(bytes)))
     }
 }
 
@@ -64,14 +71,14 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn open(path: PathBuf) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
+    options().write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// A link or a pipe that somebody left there is not followed or waited for.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
 }
 
 fn try_lock(file: &File) -> io::Result<bool> {

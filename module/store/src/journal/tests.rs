@@ -250,8 +250,11 @@ fn a_journal_is_readable_by_its_owner_only() {
 fn one_store_owns_a_journal_and_a_later_one_may_claim_it() {
     let folder = Folder::new();
     let path = folder.journal();
+    assert!(Ownership::is_free(&path).unwrap());
     let Asked::Owned(first) = Ownership::ask(&path, 10).unwrap() else { panic!() };
-    assert!(matches!(Ownership::ask(&path, 20).unwrap(), Asked::Taken { birth: 10 }));
+    assert!(matches!(Ownership::ask(&path, 20).unwrap(), Asked::Taken));
+    assert!(!Ownership::is_free(&path).unwrap());
+    assert_eq!(Ownership::birth(&path).unwrap(), Some(10));
     assert!(!Claim::is_made(&path).unwrap());
     let claim = Claim::make(&path).unwrap().unwrap();
     assert!(Claim::is_made(&path).unwrap());
