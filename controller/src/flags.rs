@@ -8,7 +8,7 @@ use crate::translate::{Options, annotation::parse_bool};
 use crate::world::Key;
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -77,6 +77,10 @@ pub struct Flags {
     /// Shared memory for routes, endpoints and certificates
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = zone_size)]
     pub zone_size: String,
+    /// File in the runtime folder from which a restarted nginx serves at once, with the private keys that it
+    /// needs for that; `auto`: if the folder is memory-backed
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub journal: Journal,
     /// nginx; without it $NGINX_BINARY, then ../sbin/nginx beside this program
     #[arg(long, value_name = "FILE")]
     pub nginx_binary: Option<PathBuf>,
@@ -151,6 +155,15 @@ pub struct Flags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would show it")]
     pub accepted: Accepted,
+}
+
+/// Whether there is a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "clap would show it")]
+pub enum Journal {
+    Auto,
+    On,
+    Off,
 }
 
 /// A number of worker processes.

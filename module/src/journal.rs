@@ -61,7 +61,7 @@ enum State {
     /// The journal is not ours.
     Waiting(Waiting),
     /// It is. The writer goes before the lock does.
-    Keeping { writer: Writer, _ownership: Ownership },
+    Keeping { writer: Writer, ownership: Ownership },
 }
 
 #[derive(Default)]
@@ -95,7 +95,11 @@ impl Agent {
             return Ok(());
         }
         match &mut self.state {
-            State::Keeping { writer, .. } => {
+            State::Keeping { writer, ownership } => {
+                if !ownership.is_in_place() {
+                    // Somebody removed the lock, so that another nginx could not see it.
+                    return self.let_go();
+                }
                 if self.store.role() == Role::Leader && !Claim::is_made(&self.path)? {
                     return Ok(writer.step()?);
                 }
@@ -175,7 +179,7 @@ impl Agent {
         // Another thread of this zone may be about to let it go.
         let Some(mut writer) = writer else { return Ok(()) };
         let result = writer.step();
-        self.state = State::Keeping { writer, _ownership: ownership };
+        self.state = State::Keeping { writer, ownership };
         Ok(result?)
     }
 

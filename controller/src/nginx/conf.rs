@@ -3,7 +3,7 @@
 //! Errors:  none at run time: every value is of a type that cannot break the syntax, and a test sees to it
 //!          that no placeholder is left.
 
-use crate::flags::Flags;
+use crate::flags::{Flags, Journal};
 use crate::runtime::Runtime;
 use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
@@ -24,6 +24,8 @@ pub struct Machine {
     pub max_open_files: u64,
     /// Where requests are logged.
     pub access_log: PathBuf,
+    /// Files in the runtime folder stay in memory.
+    pub is_memory_backed: bool,
 }
 
 impl Machine {
@@ -49,7 +51,33 @@ impl Machine {
             backlog: somaxconn.trim().parse().unwrap_or(0).max(511),
             max_open_files: hard.saturating_sub(1024).max(1024),
             access_log,
+            is_memory_backed: rustix::fs::statfs(runtime.folder())
+                .is_ok_and(|facts| [TMPFS, RAMFS].contains(&i128::from(facts.f_type))),
         }
+    }
+}
+
+/// linux/magic.h
+const TMPFS: i128 = 0x0102_1994;
+const RAMFS: i128 = 0x8584_58f6;
+
+/// The journal holds private keys: nowhere but in memory unless the operator says so.
+fn journal(flags: &Flags, runtime: &Runtime, machine: &Machine) -> String {
+    let is_wanted = match flags.journal {
+        Journal::On => true,
+        Journal::Off => false,
+        Journal::Auto => machine.is_memory_backed,
+    };
+    if flags.journal == Journal::Auto && !is_wanted {
+        tracing::info!(
+            "no journal, since {:?} is not memory-backed: a restarted nginx serves nothing until the controller \
+             has sent everything; put --runtime-dir on a tmpfs, or keep keys on disk with --journal=on",
+            runtime.folder()
+        );
+    }
+    match is_wanted {
+        true => format!("ingress_journal {}/worker/journal;", runtime.folder().display()),
+        false => String::new(),
     }
 }
 
@@ -80,6 +108,7 @@ pub fn render(flags: &Flags, runtime: &Runtime, module: &Path, machine: &Machine
         ("worker_processes", flags.worker_processes.0.to_string()),
         ("max_open_files", machine.max_open_files.to_string()),
         ("zone_size", flags.zone_size.clone()),
+        ("journal", journal(flags, runtime, machine)),
         ("access_log", machine.access_log.display().to_string()),
         ("http_port", http.to_string()),
         ("https_port", https.to_string()),
@@ -135,5 +164,16 @@ mod tests {
         assert!(text.contains("listen [::]:8080 default_server"));
         assert!(text.contains("listen 127.0.0.1:10246;"));
         assert!(!rendered(&[], &Machine::default()).contains("127.0.0.1:"));
+    }
+
+    #[test]
+    fn a_journal_is_kept_in_memory_unless_the_operator_says_so() {
+        let memory = Machine { is_memory_backed: true, ..Machine::default() };
+        let has_one = |arguments: &[&str], machine: &Machine| {
+            rendered(arguments, machine).lines().any(|line| line.starts_with("ingress_journal /"))
+        };
+        assert!(has_one(&[], &memory) && !has_one(&["--journal=off"], &memory));
+        let disk = Machine::default();
+        assert!(!has_one(&[], &disk) && has_one(&["--journal=on"], &disk));
     }
 }

@@ -1,13 +1,14 @@
 //! Whose the journal is.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Held by the process that writes the journal, until it is dropped or the process ends.
 pub struct Ownership {
-    _lock: File,
+    lock: File,
+    path: PathBuf,
 }
 
 /// What asking for the journal gave.
@@ -21,12 +22,18 @@ pub enum Asked {
 impl Ownership {
     /// Asks for the journal at `path`, for a store that was made at `birth`. Never waits.
     pub fn ask(path: &Path, birth: u64) -> io::Result<Asked> {
-        let lock = open(beside(path, ".lock"))?;
+        let path = beside(path, ".lock");
+        let lock = open(&path)?;
         if !try_lock(&lock)? {
             return Ok(Asked::Taken);
         }
         lock.write_all_at(&birth.to_le_bytes(), 0)?;
-        Ok(Asked::Owned(Ownership { _lock: lock }))
+        Ok(Asked::Owned(Ownership { lock, path }))
+    }
+
+    /// The lock is still where others look for it.
+    pub fn is_in_place(&self) -> bool {
+        is_at(&self.lock, &self.path)
     }
 
     /// Nobody owns it. Makes no file, so that the first owner makes it as its own user.
@@ -54,7 +61,7 @@ pub struct Claim {
 impl Claim {
     /// Makes the claim; `None` if it is made already.
     pub fn make(path: &Path) -> io::Result<Option<Claim>> {
-        let lock = open(beside(path, ".claim"))?;
+        let lock = open(&beside(path, ".claim"))?;
         Ok(try_lock(&lock)?.then_some(Claim { _lock: lock }))
     }
 
@@ -70,7 +77,14 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn open(path: PathBuf) -> io::Result<File> {
+/// The open file is the one that stands at a path.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |facts: fs::Metadata| (facts.dev(), facts.ino());
+    let named = fs::symlink_metadata(path).map(identity);
+    named.is_ok_and(|named| file.metadata().map(identity).is_ok_and(|open| open == named))
+}
+
+fn open(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 

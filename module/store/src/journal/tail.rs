@@ -2,11 +2,12 @@
 
 use super::Format;
 use super::frame::{Change, FILE_HEAD, FRAME_HEAD, Head, file_head};
+use super::lock::is_at;
 use crate::{Transaction, WriteError, WriterLock};
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -78,11 +79,7 @@ impl Tail {
 
     /// Another file stands at the path by now: this one is not written to any more.
     pub fn is_replaced(&self) -> bool {
-        let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-        match (self.file.metadata(), fs::symlink_metadata(&self.path)) {
-            (Ok(open), Ok(named)) => !same(open, named),
-            _ => true,
-        }
+        !is_at(&self.file, &self.path)
     }
 
     /// There is more to be taken.

@@ -211,6 +211,17 @@ fn a_step_that_fails_is_made_good_by_a_later_one() {
 }
 
 #[test]
+fn a_file_that_was_removed_is_written_again() {
+    let (heap, folder) = (Heap::new(ZONE), Folder::new());
+    let mut writer = writer(&heap, &folder.journal());
+    apply(&heap, &Op::Put(1, 1, 100), 1);
+    writer.step().unwrap();
+    fs::remove_file(folder.journal()).unwrap();
+    writer.step().unwrap();
+    assert_eq!(loaded(&folder.journal()), (state(&heap), Some(Stop::End)));
+}
+
+#[test]
 fn a_store_that_is_too_small_stays_as_it_was() {
     let (heap, folder) = (Heap::new(ZONE), Folder::new());
     for key in 0..100 {
@@ -260,6 +271,10 @@ fn one_store_owns_a_journal_and_a_later_one_may_claim_it() {
     assert!(Claim::is_made(&path).unwrap());
     drop(first);
     assert!(matches!(Ownership::ask(&path, 20).unwrap(), Asked::Owned(_)));
+    let Asked::Owned(second) = Ownership::ask(&path, 20).unwrap() else { panic!() };
+    assert!(second.is_in_place());
+    fs::remove_file(folder.0.path().join("journal.lock")).unwrap();
+    assert!(!second.is_in_place());
     drop(claim);
     assert!(!Claim::is_made(&path).unwrap());
 }

@@ -2,6 +2,7 @@
 
 use super::Format;
 use super::frame::{Change, FILE_HEAD, FRAME_HEAD, Head, file_head};
+use super::lock::is_at;
 use crate::Store;
 use crate::reader::{Changed, Pin};
 use std::fs::{self, File, OpenOptions};
@@ -57,7 +58,9 @@ impl Writer {
     }
 
     fn try_step(&mut self) -> io::Result<()> {
-        let Some(open) = &mut self.file else {
+        // Somebody may have removed it.
+        let open = self.file.as_mut().filter(|open| is_at(&open.file, &self.path));
+        let Some(open) = open else {
             self.pin.advance(|_| ());
             return self.replace();
         };

@@ -1,0 +1,291 @@
+//! The journal: nginx starts with the last state, whole and without a controller.
+
+use anyhow::{Context, Result, ensure};
+use oxigress_tests::certificate::Certificate;
+use oxigress_tests::client::{Address, Request, handshake, send};
+use oxigress_tests::endpoint::Endpoint;
+use oxigress_tests::nginx::Nginx;
+use oxigress_tests::place::Directory;
+use oxigress_tests::process::{signal_pid, workers_below};
+use oxigress_tests::site::{Plan, Site};
+use oxigress_tests::wait::{block_on, until};
+use oxigress_tests::{dist, pass};
+use rustix::process::Signal;
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+/// Deltas of a journal that is cut, each a frame.
+const DELTAS: usize = 12;
+
+#[test]
+fn a_killed_nginx_starts_with_what_it_served() {
+    pass("journal", start_again);
+}
+
+#[test]
+fn a_cut_journal_is_used_up_to_its_last_whole_frame() {
+    pass("journal-cut", |directory| cut(directory, 12));
+}
+
+#[test]
+#[ignore = "200 starts of nginx"]
+fn soak_a_cut_journal_is_used_up_to_its_last_whole_frame() {
+    pass("journal-cut", |directory| cut(directory, 200));
+}
+
+#[test]
+fn ten_thousand_backends_are_there_at_the_first_request() {
+    pass("journal-many", start_with_many);
+}
+
+#[test]
+fn what_the_journal_holds_back_does_not_fill_the_zone() {
+    pass("journal-full", replace_all_again_and_again);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_harms_nobody_and_is_written_later() {
+    pass("journal-away", write_later);
+}
+
+/// Several workers; they run as the user of the test, so that they may write in its directory.
+fn plan(workers: usize, zone_size: &str) -> Result<Plan> {
+    let mut plan = Plan::router(workers)?;
+    plan.zone_size = zone_size.into();
+    plan.main_config = "user root;\ningress_journal $DIR/journal/journal;\n".into();
+    Ok(plan)
+}
+
+fn start(plan: &Plan, directory: &Directory) -> Result<Site> {
+    fs::create_dir_all(directory.join("journal"))?;
+    Site::start(plan, directory)
+}
+
+/// Waits until all that is live stands in the file.
+fn wait_for_journal(site: &Site) -> Result<()> {
+    until("the journal to be written", || {
+        let status = block_on(site.configuration.status())?;
+        ensure!(status.journal_generation == Some(status.generation), "{status:?}");
+        Ok(())
+    })
+}
+
+/// Kills master and workers at once, and starts nginx on the configuration it had.
+fn kill_and_start(site: &mut Site, directory: &Directory, workers: usize) -> Result<()> {
+    let pids = workers_below(site.nginx.pid());
+    // The master first: it would start other workers. Its own end ends them, too.
+    signal_pid(site.nginx.pid(), Signal::KILL)?;
+    for pid in &pids {
+        let _ = signal_pid(*pid, Signal::KILL);
+    }
+    until("the processes to end", || {
+        ensure!(pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()), "{pids:?}");
+        Ok(())
+    })?;
+    fs::remove_file(directory.join("configuration.sock"))?;
+    let text = fs::read_to_string(directory.join("nginx.conf"))?;
+    site.nginx = Nginx::start(directory, &text, workers)?;
+    Ok(())
+}
+
+fn rules(backend: &str) -> Value {
+    json!({"rules": [{"path": {"prefix": "/"}, "backend": backend}]})
+}
+
+fn endpoint_of(site: &Site, host: &str) -> Result<Option<String>> {
+    let response = block_on(send(&site.http(), &Request::get(host, "/")))?;
+    // 503: nothing at all is served.
+    ensure!([200, 404, 503].contains(&response.status), "{host}: {response}");
+    Ok(response.endpoint())
+}
+
+fn start_again(directory: &Directory) -> Result<()> {
+    let workers = 2;
+    let mut site = start(&plan(workers, "8m")?, directory)?;
+    let (one, other) = (Endpoint::start("one")?, Endpoint::start("other")?);
+    let certificate = Certificate::new("shop", &["shop.test"])?;
+    let whole = json!({"version": 1, "snapshot": {
+        "servers": {"shop.test": rules("shop"), "gone.test": rules("shop")},
+        "backends": {"shop": {}}, "endpoints": {"shop": [one.native()]},
+        "certificates": {"c": {"chain": certificate.chain, "key": certificate.key}},
+        "names": {"shop.test": "c"}}});
+    let applied = block_on(site.configuration.put(whole.to_string()))?;
+    ensure!(applied.status == 200, "{applied}");
+    wait_for_journal(&site)?;
+    let delta = json!({"version": 1, "upsert": {"endpoints": {"shop": [other.native()]}},
+        "remove": {"servers": ["gone.test"]}});
+    let tag = block_on(site.configuration.tag())?;
+    let applied = block_on(site.configuration.patch(&tag, delta.to_string()))?;
+    ensure!(applied.status == 200, "{applied}");
+    wait_for_journal(&site)?;
+
+    for round in 0..3 {
+        kill_and_start(&mut site, directory, workers)?;
+        ensure!(endpoint_of(&site, "shop.test")?.as_deref() == Some("other"), "round {round}");
+        ensure!(endpoint_of(&site, "gone.test")?.is_none(), "what was removed is back");
+        let name = block_on(handshake(&Address::https(site.https_port, "shop.test")))?;
+        ensure!(name == "shop", "the certificate of {name}");
+        // A write that was made for the nginx before does not fit this one.
+        let stale = block_on(site.configuration.patch(&tag, delta.to_string()))?;
+        ensure!(stale.status == 409, "{stale}");
+        wait_for_journal(&site)?;
+    }
+    site.nginx.check_error_log()
+}
+
+/// Delta n brings host n, and moves `moving.test` to endpoint n modulo 3.
+fn cut(directory: &Directory, cuts: usize) -> Result<()> {
+    let mut site = start(&plan(1, "4m")?, directory)?;
+    let endpoints = ["a", "b", "c"].map(Endpoint::start).into_iter().collect::<Result<Vec<_>>>()?;
+    let sets: Map<_, _> = ["a", "b", "c"]
+        .iter()
+        .zip(&endpoints)
+        .map(|(name, endpoint)| ((*name).to_owned(), json!([endpoint.native()])))
+        .collect();
+    let backends = json!({"a": {}, "b": {}, "c": {}});
+    let moving = |n: usize| ["a", "b", "c"][n % 3];
+    let whole = json!({"version": 1, "snapshot": {"servers": {"moving.test": rules(moving(0))},
+        "backends": backends, "endpoints": sets}});
+    let applied = block_on(site.configuration.put(whole.to_string()))?;
+    ensure!(applied.status == 200, "{applied}");
+    let file = directory.join("journal/journal");
+    wait_for_journal(&site)?;
+    // The bytes up to which each delta is whole.
+    let mut lengths = vec![fs::metadata(&file)?.len()];
+    for n in 1..=DELTAS {
+        let delta = json!({"version": 1, "upsert": {"servers": {
+            "moving.test": rules(moving(n)), format!("host{n}.test"): rules("a")}}});
+        let tag = block_on(site.configuration.tag())?;
+        let applied = block_on(site.configuration.patch(&tag, delta.to_string()))?;
+        ensure!(applied.status == 200, "{applied}");
+        wait_for_journal(&site)?;
+        lengths.push(fs::metadata(&file)?.len());
+    }
+    ensure!(lengths.is_sorted_by(|a, b| a < b), "a frame a delta: {lengths:?}");
+    let whole = fs::read(&file)?;
+
+    let mut random = 1_u64;
+    for _ in 0..cuts {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        let length = (random >> 33) % (whole.len() as u64 + 1);
+        // The nginx that is killed keeps its journal; the next one finds this.
+        let fresh = directory.join("journal/cut");
+        fs::write(&fresh, whole.get(..length as usize).context("within the file")?)?;
+        let pids = workers_below(site.nginx.pid());
+        pids.iter().try_for_each(|pid| signal_pid(*pid, Signal::STOP))?;
+        fs::rename(&fresh, &file)?;
+        kill_and_start(&mut site, directory, 1)?;
+
+        let last = lengths.iter().rposition(|whole| *whole <= length);
+        let expected = last.map(|n| moving(n).to_owned());
+        let found = endpoint_of(&site, "moving.test")?;
+        ensure!(found == expected, "cut at {length} of {lengths:?}: {found:?}");
+        for n in 1..=DELTAS {
+            let is_there = endpoint_of(&site, &format!("host{n}.test"))?.is_some();
+            ensure!(is_there == last.is_some_and(|last| n <= last), "host {n}, cut at {length}");
+        }
+    }
+    println!("{cuts} cuts of {} bytes", whole.len());
+    site.nginx.check_error_log()
+}
+
+fn start_with_many(directory: &Directory) -> Result<()> {
+    const BACKENDS: usize = 10_000;
+    let workers = 2;
+    let mut site = start(&plan(workers, "64m")?, directory)?;
+    let endpoint = Endpoint::start("shop")?;
+    let named = |value: &dyn Fn(usize) -> Value, name: &dyn Fn(usize) -> String| -> Value {
+        (0..BACKENDS).map(|n| (name(n), value(n))).collect::<Map<_, _>>().into()
+    };
+    let id = |n: usize| format!("ns/shop-{n}/80");
+    let set: Vec<_> = std::iter::once(endpoint.native())
+        .chain((1..10).map(|n| json!({"address": format!("127.0.9.{n}"), "port": 9})))
+        .collect();
+    // Of those that are asked for, one endpoint, the one that answers.
+    let set = |n: usize| if n.is_multiple_of(100) { json!([set[0]]) } else { json!(set) };
+    let whole = json!({"version": 1, "snapshot": {
+        "servers": named(&|n| rules(&id(n)), &|n| format!("host{n}.test")),
+        "backends": named(&|_| json!({}), &id),
+        "endpoints": named(&set, &id)}});
+    let applied = block_on(site.configuration.put(whole.to_string()))?;
+    ensure!(applied.status == 200, "{applied}");
+    wait_for_journal(&site)?;
+    let before = block_on(site.configuration.status())?;
+    kill_and_start(&mut site, directory, workers)?;
+    for n in (0..BACKENDS).step_by(1_000) {
+        let found = endpoint_of(&site, &format!("host{n}.test"))?;
+        ensure!(found.as_deref() == Some("shop"), "host {n}: {found:?}");
+    }
+    let after = block_on(site.configuration.status())?;
+    ensure!(after.counts == before.counts, "{after:?}");
+
+    // The time is told, not tested: `make bench` measures it.
+    let start = Instant::now();
+    kill_and_start(&mut site, directory, workers)?;
+    endpoint_of(&site, "host0.test")?;
+    println!("killed, started and served within {:?}", start.elapsed());
+    site.nginx.check_error_log()
+}
+
+/// Two snapshots of which the zone holds one beside the live one, and not three.
+fn replace_all_again_and_again(directory: &Directory) -> Result<()> {
+    let mut site = start(&plan(1, "4m")?, directory)?;
+    let certificate = Certificate::new("x", &["x.test"])?;
+    let all = |marker: usize| -> Value {
+        let sets: Map<_, _> = (0..1_900)
+            .map(|n| {
+                let set: Vec<_> = (0..20)
+                    .map(|e| json!({"address": format!("127.{marker}.{e}.1"), "port": 80}))
+                    .collect();
+                (format!("b{n}"), json!(set))
+            })
+            .collect();
+        let backends: Map<_, _> = sets.keys().map(|id| (id.clone(), json!({}))).collect();
+        json!({"version": 1, "snapshot": {"backends": backends, "endpoints": sets}})
+    };
+    let snapshots = [all(1), all(2)].map(|snapshot| snapshot.to_string());
+    let mut free = Vec::new();
+    for round in 0..20 {
+        let applied = block_on(site.configuration.put(snapshots[round % 2].clone()))?;
+        ensure!(applied.status == 200, "round {round}: {applied}");
+        free.push(block_on(site.configuration.status())?.free_bytes);
+    }
+    let status = block_on(site.configuration.status())?;
+    let used = status.capacity_bytes - free[0];
+    ensure!(3 * used > status.capacity_bytes, "three fit, so nothing was tried: {used}");
+    // What never fits is refused as before, with or without a journal.
+    let huge = json!({"version": 1, "snapshot": {"certificates": (0..3_000)
+        .map(|n| (format!("c{n}"), json!({"chain": certificate.chain, "key": certificate.key})))
+        .collect::<Map<_, _>>()}});
+    let refused = block_on(site.configuration.put(huge.to_string()))?;
+    ensure!(refused.status == 507, "{refused}");
+    site.nginx.stop()?;
+    site.nginx.check_error_log()
+}
+
+fn write_later(directory: &Directory) -> Result<()> {
+    let workers = 2;
+    let mut site = start(&plan(workers, "4m")?, directory)?;
+    let endpoint = Endpoint::start("shop")?;
+    let folder = directory.join("journal");
+    wait_for_journal(&site)?;
+    fs::rename(&folder, directory.join("away"))?;
+    let whole = json!({"version": 1, "snapshot": {"servers": {"shop.test": rules("shop")},
+        "backends": {"shop": {}}, "endpoints": {"shop": [endpoint.native()]}}});
+    let applied = block_on(site.configuration.put(whole.to_string()))?;
+    ensure!(applied.status == 200, "{applied}");
+    until("a line in the error log", || {
+        let log = site.nginx.error_log();
+        ensure!(log.contains("ingress_journal: ") && log.contains("No such file"), "{log}");
+        Ok(())
+    })?;
+    ensure!(endpoint_of(&site, "shop.test")?.as_deref() == Some("shop"));
+    fs::create_dir(&folder)?;
+    wait_for_journal(&site)?;
+    kill_and_start(&mut site, directory, workers)?;
+    ensure!(endpoint_of(&site, "shop.test")?.as_deref() == Some("shop"));
+    ensure!(dist::module()?.exists());
+    site.nginx.check_error_log()
+}
