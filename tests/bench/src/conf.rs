@@ -142,6 +142,7 @@ fn skeleton(
         ("worker_processes", "1".into()),
         ("max_open_files", "20000".into()),
         ("zone_size", "128m".into()),
+        ("journal", String::new()),
         ("access_log", log),
         ("http_port", format!("127.0.0.1:{}", ports.http)),
         ("https_port", format!("127.0.0.1:{}", ports.https)),

@@ -1,10 +1,10 @@
 //! `make bench`: measures against the budgets of the design.
 //!
-//! Shape:   a subject ([`instructions`], [`throughput`], [`updates`], [`files`]) fills one [`report::Table`]:
+//! Shape:   a subject ([`instructions`], [`throughput`], [`updates`], [`restart`], [`memory`], [`files`]) fills one [`report::Table`]:
 //!          what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,throughput,updates,files` chooses subjects.
+//! Input:   `OXIGRESS_BENCH=instructions,throughput,updates,restart,memory,files` chooses subjects.
 
 mod bench;
 mod callgrind;
@@ -16,9 +16,11 @@ mod http;
 mod instructions;
 mod machine;
 mod manifests;
+mod memory;
 mod nginx;
 mod probe;
 mod report;
+mod restart;
 mod sample;
 mod snapshot;
 mod stretch;
@@ -35,10 +37,12 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 4] = [
+const SUBJECTS: [(&str, &str, Run); 6] = [
     ("instructions", "Instructions per request", instructions::run),
     ("throughput", "Throughput and latency of one worker", throughput::run),
     ("updates", "Updates at 10,000 hosts × 10 endpoints", updates::run),
+    ("restart", "A start of nginx from the journal", restart::run),
+    ("memory", "Memory of nginx", memory::run),
     ("files", "From a file's close() to the first request served by it", files::run),
 ];
 

@@ -40,12 +40,31 @@ pub struct Memory {
 /// Memory of a process.
 pub fn memory(pid: u32) -> Result<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let field = |name: &str| -> Result<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).context("memory")?;
-        let number = line.split_whitespace().next().context("memory")?;
-        Ok(number.parse::<u64>()? * 1024)
-    };
+    let field = |name: &str| field(&text, name);
     Ok(Memory { resident: field("VmRSS:")?, anonymous: field("RssAnon:")? })
+}
+
+/// Bytes of memory of a process, what it shares with others divided among them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proportional {
+    /// All (PSS).
+    pub all: u64,
+    /// Of it, shared memory: nginx's zones.
+    pub shared: u64,
+}
+
+/// Memory of a process, proportionally.
+pub fn proportional(pid: u32) -> Result<Proportional> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let field = |name: &str| field(&text, name);
+    Ok(Proportional { all: field("Pss:")?, shared: field("Pss_Shmem:")? })
+}
+
+/// A line of `/proc`, in bytes.
+fn field(text: &str, name: &str) -> Result<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).context("memory")?;
+    let number = line.split_whitespace().next().context("memory")?;
+    Ok(number.parse::<u64>()? * 1024)
 }
 
 /// The child of a process whose command line has this argument.
@@ -69,5 +88,7 @@ mod tests {
         assert!(cpu(pid).unwrap() > Duration::ZERO);
         let memory = memory(pid).unwrap();
         assert!(memory.resident >= memory.anonymous && memory.anonymous > 0);
+        let proportional = proportional(pid).unwrap();
+        assert!(proportional.all > 0 && proportional.all <= memory.resident + (1 << 20));
     }
 }
