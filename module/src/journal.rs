@@ -84,16 +84,13 @@ impl Agent {
         (std::mem::take(&mut self.messages), self.complaint.take())
     }
 
-    /// One step, unless another worker is the agent. May take as long as writing all records takes; any thread.
+    /// One step of the zone's agent. May take as long as writing all records takes; any thread.
     pub fn step(&mut self) {
         self.complaint =
             self.try_step().err().map(|error| format!("{}: {error}", self.path.display()));
     }
 
     fn try_step(&mut self) -> Result<(), StepError> {
-        if !self.store.become_agent(self.pid) {
-            return Ok(());
-        }
         match &mut self.state {
             State::Keeping { writer, ownership } => {
                 if !ownership.is_in_place() {

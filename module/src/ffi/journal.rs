@@ -18,6 +18,8 @@ const REPEAT_MSEC: ngx_msec_t = 10_000;
 
 /// A worker's journal.
 pub struct Journal {
+    store: Store,
+    pid: u32,
     agent: Arc<Mutex<Agent>>,
     pool: *mut ngx_thread_pool_t,
     task: *mut ngx_thread_task_t,
@@ -47,12 +49,12 @@ impl Journal {
         }
         let agent = Arc::new(Mutex::new(Agent::new(store, lock, path, pid)));
         let (is_busy, complaint) = (Cell::new(false), RefCell::default());
-        Some(Journal { agent, pool, task, is_busy, complaint })
+        Some(Journal { store, pid, agent, pool, task, is_busy, complaint })
     }
 
-    /// Asks for a step, unless one is under way.
+    /// Asks for a step, unless one is under way or another worker takes them.
     pub fn post(&self) {
-        if self.is_busy.replace(true) {
+        if !self.store.become_agent(self.pid) || self.is_busy.replace(true) {
             return;
         }
         // Alive until [`done`] has it back, whatever becomes of the worker meanwhile.

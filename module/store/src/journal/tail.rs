@@ -22,6 +22,9 @@ pub struct Tail {
     sequence: u32,
 }
 
+/// Changes take more bytes than the records of a store by their heads: less than this and than their bytes.
+const HEADS: u64 = 1024 * 1024;
+
 /// Why a replay ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -98,8 +101,10 @@ impl Tail {
         &mut self,
         transaction: &mut Transaction<'_, L>,
     ) -> Result<Stop, ReplayError> {
+        // Whoever could make the file longer could otherwise use up the memory of the process.
+        let limit = 2 * transaction.space().capacity_bytes as u64 + HEADS;
         loop {
-            let frame = match self.frame()? {
+            let frame = match self.frame(limit)? {
                 Ok(frame) => frame,
                 Err(stop) => return Ok(stop),
             };
@@ -124,7 +129,7 @@ impl Tail {
     }
 
     /// The changes of the next frame, once it is whole and right.
-    fn frame(&self) -> io::Result<Result<Zeroizing<Vec<u8>>, Stop>> {
+    fn frame(&self, limit: u64) -> io::Result<Result<Zeroizing<Vec<u8>>, Stop>> {
         let left = self.file.metadata()?.len().saturating_sub(self.at);
         if left == 0 {
             return Ok(Err(Stop::End));
@@ -135,7 +140,7 @@ impl Tail {
         let mut head = [0; FRAME_HEAD as usize];
         self.file.read_exact_at(&mut head, self.at)?;
         let head = Head::from_bytes(&head);
-        if head.sequence != self.sequence {
+        if head.sequence != self.sequence || head.length > limit {
             return Ok(Err(Stop::Damaged { at: self.at }));
         }
         if head.length > left - FRAME_HEAD {
