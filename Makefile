@@ -8,15 +8,19 @@ MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 export CARGO
 
+# One nginx, its module and its dist have one folder: another nginx is built in another one.
+OXIGRESS_TARGET ?= target
+export OXIGRESS_TARGET
+
 # What the user may say; cargo and nginx-sys get the copy in target/ under the same name.
-source_from := $(filter-out $(CURDIR)/target/nginx/source,$(NGINX_SOURCE_DIR))
-export NGINX_SOURCE_DIR := $(CURDIR)/target/nginx/source
-export NGINX_BUILD_DIR := $(CURDIR)/target/nginx/objs
-export CARGO_TARGET_DIR := $(CURDIR)/target
+source_from := $(filter-out $(CURDIR)/$(OXIGRESS_TARGET)/nginx/source,$(NGINX_SOURCE_DIR))
+export NGINX_SOURCE_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/source
+export NGINX_BUILD_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/objs
+export CARGO_TARGET_DIR := $(CURDIR)/$(OXIGRESS_TARGET)
 
 step := nginx-build/step
-source := target/nginx/SOURCE
-objs := target/nginx/objs/Makefile
+source := $(OXIGRESS_TARGET)/nginx/SOURCE
+objs := $(OXIGRESS_TARGET)/nginx/objs/Makefile
 
 .PHONY: help
 help: ## this list
@@ -51,9 +55,17 @@ test: packages unit test-asan test-valgrind test-miri build failpoints ## all te
 test-asan test-valgrind test-miri: test-%: packages # the store under a memory checker
 	nginx-build/sanitize $*
 
+.PHONY: test-second test-debian
+test-second: build ## the suite on a second nginx: NGINX_SECOND_SOURCE=DIR, else the crate's
+	@nginx-build/second $(NGINX_SECOND_SOURCE)
+test-debian: packages ## the module alone on Debian's own nginx
+	@nginx-build/debian
+
 .PHONY: soak
 soak: build failpoints ## the long tests
 	$(CARGO) test -p oxigress-tests --release -- --ignored soak
+	@nginx-build/second $(NGINX_SECOND_SOURCE)
+	@nginx-build/debian
 
 .PHONY: bench
 bench: build ## measure against the budgets of the design
@@ -65,7 +77,8 @@ image: build ## a container image of target/dist
 
 .PHONY: clean
 clean: ## remove what was built; a fetched nginx source stays
-	rm -rf target/{dist,nginx/objs,module,failpoints,asan,valgrind,miri,log}
+	rm -rf target/{,second/,debian/}{dist,module,failpoints} target/{,second/}nginx/objs
+	rm -rf target/{asan,valgrind,miri,log}
 	$(CARGO) clean --quiet --release
 
 .PHONY: distclean
@@ -100,7 +113,7 @@ module: $(objs)
 # The same module with places where a test can stop or kill a worker.
 failpoints: $(objs)
 	@$(step) "compiling the module with failpoints" failpoints $(CARGO) build -p ngx-ingress-module \
-	  --profile module --features failpoints --target-dir target/failpoints
+	  --profile module --features failpoints --target-dir $(OXIGRESS_TARGET)/failpoints
 	@nginx-build/dist failpoints
 
 controller: packages

@@ -34,6 +34,7 @@ fn serve(directory: &Directory) -> Result<()> {
     let text = replace(&text, "modules/ngx_ingress_module.so", &module)?;
     let text =
         replace(&text, "logs/error.log", &directory.join("error.log").display().to_string())?;
+    let text = replace(&text, "http {", &format!("http {{{}", temporary_files(directory)))?;
     let mut nginx = Nginx::start(directory, &format!("daemon off;\n{text}"), workers())?;
 
     let (client, configuration) = (Address::http(port), Address::http(configuration_port));
@@ -106,6 +107,13 @@ fn serve(directory: &Directory) -> Result<()> {
 
     nginx.stop()?;
     nginx.check_error_log()
+}
+
+/// Distributions compile folders of the installed system in (`make test-debian`).
+fn temporary_files(directory: &Directory) -> String {
+    ["client_body", "proxy", "fastcgi", "scgi", "uwsgi"]
+        .map(|name| format!("\n    {name}_temp_path {};", directory.join(name).display()))
+        .concat()
 }
 
 fn replace(text: &str, old: &str, new: &str) -> Result<String> {
