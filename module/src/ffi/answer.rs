@@ -55,14 +55,17 @@ unsafe fn add_header(
     // SAFETY: the list was initialised with the request.
     let header: *mut ngx_table_elt_t =
         unsafe { ngx_list_push(&raw mut (*raw).headers_out.headers) }.cast();
-    // SAFETY: null, or a new element.
-    if let Some(header) = unsafe { header.as_mut() } {
-        header.hash = 1;
-        header.key = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
-        header.value = value;
-        header.lowcase_key = null_mut();
-        header.next = null_mut();
+    if header.is_null() {
+        return header;
     }
+    // Zeroes are the value of the rest: of `next` too, which nginx has since 1.23.
+    // SAFETY: a new element, a C struct of numbers and pointers.
+    unsafe { header.write_bytes(0, 1) };
+    // SAFETY: as above, and written now.
+    let element = unsafe { &mut *header };
+    element.hash = 1;
+    element.key = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
+    element.value = value;
     header
 }
 
