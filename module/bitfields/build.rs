@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const STRUCTS: [&str; 7] = [
+const STRUCTS: [&str; 8] = [
+    "ngx_connection_s",
     "ngx_http_request_s",
     "ngx_http_headers_in_t",
     "ngx_peer_connection_s",

@@ -340,9 +340,13 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
         let main = (*raw).main.cast::<bits::ngx_http_request_s>();
         (*main).set_blocked((*main).blocked() - 1);
         (*raw.cast::<bits::ngx_http_request_s>()).set_aio(0);
-        let is_over =
-            (*main).terminated() != 0 || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0;
-        if is_over {
+        #[cfg(nginx_has_terminated)]
+        let is_terminated = (*main).terminated() != 0;
+        // Until 1.25.4 nginx marks the connection only. While a thread has the request nothing is
+        // sent, so there is no other reason for an error.
+        #[cfg(not(nginx_has_terminated))]
+        let is_terminated = (*connection.cast::<bits::ngx_connection_s>()).error() != 0;
+        if is_terminated || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0 {
             // The client is gone; the write was done all the same. nginx ends the request.
             if let Some(handler) = (*(*connection).write).handler {
                 handler((*connection).write);
