@@ -17,6 +17,7 @@ mod journal;
 mod log;
 mod memory;
 mod request;
+mod reserve;
 mod table;
 mod tls;
 mod upstream;

@@ -39,6 +39,8 @@ struct SrvConf {
     variable: ngx_int_t,
     /// A location of this server has `ingress_router`.
     has_router: bool,
+    /// A location of this server has `ingress_configuration`.
+    has_configuration: bool,
 }
 
 /// Of a location. Zeroes are "not set".
@@ -292,6 +294,7 @@ pub unsafe extern "C" fn ingress_configuration(
             return refused();
         }
         (*conf.cast::<LocConf>()).pool = pool;
+        (*srv_conf::<SrvConf>(cf, http_index())).has_configuration = true;
         OK
     })
 }
@@ -395,6 +398,15 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
         }
         NGX_OK as ngx_int_t
     })
+}
+
+/// A location of the server has `ingress_configuration`.
+///
+/// # Safety
+/// `server` is a server of the running cycle.
+pub unsafe fn has_configuration(server: *mut ngx_http_core_srv_conf_t) -> bool {
+    // SAFETY: `create_srv_conf` made it for every server.
+    unsafe { (*(*(*(*server).ctx).srv_conf.add(http_index())).cast::<SrvConf>()).has_configuration }
 }
 
 /// # Safety

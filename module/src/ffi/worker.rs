@@ -2,7 +2,7 @@
 
 use super::journal::Journal;
 use super::zone::{self, ZoneLock};
-use super::{directives, guard};
+use super::{directives, guard, reserve};
 use crate::certificate::Cache;
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_cycle_t, ngx_event_t,
@@ -139,6 +139,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         (*tick.cast::<nginx_bitfields::ngx_event_s>()).set_cancelable(1);
         ngx_add_timer(tick, TICK_MSEC);
         *WORKER.0.get() = worker;
+        reserve::start(cycle);
     }
     if let Some(journal) = &worker.journal {
         journal.post();
@@ -179,6 +180,8 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         if let Some(journal) = &worker.journal {
             journal.post();
         }
+        // SAFETY: as above.
+        unsafe { reserve::tick() };
         let has_more = worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
         if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
     });
@@ -226,6 +229,7 @@ unsafe fn stop() {
     }
     // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
     unsafe {
+        reserve::stop();
         let tick = (*worker).tick.get();
         if (*tick.cast::<nginx_bitfields::ngx_event_s>()).timer_set() != 0 {
             nginx_sys::ngx_del_timer(tick);
