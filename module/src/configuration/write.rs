@@ -8,7 +8,7 @@ use oxigress_core::model::Snapshot;
 use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
 use oxigress_core::wire::native::{Patch, Problem, Whole};
 use oxigress_core::wire::{DecodeError, compat, decode, pointer_step};
-use oxigress_store::{Role, Store, Transaction, WriteError, Written};
+use oxigress_store::{Role, Store, Transaction, WriteError};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -170,16 +170,17 @@ impl Write<'_> {
             // The last generation may still take its room beside this one.
             transaction.free_all();
         }
+        let before = transaction.space().free_bytes;
         match self.change(&mut transaction) {
             Ok(()) => {}
-            Err((error, needed)) => {
+            Err((error, rest)) => {
                 drop(transaction);
-                return refused(error, needed, store);
+                return refused(error, before, rest, store);
             }
         }
         match transaction.commit() {
             Ok(live) => Answer::applied(self.status, &live, ignored),
-            Err(error) => refused(error, 0, store),
+            Err(error) => refused(error, before, 0, store),
         }
     }
 
@@ -204,31 +205,27 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Answers the bytes that were still needed when it fails.
+    /// When it fails, answers the bytes of the records behind the one that did not fit.
     fn change(
         &self,
         transaction: &mut Transaction<'_, ZoneLock>,
     ) -> Result<(), (WriteError, usize)> {
         for (kind, key) in self.stale(transaction) {
-            transaction.remove(kind, &key).map_err(|error| (error, 0))?;
+            transaction
+                .remove(kind, &key)
+                .map_err(|error| (error, bytes_needed(&self.changes, transaction)))?;
         }
-        let mut needed = 0;
         for (place, Change { kind, key, value }) in self.changes.iter().enumerate() {
             let kind_number = *kind as u8;
-            match value {
-                None => {
-                    transaction.remove(kind_number, key).map_err(|error| (error, needed))?;
+            let written = match value {
+                None => transaction.remove(kind_number, key).map(drop),
+                Some(value) => {
+                    transaction.upsert(kind_number, key, value, counters(*kind)).map(drop)
                 }
-                Some(value) => match transaction.upsert(kind_number, key, value, counters(*kind)) {
-                    Ok(Written::Unchanged) => {}
-                    Ok(Written::Changed) => needed += bytes_needed(key, value),
-                    Err(error) => {
-                        let rest = self.changes.iter().skip(place);
-                        let rest =
-                            rest.filter_map(|c| Some(bytes_needed(&c.key, c.value.as_ref()?)));
-                        return Err((error, needed + rest.sum::<usize>()));
-                    }
-                },
+            };
+            if let Err(error) = written {
+                let rest = self.changes.get(place + 1..).unwrap_or_default();
+                return Err((error, bytes_needed(rest, transaction)));
             }
         }
         if let Some(epoch) = self.epoch.filter(|_| transaction.has_changed()) {
@@ -255,20 +252,34 @@ impl Write<'_> {
     }
 }
 
-fn bytes_needed(key: &[u8], value: &[u8]) -> usize {
-    Transaction::<ZoneLock>::bytes_needed(key, value)
+/// Bytes of the records among `changes` that are not live already.
+fn bytes_needed(changes: &[Change], transaction: &Transaction<'_, ZoneLock>) -> usize {
+    let needed = changes.iter().filter_map(|Change { kind, key, value }| {
+        let value = value.as_ref()?;
+        let is_live = |value| transaction.get(*kind as u8, key).is_some_and(|r| r.value() == value);
+        (!is_live(value)).then(|| Transaction::<ZoneLock>::bytes_needed(key, value))
+    });
+    needed.sum()
 }
 
-fn refused(error: WriteError, needed: usize, store: &Store) -> Answer {
-    let WriteError::Full { needed_bytes, .. } = error else {
+/// The answer to a write that began with `before` bytes free and was given up, `rest` bytes from its end.
+fn refused(error: WriteError, before: usize, rest: usize, store: &Store) -> Answer {
+    let WriteError::Full { needed_bytes, free_bytes } = error else {
         return Answer::problem(500, error.to_string());
     };
-    // After the write was given up: what there is for another try.
+    // What there is for another try.
     let free = store.space().free_bytes;
-    let needed = needed.max(needed_bytes);
+    // What it had taken, what it could not have, and the rest without its part of the index.
+    let needed = before.saturating_sub(free_bytes) + needed_bytes + rest;
+    // Free bytes may be scattered, which the figures alone would not tell.
+    let scattered = match needed_bytes <= free_bytes {
+        true => format!(", but not {needed_bytes} in one piece"),
+        false => String::new(),
+    };
     let problem = Problem {
         error: format!(
-            "the zone is full: the write needs about {needed} bytes and {free} are free; make ingress_zone larger"
+            "the zone is full: the write needs at least {needed} bytes and {free} are free{scattered}; make \
+             ingress_zone larger"
         ),
         needed_bytes: Some(needed as u64),
         free_bytes: Some(free as u64),

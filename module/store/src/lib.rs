@@ -74,12 +74,13 @@ pub enum OpenError {
 /// Why a write was refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// No block of this size is free.
+    /// No block of this size is free, or only what is kept for removals.
     #[error("the store is full: {needed_bytes} bytes asked for, {free_bytes} free")]
     Full {
         /// Bytes of the block that could not be had.
         needed_bytes: usize,
-        /// Bytes that were free at the time, in blocks of any size.
+        /// Bytes that were free at the time, in blocks of any size: as many as were needed, or more, if none of
+        /// the blocks was large enough.
         free_bytes: usize,
     },
     /// Longer than a record's length fields can say.
@@ -159,12 +160,11 @@ impl Store {
     }
 
     /// Bytes that records can use, and how many of them are free. Freed records count once they are
-    /// reclaimed.
+    /// reclaimed. What is kept for removals is in neither.
     pub fn space(&self) -> Space {
-        let header = self.memory.header();
         Space {
-            capacity_bytes: header.capacity.load(Relaxed) as usize * memory::GRANULE,
-            free_bytes: header.free.load(Relaxed) as usize * memory::GRANULE,
+            capacity_bytes: arena::capacity(self.memory) as usize * memory::GRANULE,
+            free_bytes: arena::free(self.memory) as usize * memory::GRANULE,
         }
     }
 

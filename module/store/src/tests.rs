@@ -178,6 +178,28 @@ fn a_dead_worker_holds_nothing() {
 }
 
 #[test]
+fn a_removal_fits_into_a_full_store() {
+    let heap = Heap::new(160 << 10);
+    let fits = |n: u32, bytes: usize| {
+        let value = vec![0; bytes];
+        heap.write(|t| t.upsert(2, &n.to_le_bytes(), &value, 0).map(drop)).is_ok()
+    };
+    let mut count = 0;
+    for bytes in [10_000, 1_000, 100, 0] {
+        while fits(count, bytes) {
+            heap.free_all();
+            count += 1;
+        }
+    }
+    assert!(heap.store.space().free_bytes < 100, "{:?}", heap.store.space());
+    for n in 0..count {
+        heap.write(|t| t.remove(2, &n.to_le_bytes()).map(drop)).unwrap();
+        heap.free_all();
+    }
+    assert!(fits(0, 50_000));
+}
+
+#[test]
 fn a_full_store_refuses_the_write_and_loses_nothing() {
     let heap = Heap::new(160 << 10);
     let reader = heap.attach(0, 1);

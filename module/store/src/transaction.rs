@@ -173,6 +173,11 @@ impl<L: WriterLock> Transaction<'_, L> {
             }
             attachment = old.attachment();
         }
+        let needed_bytes = record::bytes_needed(key, value)?;
+        let free_bytes = self.space().free_bytes;
+        if needed_bytes > free_bytes {
+            return Err(WriteError::Full { needed_bytes, free_bytes });
+        }
         self.has_changed = true;
         if attachment == 0 && counters > 0 {
             attachment = record::attach(memory, counters)?;
