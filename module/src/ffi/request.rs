@@ -151,6 +151,19 @@ impl<'r> Request<'r> {
         }
     }
 
+    /// How many header lines came; those of a name that nginx ignores are left out.
+    #[inline]
+    pub fn header_count(&self) -> usize {
+        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
+        let mut count = 0;
+        // SAFETY: a part of the request's header list; null after the last.
+        while let Some(elements) = unsafe { part.as_ref() } {
+            count += elements.nelts;
+            part = elements.next;
+        }
+        count
+    }
+
     /// Names and values of the headers, as they were sent.
     fn headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'_, 'r> {
         let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;

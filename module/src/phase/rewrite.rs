@@ -5,6 +5,11 @@ use crate::records::Held;
 use oxigress_core::record::{EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 
+/// Header lines that are taken: security.md §4. Their bytes are bounded by nginx.
+const MAX_HEADERS: usize = 100;
+/// nginx's own status for too large a head; the client sees 400, the page names the reason.
+const HEADER_TOO_LARGE: u16 = 494;
+
 /// What becomes of the request.
 pub enum Outcome {
     /// It goes on to the backend that was decided on.
@@ -22,6 +27,9 @@ pub enum Outcome {
 
 /// Finds the rule, applies its policy, and keeps the decision with the request.
 pub fn decide(request: &mut Request<'_>) -> Outcome {
+    if request.header_count() > MAX_HEADERS {
+        return Outcome::Status(HEADER_TOO_LARGE);
+    }
     let worker = request.worker();
     let guard = worker.reader().read();
     let records = Held(&guard);
