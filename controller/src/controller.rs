@@ -25,6 +25,9 @@ use tokio::time::Instant;
 
 /// How often nginx is asked whether it still has what it was given.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks because a connection was closed: an nginx that is short of connections closes idle ones as
+/// fast as they come.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -104,6 +107,7 @@ struct Controller {
 impl Controller {
     async fn run(&mut self, mut batches: mpsc::Receiver<Batch>, mut arrival: Arrival) {
         let mut look_at = Instant::now() + LOOK;
+        let mut closed_at = None;
         let closed = match &self.flight {
             Flight::Landed(client) => client.closed(),
             Flight::UnderWay(_) => return,
@@ -133,7 +137,11 @@ impl Controller {
                     look_at = self.wait_until;
                 }
                 // nginx, or the worker that held the connection, is gone: look who is there now.
-                () = closed.notified() => look_at = self.wait_until,
+                () = closed.notified() => {
+                    let now = Instant::now();
+                    let last = closed_at.replace(now);
+                    look_at = self.wait_until.max(last.map_or(now, |last| last + LOOK_AGAIN));
+                }
                 () = tokio::time::sleep_until(self.wait_until),
                     if self.wants_to_depart() => {}
                 () = tokio::time::sleep_until(look_at), if self.is_landed() => {}

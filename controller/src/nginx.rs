@@ -116,7 +116,7 @@ impl Nginx {
         let binary = find(binary, "../sbin/nginx", "--nginx-binary")?;
         let module = find(flags.module.clone(), "../modules/ngx_ingress_module.so", "--module")?;
         let worker_folder = runtime.file("worker");
-        let mut machine = Machine::look(&runtime);
+        let mut machine = Machine::look(&runtime, flags.worker_processes.0);
         machine.worker_user = user::prepare(&worker_folder)?;
         let conf = runtime.file("nginx.conf");
         let text = conf::render(flags, &runtime, &module, &machine);

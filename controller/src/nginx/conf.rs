@@ -11,6 +11,45 @@ use std::path::{Path, PathBuf};
 
 const SKELETON: &str = include_str!("../../../conf/nginx.conf");
 
+/// ingress-nginx's `max-worker-connections`.
+const WORKER_CONNECTIONS: u64 = 16_384;
+
+/// Open files of a worker and its connections: in this proportion the files do not run out first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// `worker_rlimit_nofile`
+    pub max_open: u64,
+    /// `worker_connections`
+    pub connections: u64,
+}
+
+impl Files {
+    /// Divides what the limit of open files allows.
+    fn divide(hard_limit: u64, workers: u64) -> Self {
+        // The reference leaves 1,024 alone. Of a small limit that would be too much.
+        let max_open = if hard_limit > 4096 { hard_limit - 1024 } else { hard_limit };
+        // Logs, event queues and what the module keeps back; and for each worker its four listeners, which all
+        // workers inherit, and its channel.
+        let own = 64 + 8 * workers;
+        // A connection takes one, and one more while the body of its request lies in a temporary file.
+        let connections = max_open.saturating_sub(own) / 2;
+        // nginx cannot start on fewer than its listeners.
+        Files { max_open, connections: connections.clamp(own, WORKER_CONNECTIONS) }
+    }
+
+    /// What is worth telling the operator.
+    fn warning(&self, hard_limit: u64) -> Option<String> {
+        let Files { connections, .. } = self;
+        (*connections < WORKER_CONNECTIONS).then(|| {
+            format!(
+                "a process may open {hard_limit} files, so a worker takes {connections} connections instead of \
+                 {WORKER_CONNECTIONS}: raise the hard limit of open files (ulimit -Hn, LimitNOFILE of systemd, \
+                 the container runtime's default)"
+            )
+        })
+    }
+}
+
 /// What the machine contributes.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
@@ -20,8 +59,8 @@ pub struct Machine {
     pub has_ipv6: bool,
     /// Longest queue of connections to be accepted.
     pub backlog: u32,
-    /// Open files a worker may have.
-    pub max_open_files: u64,
+    /// Open files a worker may have, and the connections for which they suffice.
+    pub files: Files,
     /// Where requests are logged.
     pub access_log: PathBuf,
     /// Files in the runtime folder stay in memory.
@@ -30,7 +69,7 @@ pub struct Machine {
 
 impl Machine {
     /// Asks the machine; `runtime` takes the access log where standard output cannot be opened again.
-    pub fn look(runtime: &Runtime) -> Self {
+    pub fn look(runtime: &Runtime, workers: usize) -> Self {
         append_to_files();
         let stdout = Path::new("/dev/stdout");
         // A socket as standard output has no file that could be opened.
@@ -45,11 +84,15 @@ impl Machine {
         let somaxconn = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let hard = limit.maximum.unwrap_or(1 << 20).min(1 << 20);
+        let files = Files::divide(hard, workers as u64);
+        if let Some(warning) = files.warning(hard) {
+            tracing::warn!("{warning}");
+        }
         Machine {
             worker_user: None,
             has_ipv6: TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok(),
             backlog: somaxconn.trim().parse().unwrap_or(0).max(511),
-            max_open_files: hard.saturating_sub(1024).max(1024),
+            files,
             access_log,
             is_memory_backed: rustix::fs::statfs(runtime.folder())
                 .is_ok_and(|facts| [TMPFS, RAMFS].contains(&i128::from(facts.f_type))),
@@ -106,7 +149,8 @@ pub fn render(flags: &Flags, runtime: &Runtime, module: &Path, machine: &Machine
         ("runtime", runtime.folder().display().to_string()),
         ("module", module.display().to_string()),
         ("worker_processes", flags.worker_processes.0.to_string()),
-        ("max_open_files", machine.max_open_files.to_string()),
+        ("max_open_files", machine.files.max_open.to_string()),
+        ("worker_connections", machine.files.connections.to_string()),
         ("zone_size", flags.zone_size.clone()),
         ("journal", journal(flags, runtime, machine)),
         ("access_log", machine.access_log.display().to_string()),
@@ -154,6 +198,22 @@ mod tests {
     fn no_placeholder_is_left() {
         let text = rendered(&[], &Machine::default());
         assert!(!text.contains("{{") && !text.contains("}}"), "{text}");
+    }
+
+    #[test]
+    fn files_last_as_long_as_connections() {
+        let Files { max_open, connections } = Files::divide(1 << 20, 4);
+        assert_eq!((max_open, connections), ((1 << 20) - 1024, WORKER_CONNECTIONS));
+        assert_eq!(Files::divide(1 << 20, 4).warning(1 << 20), None);
+        for (hard, workers) in [(20_000, 2), (4_096, 8), (1_024, 2)] {
+            let files = Files::divide(hard, workers);
+            assert!(files.max_open <= hard, "more than root alone may set: {files:?}");
+            assert!(files.connections * 2 + 64 + 8 * workers <= files.max_open, "{files:?}");
+            let warning = files.warning(hard).unwrap();
+            assert!(warning.contains(&hard.to_string()) && warning.contains("ulimit"), "{warning}");
+        }
+        // Too few for anything: nginx starts, and says so itself.
+        assert_eq!(Files::divide(64, 1), Files { max_open: 64, connections: 72 });
     }
 
     #[test]

@@ -141,6 +141,7 @@ fn skeleton(
         ("module", bench.module.display().to_string()),
         ("worker_processes", "1".into()),
         ("max_open_files", "20000".into()),
+        ("worker_connections", "16384".into()),
         ("zone_size", "128m".into()),
         ("journal", String::new()),
         ("access_log", log),
