@@ -28,6 +28,8 @@ pub enum Behaviour {
     Status(u16),
     /// Answers 200 after this time.
     Slow(Duration),
+    /// Answers 200 with so many bytes more.
+    Large(usize),
     /// Answers the first request of a connection and closes on the second without an answer.
     Stale,
     /// Takes the request and resets the connection.
@@ -39,7 +41,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Reads `ok`, `status 500`, `slow 300ms`, `stale`, `reset`, `close` or `refuse`.
+    /// Reads `ok`, `status 500`, `slow 300ms`, `large 100000`, `stale`, `reset`, `close` or `refuse`.
     pub fn parse(text: &str) -> Result<Self> {
         let words: Vec<_> = text.split_whitespace().collect();
         Ok(match words.as_slice() {
@@ -49,6 +51,7 @@ impl Behaviour {
                 let ms = time.strip_suffix("ms").context("slow: a time such as 300ms")?;
                 Behaviour::Slow(Duration::from_millis(ms.parse()?))
             }
+            ["large", bytes] => Behaviour::Large(bytes.parse()?),
             ["stale"] => Behaviour::Stale,
             ["reset"] => Behaviour::Reset,
             ["close"] => Behaviour::Close,
@@ -217,6 +220,10 @@ async fn answer(
         Behaviour::Status(status) => status,
         Behaviour::Slow(time) => {
             tokio::time::sleep(time).await;
+            200
+        }
+        Behaviour::Large(bytes) => {
+            seen.extend(std::iter::repeat_n(' ', bytes));
             200
         }
         // A kept-alive connection of an endpoint that has changed: an error ends it without an answer.

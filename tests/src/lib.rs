@@ -10,6 +10,7 @@ pub mod block;
 pub mod certificate;
 pub mod client;
 pub mod controller;
+pub mod crowd;
 pub mod dist;
 pub mod endpoint;
 pub mod load;
@@ -19,6 +20,7 @@ pub mod pinned;
 pub mod place;
 pub mod process;
 pub mod site;
+pub mod small_disk;
 pub mod variables;
 pub mod wait;
 

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct Plan {
     /// Processes.
     pub workers: usize,
+    /// Of each.
+    pub worker_connections: usize,
     /// The module; without one nothing of ours stands in nginx.conf.
     pub module: Option<PathBuf>,
     /// Of the shared memory.
@@ -43,6 +45,7 @@ impl Plan {
     pub fn with_module(workers: usize, module: Option<PathBuf>) -> Self {
         Plan {
             workers,
+            worker_connections: 512,
             module,
             zone_size: "4m".into(),
             main_config: String::new(),
@@ -55,7 +58,7 @@ impl Plan {
     }
 
     fn text(&self) -> String {
-        let Plan { workers, zone_size, main_config, http_config, .. } = self;
+        let Plan { workers, worker_connections, zone_size, main_config, http_config, .. } = self;
         let (location_config, configuration_config) =
             (&self.location_config, &self.configuration_config);
         let (mut load, mut ours, mut router) = Default::default();
@@ -99,7 +102,7 @@ pid $DIR/nginx.pid;
 error_log $DIR/error.log notice;
 {main_config}
 events {{
-    worker_connections 512;
+    worker_connections {worker_connections};
 }}
 http {{
     access_log $DIR/access.log;
