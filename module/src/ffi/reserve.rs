@@ -36,6 +36,9 @@ const READ_EVENT: ngx_int_t = (libc::EPOLLIN | libc::EPOLLRDHUP) as ngx_int_t;
 /// `NGX_EXCLUSIVE_EVENT`
 const EXCLUSIVE_EVENT: ngx_uint_t = 1 << 28;
 
+/// `NGX_DISABLE_EVENT`
+const DISABLE_EVENT: ngx_uint_t = 2;
+
 struct Reserve {
     cycle: *mut ngx_cycle_t,
     connections: Vec<*mut ngx_connection_t>,
@@ -44,6 +47,8 @@ struct Reserve {
     descriptors: Vec<OwnedFd>,
     /// nginx is accepting on the endpoint's listener: what comes free now is for that.
     is_lent: bool,
+    /// Writes are welcome here: not while another nginx is to have them.
+    is_welcome: bool,
 }
 
 struct Slot(UnsafeCell<Option<Reserve>>);
@@ -131,7 +136,8 @@ pub unsafe fn start(cycle: *mut ngx_cycle_t) {
     // SAFETY: vouched for by the caller.
     let wanted = unsafe { (*cycle).free_connection_n / PART }.min(KEPT);
     let (connections, descriptors) = (Vec::with_capacity(KEPT), Vec::with_capacity(KEPT));
-    let mut reserve = Reserve { cycle, connections, wanted, descriptors, is_lent: false };
+    let mut reserve =
+        Reserve { cycle, connections, wanted, descriptors, is_lent: false, is_welcome: true };
     reserve.refill();
     // SAFETY: one thread, and no reference to what was there.
     unsafe { *RESERVE.0.get() = Some(reserve) };
@@ -149,31 +155,37 @@ pub unsafe fn stop() {
     }
 }
 
-/// What the worker does now and then: takes what came free, and looks after the listener.
+/// What the worker does now and then: takes what came free, and looks after the listener. `is_welcome`: this
+/// nginx takes writes; else they wait at the listener for the one that does.
 ///
 /// # Safety
 /// On the event loop's thread, in no callback of this file.
-pub unsafe fn tick() {
+pub unsafe fn tick(is_welcome: bool) {
     // SAFETY: vouched for by the caller.
     unsafe {
         with(Reserve::refill);
-        with(|reserve| listen_again(reserve.cycle));
+        with(|reserve| {
+            reserve.is_welcome = is_welcome;
+            listen(reserve);
+        });
     }
 }
 
+/// Listens at the endpoint's listeners, or does not.
+///
 /// When descriptors run out nginx stops listening for half a second, and tries all listeners together
 /// again: as long as clients wait at any of them, it would not come to the endpoint's.
 ///
 /// # Safety
-/// On the event loop's thread; `cycle` is the running one.
-unsafe fn listen_again(cycle: *mut ngx_cycle_t) {
+/// On the event loop's thread; the reserve's cycle is the running one.
+unsafe fn listen(reserve: &Reserve) {
     // SAFETY: a plain number. With the mutex, whoever holds it listens.
     if unsafe { ngx_use_accept_mutex } != 0 {
         return;
     }
     // A worker that shuts down has no listeners any more.
     // SAFETY: vouched for by the caller.
-    for listening in unsafe { listenings(cycle) } {
+    for listening in unsafe { listenings(reserve.cycle) } {
         // SAFETY: nginx's structs; an open listener has a connection with its events.
         unsafe {
             let connection = (*listening).connection;
@@ -181,12 +193,18 @@ unsafe fn listen_again(cycle: *mut ngx_cycle_t) {
                 continue;
             }
             let event = (*connection).read;
-            if (*event.cast::<bits::ngx_event_s>()).active() == 0
-                && let Some(add) = ngx_event_actions.add
-            {
-                let is_shared = ngx_use_exclusive_accept != 0;
-                // nginx logs what fails; the next tick tries again.
-                add(event, READ_EVENT, if is_shared { EXCLUSIVE_EVENT } else { 0 });
+            let is_active = (*event.cast::<bits::ngx_event_s>()).active() != 0;
+            // nginx logs what fails; the next tick tries again.
+            match (is_active, reserve.is_welcome) {
+                (false, true) => {
+                    let is_shared = ngx_use_exclusive_accept != 0;
+                    let flags = if is_shared { EXCLUSIVE_EVENT } else { 0 };
+                    ngx_event_actions.add.map(|add| add(event, READ_EVENT, flags));
+                }
+                (true, false) => {
+                    ngx_event_actions.del.map(|del| del(event, READ_EVENT, DISABLE_EVENT));
+                }
+                _ => {}
             }
         }
     }
@@ -255,7 +273,7 @@ unsafe extern "C" fn accept(event: *mut ngx_event_t) {
             reserve.refill();
             // Two clients waited and there was one descriptor: the other is accepted in the next turn.
             if !reserve.descriptors.is_empty() {
-                listen_again(reserve.cycle);
+                listen(reserve);
             }
         });
     });

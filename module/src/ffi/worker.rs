@@ -8,7 +8,7 @@ use nginx_sys::{
     NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_cycle_t, ngx_event_t,
     ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_process, ngx_process_slot,
 };
-use oxigress_store::Reader;
+use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hash::Hasher;
@@ -181,7 +181,7 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
             journal.post();
         }
         // SAFETY: as above.
-        unsafe { reserve::tick() };
+        unsafe { reserve::tick(worker.reader.store().role() == Role::Leader) };
         let has_more = worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
         if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
     });
