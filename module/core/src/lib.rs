@@ -8,11 +8,13 @@
 //! * [`record`]: the bytes the module keeps in shared memory, and views that read them in place.
 //! * [`router`]: host and path to a rule.
 //! * [`balancer`]: one of several endpoints.
+//! * [`idle`]: upstream connections that wait for the next request.
 //! * [`tls`]: server name to certificate.
 //! * [`redirect`]: when a request has to come back over HTTPS.
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+pub mod idle;
 pub mod model;
 pub mod record;
 pub mod redirect;
