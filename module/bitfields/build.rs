@@ -5,15 +5,26 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const STRUCTS: [&str; 8] = [
-    "ngx_connection_s",
+const STRUCTS: [&str; 10] = [
     "ngx_http_request_s",
     "ngx_http_headers_in_t",
+    "ngx_http_upstream_s",
+    "ngx_connection_s",
+    "ngx_ssl_connection_s",
     "ngx_peer_connection_s",
     "ngx_event_s",
     "ngx_buf_s",
     "ngx_variable_value_t",
     "ngx_http_core_loc_conf_s",
+];
+
+/// Structs that a .c file keeps to itself: the module asks whether a location speaks TLS to its endpoints and
+/// whether nginx keeps connections. From the file, so that the layout is that of this very nginx.
+const PRIVATE: [(&str, &str); 4] = [
+    ("ngx_http_upstream_keepalive_module.c", "ngx_http_upstream_keepalive_srv_conf_t"),
+    ("ngx_http_proxy_module.c", "ngx_http_proxy_loc_conf_t"),
+    ("ngx_http_grpc_module.c", "ngx_http_grpc_loc_conf_t"),
+    ("ngx_http_uwsgi_module.c", "ngx_http_uwsgi_loc_conf_t"),
 ];
 
 const HEADERS: &str = "#include <ngx_config.h>\n#include <ngx_core.h>\n#include <ngx_http.h>\n";
@@ -25,17 +36,24 @@ fn main() {
     let includes: Vec<_> =
         std::env::split_paths(&includes).map(|dir| format!("-I{}", dir.display())).collect();
 
+    let files: String = PRIVATE.map(|(file, _)| format!("#include <{file}>\n")).concat();
     let mut bindings = bindgen::Builder::default()
-        .header_contents("bitfields.h", HEADERS)
+        .header_contents("bitfields.h", &format!("{HEADERS}{files}"))
         .clang_args(&includes)
         .with_codegen_config(bindgen::CodegenConfig::TYPES)
         .layout_tests(false)
         .use_core();
-    for name in STRUCTS {
+    for name in STRUCTS.into_iter().chain(PRIVATE.map(|(_, name)| name)) {
         bindings = bindings.allowlist_type(name);
     }
     let bindings = bindings.generate().expect("nginx's headers parse").to_string();
     std::fs::write(out.join("bindings.rs"), &bindings).expect("OUT_DIR is writable");
+
+    // nginx 1.29.7 and later.
+    println!("cargo::rustc-check-cfg=cfg(keepalive_local)");
+    if bindings.contains("pub local: ngx_uint_t") {
+        println!("cargo::rustc-cfg=keepalive_local");
+    }
 
     let (rust, c) = probes(&bindings);
     std::fs::write(out.join("probe.rs"), rust).expect("OUT_DIR is writable");

@@ -3,6 +3,8 @@
 //! `nginx-sys` has these structs too, with bitfields two bits off on nginx 1.29.3 and later, silently
 //! (nginx's `port` field, bindgen up to 0.72). Sizes and ordinary fields agree, so a pointer is cast.
 //! The test compares every bitfield with where the C compiler puts it, for the nginx of this build.
+//!
+//! And a few structs that no header of nginx has: see `PRIVATE` in the build script.
 
 #![allow(
     missing_docs,
@@ -17,6 +19,18 @@
 )]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+
+/// Whether nginx keeps the connections of this upstream apart by location: `keepalive N local`, and from
+/// nginx 1.29.7 on what it does without the directive.
+pub fn keeps_by_location(conf: &ngx_http_upstream_keepalive_srv_conf_t) -> bool {
+    #[cfg(keepalive_local)]
+    return conf.local != 0 || conf.max_cached == ngx_uint_t::MAX;
+    #[cfg(not(keepalive_local))]
+    {
+        let _ = conf;
+        false
+    }
+}
 
 #[cfg(test)]
 mod tests {
