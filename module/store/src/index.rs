@@ -43,6 +43,17 @@ pub(crate) fn find<'g>(
     find_block(memory, root, hash, kind, key).map(|block| Record::new(memory, block))
 }
 
+/// The record of a hash, whatever its key.
+pub(crate) fn find_hashed<'g>(
+    memory: Memory,
+    root: Block,
+    hash: u64,
+    kind: u8,
+) -> Option<Record<'g>> {
+    descend(memory, root, hash, |record| record.hash() == hash && record.kind() == kind)
+        .map(|block| Record::new(memory, block))
+}
+
 /// The block of a key's record.
 #[inline]
 pub(crate) fn find_block(
@@ -51,6 +62,16 @@ pub(crate) fn find_block(
     hash: u64,
     kind: u8,
     key: &[u8],
+) -> Option<Block> {
+    descend(memory, root, hash, |record| record.is(hash, kind, key))
+}
+
+#[inline(always)]
+fn descend(
+    memory: Memory,
+    root: Block,
+    hash: u64,
+    is_it: impl FnOnce(Record<'_>) -> bool,
 ) -> Option<Block> {
     let mut node = root;
     for level in 0..LEVELS {
@@ -62,7 +83,7 @@ pub(crate) fn find_block(
         if records & bit != 0 {
             let place = (records & (bit - 1)).count_ones();
             let block = child(memory, node, place);
-            return Record::new(memory, block).is(hash, kind, key).then_some(block);
+            return is_it(Record::new(memory, block)).then_some(block);
         }
         let nodes = memory.word(node, NODES).load(Relaxed);
         if nodes & bit == 0 {

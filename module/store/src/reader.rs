@@ -120,6 +120,11 @@ impl Guard<'_> {
         index::find(self.reader.store.memory, self.root, hash.0, kind, key)
     }
 
+    /// The record of a hash, for somebody who did not keep the key.
+    pub fn find_hashed(&self, hash: KeyHash, kind: u8) -> Option<Record<'_>> {
+        index::find_hashed(self.reader.store.memory, self.root, hash.0, kind)
+    }
+
     /// Where a record of this guard stands, to find it again without a look-up.
     #[inline]
     pub fn place(&self, record: &Record<'_>) -> Place {

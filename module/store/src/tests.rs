@@ -147,6 +147,25 @@ fn a_place_is_good_for_its_generation_only() {
 }
 
 #[test]
+fn a_hash_alone_finds_its_record_until_it_is_removed() {
+    let heap = Heap::new(1 << 20);
+    let reader = heap.attach(0, 1);
+    for n in 0..100 {
+        heap.put(&format!("key{n}"), &n.to_string());
+    }
+    let hash = reader.read().hash(1, b"key7");
+    let found = |kind| {
+        let guard = reader.read();
+        let record = guard.find_hashed(hash, kind);
+        record.map(|record| (record.key().to_vec(), record.value().to_vec()))
+    };
+    assert_eq!(found(1), Some((b"key7".to_vec(), b"7".to_vec())));
+    assert_eq!(found(2), None);
+    heap.write(|t| t.remove(1, b"key7").map(drop)).unwrap();
+    assert_eq!(found(1), None);
+}
+
+#[test]
 fn memory_is_freed_when_every_worker_has_moved_on_and_not_before() {
     let heap = Heap::new(1 << 20);
     let (idle, busy) = (heap.attach(0, 1), heap.attach(1, 2));
