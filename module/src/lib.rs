@@ -7,6 +7,7 @@
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_balancer [$variable]` | upstream | the endpoint for each attempt |
+//! | `ingress_keepalive N` | upstream | connections that wait for the next request |
 //!
 //! | nginx calls | when | which calls |
 //! |---|---|---|

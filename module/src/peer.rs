@@ -4,21 +4,21 @@ use crate::ffi::{Found, Worker};
 use crate::records::TURN;
 use oxigress_core::balancer::{self, Identity};
 use oxigress_core::record::{EndpointView, EndpointsView, Kind};
-use oxigress_store::{Guard, Record};
+use oxigress_store::{Guard, KeyHash, Record};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Chooses an endpoint that `tried` does not hold; `None` when none is left.
 ///
 /// Looks the backend up anew, so that an attempt never goes to an endpoint that has left meanwhile. `copy`
 /// takes what the attempt needs out of shared memory; it is told how many endpoints are left, this one
-/// included.
+/// included, and the generation.
 #[inline]
 pub fn choose<T>(
     worker: &Worker,
     backend: &[u8],
     found: Found,
     tried: &[Identity],
-    copy: impl FnOnce(EndpointView<'_>, usize) -> T,
+    copy: impl FnOnce(EndpointView<'_>, usize, u64) -> T,
 ) -> Option<T> {
     let guard = worker.reader().read();
     let record = endpoints(&guard, backend, found)?;
@@ -26,7 +26,7 @@ pub fn choose<T>(
     let turn = record.counters().get(TURN).map_or(0, |turn| turn.fetch_add(1, Relaxed));
     let view = EndpointsView::new(record.value());
     let endpoint = balancer::round_robin(view, turn, tried)?;
-    Some(copy(endpoint, balancer::untried(view, tried)))
+    Some(copy(endpoint, balancer::untried(view, tried), guard.generation()))
 }
 
 /// How many endpoints of the backend `tried` does not hold, now.
@@ -34,6 +34,12 @@ pub fn untried(worker: &Worker, backend: &[u8], found: Found, tried: &[Identity]
     let guard = worker.reader().read();
     let record = endpoints(&guard, backend, found);
     record.map_or(0, |record| balancer::untried(EndpointsView::new(record.value()), tried))
+}
+
+/// The endpoints of a backend whose id is known by its hash only.
+pub fn endpoints_by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> EndpointsView<'g> {
+    let record = guard.find_hashed(KeyHash::from_bits(hash), Kind::Endpoints as u8);
+    record.map_or_else(EndpointsView::default, |record| EndpointsView::new(record.value()))
 }
 
 #[inline]

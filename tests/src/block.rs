@@ -21,6 +21,7 @@ pub use setup::needs_root;
 /// Sections that act. The expectations that follow one belong to it.
 const ACTIONS: &[&str] = &[
     "behaviour",
+    "close_idle",
     "configuration",
     "get",
     "ingress",
@@ -48,6 +49,7 @@ const EXPECTATIONS: &[&str] = &[
     "generation",
     "more_headers",
     "no_error_log",
+    "open_connections",
     "response_body",
     "response_body_like",
     "response_body_unlike",

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What an endpoint does with a connection.
@@ -77,7 +78,10 @@ struct State {
     name: String,
     behaviour: Mutex<Behaviour>,
     connections: AtomicU64,
+    open: AtomicU64,
     requests: AtomicU64,
+    /// Changes when connections are to be closed.
+    closing: watch::Sender<()>,
 }
 
 impl Endpoint {
@@ -97,7 +101,9 @@ impl Endpoint {
             name: name.into(),
             behaviour: Mutex::new(behaviour),
             connections: AtomicU64::new(0),
+            open: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            closing: watch::Sender::new(()),
         });
         let mut endpoint = Endpoint {
             name: name.into(),
@@ -131,6 +137,16 @@ impl Endpoint {
     /// Connections that it accepted.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// Connections that neither side has closed.
+    pub fn open_connections(&self) -> u64 {
+        self.state.open.load(Ordering::SeqCst)
+    }
+
+    /// Closes the connections that wait for a request, now; those with one when it is answered.
+    pub fn close_idle(&self) {
+        self.state.closing.send_replace(());
     }
 
     /// Requests that arrived.
@@ -167,7 +183,12 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     state.connections.fetch_add(1, Ordering::SeqCst);
-                    connections.spawn(serve(stream, state.clone()));
+                    state.open.fetch_add(1, Ordering::SeqCst);
+                    let state = state.clone();
+                    connections.spawn(async move {
+                        serve(stream, &state).await;
+                        state.open.fetch_sub(1, Ordering::SeqCst);
+                    });
                 }
                 // Out of descriptors or an aborted connection: neither lasts.
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -177,7 +198,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) {
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<State>) {
+async fn serve(mut stream: TcpStream, state: &State) {
     let behaviour = state.behaviour();
     if matches!(behaviour, Behaviour::Reset | Behaviour::Close) {
         state.requests.fetch_add(1, Ordering::SeqCst);
@@ -189,10 +210,16 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     }
     let _ = stream.set_nodelay(true);
     let on_connection = AtomicU64::new(0);
-    let service = service_fn(|request| answer(request, &state, &on_connection));
-    let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let service = service_fn(|request| answer(request, state, &on_connection));
+    let mut closing = state.closing.subscribe();
+    let mut serving = std::pin::pin!(
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service)
+    );
+    tokio::select! {
+        _ = &mut serving => return,
+        _ = closing.changed() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
 }
 
 impl State {

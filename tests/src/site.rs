@@ -68,7 +68,7 @@ impl Plan {
                 "upstream ingress {{
         server 0.0.0.1;
         ingress_balancer;
-        keepalive 32;
+        ingress_keepalive 32 requests=1000;
     }}
     server {{
         listen unix:$SOCKET;

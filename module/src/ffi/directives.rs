@@ -1,5 +1,7 @@
 //! The directives, and what they set up when the configuration has been read.
 
+use super::keepalive::{self, KeptByNginx};
+use super::pool::Settings;
 use super::table::{self, core_index, http_index};
 use super::{endpoint, guard, memory, tls, upstream, zone};
 use nginx_bitfields as bits;
@@ -30,17 +32,35 @@ struct CoreConf {
     journal: ngx_str_t,
     /// Whose threads write the journal.
     journal_pool: *mut ngx_thread_pool_t,
+    /// Upstreams with `ingress_balancer`.
+    balancers: usize,
 }
 
 /// Of an upstream or a server. Zeroes are "not set".
 #[repr(C)]
-struct SrvConf {
+pub struct SrvConf {
     /// Index of the variable that names the backend, plus one.
     variable: ngx_int_t,
     /// A location of this server has `ingress_router`.
     has_router: bool,
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
+    /// This upstream has `ingress_balancer`.
+    pub has_balancer: bool,
+    /// This upstream has `ingress_keepalive`.
+    pub has_keepalive: bool,
+    /// What nginx does about the connections of this upstream.
+    pub kept_by_nginx: KeptByNginx,
+    /// What the module does about them.
+    pub keep: Settings,
+}
+
+impl SrvConf {
+    /// The index of the variable that names the backend, if there is one.
+    #[inline]
+    pub fn backend_variable(&self) -> Option<ngx_uint_t> {
+        ngx_uint_t::try_from(self.variable - 1).ok()
+    }
 }
 
 /// Of a location. Zeroes are "not set".
@@ -54,12 +74,12 @@ type InitUpstream =
     unsafe extern "C" fn(*mut ngx_conf_t, *mut ngx_http_upstream_srv_conf_t) -> ngx_int_t;
 
 /// What a directive's function answers.
-type Answer = *mut c_char;
+pub type Answer = *mut c_char;
 
-const OK: Answer = null_mut();
+pub const OK: Answer = null_mut();
 
 /// `(char *) NGX_CONF_ERROR`
-fn refused() -> Answer {
+pub fn refused() -> Answer {
     without_provenance_mut(usize::MAX)
 }
 
@@ -67,7 +87,7 @@ fn refused() -> Answer {
 ///
 /// # Safety
 /// `cf` is the configuration being read.
-unsafe fn refuse(cf: *mut ngx_conf_t, reason: impl Display) -> Answer {
+pub unsafe fn refuse(cf: *mut ngx_conf_t, reason: impl Display) -> Answer {
     // SAFETY: vouched for by the caller.
     unsafe { say(cf, NGX_LOG_EMERG, &reason.to_string()) };
     refused()
@@ -87,7 +107,7 @@ unsafe fn say(cf: *mut ngx_conf_t, level: u32, line: &str) {
 ///
 /// # Safety
 /// `cf` is the configuration being read.
-unsafe fn arguments<'a>(cf: *mut ngx_conf_t) -> &'a [ngx_str_t] {
+pub unsafe fn arguments<'a>(cf: *mut ngx_conf_t) -> &'a [ngx_str_t] {
     // SAFETY: nginx fills the array with strings.
     unsafe { (*(*cf).args).as_slice() }
 }
@@ -125,6 +145,10 @@ pub unsafe extern "C" fn merge_loc_conf(
             if flags.lmt_excpt() != 0 && (*core).handler.is_none() && !outer.pool.is_null() {
                 (*core).handler = Some(endpoint::content_handler);
             }
+        }
+        // Modules of this library come last, so all others have merged this location.
+        if keepalive::check_location(cf).is_err() {
+            return refused();
         }
     }
     OK
@@ -263,7 +287,7 @@ unsafe fn srv_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
 
 /// # Safety
 /// As for [`loc_conf`], for http{}.
-unsafe fn main_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
+pub unsafe fn main_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
     // SAFETY: as above.
     unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).main_conf.add(index)).cast() }
 }
@@ -363,6 +387,10 @@ pub unsafe extern "C" fn ingress_balancer(
             }
             (*conf.cast::<SrvConf>()).variable = index + 1;
         }
+        let (conf, core) = (&mut *conf.cast::<SrvConf>(), core_conf((*cf).cycle));
+        conf.has_balancer = true;
+        conf.keep.number = (*core).balancers;
+        (*core).balancers += 1;
         (*upstream).peer.init_upstream = Some(upstream::init_upstream);
         (*upstream).flags = NGX_HTTP_UPSTREAM_CREATE as ngx_uint_t;
         OK
@@ -373,6 +401,9 @@ pub unsafe extern "C" fn ingress_balancer(
 pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
     // SAFETY: nginx calls it inside of http{}.
     guard::contain("postconfiguration", NGX_ERROR as ngx_int_t, || unsafe {
+        if keepalive::check_upstreams(cf).is_err() {
+            return NGX_ERROR as ngx_int_t;
+        }
         let main: *mut ngx_http_core_main_conf_t = main_conf(cf, ngx_http_core_module.ctx_index);
         let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_REWRITE_PHASE as usize];
         let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
@@ -435,13 +466,12 @@ pub unsafe fn thread_pool(request: *mut ngx_http_request_t) -> *mut ngx_thread_p
     unsafe { (*request_conf(request)).pool }
 }
 
-/// The index of an upstream's backend variable, if it has one.
+/// What the module keeps for an upstream. Written while the configuration is read, only read afterwards.
 ///
 /// # Safety
-/// `upstream` is an upstream with `ingress_balancer`.
-pub unsafe fn backend_variable(upstream: *mut ngx_http_upstream_srv_conf_t) -> Option<ngx_uint_t> {
-    // SAFETY: vouched for by the caller.
-    let conf: *mut SrvConf = unsafe { (*(*upstream).srv_conf.add(http_index())).cast() };
-    // SAFETY: `create_srv_conf` made it.
-    ngx_uint_t::try_from(unsafe { (*conf).variable } - 1).ok()
+/// `upstream` is an upstream block.
+#[inline]
+pub unsafe fn upstream_conf(upstream: *mut ngx_http_upstream_srv_conf_t) -> *mut SrvConf {
+    // SAFETY: vouched for by the caller; `create_srv_conf` made it, and zeroes are a value.
+    unsafe { (*(*upstream).srv_conf.add(http_index())).cast() }
 }

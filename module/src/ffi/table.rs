@@ -2,12 +2,12 @@
 //!
 //! Written by hand: the `ngx_modules!` macro of `ngx` 0.5.1 does not take two modules.
 
-use super::{directives, worker};
+use super::{directives, keepalive, worker};
 use nginx_sys::{
-    NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CORE_MODULE, NGX_DIRECT_CONF,
-    NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF_OFFSET,
-    NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, ngx_command_t, ngx_core_module_t, ngx_http_module_t,
-    ngx_module_t, ngx_str_t, ngx_uint_t,
+    NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3, NGX_CONF_TAKE4,
+    NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE,
+    NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, ngx_command_t, ngx_core_module_t,
+    ngx_http_module_t, ngx_module_t, ngx_str_t, ngx_uint_t,
 };
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
@@ -96,7 +96,7 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
     merge_loc_conf: Some(directives::merge_loc_conf),
 });
 
-static HTTP_DIRECTIVES: Shared<[ngx_command_t; 4]> = Shared([
+static HTTP_DIRECTIVES: Shared<[ngx_command_t; 5]> = Shared([
     ngx_command_t {
         name: text(c"ingress_configuration"),
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
@@ -117,6 +117,18 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 4]> = Shared([
         name: text(c"ingress_balancer"),
         type_: (NGX_HTTP_UPS_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1) as ngx_uint_t,
         set: Some(directives::ingress_balancer),
+        conf: NGX_HTTP_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_keepalive"),
+        type_: (NGX_HTTP_UPS_CONF
+            | NGX_CONF_TAKE1
+            | NGX_CONF_TAKE2
+            | NGX_CONF_TAKE3
+            | NGX_CONF_TAKE4) as ngx_uint_t,
+        set: Some(keepalive::ingress_keepalive),
         conf: NGX_HTTP_SRV_CONF_OFFSET,
         offset: 0,
         post: null_mut(),

@@ -1,16 +1,20 @@
 //! Upstream peers: nginx's callbacks around one attempt to reach an endpoint.
 
 use super::Found;
+use super::pool::{self, Settings};
 use super::worker::{self, Worker};
-use super::{directives, guard, log, memory};
+use super::{directives, guard, keepalive, log, memory};
 use crate::peer;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    AF_INET, AF_INET6, NGX_BUSY, NGX_ERROR, NGX_OK, ngx_conf_t, ngx_http_get_flushed_variable,
+    AF_INET, AF_INET6, NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t,
+    ngx_current_msec, ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable,
     ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_pool_t,
-    ngx_str_t, ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
+    ngx_str_t, ngx_terminate, ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
+use oxigress_core::idle::Key;
+use oxigress_store::KeyHash;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::ptr::null_mut;
@@ -23,6 +27,7 @@ struct Choice {
     address: SocketAddr,
     identity: Identity,
     untried: usize,
+    generation: u64,
     /// Null when memory is out.
     name: *mut Name,
 }
@@ -45,6 +50,13 @@ struct Peer {
     name: *mut Name,
     address: Address,
     current: Identity,
+    /// The generation that `current` was chosen from.
+    generation: u64,
+    /// How connections are kept; null: nginx sees to that, or nobody.
+    settings: *const Settings,
+    protocol: u64,
+    /// Of the TLS handshake and the local address.
+    identity: u64,
 }
 
 /// The name of an attempt's endpoint. nginx logs it for each attempt, so each has its own.
@@ -86,7 +98,7 @@ union Address {
 
 /// nginx's callback for an upstream block: says what to call for each request.
 pub unsafe extern "C" fn init_upstream(
-    _: *mut ngx_conf_t,
+    cf: *mut ngx_conf_t,
     upstream: *mut ngx_http_upstream_srv_conf_t,
 ) -> ngx_int_t {
     // SAFETY: nginx gives the upstream that it initialises.
@@ -98,6 +110,10 @@ pub unsafe extern "C" fn init_upstream(
                 "\"ingress_balancer\" has its own shared memory: remove \"zone\" from the upstream"
             ),
         );
+        return NGX_ERROR as ngx_int_t;
+    }
+    // SAFETY: as above, while the configuration is read.
+    if unsafe { keepalive::settle(cf, upstream) }.is_err() {
         return NGX_ERROR as ngx_int_t;
     }
     // SAFETY: nginx gives the upstream that it initialises.
@@ -133,7 +149,12 @@ unsafe fn prepare(
     peer.worker = worker;
     peer.request = request;
     // SAFETY: vouched for by the caller.
-    if let Some(index) = unsafe { directives::backend_variable(upstream) } {
+    let conf = unsafe { &*directives::upstream_conf(upstream) };
+    if let Some(index) = conf.backend_variable() {
+        // SAFETY: vouched for by the caller.
+        if unsafe { keepalive::mixes_handshakes(request, conf.kept_by_nginx) } {
+            return None;
+        }
         // SAFETY: the index came from nginx.
         // Flushed: after an internal redirect the variable may say something else.
         let value = unsafe { ngx_http_get_flushed_variable(request, index) };
@@ -158,6 +179,13 @@ unsafe fn prepare(
         let backend = decision.backend;
         peer.backend = ngx_str_t { len: backend.len(), data: backend.as_ptr().cast_mut() };
         peer.found = decision.found;
+        if conf.keep.connections != 0 {
+            peer.settings = &raw const conf.keep;
+            // SAFETY: the request is alive, with the upstream that is being initialised.
+            peer.protocol = unsafe { pool::protocol(request) };
+            // SAFETY: as above.
+            peer.identity = unsafe { worker.pools().identifier().of(request) }?;
+        }
     }
     // SAFETY: nginx creates the upstream before it initialises the peer.
     let u = unsafe { &mut (*(*request).upstream).peer };
@@ -180,18 +208,21 @@ unsafe extern "C" fn get_peer(
     guard::contain("get_peer", NGX_ERROR as ngx_int_t, || {
         // SAFETY: `data` is what `prepare` set; the request is alive.
         let peer = unsafe { &mut *data.cast::<Peer>() };
-        // keepalive sets the mark when it has a kept connection, and nobody else clears it.
+        // Set for a kept connection, by us or by keepalive, and nobody else clears it.
         // SAFETY: nginx gives the connection it is about to make; the same struct, with bitfields that
         // are right.
         unsafe {
             (*connection.cast::<bits::ngx_peer_connection_s>()).set_cached(0);
             (*connection).connection = null_mut();
         }
+        let mut may_be_kept = true;
         let mut choice = peer.choose();
         if choice.is_none() && peer.has_failed_kept && peer.asked_again < MAX_ASKED_AGAIN {
             peer.asked_again += 1;
             peer.tried_count = peer.tried_count.saturating_sub(1);
             choice = peer.choose();
+            // A new one says whether the endpoint is well.
+            may_be_kept = false;
         }
         let Some(choice) = choice else { return NGX_BUSY as ngx_int_t };
         let Some(length) = peer.take(&choice) else { return NGX_ERROR as ngx_int_t };
@@ -203,6 +234,10 @@ unsafe extern "C" fn get_peer(
         connection.socklen = length as _;
         // SAFETY: `take` made it, in the request's pool.
         connection.name = unsafe { &raw mut (*peer.name).text };
+        // SAFETY: the request's log outlives its attempts.
+        if may_be_kept && unsafe { peer.take_kept(connection) } {
+            return NGX_DONE as ngx_int_t;
+        }
         NGX_OK as ngx_int_t
     })
 }
@@ -230,13 +265,20 @@ impl Peer {
 
     fn choose(&self) -> Option<Choice> {
         let (backend, found) = self.backend();
-        peer::choose(self.worker(), backend, found, self.tried(), |endpoint, untried| Choice {
-            address: endpoint.socket_address(),
-            identity: *endpoint.identity(),
-            untried,
-            // SAFETY: the request's pool is alive.
-            name: unsafe { Name::copy((*self.request).pool, endpoint.name()) },
-        })
+        peer::choose(
+            self.worker(),
+            backend,
+            found,
+            self.tried(),
+            |endpoint, untried, generation| Choice {
+                address: endpoint.socket_address(),
+                identity: *endpoint.identity(),
+                untried,
+                generation,
+                // SAFETY: the request's pool is alive.
+                name: unsafe { Name::copy((*self.request).pool, endpoint.name()) },
+            },
+        )
     }
 
     /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
@@ -254,6 +296,7 @@ impl Peer {
         }
         self.name = choice.name;
         self.current = choice.identity;
+        self.generation = choice.generation;
         Some(match choice.address {
             SocketAddr::V4(v4) => {
                 // SAFETY: a C struct of numbers.
@@ -275,6 +318,63 @@ impl Peer {
                 size_of::<sockaddr_in6>()
             }
         })
+    }
+
+    fn settings(&self) -> Option<&'static Settings> {
+        // SAFETY: null, or of the configuration, which outlives the requests.
+        unsafe { self.settings.as_ref() }
+    }
+
+    fn key(&self) -> Key {
+        Key {
+            backend: self.found.hash.map_or(0, KeyHash::to_bits),
+            protocol: self.protocol,
+            identity: self.identity,
+            endpoint: self.current,
+        }
+    }
+
+    /// Lets nginx use an idle connection to the current endpoint; `false` if there is none.
+    ///
+    /// # Safety
+    /// `attempt` is the request's, with its log.
+    #[inline]
+    unsafe fn take_kept(&self, attempt: &mut ngx_peer_connection_t) -> bool {
+        let Some(settings) = self.settings() else { return false };
+        // SAFETY: vouched for by the caller.
+        let kept = unsafe { self.worker().pools().take(settings.number, &self.key(), attempt.log) };
+        if kept.is_null() {
+            return false;
+        }
+        attempt.connection = kept;
+        // SAFETY: the same struct, with bitfields that are right.
+        unsafe { (*(&raw mut *attempt).cast::<bits::ngx_peer_connection_s>()).set_cached(1) };
+        true
+    }
+
+    /// Keeps the connection of an attempt that is over, if it is good for another.
+    ///
+    /// # Safety
+    /// `attempt` is the request's, and nginx has done with it.
+    #[inline]
+    unsafe fn keep(&self, attempt: &mut ngx_peer_connection_t, state: ngx_uint_t) {
+        let Some(settings) = self.settings() else { return };
+        if state & NGX_PEER_FAILED as ngx_uint_t != 0 || attempt.connection.is_null() {
+            return;
+        }
+        // SAFETY: open, and vouched for by the caller.
+        let is_kept = unsafe {
+            is_good(attempt.connection.cast(), settings, (*self.request).upstream.cast())
+                && self.worker().pools().put(
+                    settings,
+                    self.key(),
+                    self.generation,
+                    attempt.connection,
+                )
+        };
+        if is_kept {
+            attempt.connection = null_mut();
+        }
     }
 
     /// Remembers that the current endpoint was tried. Out of memory: it may be asked again.
@@ -299,6 +399,31 @@ impl Peer {
     }
 }
 
+/// Whether a connection may serve another request: nginx's conditions, in its order.
+///
+/// # Safety
+/// `connection` is open, `upstream` is of the request it served.
+#[inline]
+unsafe fn is_good(
+    connection: *mut bits::ngx_connection_s,
+    settings: &Settings,
+    upstream: *mut bits::ngx_http_upstream_s,
+) -> bool {
+    // SAFETY: vouched for by the caller; a connection has its two events. The numbers are nginx's own.
+    unsafe {
+        let (read, write) = ((*connection).read, (*connection).write);
+        let has_ended = (*read).eof() | (*read).error() | (*read).timedout();
+        has_ended | (*write).error() | (*write).timedout() == 0
+            && (*connection).requests < settings.requests
+            && ngx_current_msec.wrapping_sub((*connection).start_time) <= settings.time_msec
+            && (*upstream).keepalive() != 0
+            && (*upstream).request_body_sent() != 0
+            && ngx_terminate == 0
+            && ngx_exiting == 0
+            && ngx_handle_read_event(read.cast(), 0) == NGX_OK as ngx_int_t
+    }
+}
+
 /// nginx's callback after an attempt; `state` is 0 if it went well.
 unsafe extern "C" fn free_peer(
     connection: *mut ngx_peer_connection_t,
@@ -306,11 +431,15 @@ unsafe extern "C" fn free_peer(
     state: ngx_uint_t,
 ) {
     guard::contain("free_peer", (), || {
+        // SAFETY: as for `get_peer`.
+        let peer = unsafe { &mut *data.cast::<Peer>() };
+        if !peer.settings.is_null() {
+            // SAFETY: nginx gives the connection of the attempt.
+            unsafe { peer.keep(&mut *connection, state) };
+        }
         if state == 0 {
             return;
         }
-        // SAFETY: as for `get_peer`.
-        let peer = unsafe { &mut *data.cast::<Peer>() };
         // SAFETY: the same struct, through bindings that have its bitfields right.
         peer.has_failed_kept =
             unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };

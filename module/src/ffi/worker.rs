@@ -1,6 +1,7 @@
 //! What one worker process has: its reader, its caches, its timer.
 
 use super::journal::Journal;
+use super::pool::Pools;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard, reserve};
 use crate::certificate::Cache;
@@ -25,6 +26,7 @@ pub struct Worker {
     lock: ZoneLock,
     certificates: RefCell<Cache>,
     journal: Option<Journal>,
+    pools: Pools,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
     tick: UnsafeCell<ngx_event_t>,
@@ -70,6 +72,12 @@ impl Worker {
     /// Its part in the journal; `None` without one.
     pub(super) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
+    }
+
+    /// Its idle upstream connections.
+    #[inline]
+    pub fn pools(&self) -> &Pools {
+        &self.pools
     }
 
     /// A new request id, 32 hex digits: a keyed hash of a counter, which is unique and cannot be guessed, at
@@ -121,6 +129,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         certificates: RefCell::default(),
         // SAFETY: the zone is of this cycle.
         journal: unsafe { Journal::of(cycle, store, lock, pid as u32) },
+        pools: Pools::default(),
         request_id_key: [super::random(), super::random()],
         request_ids: Cell::new(0),
         // SAFETY: a C struct of numbers and pointers.
@@ -182,7 +191,9 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         }
         // SAFETY: as above.
         unsafe { reserve::tick(worker.reader.store().role() == Role::Leader) };
-        let has_more = worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
+        let has_garbage =
+            worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
+        let has_more = worker.pools.look_after(&worker.reader) || has_garbage;
         if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
     });
     // SAFETY: the event is the worker's own.
@@ -227,6 +238,8 @@ unsafe fn stop() {
     if let Some(journal) = unsafe { &(*worker).journal } {
         journal.finish();
     }
+    // SAFETY: `start` leaked it from a box.
+    unsafe { (*worker).pools.close_all() };
     // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
     unsafe {
         reserve::stop();

@@ -65,7 +65,7 @@ impl Route {
                     Route::StaticThreads => threads.into(),
                     _ => String::new(),
                 },
-                format!("server 127.0.0.1:{a}; server 127.0.0.1:{b};"),
+                format!("server 127.0.0.1:{a}; server 127.0.0.1:{b}; keepalive 32;"),
                 format!("proxy_pass http://upstream; {proxy}"),
                 match self {
                     Route::StaticThreads => "aio threads;".into(),
@@ -74,7 +74,7 @@ impl Route {
             ),
             Route::Balancer => (
                 load,
-                "server 0.0.0.1; ingress_balancer $proxy_upstream_name;".into(),
+                "server 0.0.0.1; ingress_balancer $proxy_upstream_name; keepalive 32;".into(),
                 format!(
                     "set $proxy_upstream_name bench/app-0/80; proxy_pass http://upstream; {proxy}"
                 ),
@@ -82,7 +82,7 @@ impl Route {
             ),
             Route::Router => (
                 load,
-                "server 0.0.0.1; ingress_balancer;".into(),
+                "server 0.0.0.1; ingress_balancer; ingress_keepalive 32;".into(),
                 format!("ingress_router; proxy_pass http://upstream; {proxy}"),
                 socket,
             ),
@@ -109,7 +109,7 @@ events {{ worker_connections 1024; }}
 http {{
     access_log off;
     request_pool_size 12k;
-    upstream upstream {{ {upstream} keepalive 32; }}
+    upstream upstream {{ {upstream} }}
     server {{
         listen 127.0.0.1:{};
         {tls}
@@ -177,6 +177,10 @@ fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
     let mut text = text.join("\n");
     for (ours, stock) in [
         ("server 0.0.0.1;", format!("server 127.0.0.1:{a}; server 127.0.0.1:{b};").as_str()),
+        (
+            "ingress_keepalive 320 time=1h timeout=60s requests=10000;",
+            "keepalive 320; keepalive_time 1h; keepalive_timeout 60s; keepalive_requests 10000;",
+        ),
         ("$best_http_host", "$http_host"),
         ("$req_id", "$request_id"),
         ("$pass_port", "$server_port"),

@@ -6,7 +6,7 @@ use super::short::{self, Endpoints, Line, Url};
 use crate::client::{self, Address, Connection, Request, Response};
 use crate::endpoint::Behaviour;
 use crate::nginx::Configuration;
-use crate::wait::block_on;
+use crate::wait::{self, block_on};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -49,6 +49,7 @@ pub fn act(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
         "tls" => tls(stage, &value),
         "manifests" | "remove_manifest" => manifests(step, stage, &arguments, &value),
         "behaviour" => behaviour(stage, &value),
+        "close_idle" => close_idle(stage, &value),
         "kill_worker" | "reload" => replace_workers(step, stage),
         name => bail!("no action {name}"),
     }
@@ -68,6 +69,20 @@ fn ingress(stage: &Stage, value: &str) -> Result<String> {
         backends.insert(name.clone(), list.with_context(|| format!("endpoints of {name}"))?);
     }
     Ok(json!({"version": 1, "snapshot": short::snapshot(&rules, &backends)}).to_string())
+}
+
+/// Endpoints close their idle connections; done when nothing of them is left.
+fn close_idle(stage: &Stage, value: &str) -> Result<Answer> {
+    for name in value.split_whitespace() {
+        let endpoint = stage.variables.endpoints.get(name).context("no such endpoint")?;
+        endpoint.close_idle();
+        wait::until("closed connections", || {
+            let open = endpoint.open_connections();
+            ensure!(open == 0, "{open} connections of {name} are open");
+            Ok(())
+        })?;
+    }
+    Ok(Answer::default())
 }
 
 /// A request to the configuration endpoint.

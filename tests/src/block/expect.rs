@@ -6,7 +6,7 @@ use super::setup::{Stage, pairs};
 use crate::client::Response;
 use crate::endpoint::Endpoint;
 use crate::parse::Section;
-use crate::wait::block_on;
+use crate::wait::{self, block_on};
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
 use serde_json::Value;
@@ -99,6 +99,10 @@ fn check(
         "endpoint_connections" => {
             counts(value, &before.connections, stage, |endpoint| endpoint.connections())
         }
+        "open_connections" => wait::until("open connections", || {
+            let nothing = BTreeMap::new();
+            counts(value, &nothing, stage, |endpoint| endpoint.open_connections())
+        }),
         "endpoint_requests" => {
             counts(value, &before.requests, stage, |endpoint| endpoint.requests())
         }

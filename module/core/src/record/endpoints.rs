@@ -70,6 +70,11 @@ impl<'g> EndpointsView<'g> {
         Some(EndpointView { value: self.value, entry: self.value.get(start..)?.first_chunk()? })
     }
 
+    /// One of them has this identity.
+    pub fn contains(&self, identity: &[u8; 19]) -> bool {
+        self.iter().any(|endpoint| endpoint.identity() == identity)
+    }
+
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = EndpointView<'g>> + '_ {
         (0..self.len()).map_while(|index| self.get(index))
@@ -132,6 +137,9 @@ mod tests {
         assert_eq!(read[1], ("[2001:db8::1]:8080".into(), b"[2001:db8::1]:8080".to_vec()));
         assert_eq!(read.len(), 2);
         assert!(view.get(2).is_none());
+        let second = *view.get(1).unwrap().identity();
+        assert!(view.contains(&second));
+        assert!(!EndpointsView::new(&value[..4 + ENTRY]).contains(&second));
     }
 
     #[test]
