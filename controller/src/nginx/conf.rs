@@ -119,7 +119,8 @@ fn journal(flags: &Flags, runtime: &Runtime, machine: &Machine) -> String {
         );
     }
     match is_wanted {
-        true => format!("ingress_journal {}/worker/journal;", runtime.folder().display()),
+        // In the workers' folder, where nginx is started: they cannot enter the one above.
+        true => "ingress_journal journal;".into(),
         false => String::new(),
     }
 }
@@ -230,7 +231,7 @@ mod tests {
     fn a_journal_is_kept_in_memory_unless_the_operator_says_so() {
         let memory = Machine { is_memory_backed: true, ..Machine::default() };
         let has_one = |arguments: &[&str], machine: &Machine| {
-            rendered(arguments, machine).lines().any(|line| line.starts_with("ingress_journal /"))
+            rendered(arguments, machine).lines().any(|line| line.starts_with("ingress_journal "))
         };
         assert!(has_one(&[], &memory) && !has_one(&["--journal=off"], &memory));
         let disk = Machine::default();
