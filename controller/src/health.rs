@@ -1,4 +1,5 @@
-//! Health of this program, on its own port: ready means that a generation is live in nginx.
+//! Health of this program, on its own port: ready means that a generation is live in nginx and that every
+//! worker has started.
 
 use crate::publish::client::Client;
 use http_body_util::Full;
@@ -6,6 +7,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use oxigress_core::wire::native::Status;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,13 +58,47 @@ impl Health {
     }
 
     async fn check(&self) -> (StatusCode, String) {
-        let sick = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why);
         let mut client = Client::new(self.socket.clone());
-        match tokio::time::timeout(PATIENCE, client.status()).await {
-            Ok(Ok(status)) if status.generation == 0 => sick("no generation is live yet".into()),
-            Ok(Ok(_)) => (StatusCode::OK, "ok".into()),
-            Ok(Err(error)) => sick(format!("nginx: {error}")),
-            Err(_) => sick(format!("nginx does not answer within {} s", PATIENCE.as_secs())),
+        let found = match tokio::time::timeout(PATIENCE, client.status()).await {
+            Ok(Ok(status)) => is_ready(&status),
+            Ok(Err(error)) => Err(format!("nginx: {error}")),
+            Err(_) => Err(format!("nginx does not answer within {} s", PATIENCE.as_secs())),
+        };
+        match found {
+            Ok(()) => (StatusCode::OK, "ok".into()),
+            Err(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
         }
+    }
+}
+
+/// What nginx says decides, and nothing else: neither a folder that cannot be read nor a refused write makes it
+/// serve worse than before.
+fn is_ready(status: &Status) -> Result<(), String> {
+    let (started, all) = (status.workers.len(), status.worker_processes);
+    match status.generation {
+        0 => Err("no generation is live yet".into()),
+        _ if started < all => Err(format!("{started} of nginx's {all} workers have started")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_core::wire::native::WorkerStatus;
+
+    #[test]
+    fn ready_means_a_live_generation_and_all_workers_whatever_the_last_write_was() {
+        let workers = vec![WorkerStatus::default(); 2];
+        let last_error = Some("507".into());
+        let ready =
+            Status { generation: 1, worker_processes: 2, workers, last_error, ..Status::default() };
+        assert_eq!(is_ready(&ready), Ok(()));
+        assert!(is_ready(&Status { generation: 0, ..ready.clone() }).is_err());
+        let error = is_ready(&Status { worker_processes: 3, ..ready.clone() }).unwrap_err();
+        assert_eq!(error, "2 of nginx's 3 workers have started");
+        // A reload: the old ones are still there. An nginx that does not say how many it wants.
+        assert_eq!(is_ready(&Status { worker_processes: 1, ..ready.clone() }), Ok(()));
+        assert_eq!(is_ready(&Status { worker_processes: 0, ..ready }), Ok(()));
     }
 }

@@ -29,6 +29,7 @@ pub fn status(worker: &Worker) -> Answer {
             .collect(),
         capacity_bytes: space.capacity_bytes as u64,
         free_bytes: space.free_bytes as u64,
+        worker_processes: worker.processes(),
         workers: workers
             .map(|(slot, pid, generation)| WorkerStatus { slot, pid, generation })
             .collect(),

@@ -6,8 +6,9 @@ use super::zone::{self, ZoneLock};
 use super::{directives, guard, reserve};
 use crate::certificate::Cache;
 use nginx_sys::{
-    NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_cycle_t, ngx_event_t,
-    ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_process, ngx_process_slot,
+    NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_core_conf_t, ngx_core_module,
+    ngx_cycle_t, ngx_event_t, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t,
+    ngx_process, ngx_process_slot,
 };
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
@@ -29,6 +30,7 @@ pub struct Worker {
     pools: Pools,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
+    processes: usize,
     tick: UnsafeCell<ngx_event_t>,
     /// nginx's debug log wants every event to belong to a connection.
     tick_connection: UnsafeCell<ngx_connection_t>,
@@ -62,6 +64,11 @@ impl Worker {
     /// The lock of the store's writers.
     pub fn lock(&self) -> ZoneLock {
         self.lock
+    }
+
+    /// How many workers its nginx is to have.
+    pub fn processes(&self) -> usize {
+        self.processes
     }
 
     /// Its parsed certificates.
@@ -132,6 +139,8 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         pools: Pools::default(),
         request_id_key: [super::random(), super::random()],
         request_ids: Cell::new(0),
+        // SAFETY: vouched for by the caller.
+        processes: unsafe { processes(cycle) },
         // SAFETY: a C struct of numbers and pointers.
         tick: UnsafeCell::new(unsafe { std::mem::zeroed() }),
         // SAFETY: as above.
@@ -152,6 +161,22 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     }
     if let Some(journal) = &worker.journal {
         journal.post();
+    }
+}
+
+/// `worker_processes`, as far as there are any.
+///
+/// # Safety
+/// `cycle` is the running cycle.
+unsafe fn processes(cycle: *mut ngx_cycle_t) -> usize {
+    // SAFETY: nginx makes the core module's configuration before it starts a process.
+    let core = unsafe {
+        let all = (*cycle).conf_ctx;
+        (*all.add(ngx_core_module.index)).cast::<ngx_core_conf_t>().as_ref()
+    };
+    match core {
+        Some(core) if core.master != 0 => usize::try_from(core.worker_processes).unwrap_or(0),
+        _ => 1,
     }
 }
 
@@ -200,12 +225,27 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
     unsafe { ngx_add_timer(event, pause) };
 }
 
+/// nginx ignores USR2 while the process that started it lives, which it takes for the old binary of an
+/// upgrade. With `daemon off` that is the supervisor, so the signal would never be heard. A new binary
+/// (`ngx_inherited`) keeps the rule: its parent is the old one.
+fn allow_upgrade() {
+    const NOBODY: ngx_pid_t = -1;
+    // SAFETY: plain numbers of this process, read by nginx's signal handler on this thread; no worker runs on
+    // the value, since nginx sets it anew in each process that it forks.
+    unsafe {
+        if ngx_inherited == 0 {
+            ngx_parent = NOBODY;
+        }
+    }
+}
+
 /// nginx's callback when a configuration was taken over, in the process that read it: the master, which has
 /// no worker, or the one process of `master_process off`, which goes on with the new zone.
 pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_module", (), || {
         // SAFETY: nginx gives the cycle it goes on with.
         unsafe { zone::take_over(cycle) };
+        allow_upgrade();
         // SAFETY: reads a pointer; no other thread runs.
         if !unsafe { *WORKER.0.get() }.is_null() {
             // SAFETY: the old zone is still mapped, and `cycle` is the one that runs from now on.

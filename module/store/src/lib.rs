@@ -197,7 +197,9 @@ impl Store {
 
     /// The workers attached: slot, process id and acknowledged generation.
     pub fn workers(&self) -> Vec<(usize, u32, u64)> {
-        reclaim::workers(self.memory)
+        let mut workers = reclaim::workers(self.memory);
+        workers.retain(|(_, pid, _)| (self.is_alive)(*pid));
+        workers
     }
 }
 

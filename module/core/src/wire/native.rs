@@ -237,7 +237,10 @@ pub struct Status {
     pub capacity_bytes: u64,
     /// Of these, free.
     pub free_bytes: u64,
-    /// Workers, by process slot.
+    /// How many workers nginx is to have; 0 if it does not say.
+    #[serde(default)]
+    pub worker_processes: usize,
+    /// Those that run, by process slot.
     pub workers: Vec<WorkerStatus>,
     /// The last generation in the journal; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
