@@ -13,8 +13,8 @@ mod backoff;
 pub mod client;
 pub mod pending;
 
-use backoff::Backoff;
 pub use backoff::LONGEST;
+use backoff::{Backoff, QUICK};
 use bytes::Bytes;
 use client::{Answer, ClientError};
 use hyper::{Method, StatusCode};
@@ -223,7 +223,9 @@ impl Publisher {
             }
             (StatusCode::SERVICE_UNAVAILABLE | StatusCode::NOT_FOUND, sent) => {
                 self.unsend(sent);
-                Next::After(self.backoff.failed(&describe(&answer)))
+                let pause = self.backoff.failed(&describe(&answer));
+                // It is there and knows better than the backoff, which is for one that is not.
+                Next::After(answer.retry_after.map_or(pause, |asked| pause.min(asked.max(QUICK))))
             }
             (StatusCode::BAD_REQUEST, sent) => self.refused(&answer, sent),
             (_, sent) => {
@@ -349,7 +351,7 @@ mod tests {
 
     fn answer(status: u16, body: serde_json::Value) -> Result<Answer, ClientError> {
         let status = StatusCode::from_u16(status).unwrap();
-        Ok(Answer { status, body: body.to_string().into() })
+        Ok(Answer { status, retry_after: None, body: body.to_string().into() })
     }
 
     fn applied(generation: u64) -> Result<Answer, ClientError> {
@@ -401,6 +403,27 @@ mod tests {
         assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.2\""));
         let text = String::from_utf8_lossy(&sent.body).into_owned();
         assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+    }
+
+    #[test]
+    fn an_nginx_that_says_when_is_asked_then() {
+        let mut f = Fixture::new();
+        f.host("a");
+        for asked in [0, 1] {
+            let mut next = Next::Now;
+            for _ in 0..120 {
+                f.send();
+                let mut busy = answer(503, serde_json::json!({"error": "busy"}));
+                if let Ok(busy) = &mut busy {
+                    busy.retry_after = Some(Duration::from_secs(asked));
+                }
+                next = f.answer(busy);
+            }
+            // The backoff alone would be at its longest.
+            assert_eq!(next, Next::After(Duration::from_secs(asked).max(QUICK)));
+        }
+        f.send();
+        assert_eq!(f.answer(applied(2)), Next::Now);
     }
 
     #[test]

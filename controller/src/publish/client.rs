@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST, IF_MATCH};
+use hyper::header::{CONTENT_TYPE, HOST, IF_MATCH, RETRY_AFTER};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use oxigress_core::wire::native::Status;
@@ -46,6 +46,8 @@ pub enum ClientError {
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
+    /// When to ask again, of an nginx that cannot answer now.
+    pub retry_after: Option<Duration>,
     /// Its body.
     pub body: Bytes,
 }
@@ -77,7 +79,13 @@ impl Client {
     ) -> Result<Answer, ClientError> {
         let attempt = self.try_send(method, if_match, body);
         match tokio::time::timeout(TIMEOUT, attempt).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => {
+                // A worker that leaves says so for as long as it is asked; a new connection finds another.
+                if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+                    self.sender = None;
+                }
+                Ok(answer)
+            }
             Ok(Err(error)) => {
                 self.sender = None;
                 Err(error)
@@ -107,9 +115,12 @@ impl Client {
         let request = request.map_err(|error| ClientError::Answer(error.to_string()))?;
         let answer = self.connected().await?.send_request(request).await?;
         let status = answer.status();
+        let retry_after = answer.headers().get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let retry_after = retry_after.map(Duration::from_secs);
         let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| ClientError::Answer(error.to_string()))?;
-        Ok(Answer { status, body: body.to_bytes() })
+        Ok(Answer { status, retry_after, body: body.to_bytes() })
     }
 
     async fn connected(&mut self) -> Result<&mut SendRequest<Full<Bytes>>, ClientError> {
@@ -145,5 +156,41 @@ impl Client {
             return Err(ClientError::Answer(format!("status {}", answer.status)));
         }
         serde_json::from_slice(&answer.body).map_err(|error| ClientError::Answer(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
+    #[tokio::test]
+    async fn after_a_503_another_connection_is_tried() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        // A worker that leaves says 503 for as long as it is asked; the one behind it says 200.
+        tokio::spawn(async move {
+            for head in ["503 Busy\r\nRetry-After: 7", "200 OK"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    while stream.read(&mut [0; 4096]).await.unwrap_or(0) > 0 {
+                        let answer = format!("HTTP/1.1 {head}\r\nContent-Length: 2\r\n\r\n{{}}");
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let mut client = Client::new(socket);
+        let answer = client.send(Method::GET, None, Bytes::new()).await.unwrap();
+        assert_eq!(
+            (answer.status.as_u16(), answer.retry_after),
+            (503, Some(Duration::from_secs(7)))
+        );
+        for _ in 0..3 {
+            let answer = client.send(Method::GET, None, Bytes::new()).await.unwrap();
+            assert_eq!((answer.status.as_u16(), answer.retry_after), (200, None));
+        }
     }
 }
