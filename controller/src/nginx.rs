@@ -1,12 +1,14 @@
 //! The nginx role: renders nginx.conf, starts nginx, keeps it running, ends it gently.
 //!
 //! It knows no user's object and holds no credential. When this role dies nginx serves on, and the next
-//! run adopts it; when nginx dies it is started again, once its workers are gone.
+//! run adopts it; when nginx dies it is started again, once its workers are gone, unless the new nginx of
+//! an upgrade has taken its place.
 
 mod certificate;
 mod conf;
 mod master;
 mod ports;
+mod upgrade;
 mod user;
 
 use crate::flags::Flags;
@@ -14,18 +16,23 @@ use crate::parent::{self, Signals};
 use crate::runtime::Runtime;
 use anyhow::{Context, bail, ensure};
 use conf::Machine;
-use master::Master;
+use master::{Master, Masters};
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write;
+use std::future::pending;
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
+use tokio::signal::unix::{self, SignalKind};
 use tokio::time::Instant;
+use upgrade::{Step, Upgrade};
 
-/// nginx that ends earlier than this again and again is not started at once.
+/// nginx that gives up earlier than this again and again is not started at once.
 const UP: Duration = Duration::from_secs(10);
+/// The same for one that is killed: after this long it did serve, and every moment without it costs requests.
+const RAN: Duration = Duration::from_secs(1);
 /// Pauses before the second start in a row and the later ones.
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(800)..=Duration::from_secs(30);
@@ -40,70 +47,213 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let runtime = Runtime::open(&flags.runtime_dir)?;
     let _lock = runtime.lock("nginx")?;
     let mut signals = Signals::new()?;
+    let mut orders = Orders::new()?;
     master::adopt_orphans();
     let nginx = Nginx::prepare(flags, runtime)?;
-    let mut pause = Duration::ZERO;
-    let mut is_first = true;
+    let mut watched = Watched::first(&nginx, flags).await?;
     loop {
-        let started = Instant::now();
-        let mut master = match nginx.adopt() {
-            Some(master) => master,
+        tokio::select! {
+            status = watched.master.ended() => tokio::select! {
+                again = watched.again(status) => again?,
+                () = signals.stop() => break,
+            },
+            () = watched.upgrade_moves() => watched.look_at_upgrade(),
+            () = watched.old_ended() => watched.leaving = None,
+            order = orders.next() => watched.order(order),
+            () = signals.stop() => break,
+        }
+    }
+    stop(&nginx.masters, watched.into_masters(), signals).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an operator may say to this role: nginx's own signals, with nginx's meaning.
+struct Orders {
+    reload: unix::Signal,
+    reopen: unix::Signal,
+    upgrade: unix::Signal,
+}
+
+impl Orders {
+    fn new() -> io::Result<Self> {
+        Ok(Orders {
+            reload: unix::signal(SignalKind::hangup())?,
+            reopen: unix::signal(SignalKind::user_defined1())?,
+            upgrade: unix::signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.reload.recv() => Signal::HUP,
+            _ = self.reopen.recv() => Signal::USR1,
+            _ = self.upgrade.recv() => Signal::USR2,
+        }
+    }
+}
+
+/// The master that serves, and what is going on around it.
+struct Watched<'n> {
+    nginx: &'n Nginx,
+    master: Master,
+    started: Instant,
+    /// Before nginx is started again, should it end early.
+    pause: Duration,
+    /// This run has started it, and none before: an end says that it cannot run at all.
+    is_first: bool,
+    upgrade: Option<Upgrade>,
+    /// The old one after an upgrade, while it finishes its requests.
+    leaving: Option<Master>,
+}
+
+impl<'n> Watched<'n> {
+    async fn first(nginx: &'n Nginx, flags: &Flags) -> anyhow::Result<Self> {
+        let adopted = nginx.adopt();
+        let is_first = adopted.is_none();
+        let (master, upgrade) = match adopted {
+            Some(found) => found,
             None => {
                 // Later, a port that is busy is nginx's own matter: it is tried again for ever.
-                if is_first {
-                    nginx.check_ports(flags).await?;
-                }
-                nginx.start()?
+                nginx.check_ports(flags).await?;
+                (nginx.start()?, None)
             }
         };
-        let status = tokio::select! {
-            status = master.ended() => status,
-            () = signals.stop() => return stop(master, signals).await,
-        };
-        master.clear_workers().await;
-        let how = match &status {
-            Ok(Some(status)) => status.to_string(),
-            Ok(None) => "an unknown status".into(),
-            Err(error) => error.to_string(),
-        };
+        let started = Instant::now();
+        let pause = Duration::ZERO;
+        Ok(Watched { nginx, master, started, pause, is_first, upgrade, leaving: None })
+    }
+
+    /// After the master has ended: its successor, or a new one.
+    async fn again(&mut self, status: Option<ExitStatus>) -> anyhow::Result<()> {
+        let dead = self.master.pid();
+        self.nginx.masters.clear_workers(&self.master).await;
+        self.upgrade = None;
+        let leaving = self.leaving.as_ref().map(Master::pid);
+        if let Some(next) = self.nginx.masters.current().filter(|next| Some(next.pid()) != leaving)
+        {
+            tracing::info!("nginx {dead} ended, nginx {} has taken over: adopted", next.pid());
+            self.master = next;
+            return Ok(());
+        }
+        let how = status.map_or("an unknown status".into(), |status| status.to_string());
         // A code says that nginx gave up by itself; a signal came from outside.
-        let gave_up = matches!(status, Ok(Some(status)) if status.code().is_some());
-        if is_first && gave_up && started.elapsed() < UP {
+        let gave_up = status.is_some_and(|status| status.code().is_some());
+        if self.is_first && gave_up && self.started.elapsed() < UP {
             bail!("nginx ended with {how} at its start: see its messages above");
         }
-        is_first = false;
-        tracing::error!("nginx {} ended with {how}: starting it again", master.pid());
-        if started.elapsed() > UP {
-            pause = Duration::ZERO;
+        self.is_first = false;
+        tracing::error!("nginx {dead} ended with {how}: starting it again");
+        if self.started.elapsed() > if gave_up { UP } else { RAN } {
+            self.pause = Duration::ZERO;
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = signals.stop() => return Ok(ExitCode::SUCCESS),
+        loop {
+            tokio::time::sleep(self.pause).await;
+            self.pause = (self.pause * 2).clamp(*PAUSES.start(), *PAUSES.end());
+            match self.nginx.start() {
+                Ok(master) => self.master = master,
+                Err(error) => {
+                    tracing::error!("{error:#}: trying again");
+                    continue;
+                }
+            }
+            self.started = Instant::now();
+            return Ok(());
         }
-        pause = (pause * 2).clamp(*PAUSES.start(), *PAUSES.end());
+    }
+
+    async fn upgrade_moves(&self) {
+        match &self.upgrade {
+            Some(_) => tokio::time::sleep(upgrade::LOOK).await,
+            None => pending().await,
+        }
+    }
+
+    fn look_at_upgrade(&mut self) {
+        let nginx = self.nginx;
+        let Some(upgrade) = &mut self.upgrade else { return };
+        match upgrade.step(&nginx.masters, &self.master, nginx.workers) {
+            Step::Waiting => return,
+            Step::Failed(why) => {
+                let old = self.master.pid();
+                tracing::error!("the new nginx does not serve, {why}: nginx {old} serves on");
+            }
+            Step::Ready(new) => {
+                let old = self.master.pid();
+                tracing::info!("nginx {} serves: nginx {old} finishes its requests", new.pid());
+                self.master.signal(Signal::QUIT);
+                self.leaving = Some(std::mem::replace(&mut self.master, new));
+                self.started = Instant::now();
+                self.is_first = false;
+            }
+        }
+        self.upgrade = None;
+    }
+
+    async fn old_ended(&self) {
+        match &self.leaving {
+            Some(old) => {
+                old.ended().await;
+                tracing::info!("nginx {} has finished its requests", old.pid());
+            }
+            None => pending().await,
+        }
+    }
+
+    fn order(&mut self, order: Signal) {
+        match order {
+            Signal::USR2 if self.upgrade.is_some() => {
+                tracing::warn!("an upgrade is under way already")
+            }
+            Signal::USR2 => self.upgrade = Upgrade::start(&self.nginx.masters, &self.master),
+            order => {
+                let what = if order == Signal::HUP {
+                    "reads nginx.conf again"
+                } else {
+                    "reopens its logs"
+                };
+                tracing::info!("nginx {} {what}", self.master.pid());
+                self.master.signal(order);
+            }
+        }
+    }
+
+    fn into_masters(self) -> Vec<Master> {
+        [self.master].into_iter().chain(self.leaving).collect()
     }
 }
 
 /// The first signal asks nginx to finish its requests, the second ends them, the third everything.
-async fn stop(mut master: Master, mut signals: Signals) -> anyhow::Result<ExitCode> {
+async fn stop(masters: &Masters, mut known: Vec<Master>, mut signals: Signals) {
+    // Of an upgrade that is under way.
+    for other in [masters.current(), masters.old()].into_iter().flatten() {
+        if known.iter().all(|master| master.pid() != other.pid()) {
+            known.push(other);
+        }
+    }
     for signal in [Signal::QUIT, Signal::TERM, Signal::KILL] {
-        master.signal(signal);
-        tokio::select! {
-            status = master.ended() => {
-                tracing::debug!("nginx ended: {status:?}");
-                break;
+        let all = async {
+            for master in &known {
+                let status = master.ended().await;
+                tracing::debug!("nginx {} ended: {status:?}", master.pid());
             }
+        };
+        known.iter().for_each(|master| master.signal(signal));
+        tokio::select! {
+            () = all => break,
             () = signals.stop() => tracing::info!("asked to stop again: ending requests"),
         }
     }
-    master.clear_workers().await;
-    Ok(ExitCode::SUCCESS)
+    for master in &known {
+        masters.clear_workers(master).await;
+    }
 }
 
 struct Nginx {
     binary: PathBuf,
     runtime: Runtime,
     conf: PathBuf,
+    masters: Masters,
+    workers: usize,
     /// nginx.conf differs from the one an adopted nginx may have read.
     is_conf_new: bool,
     has_ipv6: bool,
@@ -125,16 +275,25 @@ impl Nginx {
         let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
         write(&runtime.file("default.crt"), &certificate)?;
         write(&runtime.file("default.key"), &key)?;
-        Ok(Nginx { binary, runtime, conf, is_conf_new, has_ipv6: machine.has_ipv6 })
+        let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
+        let (workers, has_ipv6) = (flags.worker_processes.0, machine.has_ipv6);
+        Ok(Nginx { binary, runtime, conf, masters, workers, is_conf_new, has_ipv6 })
     }
 
-    fn adopt(&self) -> Option<Master> {
-        let master = Master::adopt(&self.runtime.file("nginx.pid"), &self.conf)?;
+    /// What a former run of this role left behind.
+    fn adopt(&self) -> Option<(Master, Option<Upgrade>)> {
+        let (master, upgrade) = match self.masters.old() {
+            Some(old) => (old, Some(Upgrade::found())),
+            None => (self.masters.current()?, None),
+        };
         tracing::info!("nginx {} runs already: adopted", master.pid());
-        if self.is_conf_new {
+        if upgrade.is_some() {
+            tracing::info!("nginx {} is the old one of an upgrade: going on with it", master.pid());
+        } else if self.is_conf_new {
+            tracing::info!("nginx.conf has changed: nginx {} reads it", master.pid());
             master.signal(Signal::HUP);
         }
-        Some(master)
+        Some((master, upgrade))
     }
 
     async fn check_ports(&self, flags: &Flags) -> anyhow::Result<()> {

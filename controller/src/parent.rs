@@ -1,6 +1,6 @@
 //! Both roles as children of one small process: `oxigress` without a subcommand.
 //!
-//! A role that dies is started again; a role that refuses to start ends the program. Both end with it.
+//! A role that dies is started again; a role that refuses its first start ends the program. Both end with it.
 
 use crate::flags::Flags;
 use crate::processes;
@@ -9,7 +9,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 use std::io;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
@@ -19,8 +19,12 @@ use tokio::time::Instant;
 const PARENT: &str = "OXIGRESS_PARENT";
 /// Signals that come closer are one.
 const SAME: Duration = Duration::from_millis(300);
-/// A role that dies again and again is started once in this time.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A role that dies again and again is started once in this time; one that refuses to start again, ever
+/// more seldom.
+const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
+/// A role that ends with code 1 later than this did not refuse to start: nginx's ports are waited for 10 s,
+/// and its own end counts as a refusal for another 10 s.
+const REFUSES_WITHIN: Duration = Duration::from_secs(30);
 
 /// The signals that ask for an end.
 pub struct Signals {
@@ -95,6 +99,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     name_flags_without_effect(flags);
     let mut signals = Signals::new()?;
     let mut children = unix::signal(SignalKind::child())?;
+    let mut hangup = unix::signal(SignalKind::hangup())?;
+    let mut reopen = unix::signal(SignalKind::user_defined1())?;
+    let mut upgrade = unix::signal(SignalKind::user_defined2())?;
     // An nginx whose role was killed becomes our child, so that it is waited for when it ends.
     if let Err(error) = set_child_subreaper(Some(getpid())) {
         tracing::warn!("what a killed role leaves behind is left to init: {error}");
@@ -103,22 +110,21 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut controller = Role::start("controller")?;
     let failed = loop {
         tokio::select! {
-            status = nginx.child.wait() => match nginx.again(status?).await {
-                Some(role) => nginx = role?,
-                None => break true,
-            },
-            status = controller.child.wait() => match controller.again(status?).await {
-                Some(role) => controller = role?,
-                None => break true,
-            },
-            _ = children.recv() => reap_strangers(&[nginx.child.id(), controller.child.id()]),
+            is_refused = nginx.step() => if is_refused { break true },
+            is_refused = controller.step() => if is_refused { break true },
+            _ = children.recv() => reap_strangers(&[nginx.id(), controller.id()]),
+            // For nginx: its log files, its upgrade.
+            _ = reopen.recv() => nginx.signal(Signal::USR1),
+            _ = upgrade.recv() => nginx.signal(Signal::USR2),
+            // The terminal is gone.
+            _ = hangup.recv() => break false,
             () = signals.stop() => break false,
         }
     };
     while nginx.is_running() || controller.is_running() {
         nginx.signal(Signal::TERM);
         controller.signal(Signal::TERM);
-        let both = async { tokio::join!(nginx.child.wait(), controller.child.wait()) };
+        let both = async { tokio::join!(nginx.ended(), controller.ended()) };
         tokio::select! {
             _ = both => {}
             () = signals.stop_again() => {}
@@ -140,47 +146,91 @@ fn reap_strangers(roles: &[Option<u32>]) {
 
 struct Role {
     name: &'static str,
-    child: Child,
+    child: Option<Child>,
     started: Instant,
+    /// It has not been started again yet.
+    is_first: bool,
+    /// Between this start and the next one, at least.
+    pause: Duration,
 }
 
 impl Role {
-    /// The same program with the same flags. In a process group of its own: Ctrl-C in a terminal reaches
-    /// this process alone, which then asks once.
     fn start(name: &'static str) -> anyhow::Result<Self> {
-        // This very file, also after another one was installed in its place.
-        let child = Command::new("/proc/self/exe")
-            .arg0("oxigress")
-            .arg(name)
-            .args(std::env::args_os().skip(1))
-            .env(PARENT, std::process::id().to_string())
-            .stdin(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("role {name}"))?;
-        Ok(Role { name, child, started: Instant::now() })
+        let child = Some(spawn(name)?);
+        Ok(Role { name, child, started: Instant::now(), is_first: true, pause: *PAUSES.start() })
     }
 
-    /// None if it refused to start, which it has explained.
-    async fn again(&self, status: ExitStatus) -> Option<anyhow::Result<Role>> {
-        if status.code() == Some(1) {
+    /// Waits until it has ended, or until it has been started again; true if it refused to start, which it
+    /// has explained.
+    async fn step(&mut self) -> bool {
+        let Some(child) = &mut self.child else {
+            tokio::time::sleep_until(self.started + self.pause).await;
+            self.start_again();
+            return false;
+        };
+        let Ok(status) = child.wait().await else { return false };
+        self.child = None;
+        let ran = self.started.elapsed();
+        let has_refused = status.code() == Some(1);
+        if has_refused && self.is_first && ran < REFUSES_WITHIN {
             tracing::error!("role {} cannot run: ending", self.name);
-            return None;
+            return true;
         }
         tracing::error!("role {} ended with {status}: starting it again", self.name);
-        tokio::time::sleep_until(self.started + PAUSE).await;
-        Some(Role::start(self.name))
+        // What once ran is not given up: the other role and nginx serve on meanwhile.
+        self.pause = match has_refused && ran < REFUSES_WITHIN {
+            true => (self.pause * 2).min(*PAUSES.end()),
+            false => *PAUSES.start(),
+        };
+        false
+    }
+
+    fn start_again(&mut self) {
+        self.started = Instant::now();
+        self.is_first = false;
+        match spawn(self.name) {
+            Ok(child) => self.child = Some(child),
+            Err(error) => {
+                tracing::error!("{error:#}: trying again");
+                self.pause = (self.pause * 2).min(*PAUSES.end());
+            }
+        }
+    }
+
+    fn id(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
+    async fn ended(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.wait().await;
+        }
     }
 
     fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let pid = self.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(pid) = pid {
             // Gone already is what is wanted.
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+/// The same program with the same flags. In a process group of its own: Ctrl-C in a terminal reaches this
+/// process alone, which then asks once.
+fn spawn(role: &'static str) -> anyhow::Result<Child> {
+    // This very file, also after another one was installed in its place.
+    Command::new("/proc/self/exe")
+        .arg0("oxigress")
+        .arg(role)
+        .args(std::env::args_os().skip(1))
+        .env(PARENT, std::process::id().to_string())
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("role {role}"))
 }

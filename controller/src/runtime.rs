@@ -32,7 +32,7 @@ pub enum RuntimeError {
     #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
     Taken(PathBuf),
     /// The file system says no.
-    #[error("{path:?}: {error}")]
+    #[error("{path:?}: {error}: is --runtime-dir a folder that this user may write to?")]
     Io {
         /// What was touched.
         path: PathBuf,
