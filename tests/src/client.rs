@@ -1,7 +1,7 @@
 //! An HTTP/1.1 client with control over its connections: hyper's, over TCP, unix sockets and TLS.
 
 use crate::certificate::common_name;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -9,11 +9,15 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use std::fmt::{self, Display};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 /// An answer that takes longer is a failure of the test.
@@ -163,12 +167,54 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 struct Opened {
     stream: Box<dyn Stream>,
     certificate: Option<String>,
+    local_port: Option<u16>,
+}
+
+/// Counts the bytes that arrive.
+struct Counted {
+    stream: Box<dyn Stream>,
+    received: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.received.fetch_add((buf.filled().len() - before) as u64, Ordering::SeqCst);
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 async fn open(address: &Address) -> Result<Opened> {
-    let plain = |stream| Opened { stream, certificate: None };
+    let plain = |stream| Opened { stream, certificate: None, local_port: None };
     match address {
-        Address::Tcp(to) => Ok(plain(Box::new(tcp(*to).await?))),
+        Address::Tcp(to) => {
+            let stream = tcp(*to).await?;
+            let local_port = Some(stream.local_addr()?.port());
+            Ok(Opened { local_port, ..plain(Box::new(stream)) })
+        }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path)
                 .await
@@ -183,10 +229,13 @@ async fn open(address: &Address) -> Result<Opened> {
             configuration.set_use_server_name_indication(name.is_some());
             configuration.set_verify_hostname(false);
             let ssl = configuration.into_ssl(name.as_deref().unwrap_or(""))?;
-            let mut stream = tokio_openssl::SslStream::new(ssl, tcp(*to).await?)?;
-            Pin::new(&mut stream).connect().await.context("TLS handshake")?;
+            let stream = tcp(*to).await?;
+            let local_port = Some(stream.local_addr()?.port());
+            let mut stream = tokio_openssl::SslStream::new(ssl, stream)?;
+            let connected = Pin::new(&mut stream).connect().await;
+            connected.with_context(|| Handshake { local_port })?;
             let certificate = stream.ssl().peer_certificate().map(|c| common_name(&c));
-            Ok(Opened { stream: Box::new(stream), certificate })
+            Ok(Opened { stream: Box::new(stream), certificate, local_port })
         }
     }
 }
@@ -216,10 +265,26 @@ pub async fn handshake(address: &Address) -> Result<String> {
     opened.certificate.context("no certificate was presented")
 }
 
+/// A handshake that failed, as the error's context.
+#[derive(Debug)]
+pub struct Handshake {
+    /// This side's port.
+    pub local_port: Option<u16>,
+}
+
+impl Display for Handshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TLS handshake")
+    }
+}
+
 /// One connection, kept alive until either side closes it.
 pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     certificate: Option<String>,
+    received: Arc<AtomicU64>,
+    /// This side's port, of a TCP connection.
+    pub local_port: Option<u16>,
     /// Requests that were answered on it.
     pub answered: u64,
 }
@@ -228,13 +293,15 @@ impl Connection {
     /// Connects, with the handshake if there is one.
     pub async fn open(address: &Address) -> Result<Self> {
         let connect = async {
-            let Opened { stream, certificate } = open(address).await?;
+            let Opened { stream, certificate, local_port } = open(address).await?;
+            let received = Arc::new(AtomicU64::new(0));
+            let stream = Counted { stream, received: received.clone() };
             let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
             tokio::spawn(async move {
                 // What went wrong is also told to the request in flight.
                 let _ = driver.await;
             });
-            anyhow::Ok(Connection { sender, certificate, answered: 0 })
+            anyhow::Ok(Connection { sender, certificate, received, local_port, answered: 0 })
         };
         tokio::time::timeout(TIMEOUT, connect)
             .await
@@ -244,6 +311,11 @@ impl Connection {
     /// The common name of the server's certificate.
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
+    }
+
+    /// Bytes that arrived on it; inside TLS.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
     }
 
     /// Whether the other side, or an error, closed it.

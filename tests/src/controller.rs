@@ -1,19 +1,25 @@
 //! A real `oxigress` on a folder of manifests.
 
 use crate::client::{self, Address, Request};
-use crate::nginx::tail;
+use crate::nginx::{Configuration, tail};
 use crate::place::{Directory, free_port};
-use crate::process::{Process, workers_below};
+use crate::process::{Entry, Process, entries, signal_pid, workers_below};
 use crate::{dist, wait};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use oxigress_core::wire::native::Status;
 use rustix::process::Signal;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A running controller with its nginx; both are stopped when the value is dropped.
 pub struct Controller {
+    /// `oxigress`; of roles apart the controller's.
     process: Process,
+    /// The nginx role, of roles apart.
+    nginx_role: Option<Process>,
+    arguments: Vec<String>,
+    workers: usize,
     /// Port of plain HTTP.
     pub http_port: u16,
     /// Port of HTTPS.
@@ -29,24 +35,46 @@ pub struct Controller {
 impl Controller {
     /// Starts `oxigress --manifests DIR` with so many nginx workers and waits until it serves.
     pub fn start(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
+        Self::start_as(directory, workers, flags, false)
+    }
+
+    /// The two roles as processes that nobody starts again, as in two containers: the test is the kubelet.
+    pub fn start_apart(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
+        Self::start_as(directory, workers, flags, true)
+    }
+
+    fn start_as(
+        directory: &Directory,
+        workers: usize,
+        flags: &[String],
+        is_apart: bool,
+    ) -> Result<Self> {
         let (manifests, runtime) = (directory.join("manifests"), directory.join("run"));
         fs::create_dir_all(&manifests)?;
         let (http_port, https_port, health_port) = (free_port()?, free_port()?, free_port()?);
-        let mut command = Command::new(dist::oxigress()?);
-        command.arg("--manifests").arg(&manifests).arg("--runtime-dir").arg(&runtime);
-        for (flag, port) in [
-            ("--http-port", http_port),
-            ("--https-port", https_port),
-            ("--healthz-port", health_port),
-        ] {
-            command.arg(format!("{flag}={port}"));
-        }
-        command.arg(format!("--worker-processes={workers}"));
-        command.arg("--post-shutdown-grace-period=0").args(flags);
+        let mut arguments = vec![
+            format!("--manifests={}", manifests.display()),
+            format!("--runtime-dir={}", runtime.display()),
+            format!("--http-port={http_port}"),
+            format!("--https-port={https_port}"),
+            format!("--healthz-port={health_port}"),
+            format!("--worker-processes={workers}"),
+            "--post-shutdown-grace-period=0".into(),
+        ];
+        arguments.extend_from_slice(flags);
         let output = directory.join("output");
-        let process = Process::start("oxigress", &mut command, &output)?;
+        let (process, nginx_role) = match is_apart {
+            false => (run(&[], &arguments, &output)?, None),
+            true => {
+                let nginx = run(&["nginx"], &arguments, &output)?;
+                (run(&["controller"], &arguments, &output)?, Some(nginx))
+            }
+        };
         let mut controller = Controller {
             process,
+            nginx_role,
+            arguments,
+            workers,
             http_port,
             https_port,
             health_port,
@@ -55,21 +83,42 @@ impl Controller {
             output,
             barriers: 0,
         };
-        controller.wait_until_it_serves(workers)?;
+        controller.wait_until_it_serves()?;
         Ok(controller)
     }
 
-    fn wait_until_it_serves(&mut self, workers: usize) -> Result<()> {
+    /// Starts what was killed again, with further flags for the nginx role, and waits until it serves.
+    pub fn start_again(&mut self, flags: &[String]) -> Result<()> {
+        let name = |flag: &str| flag.split('=').next().map(String::from);
+        let is_replaced = |given: &&String| flags.iter().any(|flag| name(flag) == name(given));
+        let kept = self.arguments.iter().filter(|given| !is_replaced(given));
+        let arguments: Vec<_> = kept.chain(flags).cloned().collect();
+        if let Some(nginx) = &mut self.nginx_role
+            && nginx.ended()?.is_some()
+        {
+            *nginx = run(&["nginx"], &arguments, &self.output)?;
+        }
+        if self.process.ended()?.is_some() {
+            let role: &[&str] = if self.nginx_role.is_some() { &["controller"] } else { &[] };
+            self.process = run(role, &arguments, &self.output)?;
+        }
+        self.wait_until_it_serves()
+    }
+
+    /// Waits until nginx says that it is ready, with all its workers.
+    pub fn wait_until_it_serves(&mut self) -> Result<()> {
         let address = Address::http(self.http_port);
         let request = Request::get("localhost", "/healthz");
         let start = std::time::Instant::now();
         loop {
-            if let Some(status) = self.process.ended()? {
-                bail!("oxigress ended with {status}\n{}", self.output_tail());
+            for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
+                if let Some(status) = process.ended()? {
+                    bail!("oxigress ended with {status}");
+                }
             }
             let answer = wait::block_on(client::send(&address, &request));
             let is_served = matches!(&answer, Ok(response) if response.status == 200);
-            if is_served && self.worker_pids().len() == workers {
+            if is_served && self.worker_pids().len() == self.workers {
                 return Ok(());
             }
             ensure!(
@@ -86,9 +135,65 @@ impl Controller {
         self.runtime.join("configuration.sock")
     }
 
-    /// Pids of nginx's workers, sorted.
+    /// Waits until the controller's own health port says so too.
+    pub fn is_ready(&self) -> Result<()> {
+        let address = Address::http(self.health_port);
+        wait::until("readiness", || {
+            let answer = wait::block_on(client::send(&address, &Request::get("x", "/healthz")))?;
+            ensure!(answer.status == 200, "{answer}");
+            Ok(())
+        })
+    }
+
+    /// What nginx says of its configuration.
+    pub fn status(&self) -> Result<Status> {
+        wait::block_on(Configuration::unix(self.configuration_socket()).status())
+    }
+
+    /// Waits until all that is served stands in the journal.
+    pub fn journaled(&self) -> Result<Status> {
+        wait::until("the journal", || {
+            let status = self.status()?;
+            ensure!(status.journal_generation == Some(status.generation), "{status:?}");
+            Ok(status)
+        })
+    }
+
+    /// The pid of `oxigress`; of roles apart the controller's.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The pid of a role; it must run.
+    pub fn role_pid(&self, role: &str) -> Result<u32> {
+        if let Some(nginx) = &self.nginx_role {
+            return Ok(if role == "nginx" { nginx.pid() } else { self.process.pid() });
+        }
+        let all = entries();
+        let mut children = all.iter().filter(|entry| entry.parent == self.process.pid());
+        let is_role = |entry: &&Entry| entry.title.split(' ').nth(1) == Some(role);
+        Ok(children.find(is_role).with_context(|| format!("no role {role} runs"))?.pid)
+    }
+
+    /// The pid of nginx's master; it must run.
+    pub fn master_pid(&self) -> Result<u32> {
+        let text = fs::read_to_string(self.runtime.join("nginx.pid")).context("nginx.pid")?;
+        let pid: u32 = text.trim().parse()?;
+        let conf = self.runtime.join("nginx.conf").display().to_string();
+        let is_master = |e: &Entry| e.title.starts_with("nginx: master") && e.title.contains(&conf);
+        let all = entries();
+        let found = all.iter().find(|entry| entry.pid == pid && is_master(entry));
+        Ok(found.with_context(|| format!("no nginx {pid} runs"))?.pid)
+    }
+
+    /// An upgrade is under way.
+    pub fn has_old_master(&self) -> bool {
+        self.runtime.join("nginx.pid.oldbin").exists()
+    }
+
+    /// Pids of nginx's workers, sorted; none while there is no master.
     pub fn worker_pids(&self) -> Vec<u32> {
-        workers_below(self.process.pid())
+        self.master_pid().map(workers_below).unwrap_or_default()
     }
 
     /// Writes a manifest by renaming it into place, as an editor or `git` would.
@@ -162,10 +267,37 @@ impl Controller {
         tail(&self.error_log(), 60)
     }
 
+    /// Writes nothing and returns when nginx serves the manifests as they are now: whoever had been killed has
+    /// caught up.
+    pub fn catch_up(&mut self) -> Result<()> {
+        self.write_barrier("zz-barrier.yaml")?;
+        self.wait_for_barrier(503)
+    }
+
     /// Stops both roles.
     pub fn stop(&mut self) -> Result<()> {
-        let status = self.process.stop(Signal::TERM)?;
-        ensure!(status.success(), "oxigress ended with {status}\n{}", self.output_tail());
+        for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
+            let status = process.stop(Signal::TERM)?;
+            ensure!(status.success(), "oxigress ended with {status}");
+        }
         Ok(())
     }
+}
+
+impl Drop for Controller {
+    /// A test that failed may leave an nginx whose role it had killed.
+    fn drop(&mut self) {
+        for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
+            let _ = process.stop(Signal::TERM);
+        }
+        if let Ok(master) = self.master_pid() {
+            let _ = signal_pid(master, Signal::TERM);
+        }
+    }
+}
+
+fn run(role: &[&str], arguments: &[String], output: &Path) -> Result<Process> {
+    let mut command = Command::new(dist::oxigress()?);
+    command.args(role).args(arguments);
+    Process::start("oxigress", &mut command, output)
 }

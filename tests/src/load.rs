@@ -1,9 +1,10 @@
-//! Keep-alive connections that send requests all the time and remember whatever went wrong.
+//! Connections, kept or fresh ones, that send requests all the time and remember whatever went wrong.
 
-use crate::client::{Address, Connection, Request, Response};
+use crate::client::{Address, Connection, Handshake, Request, Response};
 use crate::wait::{self, runtime};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Formatter};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,6 +12,19 @@ use tokio::task::JoinHandle;
 
 /// Says what is wrong with an answer.
 pub type Check = Arc<dyn Fn(&Request, &Response) -> Result<()> + Send + Sync>;
+
+/// What a server may do to a connection that has been used, beside its limit of requests. Everything else is a
+/// failure, and so is whatever happens to the first request of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closes {
+    /// Nothing.
+    Never,
+    /// Close it while it is idle, or with `Connection: close`.
+    Idle,
+    /// Close it also before the first byte of an answer, as when the request and the close of an idle
+    /// connection meet on their way: the client sends again (RFC 9112 §9.3.1), on a new connection.
+    Unanswered,
+}
 
 /// What to send.
 #[derive(Clone)]
@@ -24,8 +38,12 @@ pub struct Plan {
     /// Between two requests of one connection; it bounds the rate, nothing waits on it.
     pub pace: Duration,
     /// The server closes a connection, with `Connection: close`, after this many requests
-    /// (`keepalive_requests`). Any other close is a failure.
+    /// (`keepalive_requests`).
     pub requests_per_connection: u64,
+    /// How else it may close one.
+    pub closes: Closes,
+    /// Each request goes on a connection of its own.
+    pub is_fresh: bool,
     /// What an answer must be; status 200 when absent.
     pub check: Option<Check>,
 }
@@ -39,6 +57,8 @@ impl Plan {
             connections,
             pace: Duration::from_millis(5),
             requests_per_connection: u64::MAX,
+            closes: Closes::Never,
+            is_fresh: false,
             check: None,
         }
     }
@@ -57,8 +77,31 @@ pub struct Report {
     pub endpoints: BTreeMap<String, u64>,
     /// The longest time to an answer.
     pub slowest: Duration,
-    /// Everything that went wrong: unanswered requests, closed connections, wrong answers.
-    pub failures: Vec<String>,
+    /// Connections that were closed while idle, as far as the plan allows it.
+    pub closed_idle: u64,
+    /// Requests that were sent again, as far as the plan allows it.
+    pub sent_again: u64,
+    /// How many times something went wrong.
+    pub failed: u64,
+    /// What went wrong, the first thousand: unanswered requests, closed connections, wrong answers.
+    pub failures: Vec<Failure>,
+    /// When something went wrong last.
+    pub last_failure: Option<Instant>,
+}
+
+/// Something that went wrong.
+#[derive(Clone)]
+pub struct Failure {
+    /// What.
+    pub what: String,
+    /// The client's port, where there was a connection.
+    pub port: Option<u16>,
+}
+
+impl Debug for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
 }
 
 /// A load that runs until [`Load::stop`].
@@ -147,7 +190,8 @@ async fn run(shared: Arc<Shared>, index: usize) {
         let mut connection = match Connection::open(&plan.address).await {
             Ok(connection) => connection,
             Err(error) => {
-                shared.fail(format!("connection {index}: {error:#}"));
+                let port = error.downcast_ref::<Handshake>().and_then(|h| h.local_port);
+                shared.fail(port, format!("connection {index}: {error:#}"));
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -157,32 +201,55 @@ async fn run(shared: Arc<Shared>, index: usize) {
             if shared.is_stopped.load(Ordering::SeqCst) {
                 return;
             }
-            let start = Instant::now();
-            let response = match connection.send(request).await {
-                Ok(response) => response,
-                Err(error) => {
-                    let number = connection.answered + 1;
-                    shared.fail(format!("connection {index}, request {number}: {error:#}"));
-                    break;
-                }
-            };
-            shared.look_at(request, &response, start.elapsed());
+            if !exchange(&shared, index, &mut connection, request).await {
+                break;
+            }
             if std::mem::take(&mut is_first) {
                 shared.connected.fetch_add(1, Ordering::SeqCst);
             }
-            let says_close = response.header("connection").is_some_and(|v| v == "close");
-            if says_close {
-                if connection.answered != plan.requests_per_connection {
-                    shared.fail(format!(
-                        "connection {index} closed after {} requests",
-                        connection.answered
-                    ));
-                }
+            tokio::time::sleep(plan.pace).await;
+            if plan.is_fresh {
                 break;
             }
-            tokio::time::sleep(plan.pace).await;
         }
     }
+}
+
+/// One request and its answer; false if the connection is of no more use.
+async fn exchange(
+    shared: &Shared,
+    index: usize,
+    connection: &mut Connection,
+    request: &Request,
+) -> bool {
+    let plan = &shared.plan;
+    let (is_used, port) = (connection.answered > 0, connection.local_port);
+    if is_used && plan.closes >= Closes::Idle && connection.is_closed() {
+        shared.note(|report| report.closed_idle += 1);
+        return false;
+    }
+    let (start, received) = (Instant::now(), connection.received());
+    let response = match connection.send(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            let is_silent = connection.received() == received;
+            if is_used && is_silent && plan.closes == Closes::Unanswered {
+                shared.note(|report| report.sent_again += 1);
+            } else {
+                let number = connection.answered + 1;
+                shared.fail(port, format!("connection {index}, request {number}: {error:#}"));
+            }
+            return false;
+        }
+    };
+    shared.look_at(request, &response, port, start.elapsed());
+    let says_close = response.header("connection").is_some_and(|v| v == "close");
+    let is_due = connection.answered == plan.requests_per_connection;
+    if says_close && !is_due && plan.closes == Closes::Never {
+        let what = format!("connection {index} closed after {} requests", connection.answered);
+        shared.fail(port, what);
+    }
+    !says_close
 }
 
 impl Shared {
@@ -190,15 +257,17 @@ impl Shared {
         change(&mut self.report.lock().expect("no panic inside"));
     }
 
-    fn fail(&self, what: String) {
+    fn fail(&self, port: Option<u16>, what: String) {
         self.note(|report| {
+            report.failed += 1;
+            report.last_failure = Some(Instant::now());
             if report.failures.len() < 1_000 {
-                report.failures.push(what);
+                report.failures.push(Failure { what, port });
             }
         });
     }
 
-    fn look_at(&self, request: &Request, response: &Response, took: Duration) {
+    fn look_at(&self, request: &Request, response: &Response, port: Option<u16>, took: Duration) {
         let verdict = match &self.plan.check {
             Some(check) => check(request, response),
             None if response.status == 200 => Ok(()),
@@ -206,7 +275,7 @@ impl Shared {
         };
         if let Err(error) = verdict {
             let host = request.headers.first().map_or("", |(_, value)| value);
-            self.fail(format!("{} {host}{}: {error:#}", request.method, request.target));
+            self.fail(port, format!("{} {host}{}: {error:#}", request.method, request.target));
         }
         self.note(|report| {
             report.answered += 1;

@@ -1,8 +1,9 @@
 //! Processes that a test starts and, whatever happens, ends.
 
 use crate::wait;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -76,13 +77,18 @@ pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
 }
 
 /// A process of the machine: its parent and the title it gave itself.
-struct Entry {
-    pid: u32,
-    parent: u32,
-    title: String,
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its id.
+    pub pid: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// Its command line.
+    pub title: String,
 }
 
-fn entries() -> Vec<Entry> {
+/// All that live.
+pub fn entries() -> Vec<Entry> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -97,6 +103,19 @@ fn entries() -> Vec<Entry> {
         (state != "Z").then(|| Entry { pid, parent, title: title.trim().into() })
     })
     .collect()
+}
+
+/// Whether a process lives.
+pub fn is_alive(pid: u32) -> bool {
+    entries().iter().any(|entry| entry.pid == pid)
+}
+
+/// Waits until a process is gone.
+pub fn wait_for_end(pid: u32) -> Result<()> {
+    wait::until("the end of a process", || {
+        ensure!(!is_alive(pid), "process {pid}");
+        Ok(())
+    })
 }
 
 /// nginx's worker processes below `root`, at any depth, sorted; those that are shutting down are left out.
@@ -116,4 +135,49 @@ pub fn workers_below(root: u32) -> Vec<u32> {
     let mut workers: Vec<u32> = all.iter().filter(is_worker).map(|e| e.pid).collect();
     workers.sort_unstable();
     workers
+}
+
+/// The clients' ports of the IPv4 connections that a process holds on these ports of its own.
+pub fn client_ports(pid: u32, own: &[u16]) -> Result<BTreeSet<u16>> {
+    let mut sockets = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).context("needs the worker's user")? {
+        // One that is closed meanwhile is not there.
+        let Ok(to) = fs::read_link(entry?.path()) else { continue };
+        let to = to.to_string_lossy().into_owned();
+        let inode = to.strip_prefix("socket:[").and_then(|to| to.strip_suffix(']'));
+        sockets.extend(inode.map(String::from));
+    }
+    let table = fs::read_to_string("/proc/net/tcp")?;
+    // Addresses and ports are hexadecimal; the tenth column is the inode.
+    let port = |column: Option<&&str>| {
+        column.and_then(|c| u16::from_str_radix(c.rsplit(':').next()?, 16).ok())
+    };
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let held = rows.filter(|row| {
+        port(row.get(1)).is_some_and(|local| own.contains(&local))
+            && row.get(9).is_some_and(|inode| sockets.contains(*inode))
+    });
+    // A listening socket has no other side.
+    Ok(held.filter_map(|row| port(row.get(2))).filter(|port| *port != 0).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn connections_are_known_by_the_process_that_holds_them() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect(("127.0.0.1", own)).unwrap();
+        let port = client.local_addr().unwrap().port();
+        let ports = || client_ports(std::process::id(), &[own]).unwrap();
+        // In the listener's queue it is nobody's yet.
+        assert!(ports().is_empty());
+        let accepted = listener.accept().unwrap();
+        assert_eq!(ports(), BTreeSet::from([port]));
+        drop(accepted);
+        assert!(ports().is_empty());
+    }
 }

@@ -1,15 +1,12 @@
 //! Ingresses, paths, endpoints and certificates change in a folder while requests run: nothing is noticed.
 
 use anyhow::{Context, Result, ensure};
-use oxigress_tests::certificate::Certificate;
-use oxigress_tests::client::{Address, Request, handshake, send};
+use oxigress_tests::client::{Address, Request};
 use oxigress_tests::controller::Controller;
-use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::load::{Load, Plan, Report};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
-use oxigress_tests::variables::Variables;
-use oxigress_tests::wait::block_on;
+use oxigress_tests::shop::{DEFAULT_CERTIFICATE, Shop};
 use std::time::Duration;
 
 const CONNECTIONS: usize = 8;
@@ -27,58 +24,12 @@ fn soak_no_reload() {
     pass("no-reload", |directory| edit(directory, 200));
 }
 
-struct Shop {
-    controller: Controller,
-    variables: Variables,
-}
-
-impl Shop {
-    /// Writes a manifest and returns when it is served.
-    fn write(&mut self, name: &str, text: &str) -> Result<()> {
-        let text = self.variables.expand(text)?;
-        self.controller.serve(name, &text).with_context(|| name.to_owned())
-    }
-
-    fn remove(&mut self, name: &str) -> Result<()> {
-        self.controller.remove(name).with_context(|| name.to_owned())
-    }
-
-    /// Status and endpoint of one request on a new connection.
-    fn get(&self, host: &str, path: &str) -> Result<(u16, Option<String>)> {
-        let address = Address::http(self.controller.http_port);
-        let response = block_on(send(&address, &Request::get(host, path)))?;
-        Ok((response.status, response.endpoint()))
-    }
-
-    fn serves(&self, host: &str, path: &str, endpoint: &str) -> Result<()> {
-        let found = self.get(host, path)?;
-        ensure!(found == (200, Some(endpoint.into())), "{host}{path}: {found:?}, not {endpoint}");
-        Ok(())
-    }
-
-    fn answers(&self, host: &str, path: &str, status: u16) -> Result<()> {
-        let found = self.get(host, path)?;
-        ensure!(found.0 == status, "{host}{path}: {found:?}, not {status}");
-        Ok(())
-    }
-
-    fn presents(&self, host: &str, name: &str) -> Result<()> {
-        let found = block_on(handshake(&Address::https(self.controller.https_port, host)))?;
-        ensure!(found == name, "{host} presents {found}, not {name}");
-        Ok(())
-    }
-}
-
 fn edit(directory: &Directory, rounds: u32) -> Result<()> {
-    let mut variables = Variables::default();
-    for name in ["a", "b", "c"] {
-        variables.endpoints.insert(name.into(), Endpoint::start(name)?);
-    }
-    for (name, host) in [("first", "tls.test"), ("second", "tls.test"), ("third", "added.test")] {
-        variables.certificates.insert(name.into(), Certificate::new(name, &[host])?);
-    }
-    let controller = Controller::start(directory, 2, &[])?;
-    let mut shop = Shop { controller, variables };
+    let mut shop = Shop::new(
+        Controller::start(directory, 2, &[])?,
+        &["a", "b", "c"],
+        &[("first", "tls.test"), ("second", "tls.test"), ("third", "added.test")],
+    )?;
     shop.write(
         "keep.yaml",
         "$SERVICE(keep: a)\n$INGRESS(keep: keep.test/ keep, edited.test/keep keep)",
@@ -177,7 +128,7 @@ fn change_everything(shop: &mut Shop) -> Result<()> {
     )?;
     shop.presents("added.test", "third")?;
     shop.remove("added.yaml")?;
-    shop.presents("added.test", "Kubernetes Ingress Controller Fake Certificate")?;
+    shop.presents("added.test", DEFAULT_CERTIFICATE)?;
     shop.presents("tls.test", "first")
 }
 
