@@ -30,6 +30,48 @@ fn soak_upgrade() {
     pass("upgrade", |directory| change(directory, 50));
 }
 
+#[test]
+fn a_master_that_is_killed_during_an_upgrade_leaves_the_other_alone() {
+    pass("upgrade-kill", kill_during_upgrade);
+}
+
+/// Both masters are in one process group; the nginx role clears up behind the dead one.
+fn kill_during_upgrade(directory: &Directory) -> Result<()> {
+    let mut shop = Shop::new(Controller::start(directory, WORKERS, &[])?, &["a"], &[])?;
+    shop.write("keep.yaml", "$SERVICE(keep: a)\n$INGRESS(keep: keep.test/ keep)")?;
+    for kills_old in [true, false, true] {
+        let old = (shop.controller.master_pid()?, shop.controller.worker_pids());
+        signal_pid(old.0, Signal::USR2)?;
+        let new = until("the new nginx", || {
+            let new = (shop.controller.master_pid()?, shop.controller.worker_pids());
+            ensure!(new.0 != old.0 && new.1.len() == WORKERS, "{new:?}");
+            Ok(new)
+        })?;
+        let (dead, rest) = if kills_old { (old, new) } else { (new, old) };
+        signal_pid(dead.0, Signal::KILL)?;
+        for pid in [dead.0].into_iter().chain(dead.1) {
+            wait_for_end(pid)?;
+        }
+        if kills_old {
+            let line = format!("nginx {} has taken over: adopted", rest.0);
+            until("the adoption", || {
+                ensure!(shop.controller.error_log().contains(&line), "{line}");
+                Ok(())
+            })?;
+        } else {
+            until("the old nginx to be itself again", || {
+                ensure!(!shop.controller.has_old_master(), "nginx.pid.oldbin");
+                Ok(())
+            })?;
+        }
+        shop.controller.catch_up()?;
+        shop.serves("keep.test", "/", "a")?;
+        let now = (shop.controller.master_pid()?, shop.controller.worker_pids());
+        ensure!(now == rest, "{now:?}, not {rest:?}");
+    }
+    shop.controller.stop()
+}
+
 /// How nginx is made to start new workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
