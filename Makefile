@@ -62,10 +62,8 @@ test-debian: packages ## the module alone on Debian's own nginx
 	@nginx-build/debian
 
 .PHONY: soak
-soak: build failpoints ## the long tests
-	$(CARGO) test -p oxigress-tests --release -- --ignored soak
-	@nginx-build/second $(NGINX_SECOND_SOURCE)
-	@nginx-build/debian
+soak: build failpoints ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
+	@nginx-build/soak $(SOAK)
 
 .PHONY: bench
 bench: build ## measure against the budgets of the design
