@@ -59,6 +59,13 @@ pub unsafe fn concat(pool: *mut ngx_pool_t, parts: &[&[u8]]) -> Option<ngx_str_t
         // SAFETY: at most one past the allocation.
         at = unsafe { at.add(part.len()) };
     }
+    #[cfg(feature = "planted-faults")]
+    if oxigress_store::is_planted("pool-overrun") {
+        // SAFETY: none, that is the fault.
+        unsafe { at.write(0) };
+    }
+    #[cfg(feature = "planted-faults")]
+    let len = len + usize::from(oxigress_store::is_planted("long-string"));
     Some(ngx_str_t { len, data })
 }
 

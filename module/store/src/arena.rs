@@ -90,11 +90,41 @@ pub(crate) fn allocate(memory: Memory, payload: usize) -> Result<Block, WriteErr
     Ok(block)
 }
 
+/// What a freed block is overwritten with (feature `poison`).
+#[cfg(feature = "poison")]
+const POISON: u32 = 0xdede_dede;
+
+/// Overwrites what a block held, so that whoever still reads it reads nonsense.
+#[inline]
+fn poison(memory: Memory, block: Block, granules: u32) {
+    #[cfg(feature = "poison")]
+    for offset in (HEAD..granules as usize * GRANULE).step_by(4) {
+        memory.word(block, offset).store(POISON, Relaxed);
+    }
+    #[cfg(not(feature = "poison"))]
+    let _ = (memory, block, granules);
+}
+
+/// Panics if a block that is read was freed (feature `poison`). It looks behind the links of the free lists: what
+/// a live block has there, an epoch, a hash or a node's two maps, is this value once in 2^64 times.
+#[inline]
+pub(crate) fn check_alive(memory: Memory, block: Block) {
+    #[cfg(feature = "poison")]
+    {
+        let poison = u64::from(POISON) << 32 | u64::from(POISON);
+        let is_poison = memory.long(block, PREVIOUS_FREE + 4).load(Relaxed) == poison;
+        assert!(!is_poison, "block {block} of the store is read after it was freed");
+    }
+    #[cfg(not(feature = "poison"))]
+    let _ = (memory, block);
+}
+
 /// Gives a block back.
 pub(crate) fn release(memory: Memory, block: Block) {
     let mut granules = granules_of(memory, block);
     let mut flags = memory.word(block, FLAGS).load(Relaxed);
     assert!(flags & FREE == 0, "a block of the store was freed twice");
+    poison(memory, block, granules);
     let free = memory.header().free.load(Relaxed);
     memory.header().free.store(free + granules, Relaxed);
     let mut start = block;
@@ -200,6 +230,7 @@ fn unlink(memory: Memory, block: Block) {
 /// Makes everything free but the blocks in `alive` (first granule and size, in any order, also twice).
 pub(crate) fn rebuild(memory: Memory, alive: &mut [(Block, u32)]) {
     let header = memory.header();
+    let is_new = alive.is_empty();
     alive.sort_unstable();
     header.free_lists.iter().for_each(|list| list.store(0, Relaxed));
     header.free_classes.iter().for_each(|bits| bits.store(0, Relaxed));
@@ -217,6 +248,10 @@ pub(crate) fn rebuild(memory: Memory, alive: &mut [(Block, u32)]) {
         memory.word(block, GRANULES).store(granules, Relaxed);
         memory.word(block, FLAGS).store(0, Relaxed);
         if block > at {
+            // A new store's memory was never anything.
+            if !is_new {
+                poison(memory, at, block - at);
+            }
             link(memory, at, block - at, 0);
             free += block - at;
         }

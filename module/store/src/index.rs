@@ -78,6 +78,7 @@ fn descend(
         if node == 0 {
             return None;
         }
+        arena::check_alive(memory, node);
         let bit = bit(hash, level);
         let records = memory.word(node, RECORDS).load(Relaxed);
         if records & bit != 0 {
@@ -104,6 +105,7 @@ pub(crate) fn walk(memory: Memory, node: Block, visit: &mut impl FnMut(Visited))
     if node == 0 {
         return;
     }
+    arena::check_alive(memory, node);
     visit(Visited::Node(node));
     let records = memory.word(node, RECORDS).load(Relaxed).count_ones();
     let nodes = memory.word(node, NODES).load(Relaxed).count_ones();

@@ -3,11 +3,12 @@
 use crate::OpenError;
 use crate::arena;
 use crate::memory::{GRANULE, Memory};
+use crate::sync;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// Worker slots: nginx's NGX_MAX_PROCESSES.
-pub const MAX_SLOTS: usize = 1024;
+pub const MAX_SLOTS: usize = if cfg!(feature = "loom") { 2 } else { 1024 };
 
 /// "oxigress", and the number of the layout in its last byte. A change of any structure in the block
 /// changes the number: two layouts never read each other.
@@ -15,19 +16,19 @@ const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x02");
 
 #[repr(C)]
 pub(crate) struct Header {
-    pub layout: AtomicU64,
-    pub bytes: AtomicU64,
+    pub layout: sync::OrderedU64,
+    pub bytes: sync::OrderedU64,
     /// Keys of the hash.
-    pub seed: [AtomicU64; 2],
+    pub seed: [sync::OrderedU64; 2],
     /// The generation that is live: the one word that publishes.
-    pub current: AtomicU32,
+    pub current: sync::AtomicU32,
     /// A writer is at work; still set when the next one comes: it died.
-    pub unfinished: AtomicU32,
+    pub unfinished: sync::OrderedU32,
     /// Batches of replaced blocks, oldest first.
     pub oldest_batch: AtomicU32,
-    pub newest_batch: AtomicU32,
+    pub newest_batch: sync::OrderedU32,
     /// One past the highest slot ever used.
-    pub slots_used: AtomicU32,
+    pub slots_used: sync::AtomicU32,
     pub first_block: AtomicU32,
     /// Granules that blocks can use, and how many are free.
     pub capacity: AtomicU32,
@@ -45,6 +46,7 @@ pub(crate) struct Header {
 }
 
 /// Who keeps this store's journal, and how far it is.
+#[cfg_attr(feature = "loom", derive(Default))]
 #[repr(C)]
 pub(crate) struct Journal {
     /// The process that keeps it or follows it; 0: nobody yet.
@@ -58,12 +60,13 @@ pub(crate) struct Journal {
 }
 
 /// What one worker has seen. A cache line of its own, since its worker writes it.
+#[cfg_attr(feature = "loom", derive(Default))]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// 0: free.
-    pub pid: AtomicU32,
+    pub pid: sync::AtomicU32,
     /// The worker holds no reference to anything older than this generation.
-    pub acknowledged: AtomicU64,
+    pub acknowledged: sync::AtomicU64,
 }
 
 pub(crate) fn initialise(memory: Memory, bytes: usize, seed: [u64; 2]) -> Result<(), OpenError> {
@@ -97,4 +100,30 @@ pub(crate) fn check(memory: Memory, bytes: usize) -> Result<(), OpenError> {
         return Err(OpenError::Layout { found, known: LAYOUT });
     }
     Ok(())
+}
+
+#[cfg(feature = "loom")]
+impl Header {
+    /// Zeroes: loom's words have to be made.
+    pub(crate) fn new() -> Header {
+        Header {
+            layout: Default::default(),
+            bytes: Default::default(),
+            seed: Default::default(),
+            current: Default::default(),
+            unfinished: Default::default(),
+            oldest_batch: Default::default(),
+            newest_batch: Default::default(),
+            slots_used: Default::default(),
+            first_block: Default::default(),
+            capacity: Default::default(),
+            free: Default::default(),
+            free_lists: std::array::from_fn(|_| Default::default()),
+            free_classes: Default::default(),
+            note: std::array::from_fn(|_| Default::default()),
+            journal: Default::default(),
+            pin: Default::default(),
+            slots: Default::default(),
+        }
+    }
 }

@@ -15,6 +15,7 @@
 //! | file | idea | unsafe |
 //! |---|---|---|
 //! | `memory` | words and bytes at an offset, bounds-checked | yes |
+//! | `model` | the same under loom, and what loom tries | yes |
 //! | `layout` | the header: root, free lists, worker slots | no |
 //! | `arena` | blocks of 32-byte granules, first fit by size class | no |
 //! | `index` | the persistent trie | no |
@@ -28,18 +29,25 @@
 
 mod arena;
 mod failpoint;
+mod fault;
 mod index;
 pub mod journal;
 mod layout;
+#[cfg(not(feature = "loom"))]
 mod memory;
+#[cfg(feature = "loom")]
+mod model;
 mod reader;
 mod reclaim;
 mod record;
+mod sync;
 mod transaction;
 
 pub use failpoint::FAILPOINTS;
 #[cfg(feature = "failpoints")]
 pub use failpoint::set_hook;
+#[cfg(feature = "planted-faults")]
+pub use fault::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
 pub use reader::{Guard, KeyHash, Place, Reader};
@@ -47,6 +55,8 @@ pub use record::Record;
 pub use transaction::{Transaction, Written};
 
 use memory::Memory;
+#[cfg(feature = "loom")]
+use model::memory;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -223,5 +233,5 @@ pub struct Space {
     pub free_bytes: usize,
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests;

@@ -9,11 +9,13 @@
 use crate::arena::{self, HEAD};
 use crate::failpoint::failpoint;
 use crate::index::{self, Visited};
+use crate::fault::is_planted;
 use crate::memory::{Block, Memory};
 use crate::record::Record;
+use crate::sync::fence;
 use crate::{Live, WriteError};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{compiler_fence, fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::compiler_fence;
 
 const NUMBER: usize = HEAD;
 const EPOCH: usize = HEAD + 8;
@@ -33,6 +35,7 @@ const BATCH: usize = 1000;
 /// The root of a generation's index, and its number.
 #[inline]
 pub(crate) fn root(memory: Memory, generation: Block) -> (Block, u64) {
+    arena::check_alive(memory, generation);
     (memory.word(generation, ROOT).load(Relaxed), memory.long(generation, NUMBER).load(Relaxed))
 }
 
@@ -80,10 +83,11 @@ pub(crate) fn retire(memory: Memory, generation: u64, blocks: &[Block]) -> Resul
         for (place, block) in part.iter().enumerate() {
             memory.word(batch, BATCH_BLOCKS + place * 4).store(*block, Relaxed);
         }
-        let newest = header.newest_batch.load(Relaxed);
-        let link = if newest == 0 { &header.oldest_batch } else { memory.word(newest, BATCH_NEXT) };
         // Release: recovery must not see the link without the batch.
-        link.store(batch, Release);
+        match header.newest_batch.load(Relaxed) {
+            0 => header.oldest_batch.store(batch, Release),
+            newest => memory.word(newest, BATCH_NEXT).store(batch, Release),
+        }
         header.newest_batch.store(batch, Release);
         failpoint("publish.retire");
     }
@@ -129,6 +133,9 @@ pub(crate) fn has_batches(memory: Memory) -> bool {
 
 /// The newest generation such that no live worker reads an older one.
 fn safe_generation(memory: Memory, is_alive: fn(u32) -> bool) -> u64 {
+    if is_planted("early-free") {
+        return u64::MAX;
+    }
     let header = memory.header();
     // A worker attaches, then loads the root; a writer stores the root, then looks at the slots. With a
     // full fence on both sides one of them sees the other.
@@ -155,9 +162,13 @@ pub(crate) fn attach(memory: Memory, slot: usize, pid: u32) {
     let header = memory.header();
     // Generation 0 holds up every batch until the first acknowledgement.
     header.slots[slot].acknowledged.store(0, Release);
-    header.slots[slot].pid.store(pid, Release);
+    // An exchange, because a writer that finds the last worker of this slot dead makes one too: so loom sees,
+    // as the processor does, that one of the two comes after the other.
+    header.slots[slot].pid.swap(pid, AcqRel);
     header.slots_used.fetch_max(slot as u32 + 1, Release);
-    fence(SeqCst);
+    if !is_planted("no-fence") {
+        fence(SeqCst);
+    }
 }
 
 /// Takes the pin for process `pid`. Answers whether it is this one's; a dead one's is taken over.
@@ -224,8 +235,10 @@ pub(crate) fn recover(memory: Memory) {
         batch = memory.word(batch, BATCH_NEXT).load(Acquire);
     }
     header.newest_batch.store(newest, Relaxed);
-    let end = if newest == 0 { &header.oldest_batch } else { memory.word(newest, BATCH_NEXT) };
-    end.store(0, Relaxed);
+    match newest {
+        0 => header.oldest_batch.store(0, Relaxed),
+        newest => memory.word(newest, BATCH_NEXT).store(0, Relaxed),
+    }
     alive.retain(|block| *block != 0);
     let mut sized: Vec<_> = alive.iter().map(|&b| (b, arena::granules_of(memory, b))).collect();
     arena::rebuild(memory, &mut sized);

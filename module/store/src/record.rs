@@ -36,6 +36,7 @@ impl<'g> Record<'g> {
     /// `block` is a record that stays allocated and unchanged for `'g`.
     #[inline]
     pub(crate) fn new(memory: Memory, block: Block) -> Self {
+        arena::check_alive(memory, block);
         Record { memory, block, generation: PhantomData }
     }
 

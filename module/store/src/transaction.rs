@@ -2,11 +2,12 @@
 
 use crate::arena;
 use crate::failpoint::failpoint;
+use crate::fault::is_planted;
 use crate::index::{self, Editor, Visited};
 use crate::memory::Block;
 use crate::record::{self, NewRecord, Record};
 use crate::{Live, Role, Space, Store, WriteError, WriterLock, reclaim};
-use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
 /// Batches freed after each publication: more than one publication of a delta adds, so that garbage
@@ -80,7 +81,7 @@ impl<L: WriterLock> Transaction<'_, L> {
     fn begin(&mut self) {
         let memory = self.store.memory;
         let header = memory.header();
-        if header.unfinished.load(Acquire) != 0 {
+        if header.unfinished.load(Acquire) != 0 && !is_planted("no-recovery") {
             reclaim::recover(memory);
         }
         header.unfinished.store(1, Release);
@@ -245,9 +246,16 @@ impl<L: WriterLock> Transaction<'_, L> {
         let memory = self.store.memory;
         let generation = reclaim::write_generation(memory, &self.live, self.root)?;
         self.replaced.push(self.current);
+        if is_planted("retire-live") {
+            self.replaced.push(self.root);
+        }
+        if is_planted("leak") {
+            std::mem::forget(vec![1_u8; 100]);
+        }
         reclaim::retire(memory, self.live.generation, &self.replaced)?;
         failpoint("publish.before");
-        memory.header().current.store(generation, Release);
+        let order = if is_planted("relaxed-publish") { Relaxed } else { Release };
+        memory.header().current.store(generation, order);
         failpoint("publish.after");
         self.free();
         self.is_finished = true;
