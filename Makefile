@@ -48,11 +48,12 @@ unit: ## the tests that need no nginx
 	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress --features oxigress-store/failpoints
 
 .PHONY: test
-test: packages unit test-asan test-valgrind test-miri build failpoints ## all tests, nginx and memory checkers included
+test: packages unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints ## all tests, nginx and memory checkers included
 	$(CARGO) test -p nginx-bitfields -p oxigress-tests --release
+	nginx-build/asan-blocks router configuration balancer
 
-.PHONY: test-asan test-valgrind test-miri
-test-asan test-valgrind test-miri: test-%: packages # the store under a memory checker
+.PHONY: test-asan test-tsan test-valgrind test-loom test-miri
+test-asan test-tsan test-valgrind test-loom test-miri: test-%: packages # the store under a memory checker
 	nginx-build/sanitize $*
 
 .PHONY: test-second test-debian
@@ -60,6 +61,13 @@ test-second: build ## the suite on a second nginx: NGINX_SECOND_SOURCE=DIR, else
 	@nginx-build/second $(NGINX_SECOND_SOURCE)
 test-debian: packages ## the module alone on Debian's own nginx
 	@nginx-build/debian
+
+.PHONY: test-asan-nginx test-planted
+test-asan-nginx: build # the blocks with nginx and the module under AddressSanitizer
+	nginx-build/asan-blocks
+
+test-planted: build failpoints # each checker finds a planted fault
+	nginx-build/planted
 
 .PHONY: soak
 soak: build failpoints ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
@@ -76,7 +84,7 @@ image: build ## a container image of target/dist
 .PHONY: clean
 clean: ## remove what was built; a fetched nginx source stays
 	rm -rf target/{,second/,debian/}{dist,module,failpoints} target/{,second/}nginx/objs
-	rm -rf target/{asan,valgrind,miri,log}
+	rm -rf target/{asan,asan-nginx,tsan,valgrind,loom,miri,poison-planted,log}
 	$(CARGO) clean --quiet --release
 
 .PHONY: distclean
@@ -108,10 +116,10 @@ nginx: $(objs)
 module: $(objs)
 	@$(step) "compiling the module" module nginx-build/compile modules
 
-# The same module with places where a test can stop or kill a worker.
+# The same module with places where a test can stop or kill a worker; freed records are overwritten.
 failpoints: $(objs)
 	@$(step) "compiling the module with failpoints" failpoints $(CARGO) build -p ngx-ingress-module \
-	  --profile module --features failpoints --target-dir $(OXIGRESS_TARGET)/failpoints
+	  --profile module --features failpoints,poison --target-dir $(OXIGRESS_TARGET)/failpoints
 	@nginx-build/dist failpoints
 
 controller: packages

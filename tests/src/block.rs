@@ -93,7 +93,12 @@ fn run_in(block: &parse::Block, directory: &Directory) -> Result<()> {
     for step in &steps {
         play(step, &mut stage).map_err(|error| {
             let Section { line, name, .. } = step.action;
-            error.context(format!("--- {name} (line {line})"))
+            let told = error.context(format!("--- {name} (line {line})"));
+            // A worker that a sanitizer ended only shows as an answer that does not come.
+            match stage.log().lines().find(|line| line.contains("Sanitizer: ")) {
+                Some(report) => told.context(report.to_owned()),
+                None => told,
+            }
         })?;
     }
     stage.finish(block)

@@ -12,7 +12,9 @@ use std::process::Command;
 use std::{fs, net::TcpStream};
 
 /// What stands in the error log of an nginx that is well only if something is wrong.
-pub const BAD_IN_ERROR_LOG: [&str; 4] = ["[alert]", "[crit]", "[emerg]", "panicked"];
+///
+/// A sanitizer writes to stderr, which nginx points at its error log.
+pub const BAD_IN_ERROR_LOG: [&str; 5] = ["[alert]", "[crit]", "[emerg]", "panicked", "Sanitizer: "];
 
 /// A running nginx; it is stopped when the value is dropped.
 pub struct Nginx {
