@@ -237,7 +237,10 @@ impl Watch {
                 lost += 1;
             }
         }
-        println!("{http} answers over HTTP, {https} over HTTPS; {lost} lost with {} workers", killed.len());
+        println!(
+            "{http} answers over HTTP, {https} over HTTPS; {lost} lost with {} workers",
+            killed.len()
+        );
         Ok(())
     }
 }

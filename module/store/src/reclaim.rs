@@ -8,8 +8,8 @@
 
 use crate::arena::{self, HEAD};
 use crate::failpoint::failpoint;
-use crate::index::{self, Visited};
 use crate::fault::is_planted;
+use crate::index::{self, Visited};
 use crate::memory::{Block, Memory};
 use crate::record::Record;
 use crate::sync::fence;

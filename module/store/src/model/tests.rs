@@ -340,7 +340,10 @@ fn a_writer_that_dies_at_any_step_harms_no_reader() {
                 assert_eq!(site.free_bytes(), free, "bytes are lost");
             });
             let is_passed_once = ["update.begin", "publish.before", "publish.after"].contains(name);
-            assert!(KILLS.get() > 0 || (after > 0 && is_passed_once), "{name} {after}: never passed");
+            assert!(
+                KILLS.get() > 0 || (after > 0 && is_passed_once),
+                "{name} {after}: never passed"
+            );
         }
     }
 }
