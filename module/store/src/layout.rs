@@ -102,7 +102,7 @@ pub(crate) fn check(memory: Memory, bytes: usize) -> Result<(), OpenError> {
     Ok(())
 }
 
-#[cfg(feature = "loom")]
+#[cfg(all(test, feature = "loom"))]
 impl Header {
     /// Zeroes: loom's words have to be made.
     pub(crate) fn new() -> Header {

@@ -19,6 +19,7 @@ pub(crate) struct Backing {
     watches: Vec<Watch>,
 }
 
+#[cfg(test)]
 impl Backing {
     pub(crate) fn new(bytes: usize) -> Backing {
         Backing {
