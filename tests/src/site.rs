@@ -6,9 +6,13 @@ use crate::client::Address;
 use crate::dist;
 use crate::nginx::{Configuration, Nginx};
 use crate::place::{Directory, free_port};
-use anyhow::{Result, bail};
+use crate::process::signal_pid;
+use crate::wait::{block_on, until};
+use anyhow::{Result, bail, ensure};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// What stands in nginx.conf. Texts may name `$PORT`, `$TLS_PORT`, `$CONFIGURATION_PORT`, `$SOCKET` and `$DIR`.
 #[derive(Clone, Debug)]
@@ -177,6 +181,36 @@ impl Site {
             }
         }
         bail!("no free ports")
+    }
+
+    /// Waits until all that is live stands in the journal.
+    pub fn wait_for_journal(&self) -> Result<()> {
+        until("the journal to be written", || {
+            let status = block_on(self.configuration.status())?;
+            ensure!(status.journal_generation == Some(status.generation), "{status:?}");
+            Ok(())
+        })
+    }
+
+    /// Kills master and workers at once, and starts nginx on the configuration it had; answers when it was
+    /// started.
+    pub fn kill_and_start(&mut self, directory: &Directory, workers: usize) -> Result<Instant> {
+        let pids = self.nginx.worker_pids();
+        // The master first: it would start other workers. Its own end ends them, too.
+        signal_pid(self.nginx.pid(), Signal::KILL)?;
+        for pid in &pids {
+            let _ = signal_pid(*pid, Signal::KILL);
+        }
+        until("the processes to end", || {
+            let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+            ensure!(!pids.iter().any(is_there), "{pids:?}");
+            Ok(())
+        })?;
+        fs::remove_file(directory.join("configuration.sock"))?;
+        let text = fs::read_to_string(directory.join("nginx.conf"))?;
+        let started = Instant::now();
+        self.nginx = Nginx::start(directory, &text, workers)?;
+        Ok(started)
     }
 
     /// Where plain HTTP is served.

@@ -1,4 +1,5 @@
-//! A full disk under nginx's temporary files: a request that needs one fails, all else goes on.
+//! A full disk: under nginx's temporary files a request that needs one fails and all else goes on; under the
+//! journal, nothing fails, and the journal stays as it was.
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Trial};
@@ -23,11 +24,17 @@ const UPLOAD: usize = 300 * 1024;
 const DOWNLOAD: usize = 16 << 20;
 
 fn main() -> ExitCode {
-    let trial = Trial::test("a_full_disk_fails_only_what_needs_it", || {
-        pass("disk", fill_the_disk);
-        Ok(())
-    });
-    let trials = vec![trial.with_ignored_flag(!SmallDisk::is_possible())];
+    let trial = |name: &str, test: fn(&Directory) -> Result<()>| {
+        let trial = Trial::test(name, move || {
+            pass("disk", test);
+            Ok(())
+        });
+        trial.with_ignored_flag(!SmallDisk::is_possible())
+    };
+    let trials = vec![
+        trial("a_full_disk_fails_only_what_needs_it", fill_the_disk),
+        trial("a_journal_on_a_full_disk_stays_as_it_was", fill_the_journal),
+    ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -90,6 +97,48 @@ fn fill_the_disk(directory: &Directory) -> Result<()> {
         Some(line) => anyhow::bail!("in the error log: {line}"),
         None => Ok(()),
     }
+}
+
+fn fill_the_journal(directory: &Directory) -> Result<()> {
+    let disk = SmallDisk::mount(directory.join("disk"), 1 << 20)?;
+    let workers = 2;
+    let mut plan = Plan::router(workers)?;
+    plan.main_config = format!("user root;\ningress_journal {}/journal;\n", disk.path().display());
+    let mut site = Site::start(&plan, directory)?;
+    let endpoints = [Endpoint::start("first")?, Endpoint::start("second")?];
+    let served = |site: &Site| -> Result<Option<String>> {
+        Ok(block_on(send(&site.http(), &Request::get("shop.test", "/")))?.endpoint())
+    };
+    let whole = |endpoint: &Endpoint| {
+        json!({"version": 1, "snapshot": {
+            "servers": {"shop.test": {"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]}},
+            "backends": {"shop": {}}, "endpoints": {"shop": [endpoint.native()]}}})
+    };
+    put(&site, whole(&endpoints[0]))?;
+    site.wait_for_journal()?;
+    let filler = disk.fill("filler")?;
+    // Longer than what is left of the last page of the file.
+    let many: Vec<_> = (1..=2_000)
+        .map(|n| json!({"address": format!("127.1.{}.1", n % 250), "port": n}))
+        .collect();
+    let mut next = whole(&endpoints[1]);
+    next["snapshot"]["endpoints"]["many"] = json!(many);
+    next["snapshot"]["backends"]["many"] = json!({});
+    put(&site, next)?;
+    until("a line in the error log", || {
+        ensure!(site.nginx.error_log().contains("No space left"), "{}", site.nginx.error_log());
+        Ok(())
+    })?;
+    ensure!(served(&site)?.as_deref() == Some("second"), "a full disk changes nothing");
+    site.kill_and_start(directory, workers)?;
+    ensure!(served(&site)?.as_deref() == Some("first"), "what was written is used");
+
+    put(&site, whole(&endpoints[1]))?;
+    fs::remove_file(filler)?;
+    site.wait_for_journal()?;
+    site.kill_and_start(directory, workers)?;
+    ensure!(served(&site)?.as_deref() == Some("second"), "what was written later is used");
+    site.nginx.check_error_log()
 }
 
 fn put(site: &Site, whole: Value) -> Result<()> {

@@ -4,17 +4,14 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, handshake, send};
 use oxigress_tests::endpoint::Endpoint;
-use oxigress_tests::nginx::Nginx;
 use oxigress_tests::place::Directory;
-use oxigress_tests::process::{signal_pid, workers_below};
+use oxigress_tests::process::signal_pid;
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{block_on, until};
 use oxigress_tests::{dist, pass};
 use rustix::process::Signal;
 use serde_json::{Map, Value, json};
 use std::fs;
-use std::path::Path;
-use std::time::Instant;
 
 /// Deltas of a journal that is cut, each a frame.
 const DELTAS: usize = 12;
@@ -63,35 +60,6 @@ fn start(plan: &Plan, directory: &Directory) -> Result<Site> {
     Site::start(plan, directory)
 }
 
-/// Waits until all that is live stands in the file.
-fn wait_for_journal(site: &Site) -> Result<()> {
-    until("the journal to be written", || {
-        let status = block_on(site.configuration.status())?;
-        ensure!(status.journal_generation == Some(status.generation), "{status:?}");
-        Ok(())
-    })
-}
-
-/// Kills master and workers at once, and starts nginx on the configuration it had; answers when it was started.
-fn kill_and_start(site: &mut Site, directory: &Directory, workers: usize) -> Result<Instant> {
-    let pids = workers_below(site.nginx.pid());
-    // The master first: it would start other workers. Its own end ends them, too.
-    signal_pid(site.nginx.pid(), Signal::KILL)?;
-    for pid in &pids {
-        let _ = signal_pid(*pid, Signal::KILL);
-    }
-    until("the processes to end", || {
-        ensure!(pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()), "{pids:?}");
-        Ok(())
-    })?;
-    fs::remove_file(directory.join("configuration.sock"))?;
-    let text = fs::read_to_string(directory.join("nginx.conf"))?;
-    let started = Instant::now();
-    let killed = std::mem::replace(&mut site.nginx, Nginx::start(directory, &text, workers)?);
-    drop(killed);
-    Ok(started)
-}
-
 fn rules(backend: &str) -> Value {
     json!({"rules": [{"path": {"prefix": "/"}, "backend": backend}]})
 }
@@ -115,16 +83,16 @@ fn start_again(directory: &Directory) -> Result<()> {
         "names": {"shop.test": "c"}}});
     let applied = block_on(site.configuration.put(whole.to_string()))?;
     ensure!(applied.status == 200, "{applied}");
-    wait_for_journal(&site)?;
+    site.wait_for_journal()?;
     let delta = json!({"version": 1, "upsert": {"endpoints": {"shop": [other.native()]}},
         "remove": {"servers": ["gone.test"]}});
     let tag = block_on(site.configuration.tag())?;
     let applied = block_on(site.configuration.patch(&tag, delta.to_string()))?;
     ensure!(applied.status == 200, "{applied}");
-    wait_for_journal(&site)?;
+    site.wait_for_journal()?;
 
     for round in 0..3 {
-        kill_and_start(&mut site, directory, workers)?;
+        site.kill_and_start(directory, workers)?;
         ensure!(endpoint_of(&site, "shop.test")?.as_deref() == Some("other"), "round {round}");
         ensure!(endpoint_of(&site, "gone.test")?.is_none(), "what was removed is back");
         let name = block_on(handshake(&Address::https(site.https_port, "shop.test")))?;
@@ -132,7 +100,7 @@ fn start_again(directory: &Directory) -> Result<()> {
         // A write that was made for the nginx before does not fit this one.
         let stale = block_on(site.configuration.patch(&tag, delta.to_string()))?;
         ensure!(stale.status == 409, "{stale}");
-        wait_for_journal(&site)?;
+        site.wait_for_journal()?;
     }
     site.nginx.check_error_log()
 }
@@ -153,7 +121,7 @@ fn cut(directory: &Directory, cuts: usize) -> Result<()> {
     let applied = block_on(site.configuration.put(whole.to_string()))?;
     ensure!(applied.status == 200, "{applied}");
     let file = directory.join("journal/journal");
-    wait_for_journal(&site)?;
+    site.wait_for_journal()?;
     // The bytes up to which each delta is whole.
     let mut lengths = vec![fs::metadata(&file)?.len()];
     for n in 1..=DELTAS {
@@ -162,7 +130,7 @@ fn cut(directory: &Directory, cuts: usize) -> Result<()> {
         let tag = block_on(site.configuration.tag())?;
         let applied = block_on(site.configuration.patch(&tag, delta.to_string()))?;
         ensure!(applied.status == 200, "{applied}");
-        wait_for_journal(&site)?;
+        site.wait_for_journal()?;
         lengths.push(fs::metadata(&file)?.len());
     }
     ensure!(lengths.is_sorted_by(|a, b| a < b), "a frame a delta: {lengths:?}");
@@ -175,10 +143,10 @@ fn cut(directory: &Directory, cuts: usize) -> Result<()> {
         // The nginx that is killed keeps its journal; the next one finds this.
         let fresh = directory.join("journal/cut");
         fs::write(&fresh, whole.get(..length as usize).context("within the file")?)?;
-        let pids = workers_below(site.nginx.pid());
+        let pids = site.nginx.worker_pids();
         pids.iter().try_for_each(|pid| signal_pid(*pid, Signal::STOP))?;
         fs::rename(&fresh, &file)?;
-        kill_and_start(&mut site, directory, 1)?;
+        site.kill_and_start(directory, 1)?;
 
         let last = lengths.iter().rposition(|whole| *whole <= length);
         let expected = last.map(|n| moving(n).to_owned());
@@ -213,9 +181,9 @@ fn start_with_many(directory: &Directory) -> Result<()> {
         "endpoints": named(&set, &id)}});
     let applied = block_on(site.configuration.put(whole.to_string()))?;
     ensure!(applied.status == 200, "{applied}");
-    wait_for_journal(&site)?;
+    site.wait_for_journal()?;
     let before = block_on(site.configuration.status())?;
-    kill_and_start(&mut site, directory, workers)?;
+    site.kill_and_start(directory, workers)?;
     for n in (0..BACKENDS).step_by(1_000) {
         let found = endpoint_of(&site, &format!("host{n}.test"))?;
         ensure!(found.as_deref() == Some("shop"), "host {n}: {found:?}");
@@ -224,7 +192,7 @@ fn start_with_many(directory: &Directory) -> Result<()> {
     ensure!(after.counts == before.counts, "{after:?}");
 
     // The time is told, not tested: `make bench` measures it.
-    let started = kill_and_start(&mut site, directory, workers)?;
+    let started = site.kill_and_start(directory, workers)?;
     endpoint_of(&site, "host0.test")?;
     println!("started and served within {:?}", started.elapsed());
     site.nginx.check_error_log()
@@ -271,7 +239,7 @@ fn write_later(directory: &Directory) -> Result<()> {
     let mut site = start(&plan(workers, "4m")?, directory)?;
     let endpoint = Endpoint::start("shop")?;
     let folder = directory.join("journal");
-    wait_for_journal(&site)?;
+    site.wait_for_journal()?;
     fs::rename(&folder, directory.join("away"))?;
     let whole = json!({"version": 1, "snapshot": {"servers": {"shop.test": rules("shop")},
         "backends": {"shop": {}}, "endpoints": {"shop": [endpoint.native()]}}});
@@ -284,8 +252,8 @@ fn write_later(directory: &Directory) -> Result<()> {
     })?;
     ensure!(endpoint_of(&site, "shop.test")?.as_deref() == Some("shop"));
     fs::create_dir(&folder)?;
-    wait_for_journal(&site)?;
-    kill_and_start(&mut site, directory, workers)?;
+    site.wait_for_journal()?;
+    site.kill_and_start(directory, workers)?;
     ensure!(endpoint_of(&site, "shop.test")?.as_deref() == Some("shop"));
     ensure!(dist::module()?.exists());
     site.nginx.check_error_log()
