@@ -132,7 +132,7 @@ impl<'n> Watched<'n> {
         if let Some(next) = self.nginx.masters.current().filter(|next| Some(next.pid()) != leaving)
         {
             tracing::info!("nginx {dead} ended, nginx {} has taken over: adopted", next.pid());
-            self.master = next;
+            (self.master, self.started, self.is_first) = (next, Instant::now(), false);
             return Ok(());
         }
         let how = status.map_or("an unknown status".into(), |status| status.to_string());
