@@ -89,6 +89,15 @@ impl Controller {
 
     /// Starts what was killed again, with further flags for the nginx role, and waits until it serves.
     pub fn start_again(&mut self, flags: &[String]) -> Result<()> {
+        // A process of several threads is a zombie a moment before it can be waited for.
+        wait::until("the end of what was killed", || {
+            let mut ended = self.process.ended()?.is_some();
+            if let Some(nginx) = &mut self.nginx_role {
+                ended |= nginx.ended()?.is_some();
+            }
+            ensure!(ended, "nothing has ended");
+            Ok(())
+        })?;
         let name = |flag: &str| flag.split('=').next().map(String::from);
         let is_replaced = |given: &&String| flags.iter().any(|flag| name(flag) == name(given));
         let kept = self.arguments.iter().filter(|given| !is_replaced(given));
