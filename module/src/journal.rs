@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 /// Steps for which an earlier zone finds the journal free before it takes it back.
 const FREE_FOR: u32 = 5;
 
+/// Steps without a look at an owner's journal that could not be taken.
+const PAUSE: u32 = 25;
+
 /// How records stand in a journal.
 const FORMAT: Format = Format {
     version: records::JOURNAL_VERSION,
@@ -70,6 +73,8 @@ struct Waiting {
     claim: Option<Claim>,
     /// Steps since it was somebody's.
     free_for: u32,
+    /// Steps until the owner's journal is looked at again.
+    pause: u32,
 }
 
 impl Agent {
@@ -97,8 +102,11 @@ impl Agent {
                     // Somebody removed the lock, so that another nginx could not see it.
                     return self.let_go();
                 }
-                if self.store.role() == Role::Leader && !Claim::is_made(&self.path)? {
-                    return Ok(writer.step()?);
+                let claim = Claim::is_made(&self.path);
+                if self.store.role() == Role::Leader && !matches!(claim, Ok(true)) {
+                    // The step first: it lets go of the generation before, whatever else fails.
+                    writer.step()?;
+                    return Ok(claim.map(drop)?);
                 }
                 self.give_way()
             }
@@ -172,6 +180,10 @@ impl Agent {
             self.set_role(Role::Leader)?;
             self.messages.push("the journal is taken over, writes are welcome".into());
         }
+        if self.store.live().generation == 0 {
+            // Nothing was ever written here: what stands in the file and could not be used stays.
+            return Ok(());
+        }
         let writer = Writer::new(self.store, &self.path, FORMAT, self.pid);
         // Another thread of this zone may be about to let it go.
         let Some(mut writer) = writer else { return Ok(()) };
@@ -186,6 +198,10 @@ impl Agent {
         if self.store.role() == Role::Leader {
             return Ok(());
         }
+        if waiting.pause > 0 {
+            waiting.pause -= 1;
+            return Ok(());
+        }
         if waiting.tail.as_ref().is_none_or(Tail::is_replaced) {
             waiting.tail = Tail::open(&self.path, FORMAT)?;
         }
@@ -194,8 +210,8 @@ impl Agent {
         };
         let result = replay(tail, &self.store, &self.lock);
         if result.is_err() {
-            // It stands in the middle of nothing.
-            waiting.tail = None;
+            // It stands in the middle of nothing, and all of it is read again.
+            (waiting.tail, waiting.pause) = (None, PAUSE);
         }
         result.map(drop)
     }
@@ -264,6 +280,9 @@ pub fn copy(
     let write = |(store, lock)| Patience::THREAD.write(store, lock).ok_or(StepError::Busy);
     // Nobody changes it meanwhile.
     let mut source = write(from)?;
+    if is_final {
+        source.set_role(Role::Follower);
+    }
     let mut target = write(to)?;
     let mut result = Ok(());
     let mut stale = Vec::new();
@@ -283,8 +302,5 @@ pub fn copy(
     });
     result.map_err(ReplayError::from)?;
     target.commit().map_err(ReplayError::from)?;
-    if is_final {
-        source.set_role(Role::Follower);
-    }
     Ok(())
 }

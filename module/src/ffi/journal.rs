@@ -25,6 +25,8 @@ pub struct Journal {
     task: *mut ngx_thread_task_t,
     /// A step is under way.
     is_busy: Cell<bool>,
+    /// No more steps are taken.
+    is_over: Cell<bool>,
     /// The last complaint, and when it was logged.
     complaint: RefCell<(String, ngx_msec_t)>,
 }
@@ -48,13 +50,14 @@ impl Journal {
             return None;
         }
         let agent = Arc::new(Mutex::new(Agent::new(store, lock, path, pid)));
-        let (is_busy, complaint) = (Cell::new(false), RefCell::default());
-        Some(Journal { store, pid, agent, pool, task, is_busy, complaint })
+        let (is_busy, is_over) = (Cell::new(false), Cell::new(false));
+        let complaint = RefCell::default();
+        Some(Journal { store, pid, agent, pool, task, is_busy, is_over, complaint })
     }
 
     /// Asks for a step, unless one is under way or another worker takes them.
     pub fn post(&self) {
-        if !self.store.become_agent(self.pid) || self.is_busy.replace(true) {
+        if self.is_over.get() || !self.store.become_agent(self.pid) || self.is_busy.replace(true) {
             return;
         }
         // Alive until [`done`] has it back, whatever becomes of the worker meanwhile.
@@ -69,6 +72,20 @@ impl Journal {
                 drop(Arc::from_raw(agent.cast::<Mutex<Agent>>()));
                 self.is_busy.set(false);
             }
+        }
+    }
+
+    /// Takes no more steps.
+    pub fn end(&self) {
+        if !self.is_over.replace(true) {
+            self.finish();
+        }
+    }
+
+    /// Lets another worker take the steps: this one is about to end, which may take hours.
+    pub fn leave(&self) {
+        if !self.is_busy.get() {
+            self.finish();
         }
     }
 

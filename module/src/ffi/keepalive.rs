@@ -21,8 +21,8 @@ const CONNECTIONS: u32 = 320;
 const TIME_MSEC: ngx_msec_t = 3_600_000;
 const TIMEOUT_MSEC: ngx_msec_t = 60_000;
 const REQUESTS: ngx_uint_t = 10_000;
-/// More than any worker can have open.
-const MAX_CONNECTIONS: u32 = 1 << 24;
+/// The room for them is taken with the first one: 64 bytes each.
+const MAX_CONNECTIONS: u32 = 1 << 16;
 
 /// What nginx's own `keepalive` does in an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -179,8 +179,12 @@ impl Pools {
             purge.is_outdated = true;
             self.purge.set(purge);
         }
-        // SAFETY: the event is the worker's own; nginx runs posted events at the end of each turn.
-        unsafe { ngx_post_event(self.turn_end.get(), &raw mut ngx_posted_events) };
+        // SAFETY: the event is the worker's own; nginx runs posted events at the end of each turn, and asks for
+        // their log when it was built for debugging.
+        unsafe {
+            (*self.turn_end.get()).log = (*ngx_cycle).log;
+            ngx_post_event(self.turn_end.get(), &raw mut ngx_posted_events);
+        }
         // SAFETY: vouched for by the caller.
         unsafe { connection.rest(settings.number, place) };
         true

@@ -7,8 +7,8 @@ use super::{directives, guard, reserve};
 use crate::certificate::Cache;
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_core_conf_t, ngx_core_module,
-    ngx_cycle_t, ngx_event_t, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t,
-    ngx_process, ngx_process_slot,
+    ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent,
+    ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
 };
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
@@ -114,6 +114,8 @@ pub unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int_t {
         super::failpoints::arm();
         // SAFETY: nginx gives the cycle the process runs.
         unsafe { start(cycle) };
+        // SAFETY: on the event loop's thread.
+        unsafe { current() }.and_then(Worker::journal).into_iter().for_each(Journal::post);
     });
     NGX_OK as ngx_int_t
 }
@@ -158,9 +160,6 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         ngx_add_timer(tick, TICK_MSEC);
         *WORKER.0.get() = worker;
         reserve::start(cycle);
-    }
-    if let Some(journal) = &worker.journal {
-        journal.post();
     }
 }
 
@@ -211,11 +210,16 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         // SAFETY: a timer's callback runs on the event loop's thread.
         let Some(worker) = (unsafe { current() }) else { return TICK_MSEC };
         drop(worker.reader.read());
-        if let Some(journal) = &worker.journal {
-            journal.post();
+        // SAFETY: a number that nginx sets on this thread.
+        let is_exiting = unsafe { ngx_exiting } != 0;
+        let is_leader = worker.reader.store().role() == Role::Leader;
+        match &worker.journal {
+            Some(journal) if is_exiting && is_leader => journal.leave(),
+            Some(journal) => journal.post(),
+            None => {}
         }
         // SAFETY: as above.
-        unsafe { reserve::tick(worker.reader.store().role() == Role::Leader) };
+        unsafe { reserve::tick(is_leader) };
         let has_garbage =
             worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
         let has_more = worker.pools.look_after(&worker.reader) || has_garbage;
@@ -240,19 +244,28 @@ fn allow_upgrade() {
 }
 
 /// nginx's callback when a configuration was taken over, in the process that read it: the master, which has
-/// no worker, or the one process of `master_process off`, which goes on with the new zone.
+/// no worker, or the one process of `master_process off`, which goes on with the new zone,
+/// and without a journal: nginx starts the threads once a process.
 pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_module", (), || {
         // SAFETY: nginx gives the cycle it goes on with.
         unsafe { zone::take_over(cycle) };
         allow_upgrade();
-        // SAFETY: reads a pointer; no other thread runs.
-        if !unsafe { *WORKER.0.get() }.is_null() {
+        // SAFETY: on the event loop, in no callback of a request.
+        let Some(worker) = (unsafe { current() }) else { return };
+        // SAFETY: the cycle is complete.
+        let parts =
+            unsafe { directives::zone_of(cycle).as_mut().and_then(|zone| zone::store(zone)) };
+        worker.journal().into_iter().for_each(Journal::end);
+        // Requests that are under way know this worker, so it stays where its zone does.
+        if parts.is_none_or(|(_, lock)| lock != worker.lock) {
             // SAFETY: the old zone is still mapped, and `cycle` is the one that runs from now on.
             unsafe {
                 stop();
                 start(cycle);
             }
+            // SAFETY: as above.
+            unsafe { current() }.and_then(Worker::journal).into_iter().for_each(Journal::end);
         }
     });
     NGX_OK as ngx_int_t

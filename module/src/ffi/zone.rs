@@ -184,7 +184,7 @@ unsafe fn parts(zone: *mut ngx_shm_zone_t, place: *mut Place) -> Option<(Store, 
 
 /// The mutex of the zone's slab pool. Nobody else takes it, since the pool has nothing left to give; it is
 /// the one lock that nginx's master frees when a worker dies with it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ZoneLock {
     pool: NonNull<ngx_slab_pool_t>,
 }

@@ -178,11 +178,14 @@ pub(crate) fn attach_pin(memory: Memory, pid: u32, is_alive: fn(u32) -> bool) ->
     if holder != 0 && is_alive(holder) {
         return false;
     }
-    // Generation 0 holds up every batch until the first acknowledgement.
+    if pin.pid.compare_exchange(holder, pid, AcqRel, Relaxed).is_err() {
+        return false;
+    }
+    // Generation 0 holds up every batch until the first acknowledgement. What was freed before is not reached
+    // from what is live after the fence.
     pin.acknowledged.store(0, Release);
-    let is_ours = pin.pid.compare_exchange(holder, pid, Release, Relaxed).is_ok();
     fence(SeqCst);
-    is_ours
+    true
 }
 
 pub(crate) fn acknowledge_pin(memory: Memory, generation: u64) {

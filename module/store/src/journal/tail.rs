@@ -108,11 +108,13 @@ impl Tail {
                 Ok(frame) => frame,
                 Err(stop) => return Ok(stop),
             };
-            let Some(changes) = changes(&frame) else { return Ok(Stop::Damaged { at: self.at }) };
-            if self.sequence == 0 {
-                remove_others(transaction, &changes)?;
+            if !is_whole(&frame) {
+                return Ok(Stop::Damaged { at: self.at });
             }
-            for Change { kind, key, value } in changes {
+            if self.sequence == 0 {
+                remove_others(transaction, &frame)?;
+            }
+            for Change { kind, key, value } in Changes(&frame) {
                 match value {
                     Some(value) => {
                         let counters = (self.format.counters)(kind);
@@ -161,25 +163,36 @@ impl Tail {
     }
 }
 
-fn changes(mut frame: &[u8]) -> Option<Vec<Change<'_>>> {
-    let mut changes = Vec::new();
-    while !frame.is_empty() {
-        changes.push(Change::take(&mut frame)?);
+/// The changes of a frame, up to one that is not whole. They are not collected: the file says how many there are.
+struct Changes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Change<'a>;
+
+    fn next(&mut self) -> Option<Change<'a>> {
+        Change::take(&mut self.0)
     }
-    Some(changes)
+}
+
+fn is_whole(frame: &[u8]) -> bool {
+    let mut changes = Changes(frame);
+    changes.by_ref().for_each(drop);
+    changes.0.is_empty()
 }
 
 fn remove_others<L: WriterLock>(
     transaction: &mut Transaction<'_, L>,
-    base: &[Change<'_>],
+    base: &[u8],
 ) -> Result<(), WriteError> {
-    let kept: HashSet<_> = base.iter().map(|change| (change.kind, change.key)).collect();
-    let mut others = Vec::new();
+    let mut others = HashSet::new();
     transaction.for_each(|record| {
-        if !kept.contains(&(record.kind(), record.key())) {
-            others.push((record.kind(), record.key().to_vec()));
-        }
+        others.insert((record.kind(), record.key().to_vec()));
     });
+    if !others.is_empty() {
+        for change in Changes(base) {
+            others.remove(&(change.kind, change.key.to_vec()));
+        }
+    }
     for (kind, key) in others {
         transaction.remove(kind, &key)?;
     }
