@@ -218,7 +218,7 @@ fn fuzz(directory: &Directory, goes_on: impl Fn(usize, Duration) -> bool) -> Res
             == (&after.epoch, after.generation, &after.counts);
         ensure!(is_applied || is_unchanged, "refused and changed: {}\n{after:?}", about());
         count += 1;
-        if count % 20 == 0 {
+        if usize::is_multiple_of(count, 20) {
             // Whatever was applied, the next whole is served.
             let applied = block_on(site.configuration.put(whole.to_string()))?;
             ensure!(applied.status == 200, "{applied}\n{}", about());

@@ -57,7 +57,7 @@ fn disturb(directory: &Directory, times: u64) -> Result<()> {
         // Stopped in the middle of whatever it does; its slot says what it has seen, so nothing that it may
         // still read is freed.
         signal_pid(victim, Signal::STOP)?;
-        let is_killed = random.next() % 2 == 0;
+        let is_killed = random.next().is_multiple_of(2);
         for _ in 0..5 + random.next() % 20 {
             // Unless it has the writers' lock: then nothing can be written before it goes on or dies.
             if block_on(write(&site, &content, number + 1)).is_err() {
@@ -69,7 +69,7 @@ fn disturb(directory: &Directory, times: u64) -> Result<()> {
         if is_killed {
             killed.lock().expect("no panic inside").insert(victim);
             // At times one that runs, while the other one is stopped.
-            if random.next() % 4 == 0 {
+            if random.next().is_multiple_of(4) {
                 killed.lock().expect("no panic inside").insert(other);
                 signal_pid(other, Signal::KILL)?;
             }
