@@ -134,15 +134,15 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// `None`: another writer is at work, or the journal holds what would make room.
+    /// `None`: another writer is at work, or what would make room is still held.
     fn apply(self, shared: &Shared<'_>, ignored: usize) -> Option<Answer> {
         let start = Instant::now();
         loop {
             let answer = self.apply_as_writer(shared.write()?, shared.store, ignored);
-            if answer.status != 507 || !shared.store.is_pinned() {
+            if answer.status != 507 || !shared.store.has_garbage() {
                 return Some(answer);
             }
-            // The journal's next step lets go of it.
+            // The workers' next ticks and the journal's next step let go of it.
             if !shared.patience.is_left(start) {
                 return shared.patience.is_any().then_some(answer);
             }

@@ -72,13 +72,6 @@ impl Store {
         Progress { agent: journal.agent.load(Relaxed), generation: journal.written.load(Relaxed) }
     }
 
-    /// Replaced records wait for the journal's next step.
-    pub fn is_pinned(&self) -> bool {
-        let pin = &self.memory.header().pin;
-        let (pid, seen) = (pin.pid.load(Acquire), pin.acknowledged.load(Acquire));
-        pid != 0 && (self.is_alive)(pid) && seen < self.live().generation
-    }
-
     /// Makes process `pid` the agent, unless another one is and lives. Answers whether it is.
     pub fn become_agent(&self, pid: u32) -> bool {
         let agent = &self.memory.header().journal.agent;

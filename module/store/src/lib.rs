@@ -197,6 +197,11 @@ impl Store {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Replaced records wait until every worker and the journal have moved on from them.
+    pub fn has_garbage(&self) -> bool {
+        reclaim::has_batches(self.memory)
+    }
+
     /// Whether writes are welcome, as of the last one that said so.
     pub fn role(&self) -> Role {
         match self.memory.header().journal.role.load(Acquire) {

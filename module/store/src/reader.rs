@@ -55,7 +55,7 @@ impl Reader {
 
     /// Replaced records wait to be freed: worth a [`Store::try_free`] now and then.
     pub fn has_garbage(&self) -> bool {
-        reclaim::has_batches(self.store.memory)
+        self.store.has_garbage()
     }
 }
 
