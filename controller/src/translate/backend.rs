@@ -132,7 +132,7 @@ fn collect(
                     own.insert((address, number.get()));
                     continue;
                 }
-                endpoints.push(Endpoint { address, port: *number });
+                endpoints.push(Endpoint::new(address, *number));
             }
         }
     }

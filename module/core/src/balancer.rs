@@ -38,8 +38,7 @@ mod tests {
     use crate::record::encode_endpoints;
 
     fn endpoints(count: u8) -> Vec<u8> {
-        let all = (0..count)
-            .map(|n| Endpoint { address: [10, 0, 0, n].into(), port: 80.try_into().unwrap() });
+        let all = (0..count).map(|n| Endpoint::new([10, 0, 0, n].into(), 80.try_into().unwrap()));
         encode_endpoints(&EndpointSet::new(all).unwrap())
     }
 

@@ -6,30 +6,25 @@
 //! Errors:  [`Invalid`], whose text names the value and the remedy; the wire adds the JSON pointer.
 //! Source:  design.md §4; limits from security.md §4.
 
+mod backend;
 mod text;
 
-pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern};
+pub use backend::{
+    Affinity, AffinityMode, Algorithm, Backend, Cookie, Ejection, Endpoint, EndpointSet, HashBy,
+    SameSite, Split,
+};
+pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
-use std::num::NonZeroU16;
 
-crate::wire::objects!(
-    Snapshot,
-    Settings,
-    Server,
-    Rule,
-    Origin,
-    Policy,
-    Backend,
-    Endpoint,
-    Certificate
-);
+crate::wire::objects!(Snapshot, Settings, Server, Rule, Origin, Policy, Certificate);
 
 /// Most endpoints one backend may have.
 pub const MAX_ENDPOINTS: usize = 10_000;
+/// Most alternatives one backend may have.
+pub const MAX_ALTERNATIVES: usize = 64;
 /// Most rules one server may have.
 pub const MAX_RULES: usize = 10_000;
 /// Longest certificate chain or key, in bytes of PEM.
@@ -59,6 +54,18 @@ pub struct Snapshot {
     /// is used).
     #[serde(deserialize_with = "crate::wire::unique_map")]
     pub names: BTreeMap<HostPattern, CertificateId>,
+    /// TLS server names whose connections are passed through to a backend, unread.
+    #[serde(
+        deserialize_with = "crate::wire::unique_map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub passthrough: BTreeMap<HostPattern, BackendId>,
+    /// Which backend the stream listener of a port leads to.
+    #[serde(
+        deserialize_with = "crate::wire::unique_map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub ports: BTreeMap<StreamPort, BackendId>,
 }
 
 /// Values that hold for every server.
@@ -203,77 +210,6 @@ pub enum HttpsRedirect {
     WithCertificate,
     /// Always.
     Always,
-}
-
-/// A group of endpoints that serve the same thing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[serde(remote = "Self")]
-pub struct Backend {
-    /// How an endpoint is chosen.
-    pub algorithm: Algorithm,
-    /// The element of ingress-nginx's wire format it came from, without its endpoints, as JSON text;
-    /// kept so that `GET /configuration/backends` can give it back. Native snapshots have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compatible: Option<String>,
-}
-
-/// How an endpoint is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Algorithm {
-    /// Each in turn.
-    #[default]
-    RoundRobin,
-}
-
-/// The endpoints of one backend: at most [`MAX_ENDPOINTS`], each address and port once, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Endpoint>", into = "Vec<Endpoint>")]
-pub struct EndpointSet(Vec<Endpoint>);
-
-impl EndpointSet {
-    /// Drops repeated endpoints; refuses more than [`MAX_ENDPOINTS`].
-    pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Result<Self, Invalid> {
-        let mut seen = std::collections::BTreeSet::new();
-        let kept: Vec<_> = endpoints.into_iter().filter(|e| seen.insert(*e)).collect();
-        if kept.len() > MAX_ENDPOINTS {
-            return Err(Invalid::new(format!(
-                "{} endpoints in one backend, at most {MAX_ENDPOINTS} are served: split the Service",
-                kept.len()
-            )));
-        }
-        Ok(EndpointSet(kept))
-    }
-
-    /// The endpoints, in order.
-    pub fn as_slice(&self) -> &[Endpoint] {
-        &self.0
-    }
-}
-
-impl TryFrom<Vec<Endpoint>> for EndpointSet {
-    type Error = Invalid;
-
-    fn try_from(endpoints: Vec<Endpoint>) -> Result<Self, Invalid> {
-        EndpointSet::new(endpoints)
-    }
-}
-
-impl From<EndpointSet> for Vec<Endpoint> {
-    fn from(set: EndpointSet) -> Self {
-        set.0
-    }
-}
-
-/// An address that serves requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(remote = "Self")]
-pub struct Endpoint {
-    /// IPv4 or IPv6; a Unix socket cannot be expressed.
-    pub address: IpAddr,
-    /// TCP port.
-    pub port: NonZeroU16,
 }
 
 /// A certificate chain with its private key, both PEM.

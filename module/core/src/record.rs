@@ -34,11 +34,15 @@ pub enum Kind {
     Name = 5,
     /// The body of ingress-nginx's `POST /configuration/general`, under the empty key.
     General = 6,
+    /// The backend that a TLS server name is passed through to, by [`crate::model::HostPattern`].
+    Passthrough = 7,
+    /// The backend of a stream listener, by [`crate::model::StreamPort`].
+    Port = 8,
 }
 
 impl Kind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Settings,
         Kind::Server,
         Kind::Backend,
@@ -46,6 +50,8 @@ impl Kind {
         Kind::Certificate,
         Kind::Name,
         Kind::General,
+        Kind::Passthrough,
+        Kind::Port,
     ];
 
     /// The kind of a number, if it is one's.
@@ -63,6 +69,8 @@ impl Kind {
             Kind::Certificate => "certificates",
             Kind::Name => "names",
             Kind::General => "general",
+            Kind::Passthrough => "passthrough",
+            Kind::Port => "ports",
         }
     }
 }
@@ -104,9 +112,19 @@ impl Change {
 
 /// The records of a whole snapshot.
 pub fn snapshot_records(snapshot: Snapshot) -> Vec<Change> {
-    let Snapshot { settings, servers, backends, endpoints, certificates, names } = snapshot;
+    let Snapshot {
+        settings,
+        servers,
+        backends,
+        endpoints,
+        certificates,
+        names,
+        passthrough,
+        ports,
+    } = snapshot;
+    let settings = Some(settings);
     let upsert =
-        Upsert { settings: Some(settings), servers, backends, endpoints, certificates, names };
+        Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports };
     delta_records(&Patch { upsert, ..Patch::default() })
 }
 
@@ -137,11 +155,19 @@ pub fn delta_records(patch: &Patch) -> Vec<Change> {
     );
     let names = upsert.names.iter();
     all.extend(names.map(|(k, v)| Change::upsert(Kind::Name, k.as_str(), v.as_str().into())));
+    let passthrough = upsert.passthrough.iter();
+    all.extend(
+        passthrough.map(|(k, v)| Change::upsert(Kind::Passthrough, k.as_str(), v.as_str().into())),
+    );
+    let ports = upsert.ports.iter();
+    all.extend(ports.map(|(k, v)| Change::upsert(Kind::Port, k.to_string(), v.as_str().into())));
     all.extend(remove.servers.iter().map(|k| Change::remove(Kind::Server, k.as_str())));
     all.extend(remove.backends.iter().map(|k| Change::remove(Kind::Backend, k.as_str())));
     all.extend(remove.endpoints.iter().map(|k| Change::remove(Kind::Endpoints, k.as_str())));
     all.extend(remove.certificates.iter().map(|k| Change::remove(Kind::Certificate, k.as_str())));
     all.extend(remove.names.iter().map(|k| Change::remove(Kind::Name, k.as_str())));
+    all.extend(remove.passthrough.iter().map(|k| Change::remove(Kind::Passthrough, k.as_str())));
+    all.extend(remove.ports.iter().map(|k| Change::remove(Kind::Port, k.to_string())));
     all
 }
 

@@ -100,7 +100,7 @@ pub fn backends(shared: &Shared<'_>) -> Option<Answer> {
         let view = EndpointsView::new(set.map_or(&[], |set| set.value()));
         let endpoints = view.iter().filter_map(|endpoint| {
             let address = endpoint.socket_address();
-            Some(Endpoint { address: address.ip(), port: NonZeroU16::new(address.port())? })
+            Some(Endpoint::new(address.ip(), NonZeroU16::new(address.port())?))
         });
         let set = EndpointSet::new(endpoints).unwrap_or_default();
         elements.push(Element::from_model(&id, &backend, &set));

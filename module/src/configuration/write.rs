@@ -13,8 +13,16 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// What the whole of a dialect's documents replaces.
-const NATIVE: &[Kind] =
-    &[Kind::Settings, Kind::Server, Kind::Backend, Kind::Endpoints, Kind::Certificate, Kind::Name];
+const NATIVE: &[Kind] = &[
+    Kind::Settings,
+    Kind::Server,
+    Kind::Backend,
+    Kind::Endpoints,
+    Kind::Certificate,
+    Kind::Name,
+    Kind::Passthrough,
+    Kind::Port,
+];
 const BACKENDS: &[Kind] = &[Kind::Backend, Kind::Endpoints];
 const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];
 

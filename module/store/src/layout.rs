@@ -12,7 +12,7 @@ pub const MAX_SLOTS: usize = if cfg!(feature = "loom") { 2 } else { 1024 };
 
 /// "oxigress", and the number of the layout in its last byte. A change of any structure in the block
 /// changes the number: two layouts never read each other.
-const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x02");
+const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x03");
 
 #[repr(C)]
 pub(crate) struct Header {

@@ -225,8 +225,8 @@ pub struct Live {
     pub epoch: u64,
     /// Number of the generation; it only grows.
     pub generation: u64,
-    /// Records by kind; kinds from 7 on share the last place.
-    pub counts: [u32; 8],
+    /// Records by kind; kinds from 15 on share the last place.
+    pub counts: [u32; 16],
 }
 
 /// Bytes of the store.

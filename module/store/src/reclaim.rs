@@ -1,6 +1,6 @@
 //! Generations, worker slots, batches of replaced blocks, and recovery after a writer that died.
 //!
-//! A generation: `number u64, epoch u64, root u32, 0, counts [u32; 8]`.
+//! A generation: `number u64, epoch u64, root u32, 0, counts [u32; 16]`.
 //! A batch: `generation u64, next u32, count u32`, then block numbers: what that generation replaced.
 //!
 //! A batch is linked before its generation is published. If the writer dies between the two, recovery
@@ -21,7 +21,7 @@ const NUMBER: usize = HEAD;
 const EPOCH: usize = HEAD + 8;
 const ROOT: usize = HEAD + 16;
 const COUNTS: usize = HEAD + 24;
-const KINDS: usize = 8;
+const KINDS: usize = 16;
 const GENERATION_BYTES: usize = 24 + KINDS * 4;
 
 const BATCH_GENERATION: usize = HEAD;

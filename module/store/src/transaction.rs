@@ -191,7 +191,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.root = editor.insert(self.root, new, old)?;
         match old {
             Some(old) => self.drop_record(old),
-            None => self.live.counts[usize::from(kind).min(7)] += 1,
+            None => self.live.counts[usize::from(kind).min(15)] += 1,
         }
         Ok(Written::Changed)
     }
@@ -213,7 +213,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         let generation = self.live.generation;
         let mut editor = Editor { memory, generation, replaced: &mut self.replaced };
         self.root = editor.remove(self.root, hash)?;
-        self.live.counts[usize::from(kind).min(7)] -= 1;
+        self.live.counts[usize::from(kind).min(15)] -= 1;
         let record = Record::new(memory, old);
         let attachment = record.attachment();
         if attachment != 0 {

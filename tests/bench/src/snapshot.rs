@@ -25,7 +25,7 @@ pub fn host(number: usize) -> String {
 /// Endpoints on loopback.
 pub fn real(ports: &[u16]) -> Result<EndpointSet> {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let endpoints = ports.iter().map(|port| Ok(Endpoint { address, port: nonzero(*port)? }));
+    let endpoints = ports.iter().map(|port| Ok(Endpoint::new(address, nonzero(*port)?)));
     Ok(EndpointSet::new(endpoints.collect::<Result<Vec<_>>>()?)?)
 }
 
@@ -35,7 +35,7 @@ pub fn imagined(number: usize, count: usize, round: u16) -> Result<EndpointSet> 
     let endpoints = (0..count).map(|place| {
         // Still loopback, so that a mistake sends nothing out.
         let address = IpAddr::V4(Ipv4Addr::new(127, 1 + a, b, c));
-        Ok(Endpoint { address, port: nonzero(8000 + 100 * round + u16::try_from(place)?)? })
+        Ok(Endpoint::new(address, nonzero(8000 + 100 * round + u16::try_from(place)?)?))
     });
     Ok(EndpointSet::new(endpoints.collect::<Result<Vec<_>>>()?)?)
 }

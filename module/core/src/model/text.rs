@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::num::NonZeroU16;
 
 /// A value that cannot be served: its message names the value and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +146,57 @@ impl fmt::Display for PathPattern {
             PathPattern::Exact(path) => write!(f, "{path} (Exact)"),
             PathPattern::Prefix(path) if path.is_empty() => write!(f, "/ (Prefix)"),
             PathPattern::Prefix(path) => write!(f, "{path} (Prefix)"),
+        }
+    }
+}
+
+/// A port that nginx's stream module listens on.
+///
+/// Text form, also on the wire: `tcp/9000` or `udp/53`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum StreamPort {
+    /// TCP
+    Tcp(NonZeroU16),
+    /// UDP
+    Udp(NonZeroU16),
+}
+
+impl StreamPort {
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let (protocol, number) = text.split_once('/').unwrap_or_default();
+        let number = number.parse().map_err(|_| protocol);
+        match (protocol, number) {
+            ("tcp", Ok(number)) => Ok(StreamPort::Tcp(number)),
+            ("udp", Ok(number)) => Ok(StreamPort::Udp(number)),
+            _ => Err(Invalid::new(format!(
+                "port {:?} is neither `tcp/` nor `udp/` and a number from 1 to 65535",
+                shorten(text)
+            ))),
+        }
+    }
+}
+
+impl TryFrom<String> for StreamPort {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        StreamPort::parse(&text)
+    }
+}
+
+impl From<StreamPort> for String {
+    fn from(port: StreamPort) -> String {
+        port.to_string()
+    }
+}
+
+impl fmt::Display for StreamPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamPort::Tcp(number) => write!(f, "tcp/{number}"),
+            StreamPort::Udp(number) => write!(f, "udp/{number}"),
         }
     }
 }

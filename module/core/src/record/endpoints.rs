@@ -122,7 +122,7 @@ mod tests {
     use crate::model::Endpoint;
 
     fn endpoint(address: &str, port: u16) -> Endpoint {
-        Endpoint { address: address.parse().unwrap(), port: port.try_into().unwrap() }
+        Endpoint::new(address.parse().unwrap(), port.try_into().unwrap())
     }
 
     #[test]

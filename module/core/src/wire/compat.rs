@@ -220,7 +220,7 @@ impl Element {
         let mut endpoints = Vec::with_capacity(self.endpoints.len());
         for Address { address, port } in std::mem::take(&mut self.endpoints) {
             match address {
-                AddressText::Ip(address) => endpoints.push(Endpoint { address, port: port.0 }),
+                AddressText::Ip(address) => endpoints.push(Endpoint::new(address, port.0)),
                 AddressText::Name(name) => names.push(name),
             }
         }

@@ -10,7 +10,7 @@
 
 use crate::model::{
     Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Server, Settings,
-    Snapshot,
+    Snapshot, StreamPort,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +87,10 @@ pub struct Upsert {
     pub certificates: BTreeMap<CertificateId, Certificate>,
     #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<HostPattern, CertificateId>,
+    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub passthrough: BTreeMap<HostPattern, BackendId>,
+    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<StreamPort, BackendId>,
 }
 
 /// Keys of records that go.
@@ -105,6 +109,10 @@ pub struct Remove {
     pub certificates: BTreeSet<CertificateId>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<HostPattern>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub passthrough: BTreeSet<HostPattern>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub ports: BTreeSet<StreamPort>,
 }
 
 impl Upsert {
@@ -133,6 +141,9 @@ impl Patch {
         (patch.upsert.certificates, patch.remove.certificates) =
             difference(&old.certificates, &new.certificates);
         (patch.upsert.names, patch.remove.names) = difference(&old.names, &new.names);
+        (patch.upsert.passthrough, patch.remove.passthrough) =
+            difference(&old.passthrough, &new.passthrough);
+        (patch.upsert.ports, patch.remove.ports) = difference(&old.ports, &new.ports);
         patch
     }
 
@@ -159,6 +170,8 @@ impl Patch {
         change(&mut snapshot.endpoints, upsert.endpoints, remove.endpoints);
         change(&mut snapshot.certificates, upsert.certificates, remove.certificates);
         change(&mut snapshot.names, upsert.names, remove.names);
+        change(&mut snapshot.passthrough, upsert.passthrough, remove.passthrough);
+        change(&mut snapshot.ports, upsert.ports, remove.ports);
     }
 
     /// The JSON pointer of the first key that is both upserted and removed.
@@ -177,6 +190,8 @@ impl Patch {
             .or_else(|| both("endpoints", &upsert.endpoints, &remove.endpoints))
             .or_else(|| both("certificates", &upsert.certificates, &remove.certificates))
             .or_else(|| both("names", &upsert.names, &remove.names))
+            .or_else(|| both("passthrough", &upsert.passthrough, &remove.passthrough))
+            .or_else(|| both("ports", &upsert.ports, &remove.ports))
     }
 }
 
@@ -269,10 +284,7 @@ mod tests {
         let mut snapshot = Snapshot::default();
         for (host, port) in hosts {
             let id = BackendId::parse(format!("default/{host}/80")).unwrap();
-            let endpoint = Endpoint {
-                address: "10.0.0.1".parse().unwrap(),
-                port: (*port).try_into().unwrap(),
-            };
+            let endpoint = Endpoint::new("10.0.0.1".parse().unwrap(), (*port).try_into().unwrap());
             snapshot.servers.insert(HostPattern::parse(host).unwrap(), Server::default());
             snapshot.endpoints.insert(id, EndpointSet::new([endpoint]).unwrap());
         }

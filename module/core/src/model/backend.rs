@@ -1,0 +1,382 @@
+//! Backends and their endpoints.
+//!
+//! Source: compat/balancer.md §3, §8 and §9 for what ingress-nginx has; the rest says "off" by default.
+
+use super::{BackendId, Invalid, MAX_ALTERNATIVES, MAX_ENDPOINTS};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+crate::wire::objects!(Backend, HashBy, Affinity, Cookie, Split, Ejection, Endpoint);
+
+/// A group of endpoints that serve the same thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Backend {
+    /// What ingress-nginx calls it, `namespace-service-port`: the affinity cookies its clients hold were made
+    /// with this name. Absent: the id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How an endpoint is chosen.
+    pub algorithm: Algorithm,
+    /// The key of consistent hashing; decides before the algorithm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_by: Option<HashBy>,
+    /// Cookie affinity; decides before all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Backends that take a part of the requests, in the order they are asked: at most [`MAX_ALTERNATIVES`].
+    #[serde(deserialize_with = "checked_alternatives", skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<BackendId>,
+    /// Which requests it takes where it is an alternative.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
+    /// When a failing endpoint is left out for a while; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ejection: Option<Ejection>,
+    /// Milliseconds in which a new endpoint's share grows from a tenth to the whole; 0: at once.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub slow_start_ms: u32,
+    /// Requests one endpoint has at the same time, at most; 0: any number. When all are busy: 503.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_in_flight: u32,
+    /// The element of ingress-nginx's wire format it came from, without its endpoints, as JSON text;
+    /// kept so that `GET /configuration/backends` can give it back. Native snapshots have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compatible: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn checked_alternatives<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<BackendId>, D::Error> {
+    let all = Vec::<BackendId>::deserialize(from)?;
+    let is_repeated = all.iter().collect::<BTreeSet<_>>().len() != all.len();
+    if is_repeated || all.len() > MAX_ALTERNATIVES {
+        return Err(serde::de::Error::custom(format!(
+            "{} alternatives, each once and at most {MAX_ALTERNATIVES} are taken",
+            all.len()
+        )));
+    }
+    Ok(all)
+}
+
+/// How an endpoint is chosen where neither a cookie nor a hash decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// Each in turn, by weight; the turns of all workers are one.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest requests in flight for its weight.
+    LeastConn,
+    /// The faster of two chosen at random, by a moving average of their latency.
+    Ewma,
+    /// The better of two chosen at random, by requests in flight times latency.
+    P2c,
+}
+
+/// Consistent hashing (ketama): equal keys lead to one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct HashBy {
+    /// Text with variables, such as `$request_uri` or `${http_x_tenant}-$host`: what is hashed. A variable that
+    /// is unknown is empty.
+    #[serde(deserialize_with = "checked_key")]
+    pub key: String,
+    /// The key chooses a subset of this many endpoints, of which each request takes one at random; 0: one
+    /// endpoint.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub subset_size: u32,
+}
+
+fn checked_key<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let key = String::deserialize(from)?;
+    let is_key = (1..=1024).contains(&key.len()) && !key.bytes().any(|b| b.is_ascii_control());
+    if !is_key {
+        return Err(serde::de::Error::custom(
+            "a hash key has 1 to 1024 bytes, without control bytes",
+        ));
+    }
+    Ok(key)
+}
+
+/// A client stays with an endpoint, which a cookie names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Affinity {
+    /// What the cookie says.
+    pub mode: AffinityMode,
+    /// Its name and attributes.
+    pub cookie: Cookie,
+}
+
+/// What an affinity cookie says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AffinityMode {
+    /// A key that is hashed: new endpoints take their share of the clients.
+    #[default]
+    Balanced,
+    /// The endpoint: a client leaves it only when it is gone.
+    Persistent,
+}
+
+/// An affinity cookie (RFC 6265 §4.1). Its value is `key|tag`; the tag names the backend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Cookie {
+    /// A token.
+    #[serde(deserialize_with = "checked_name")]
+    pub name: String,
+    /// `Expires`, seconds from now; negative: long ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<i64>,
+    /// `Max-Age`, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<i64>,
+    /// `Path`; absent: the path of the rule.
+    #[serde(deserialize_with = "checked_attribute", skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// `Domain`
+    #[serde(deserialize_with = "checked_attribute", skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// `Secure`; absent: if the request came over TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secure: Option<bool>,
+    /// `SameSite`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_site: Option<SameSite>,
+    /// `SameSite=None` is left out for browsers that take it for `Strict`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub conditional_same_site_none: bool,
+    /// A client whose endpoint failed gets another, and a new cookie.
+    #[serde(skip_serializing_if = "is_false")]
+    pub change_on_failure: bool,
+    /// Where a cookie is given out: host patterns, and the paths of their rules as the Ingress writes them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub locations: BTreeMap<String, Vec<String>>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_false(is: &bool) -> bool {
+    !*is
+}
+
+impl Default for Cookie {
+    fn default() -> Self {
+        Cookie {
+            name: "INGRESSCOOKIE".into(),
+            expires: None,
+            max_age: None,
+            path: None,
+            domain: None,
+            secure: None,
+            same_site: None,
+            conditional_same_site_none: false,
+            change_on_failure: false,
+            locations: BTreeMap::new(),
+        }
+    }
+}
+
+fn checked_name<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    Cookie::check_name(&name).map_err(serde::de::Error::custom)?;
+    Ok(name)
+}
+
+fn checked_attribute<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    let value = Option::<String>::deserialize(from)?;
+    if let Some(value) = &value {
+        Cookie::check_attribute(value).map_err(serde::de::Error::custom)?;
+    }
+    Ok(value)
+}
+
+impl Cookie {
+    /// Refuses a name that is no token (RFC 9110 §5.6.2) of at most 128 bytes.
+    pub fn check_name(name: &str) -> Result<(), Invalid> {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if (1..=128).contains(&name.len()) && name.bytes().all(is_token) {
+            return Ok(());
+        }
+        Err(Invalid::new("a cookie's name is a token of 1 to 128 bytes: letters, digits, - and _"))
+    }
+
+    /// Refuses an attribute's value that would end the attribute or the line, or is over 1,024 bytes.
+    pub fn check_attribute(value: &str) -> Result<(), Invalid> {
+        let is_plain = |b: u8| !b.is_ascii_control() && b != b';';
+        if value.len() <= 1024 && value.bytes().all(is_plain) {
+            return Ok(());
+        }
+        Err(Invalid::new(
+            "a cookie's attribute has at most 1024 bytes, without `;` and control bytes",
+        ))
+    }
+}
+
+/// The attribute `SameSite`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "RFC 6265bis")]
+pub enum SameSite {
+    Strict,
+    Lax,
+    None,
+}
+
+impl SameSite {
+    /// As it is written in a header.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SameSite::Strict => "Strict",
+            SameSite::Lax => "Lax",
+            SameSite::None => "None",
+        }
+    }
+}
+
+/// Which requests an alternative takes: the first rule that says something decides. Empty texts say nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Split {
+    /// Requests of `weight_total` that it takes.
+    pub weight: u32,
+    /// Below 100: 100.
+    pub weight_total: u32,
+    /// A header whose value decides: `header_value` if there is one, else `header_pattern`, else `always`
+    /// and `never`.
+    pub header: String,
+    /// This value is for the alternative.
+    pub header_value: String,
+    /// A regular expression: values that match are for the alternative.
+    pub header_pattern: String,
+    /// A cookie that says `always` or `never`.
+    pub cookie: String,
+}
+
+/// When a failing endpoint is left out for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Ejection {
+    /// So many failed attempts one after the other; 0: does not count.
+    pub failures: u32,
+    /// So many connections one after the other that could not be made; 0: does not count.
+    pub connect_failures: u32,
+    /// The first time it is left out, in milliseconds; each time after it another of these is added.
+    pub base_ms: u32,
+    /// The longest it is left out.
+    pub max_ms: u32,
+    /// When fewer than this share of the endpoints is left, none is left out: 0 to 100.
+    pub panic_percent: u8,
+}
+
+impl Default for Ejection {
+    fn default() -> Self {
+        Ejection {
+            failures: 5,
+            connect_failures: 2,
+            base_ms: 10_000,
+            max_ms: 300_000,
+            panic_percent: 50,
+        }
+    }
+}
+
+/// The endpoints of one backend: at most [`MAX_ENDPOINTS`], each address and port once, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Endpoint>", into = "Vec<Endpoint>")]
+pub struct EndpointSet(Vec<Endpoint>);
+
+impl EndpointSet {
+    /// Drops repeated endpoints; refuses more than [`MAX_ENDPOINTS`].
+    pub fn new(endpoints: impl IntoIterator<Item = Endpoint>) -> Result<Self, Invalid> {
+        let mut seen = BTreeSet::new();
+        let is_new = |e: &Endpoint| seen.insert((e.address, e.port));
+        let kept: Vec<_> = endpoints.into_iter().filter(is_new).collect();
+        if kept.len() > MAX_ENDPOINTS {
+            return Err(Invalid::new(format!(
+                "{} endpoints in one backend, at most {MAX_ENDPOINTS} are served: split the Service",
+                kept.len()
+            )));
+        }
+        Ok(EndpointSet(kept))
+    }
+
+    /// The endpoints, in order.
+    pub fn as_slice(&self) -> &[Endpoint] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<Endpoint>> for EndpointSet {
+    type Error = Invalid;
+
+    fn try_from(endpoints: Vec<Endpoint>) -> Result<Self, Invalid> {
+        EndpointSet::new(endpoints)
+    }
+}
+
+impl From<EndpointSet> for Vec<Endpoint> {
+    fn from(set: EndpointSet) -> Self {
+        set.0
+    }
+}
+
+/// An address that serves requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Endpoint {
+    /// IPv4 or IPv6; a Unix socket cannot be expressed.
+    pub address: IpAddr,
+    /// TCP or UDP port.
+    pub port: NonZeroU16,
+    /// Its share beside the others': 1 to 1,000.
+    #[serde(default = "one", deserialize_with = "checked_weight", skip_serializing_if = "is_one")]
+    pub weight: u16,
+    /// It ends soon: it gets new requests only while all endpoints of the backend do.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub draining: bool,
+}
+
+impl Endpoint {
+    /// The largest weight.
+    pub const MAX_WEIGHT: u16 = 1_000;
+
+    /// An endpoint of weight 1 that takes new requests.
+    pub fn new(address: IpAddr, port: NonZeroU16) -> Self {
+        Endpoint { address, port, weight: 1, draining: false }
+    }
+}
+
+fn one() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_one(weight: &u16) -> bool {
+    *weight == 1
+}
+
+fn checked_weight<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    let weight = u16::deserialize(from)?;
+    if (1..=Endpoint::MAX_WEIGHT).contains(&weight) {
+        return Ok(weight);
+    }
+    Err(serde::de::Error::custom(format!(
+        "weight {weight} is not from 1 to {}: leave out an endpoint that is to get nothing",
+        Endpoint::MAX_WEIGHT
+    )))
+}
