@@ -15,6 +15,7 @@ mod failpoints;
 mod guard;
 mod journal;
 mod keepalive;
+mod ledger;
 mod log;
 mod memory;
 mod pool;
@@ -28,7 +29,7 @@ mod worker;
 mod zone;
 
 pub use endpoint::Head;
-pub use memory::random;
+pub use memory::{monotonic_milliseconds, now_milliseconds, random};
 pub use request::{Found, NewDecision, Request};
 pub use tls::{Parsed, ServerName, check_pair, sha256};
 pub use worker::Worker;

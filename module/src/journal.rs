@@ -13,8 +13,7 @@
 
 use crate::configuration::Patience;
 use crate::ffi::ZoneLock;
-use crate::records::{self, counters};
-use oxigress_core::record::Kind;
+use crate::records;
 use oxigress_store::journal::{Asked, Claim, Format, Ownership, ReplayError, Stop, Tail, Writer};
 use oxigress_store::{Role, Store};
 use std::cmp::Ordering;
@@ -28,10 +27,7 @@ const FREE_FOR: u32 = 5;
 const PAUSE: u32 = 25;
 
 /// How records stand in a journal.
-const FORMAT: Format = Format {
-    version: records::JOURNAL_VERSION,
-    counters: |kind| Kind::from_number(kind).map_or(0, counters),
-};
+const FORMAT: Format = Format { version: records::JOURNAL_VERSION, cells: records::cells };
 
 /// Why a step did nothing; the next one tries again.
 #[derive(Debug, thiserror::Error)]
@@ -271,7 +267,7 @@ pub fn load(store: &Store, lock: &ZoneLock, path: &Path) -> Start {
 
 /// Makes `to` hold what `from` holds, for a zone of another size. `is_final`: `from` takes no more writes.
 ///
-/// Counters begin anew.
+/// Cells begin anew.
 pub fn copy(
     from: (&Store, &ZoneLock),
     to: (&Store, &ZoneLock),
@@ -296,8 +292,8 @@ pub fn copy(
     }
     source.for_each(|record| {
         if result.is_ok() {
-            let counters = (FORMAT.counters)(record.kind());
-            result = target.upsert(record.kind(), record.key(), record.value(), counters).map(drop);
+            let (kind, key) = (record.kind(), record.key());
+            result = target.upsert(kind, key, record.value(), FORMAT.cells).map(drop);
         }
     });
     result.map_err(ReplayError::from)?;

@@ -1,13 +1,60 @@
-//! One attempt: an endpoint of the backend, in the newest generation.
+//! One attempt: an endpoint of the backend, in the newest generation, by the backend's algorithm.
+//!
+//! An attempt goes to an endpoint that the request has not tried, that is not left out after failures and not busy
+//! up to its limit; one that drains is taken only while all do.
 
-use crate::ffi::{Found, Worker};
-use crate::records::TURN;
-use oxigress_core::balancer::{self, Identity};
-use oxigress_core::record::{EndpointView, EndpointsView, Kind};
+use crate::ffi::{Found, Worker, now_milliseconds};
+use crate::records::{STATISTICS_OF_SET, TURN, statistics};
+use oxigress_core::balancer::{Identity, pick, ring};
+use oxigress_core::model::Ejection;
+use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
+use oxigress_core::statistics::Failure;
 use oxigress_store::{Guard, KeyHash, Record};
+use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Chooses an endpoint that `tried` does not hold; `None` when none is left.
+/// Keys that are tried for a new affinity cookie, as in the reference.
+const NEW_KEYS: u32 = 20;
+
+/// What a request is to be sent by, where the backend's endpoints do not decide alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Key<'a> {
+    /// By nothing.
+    #[default]
+    None,
+    /// By a hash.
+    Hash(u32),
+    /// By an affinity cookie's key; `None`: it has none, or is to get another.
+    Affinity(Option<&'a [u8]>),
+}
+
+/// Which endpoint is wanted.
+#[derive(Clone, Copy)]
+pub struct Search<'a> {
+    /// The backend's id.
+    pub backend: &'a [u8],
+    /// Where its endpoint set stood.
+    pub found: Found,
+    /// What this request has tried.
+    pub tried: &'a [Identity],
+    /// What decides.
+    pub key: Key<'a>,
+}
+
+/// What an attempt is to remember, to end it with.
+#[derive(Clone, Debug, Default)]
+pub struct Begun {
+    /// Hash of the backend's key.
+    pub backend: u64,
+    /// The endpoint's place in the set.
+    pub index: u32,
+    /// Number of its cell.
+    pub cell: u32,
+    /// The key of the affinity cookie that the client is to get.
+    pub new_key: Option<Vec<u8>>,
+}
+
+/// Chooses an endpoint and counts the request as in flight there; `None` when none is left.
 ///
 /// Looks the backend up anew, so that an attempt never goes to an endpoint that has left meanwhile. `copy`
 /// takes what the attempt needs out of shared memory; it is told how many endpoints are left, this one
@@ -15,25 +62,75 @@ use std::sync::atomic::Ordering::Relaxed;
 #[inline]
 pub fn choose<T>(
     worker: &Worker,
-    backend: &[u8],
-    found: Found,
-    tried: &[Identity],
-    copy: impl FnOnce(EndpointView<'_>, usize, u64) -> T,
+    search: &Search<'_>,
+    copy: impl FnOnce(EndpointView<'_>, Begun, usize, u64) -> T,
 ) -> Option<T> {
     let guard = worker.reader().read();
-    let record = endpoints(&guard, backend, found)?;
-    // All workers count together: exact turns, for one add on a line that only this backend uses.
-    let turn = record.counters().get(TURN).map_or(0, |turn| turn.fetch_add(1, Relaxed));
+    let (record, hash) = endpoints(&guard, search.backend, search.found)?;
     let view = EndpointsView::new(record.value());
-    let endpoint = balancer::round_robin(view, turn, tried)?;
-    Some(copy(endpoint, balancer::untried(view, tried), guard.generation()))
+    let set = Set::new(view, record, search.tried, now_milliseconds());
+    let begun = set.begin(worker, &search.key, hash)?;
+    let endpoint = view.get(begun.index as usize)?;
+    Some(copy(endpoint, begun, set.untried(), guard.generation()))
 }
 
-/// How many endpoints of the backend `tried` does not hold, now.
-pub fn untried(worker: &Worker, backend: &[u8], found: Found, tried: &[Identity]) -> usize {
+/// How many endpoints of the backend may still be tried, now.
+pub fn untried(worker: &Worker, search: &Search<'_>) -> usize {
     let guard = worker.reader().read();
-    let record = endpoints(&guard, backend, found);
-    record.map_or(0, |record| balancer::untried(EndpointsView::new(record.value()), tried))
+    let found = endpoints(&guard, search.backend, search.found);
+    found.map_or(0, |(record, _)| {
+        let view = EndpointsView::new(record.value());
+        Set::new(view, record, search.tried, now_milliseconds()).untried()
+    })
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// `None`: it went well.
+    pub failure: Option<Failure>,
+    /// Until the end of the answer, or of the attempt.
+    pub seconds: f32,
+    /// The endpoint answered.
+    pub is_answered: bool,
+}
+
+/// Ends what [`choose`] began, if the endpoint is still there. Answers for how many milliseconds it is left out
+/// because of this.
+pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
+    let guard = worker.reader().read();
+    let hash = KeyHash::from_bits(begun.backend);
+    let record = guard.find_hashed(hash, Kind::Endpoints as u8)?;
+    let cell = statistics(&record, begun.index as usize).filter(|cell| cell.end(begun.cell));
+    let cell = cell.or_else(|| {
+        // The set has changed.
+        let mut all = (0..record.cell_count()).filter_map(|n| statistics(&record, n));
+        all.find(|cell| cell.end(begun.cell))
+    })?;
+    let now = now_milliseconds();
+    let view = EndpointsView::new(record.value());
+    if outcome.is_answered
+        || outcome.seconds > cell.latency(now) && view.choice() != Choice::RoundRobin
+    {
+        // A quick refusal is not a quick answer.
+        cell.observe(now, outcome.seconds);
+    }
+    match outcome.failure {
+        None => {
+            cell.succeeded();
+            None
+        }
+        Some(failure) => cell.failed(failure, view.ejection().as_ref(), now),
+    }
+}
+
+/// A request that a worker died with is in flight no more.
+pub fn forget(guard: &Guard<'_>, backend: u64, number: u32) {
+    let record = guard.find_hashed(KeyHash::from_bits(backend), Kind::Endpoints as u8);
+    if let Some(record) = record {
+        let mut all = (0..record.cell_count()).filter_map(|n| statistics(&record, n));
+        all.find(|cell| cell.end(number));
+    }
 }
 
 /// The endpoints of a backend whose id is known by its hash only.
@@ -43,10 +140,257 @@ pub fn endpoints_by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> EndpointsView<'
 }
 
 #[inline]
-fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<Record<'g>> {
-    guard.at(found.place).or_else(|| {
-        let kind = Kind::Endpoints as u8;
-        let hash = found.hash.unwrap_or_else(|| guard.hash(kind, backend));
-        guard.get_hashed(hash, kind, backend)
-    })
+fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(Record<'g>, u64)> {
+    let kind = Kind::Endpoints as u8;
+    let hash = found.hash.unwrap_or_else(|| guard.hash(kind, backend));
+    let record = guard.at(found.place).or_else(|| guard.get_hashed(hash, kind, backend))?;
+    Some((record, hash.to_bits()))
+}
+
+/// Every endpoint of the set is busy up to its limit.
+pub fn is_busy(record: &Record<'_>, view: EndpointsView<'_>) -> bool {
+    let limit = view.max_in_flight();
+    let is_full = |index| statistics(record, index).is_some_and(|cell| cell.in_flight() >= limit);
+    limit > 0 && (0..view.len()).all(is_full)
+}
+
+/// The endpoints of a backend, as they are for one attempt.
+struct Set<'g> {
+    view: EndpointsView<'g>,
+    record: Record<'g>,
+    tried: &'g [Identity],
+    now: u64,
+    ejection: Option<Ejection>,
+    limit: u32,
+    slow_start_ms: u32,
+    /// There is something to look at before an endpoint is taken.
+    is_checked: bool,
+    is_panic: OnceCell<bool>,
+}
+
+impl<'g> Set<'g> {
+    #[inline]
+    fn new(view: EndpointsView<'g>, record: Record<'g>, tried: &'g [Identity], now: u64) -> Self {
+        let (ejection, limit) = (view.ejection(), view.max_in_flight());
+        let is_checked =
+            !tried.is_empty() || limit != 0 || ejection.is_some() || view.is_draining();
+        let slow_start_ms = view.slow_start_ms();
+        let is_panic = OnceCell::new();
+        Set { view, record, tried, now, ejection, limit, slow_start_ms, is_checked, is_panic }
+    }
+
+    #[inline]
+    fn is_open(&self, index: usize) -> bool {
+        !self.is_checked || self.is_open_on_closer_look(index)
+    }
+
+    fn is_open_on_closer_look(&self, index: usize) -> bool {
+        if self.is_tried(index) || self.is_drained(index) {
+            return false;
+        }
+        let Some(cell) = statistics(&self.record, index) else { return true };
+        (self.limit == 0 || cell.in_flight() < self.limit)
+            && (self.ejection.is_none() || !cell.is_ejected(self.now) || self.is_panic())
+    }
+
+    fn is_tried(&self, index: usize) -> bool {
+        let endpoint = self.view.get(index);
+        !self.tried.is_empty() && endpoint.is_some_and(|e| self.tried.contains(e.identity()))
+    }
+
+    fn is_drained(&self, index: usize) -> bool {
+        self.view.is_draining() && self.view.get(index).is_some_and(|e| e.is_draining())
+    }
+
+    /// So many are left out that the rest could not bear it: then none is.
+    fn is_panic(&self) -> bool {
+        *self.is_panic.get_or_init(|| {
+            let all = self.view.len();
+            let is_ejected = |index: &usize| {
+                statistics(&self.record, *index).is_some_and(|c| c.is_ejected(self.now))
+            };
+            let left = all - (0..all).filter(is_ejected).count();
+            let percent = self.ejection.map_or(0, |ejection| usize::from(ejection.panic_percent));
+            left * 100 < percent * all
+        })
+    }
+
+    /// How many may be tried: all that are left, if nothing but what was tried counts.
+    #[inline]
+    fn untried(&self) -> usize {
+        if !self.is_checked {
+            return self.view.len();
+        }
+        (0..self.view.len()).filter(|index| self.is_open_on_closer_look(*index)).count()
+    }
+
+    #[inline]
+    fn begin(&self, worker: &Worker, key: &Key<'_>, backend: u64) -> Option<Begun> {
+        // Another worker may take the last place of the limit meanwhile.
+        for _ in 0..=NEW_KEYS {
+            let (index, new_key) = self.pick(worker, key)?;
+            let cell = statistics(&self.record, index)?;
+            if let Some(number) = cell.begin(self.limit) {
+                let index = u32::try_from(index).ok()?;
+                return Some(Begun { backend, index, cell: number, new_key });
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn pick(&self, worker: &Worker, key: &Key<'_>) -> Option<(usize, Option<Vec<u8>>)> {
+        match (self.view.choice(), *key) {
+            (Choice::Hash, Key::Hash(hash)) => Some((self.by_ring(hash)?, None)),
+            (Choice::Subset, Key::Hash(hash)) => Some((self.by_subset(worker, hash)?, None)),
+            (Choice::Balanced, Key::Affinity(Some(key))) => {
+                Some((self.by_ring(ring::hash(key))?, None))
+            }
+            (Choice::Balanced, Key::Affinity(None)) => self.by_new_key(worker),
+            (Choice::Persistent, Key::Affinity(key)) => self.by_endpoint(worker, key),
+            (choice, _) => Some((self.by_algorithm(worker, choice)?, None)),
+        }
+    }
+
+    #[inline]
+    fn by_algorithm(&self, worker: &Worker, choice: Choice) -> Option<usize> {
+        if self.slow_start_ms == 0 {
+            return self.algorithm(worker, choice, self);
+        }
+        let fresh = Fresh { set: self, worker };
+        self.algorithm(worker, choice, &fresh).or_else(|| self.algorithm(worker, choice, self))
+    }
+
+    #[inline]
+    fn algorithm(
+        &self,
+        worker: &Worker,
+        choice: Choice,
+        candidates: &impl pick::Candidates,
+    ) -> Option<usize> {
+        match choice {
+            Choice::Ewma => pick::ewma(candidates, &mut || worker.random()),
+            Choice::P2c => pick::p2c(candidates, &mut || worker.random()),
+            Choice::LeastConn => pick::least_conn(candidates, self.turn()),
+            _ => pick::round_robin(candidates, self.turn()),
+        }
+    }
+
+    /// All workers count together: exact turns, for one add on a line that only this backend uses.
+    #[inline]
+    fn turn(&self) -> u64 {
+        let words = self.record.cell(STATISTICS_OF_SET).and_then(|words| words.get(TURN));
+        words.map_or(0, |turn| turn.fetch_add(1, Relaxed))
+    }
+
+    fn by_ring(&self, hash: u32) -> Option<usize> {
+        let index = ring::find_open(self.view.ring(), hash, |index| self.is_open(index as usize))?;
+        Some(index as usize)
+    }
+
+    fn by_subset(&self, worker: &Worker, hash: u32) -> Option<usize> {
+        let (count, size) = (self.view.len(), self.view.subset_size().max(1));
+        let set = ring::find(self.view.ring(), hash)? as usize;
+        let start = pick::below(size as u64, worker.random()) as usize;
+        let slots = (start..size).chain(0..start);
+        let mut members = slots.map(|slot| ring::subset_member(set, slot, count, size));
+        // A subset that is closed is no reason to fail.
+        members.find(|index| self.is_open(*index)).or_else(|| self.at_random(worker))
+    }
+
+    fn at_random(&self, worker: &Worker) -> Option<usize> {
+        pick::round_robin(self, worker.random())
+    }
+
+    /// A new key whose own endpoint is open.
+    fn by_new_key(&self, worker: &Worker) -> Option<(usize, Option<Vec<u8>>)> {
+        let mut key = Vec::new();
+        for attempt in 0..NEW_KEYS {
+            key = worker.new_affinity_key(attempt);
+            let index = ring::find(self.view.ring(), ring::hash(&key))? as usize;
+            if self.is_open(index) {
+                return Some((index, Some(key)));
+            }
+        }
+        Some((self.by_ring(ring::hash(&key))?, Some(key)))
+    }
+
+    /// The endpoint that the key names; another one, and its key, if it is gone or drains.
+    fn by_endpoint(&self, worker: &Worker, key: Option<&[u8]>) -> Option<(usize, Option<Vec<u8>>)> {
+        let named = key.and_then(|key| self.view.by_affinity_key(key));
+        match named {
+            Some(index) if self.is_open(index) => Some((index, None)),
+            // It failed or is busy: the client comes back to it.
+            Some(index) if !self.is_drained(index) => Some((self.at_random(worker)?, None)),
+            _ => {
+                let index = self.at_random(worker)?;
+                Some((index, self.view.affinity_key(index).map(<[u8]>::to_vec)))
+            }
+        }
+    }
+}
+
+impl pick::Candidates for Set<'_> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn is_open(&self, index: usize) -> bool {
+        Set::is_open(self, index)
+    }
+
+    fn weight(&self, index: usize) -> u32 {
+        self.view.get(index).map_or(1, |endpoint| endpoint.weight())
+    }
+
+    fn in_flight(&self, index: usize) -> u32 {
+        statistics(&self.record, index).map_or(0, |cell| cell.in_flight())
+    }
+
+    fn latency(&self, index: usize) -> f32 {
+        statistics(&self.record, index).map_or(0.0, |cell| cell.latency(self.now))
+    }
+
+    #[inline]
+    fn total_weight(&self) -> u64 {
+        u64::from(self.view.total_weight())
+    }
+}
+
+/// A [`Set`] whose new endpoints are open for a part of the requests only.
+struct Fresh<'s, 'g> {
+    set: &'s Set<'g>,
+    worker: &'s Worker,
+}
+
+impl pick::Candidates for Fresh<'_, '_> {
+    fn count(&self) -> usize {
+        self.set.count()
+    }
+
+    fn is_open(&self, index: usize) -> bool {
+        let share = statistics(&self.set.record, index)
+            .map_or(1.0, |cell| cell.share(self.set.now, self.set.slow_start_ms));
+        let is_lucky =
+            share >= 1.0 || (self.worker.random() >> 40) as f32 / (1 << 24) as f32 <= share;
+        is_lucky && self.set.is_open(index)
+    }
+
+    fn weight(&self, index: usize) -> u32 {
+        self.set.weight(index)
+    }
+
+    fn in_flight(&self, index: usize) -> u32 {
+        self.set.in_flight(index)
+    }
+
+    fn latency(&self, index: usize) -> f32 {
+        self.set.latency(index)
+    }
+
+    fn total_weight(&self) -> u64 {
+        self.set.total_weight()
+    }
 }

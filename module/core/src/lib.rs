@@ -19,5 +19,6 @@ pub mod model;
 pub mod record;
 pub mod redirect;
 pub mod router;
+pub mod statistics;
 pub mod tls;
 pub mod wire;

@@ -10,11 +10,12 @@
 mod endpoints;
 mod server;
 
-pub use endpoints::{EndpointView, EndpointsView, encode_endpoints};
+pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{RuleView, ServerView, encode_server};
 
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
 use crate::wire::native::{Patch, Upsert};
+use std::collections::BTreeSet;
 
 /// What a record is. The numbers are part of the layout in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,13 +126,14 @@ pub fn snapshot_records(snapshot: Snapshot) -> Vec<Change> {
     let settings = Some(settings);
     let upsert =
         Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports };
-    delta_records(&Patch { upsert, ..Patch::default() })
+    delta_records(&Patch { upsert, ..Patch::default() }, |_, _| None)
 }
 
-/// The records a delta writes and removes.
-pub fn delta_records(patch: &Patch) -> Vec<Change> {
+/// The records a delta writes and removes. `live` is asked for values as they are before it: an endpoint set's
+/// record depends on its backend too.
+pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>>) -> Vec<Change> {
     let (upsert, remove) = (&patch.upsert, &patch.remove);
-    let mut all = Vec::new();
+    let mut all = endpoint_records(patch, live);
     let settings = upsert.settings.iter();
     all.extend(settings.map(|s| Change::upsert(Kind::Settings, "", encode_settings(s))));
     all.extend(
@@ -146,8 +148,6 @@ pub fn delta_records(patch: &Patch) -> Vec<Change> {
             .iter()
             .map(|(k, v)| Change::upsert(Kind::Backend, k.as_str(), encode_backend(v))),
     );
-    let sets = upsert.endpoints.iter();
-    all.extend(sets.map(|(k, v)| Change::upsert(Kind::Endpoints, k.as_str(), encode_endpoints(v))));
     let certificates = upsert.certificates.iter();
     all.extend(
         certificates
@@ -168,6 +168,31 @@ pub fn delta_records(patch: &Patch) -> Vec<Change> {
     all.extend(remove.names.iter().map(|k| Change::remove(Kind::Name, k.as_str())));
     all.extend(remove.passthrough.iter().map(|k| Change::remove(Kind::Passthrough, k.as_str())));
     all.extend(remove.ports.iter().map(|k| Change::remove(Kind::Port, k.to_string())));
+    all
+}
+
+/// The records of the endpoint sets that a delta touches, by themselves or through their backends.
+fn endpoint_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>>) -> Vec<Change> {
+    let (upsert, remove) = (&patch.upsert, &patch.remove);
+    let ids: BTreeSet<_> =
+        upsert.endpoints.keys().chain(upsert.backends.keys()).chain(&remove.backends).collect();
+    let mut all = Vec::with_capacity(ids.len());
+    let plain = Backend::default();
+    for id in ids.into_iter().filter(|id| !remove.endpoints.contains(*id)) {
+        let key = id.as_str().as_bytes();
+        let written = upsert.endpoints.get(id);
+        let old = match written {
+            Some(_) => None,
+            None => live(Kind::Endpoints, key).map(|value| EndpointsView::new(&value).decode()),
+        };
+        let Some(set) = written.or(old.as_ref()) else { continue };
+        let old_backend = match upsert.backends.contains_key(id) || remove.backends.contains(id) {
+            true => None,
+            false => live(Kind::Backend, key).and_then(|value| decode_backend(&value)),
+        };
+        let backend = upsert.backends.get(id).or(old_backend.as_ref()).unwrap_or(&plain);
+        all.push(Change::upsert(Kind::Endpoints, key, encode_endpoints(set, backend, id.as_str())));
+    }
     all
 }
 

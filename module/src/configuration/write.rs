@@ -2,13 +2,15 @@
 
 use super::answer::tag;
 use super::{Answer, Shared};
+use crate::ffi::monotonic_milliseconds;
 use crate::ffi::{ZoneLock, check_pair, random};
-use crate::records::counters;
+use crate::records::{cells, welcome};
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
 use oxigress_core::wire::native::{Patch, Problem, Whole};
 use oxigress_core::wire::{DecodeError, compat, decode, pointer_step};
-use oxigress_store::{Role, Store, Transaction, WriteError};
+use oxigress_store::{Role, Store, Transaction, WriteError, Written};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -32,10 +34,10 @@ pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<A
         Ok(decoded) => decoded,
         Err(error) => return Some(Answer::undecodable(error)),
     };
-    let changes = snapshot_records(whole.snapshot);
+    let source = Source::Whole(snapshot_records(whole.snapshot));
     let certificates = "/snapshot/certificates";
     let write =
-        Write { changes, replaces: NATIVE, expected, epoch: None, status: 200, certificates };
+        Write { source, replaces: NATIVE, expected, epoch: None, status: 200, certificates };
     write.apply(shared, ignored)
 }
 
@@ -49,9 +51,9 @@ pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option
         let error = DecodeError::new(pointer, "upserted and removed in one delta: say one of them");
         return Some(Answer::undecodable(error));
     }
-    let changes = delta_records(&patch);
+    let source = Source::Delta(Box::new(patch));
     let certificates = "/upsert/certificates";
-    let write = Write { changes, replaces: &[], expected, epoch: None, status: 200, certificates };
+    let write = Write { source, replaces: &[], expected, epoch: None, status: 200, certificates };
     write.apply(shared, ignored)
 }
 
@@ -108,8 +110,8 @@ pub fn general(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
     if let Err(error) = decode::<serde_json::Value>(body) {
         return Some(Answer::undecodable(error));
     }
-    let changes = vec![Change::upsert(Kind::General, "", body.to_vec())];
-    Write { changes, ..takeover(Snapshot::default(), &[]) }.apply(shared, 0)
+    let source = Source::Whole(vec![Change::upsert(Kind::General, "", body.to_vec())]);
+    Write { source, ..takeover(Snapshot::default(), &[]) }.apply(shared, 0)
 }
 
 /// A write in the compatible dialect begins a line of generations of its own: a native writer that was at
@@ -118,7 +120,7 @@ fn takeover(snapshot: Snapshot, replaces: &'static [Kind]) -> Write<'static> {
     let mut changes = snapshot_records(snapshot);
     changes.retain(|change| replaces.contains(&change.kind));
     Write {
-        changes,
+        source: Source::Whole(changes),
         replaces,
         expected: None,
         epoch: Some(random()),
@@ -127,9 +129,17 @@ fn takeover(snapshot: Snapshot, replaces: &'static [Kind]) -> Write<'static> {
     }
 }
 
+/// Where the records come from.
+enum Source {
+    /// They are all there.
+    Whole(Vec<Change>),
+    /// Some depend on what is live.
+    Delta(Box<Patch>),
+}
+
 struct Write<'a> {
-    changes: Vec<Change>,
-    /// Records of these kinds that `changes` does not write are removed.
+    source: Source,
+    /// Records of these kinds that the source does not write are removed.
     replaces: &'static [Kind],
     /// The `epoch.generation` that must be live.
     expected: Option<&'a str>,
@@ -171,7 +181,13 @@ impl Write<'_> {
         if self.expected.is_some_and(|expected| expected != tag(&live)) {
             return Answer::conflict(&live);
         }
-        if let Err(error) = self.check_certificates(&transaction) {
+        let changes = match &self.source {
+            Source::Whole(changes) => Cow::Borrowed(changes),
+            Source::Delta(patch) => Cow::Owned(delta_records(patch, |kind, key| {
+                transaction.get(kind as u8, key).map(|record| record.value().to_vec())
+            })),
+        };
+        if let Err(error) = self.check_certificates(&changes, &transaction) {
             return Answer::undecodable(error);
         }
         if !self.replaces.is_empty() {
@@ -179,7 +195,7 @@ impl Write<'_> {
             transaction.free_all();
         }
         let before = transaction.space().free_bytes;
-        match self.change(&mut transaction) {
+        match self.change(&changes, &mut transaction) {
             Ok(()) => {}
             Err((error, rest)) => {
                 drop(transaction);
@@ -195,9 +211,10 @@ impl Write<'_> {
     /// Checks the pairs that are new or changed: those that are live were checked when they came.
     fn check_certificates(
         &self,
+        changes: &[Change],
         transaction: &Transaction<'_, ZoneLock>,
     ) -> Result<(), DecodeError> {
-        for Change { kind, key, value } in &self.changes {
+        for Change { kind, key, value } in changes {
             let (Kind::Certificate, Some(value)) = (*kind, value) else { continue };
             if transaction.get(*kind as u8, key).is_some_and(|live| live.value() == value) {
                 continue;
@@ -216,23 +233,30 @@ impl Write<'_> {
     /// When it fails, answers the bytes of the records behind the one that did not fit.
     fn change(
         &self,
+        changes: &[Change],
         transaction: &mut Transaction<'_, ZoneLock>,
     ) -> Result<(), (WriteError, usize)> {
-        for (kind, key) in self.stale(transaction) {
+        for (kind, key) in self.stale(changes, transaction) {
             transaction
                 .remove(kind, &key)
-                .map_err(|error| (error, bytes_needed(&self.changes, transaction)))?;
+                .map_err(|error| (error, bytes_needed(changes, transaction)))?;
         }
-        for (place, Change { kind, key, value }) in self.changes.iter().enumerate() {
+        let now = monotonic_milliseconds();
+        for (place, Change { kind, key, value }) in changes.iter().enumerate() {
             let kind_number = *kind as u8;
             let written = match value {
                 None => transaction.remove(kind_number, key).map(drop),
                 Some(value) => {
-                    transaction.upsert(kind_number, key, value, counters(*kind)).map(drop)
+                    let written = transaction.upsert(kind_number, key, value, cells);
+                    written.map(|written| {
+                        if written == Written::Changed {
+                            welcome(transaction.get(kind_number, key), now);
+                        }
+                    })
                 }
             };
             if let Err(error) = written {
-                let rest = self.changes.get(place + 1..).unwrap_or_default();
+                let rest = changes.get(place + 1..).unwrap_or_default();
                 return Err((error, bytes_needed(rest, transaction)));
             }
         }
@@ -243,12 +267,16 @@ impl Write<'_> {
     }
 
     /// Keys of the replaced kinds that are not written again.
-    fn stale(&self, transaction: &Transaction<'_, ZoneLock>) -> Vec<(u8, Vec<u8>)> {
+    fn stale(
+        &self,
+        changes: &[Change],
+        transaction: &Transaction<'_, ZoneLock>,
+    ) -> Vec<(u8, Vec<u8>)> {
         if self.replaces.is_empty() {
             return Vec::new();
         }
         let written: HashSet<_> =
-            self.changes.iter().map(|c| (c.kind as u8, c.key.as_slice())).collect();
+            changes.iter().map(|c| (c.kind as u8, c.key.as_slice())).collect();
         let mut stale = Vec::new();
         transaction.for_each(|record| {
             let is_replaced = self.replaces.iter().any(|kind| *kind as u8 == record.kind());

@@ -87,6 +87,19 @@ pub fn monotonic_nanoseconds() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
+/// The clock of the statistics: nginx's own, which all of its processes share, as this turn of the event loop
+/// read it.
+#[inline]
+pub fn now_milliseconds() -> u64 {
+    // SAFETY: a number that nginx writes on the event loop's thread.
+    unsafe { nginx_sys::ngx_current_msec as u64 }
+}
+
+/// The same clock, on any thread.
+pub fn monotonic_milliseconds() -> u64 {
+    monotonic_nanoseconds() / 1_000_000
+}
+
 /// Whether the folder of a file is on a file system that keeps files in memory; also if nobody can say.
 pub fn is_memory_backed(path: &[u8]) -> bool {
     let folder = Path::new(OsStr::from_bytes(path)).parent();

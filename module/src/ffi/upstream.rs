@@ -1,19 +1,22 @@
 //! Upstream peers: nginx's callbacks around one attempt to reach an endpoint.
 
 use super::Found;
+use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
 use super::{directives, guard, keepalive, log, memory};
-use crate::peer;
+use crate::peer::{self, Begun, Key, Outcome, Search};
 use nginx_bitfields as bits;
 use nginx_sys::{
     AF_INET, AF_INET6, NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t,
     ngx_current_msec, ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable,
-    ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_pool_t,
-    ngx_str_t, ngx_terminate, ngx_uint_t, sockaddr, sockaddr_in, sockaddr_in6,
+    ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
+    ngx_peer_connection_t, ngx_pool_t, ngx_str_t, ngx_terminate, ngx_uint_t, sockaddr, sockaddr_in,
+    sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
-use oxigress_core::idle::Key;
+use oxigress_core::idle;
+use oxigress_core::statistics::Failure;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
 use std::net::SocketAddr;
@@ -26,6 +29,7 @@ const NAME_BYTES: usize = 47;
 struct Choice {
     address: SocketAddr,
     identity: Identity,
+    begun: Begun,
     untried: usize,
     generation: u64,
     /// Null when memory is out.
@@ -50,6 +54,13 @@ struct Peer {
     name: *mut Name,
     address: Address,
     current: Identity,
+    /// The attempt as it is counted; `ledger` is its place there. No cell: none is under way.
+    cell: u32,
+    index: u32,
+    hash: u64,
+    ledger: u32,
+    /// When it began, in milliseconds.
+    began: u64,
     /// The generation that `current` was chosen from.
     generation: u64,
     /// How connections are kept; null: nginx sees to that, or nobody.
@@ -225,6 +236,7 @@ unsafe extern "C" fn get_peer(
             may_be_kept = false;
         }
         let Some(choice) = choice else { return NGX_BUSY as ngx_int_t };
+        peer.begin(&choice.begun);
         let Some(length) = peer.take(&choice) else { return NGX_ERROR as ngx_int_t };
         let tries = peer.attempts_left(choice.untried);
         // SAFETY: as above.
@@ -264,21 +276,53 @@ impl Peer {
     }
 
     fn choose(&self) -> Option<Choice> {
+        peer::choose(self.worker(), &self.search(), |endpoint, begun, untried, generation| Choice {
+            address: endpoint.socket_address(),
+            identity: *endpoint.identity(),
+            begun,
+            untried,
+            generation,
+            // SAFETY: the request's pool is alive.
+            name: unsafe { Name::copy((*self.request).pool, endpoint.name()) },
+        })
+    }
+
+    fn search(&self) -> Search<'_> {
         let (backend, found) = self.backend();
-        peer::choose(
-            self.worker(),
-            backend,
-            found,
-            self.tried(),
-            |endpoint, untried, generation| Choice {
-                address: endpoint.socket_address(),
-                identity: *endpoint.identity(),
-                untried,
-                generation,
-                // SAFETY: the request's pool is alive.
-                name: unsafe { Name::copy((*self.request).pool, endpoint.name()) },
-            },
-        )
+        Search { backend, found, tried: self.tried(), key: Key::None }
+    }
+
+    #[inline]
+    fn begin(&mut self, begun: &Begun) {
+        self.ledger = self.worker().ledger().write(begun);
+        (self.hash, self.index, self.cell) = (begun.backend, begun.index, begun.cell);
+        self.began = now_milliseconds();
+    }
+
+    /// The attempt that is under way has ended: counts it.
+    ///
+    /// # Safety
+    /// nginx has done with the attempt, and `state` is what it says about it.
+    #[inline]
+    unsafe fn end(&mut self, state: ngx_uint_t) {
+        let number = std::mem::take(&mut self.cell);
+        if number == 0 {
+            return;
+        }
+        self.worker().ledger().clear(self.ledger);
+        let begun = Begun { backend: self.hash, index: self.index, cell: number, new_key: None };
+        // SAFETY: a request with a peer has an upstream, and an attempt a state.
+        let outcome = unsafe { outcome((*self.request).upstream, state, self.began) };
+        if let Some(milliseconds) = peer::end(self.worker(), &begun, &outcome) {
+            // SAFETY: `take` made it, in the request's pool; a request has a connection with a log.
+            unsafe {
+                let name = memory::bytes((*self.name).text).escape_ascii();
+                let line = format_args!(
+                    "endpoint {name} failed too often: left out for {milliseconds} ms"
+                );
+                log::write(log::WARN, (*(*self.request).connection).log, line);
+            }
+        }
     }
 
     /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
@@ -325,8 +369,8 @@ impl Peer {
         unsafe { self.settings.as_ref() }
     }
 
-    fn key(&self) -> Key {
-        Key {
+    fn key(&self) -> idle::Key {
+        idle::Key {
             backend: self.found.hash.map_or(0, KeyHash::to_bits),
             protocol: self.protocol,
             identity: self.identity,
@@ -399,6 +443,37 @@ impl Peer {
     }
 }
 
+/// How an attempt ended. nginx says how long it took only of one that ended well.
+///
+/// # Safety
+/// `upstream` is alive, with the state of the attempt.
+#[inline]
+unsafe fn outcome(upstream: *mut ngx_http_upstream_t, state: ngx_uint_t, began: u64) -> Outcome {
+    const NOT_YET: ngx_msec_t = ngx_msec_t::MAX;
+    // SAFETY: vouched for by the caller.
+    let (status, took) = unsafe { ((*upstream).headers_in.status_n, (*upstream).state.as_ref()) };
+    let connect = took.map_or(NOT_YET, |took| took.connect_time);
+    let response = took.map_or(NOT_YET, |took| took.response_time);
+    let elapsed = now_milliseconds().saturating_sub(began);
+    let milliseconds = match (connect, response) {
+        // The reference counts the time to connect twice, and so do its clients' averages.
+        (connect, response) if connect != NOT_YET && response != NOT_YET => {
+            (connect + response) as u64
+        }
+        _ => elapsed,
+    };
+    let failure = if state & NGX_PEER_FAILED as ngx_uint_t != 0 {
+        let is_connected = connect != NOT_YET;
+        Some(if is_connected { Failure::Answer } else { Failure::Connect })
+    } else if (502..=504).contains(&status) {
+        Some(Failure::Answer)
+    } else {
+        None
+    };
+    let is_answered = failure.is_none() && status != 0;
+    Outcome { failure, seconds: milliseconds as f32 / 1_000.0, is_answered }
+}
+
 /// Whether a connection may serve another request: nginx's conditions, in its order.
 ///
 /// # Safety
@@ -433,6 +508,8 @@ unsafe extern "C" fn free_peer(
     guard::contain("free_peer", (), || {
         // SAFETY: as for `get_peer`.
         let peer = unsafe { &mut *data.cast::<Peer>() };
+        // SAFETY: nginx calls this once for each attempt.
+        unsafe { peer.end(state) };
         if !peer.settings.is_null() {
             // SAFETY: nginx gives the connection of the attempt.
             unsafe { peer.keep(&mut *connection, state) };
@@ -445,8 +522,7 @@ unsafe extern "C" fn free_peer(
             unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };
         peer.attempts = peer.attempts.saturating_add(1);
         peer.remember();
-        let (backend, found) = peer.backend();
-        let untried = peer::untried(peer.worker(), backend, found, peer.tried());
+        let untried = peer::untried(peer.worker(), &peer.search());
         // For an error on a kept connection nginx adds one by itself.
         let tries = peer.attempts_left(untried);
         // SAFETY: nginx gives the connection of the attempt.

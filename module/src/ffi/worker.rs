@@ -1,6 +1,7 @@
 //! What one worker process has: its reader, its caches, its timer.
 
 use super::journal::Journal;
+use super::ledger::{self, Ledger};
 use super::pool::Pools;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard, reserve};
@@ -18,6 +19,8 @@ use std::ptr::null_mut;
 
 /// How often an idle worker says that it holds nothing old: bounds how long replaced records take memory.
 const TICK_MSEC: ngx_msec_t = 200;
+/// Ticks from one look for dead workers to the next.
+const SWEEP_TICKS: u32 = 5;
 /// Pause between two rounds of freeing when there is more to free.
 const BUSY_TICK_MSEC: ngx_msec_t = 5;
 
@@ -28,6 +31,9 @@ pub struct Worker {
     certificates: RefCell<Cache>,
     journal: Option<Journal>,
     pools: Pools,
+    ledger: Ledger,
+    random: Cell<u64>,
+    ticks: Cell<u32>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
     processes: usize,
@@ -87,6 +93,30 @@ impl Worker {
         &self.pools
     }
 
+    /// Its requests in flight, for whoever comes after it.
+    #[inline]
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// A number that spreads requests; whoever sees enough of them can foretell it (SplitMix64).
+    #[inline]
+    pub fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A key for an affinity cookie: any text will do that no other client has.
+    pub fn new_affinity_key(&self, attempt: u32) -> Vec<u8> {
+        let seconds = wall_clock_milliseconds() / 1_000 + u64::from(attempt);
+        let milliseconds = wall_clock_milliseconds() % 1_000;
+        let random = self.random() % 999_999 + 1;
+        format!("{seconds}.{milliseconds:03}.{}.{random}", std::process::id()).into_bytes()
+    }
+
     /// A new request id, 32 hex digits: a keyed hash of a counter, which is unique and cannot be guessed, at
     /// a tenth of the cost of the system's random numbers.
     pub fn next_request_id(&self) -> [u8; 32] {
@@ -131,9 +161,14 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     };
     // SAFETY: plain numbers that nginx sets before it forks.
     let (slot, pid) = unsafe { (ngx_process_slot, ngx_pid) };
+    let slot = usize::try_from(slot).unwrap_or(0);
+    // SAFETY: nginx gives a slot to one living process at a time.
+    let reader = unsafe { store.attach(slot, pid as u32) };
     let worker = Box::leak(Box::new(Worker {
-        // SAFETY: nginx gives a slot to one living process at a time.
-        reader: unsafe { store.attach(usize::try_from(slot).unwrap_or(0), pid as u32) },
+        ledger: Ledger::open(slot, pid as u32, &reader),
+        reader,
+        random: Cell::new(super::random()),
+        ticks: Cell::new(0),
         lock,
         certificates: RefCell::default(),
         // SAFETY: the zone is of this cycle.
@@ -220,6 +255,10 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         }
         // SAFETY: as above.
         unsafe { reserve::tick(is_leader) };
+        worker.ticks.set(worker.ticks.get().wrapping_add(1));
+        if worker.ticks.get().is_multiple_of(SWEEP_TICKS) {
+            ledger::sweep(&worker.reader);
+        }
         let has_garbage =
             worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
         let has_more = worker.pools.look_after(&worker.reader) || has_garbage;
@@ -248,6 +287,7 @@ fn allow_upgrade() {
 /// and without a journal: nginx starts the threads once a process.
 pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_module", (), || {
+        ledger::create();
         // SAFETY: nginx gives the cycle it goes on with.
         unsafe { zone::take_over(cycle) };
         allow_upgrade();
@@ -277,6 +317,13 @@ pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
     guard::contain("exit_process", (), || unsafe { stop() });
 }
 
+fn wall_clock_milliseconds() -> u64 {
+    // SAFETY: nginx keeps this pointer at a time that it does not change any more.
+    unsafe {
+        (*nginx_sys::ngx_cached_time).sec as u64 * 1_000 + (*nginx_sys::ngx_cached_time).msec as u64
+    }
+}
+
 /// Gives the worker's slot back and frees what it has.
 ///
 /// # Safety
@@ -293,6 +340,8 @@ unsafe fn stop() {
     }
     // SAFETY: `start` leaked it from a box.
     unsafe { (*worker).pools.close_all() };
+    // SAFETY: as above.
+    unsafe { (*worker).ledger.close(&(*worker).reader) };
     // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
     unsafe {
         reserve::stop();

@@ -208,7 +208,8 @@ unsafe impl WriterLock for ZoneLock {
     }
 }
 
-fn is_alive(pid: u32) -> bool {
+/// Whether a process runs.
+pub fn is_alive(pid: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
     // SAFETY: signal 0 only asks.
     let answer = unsafe { libc::kill(pid, 0) };

@@ -1,14 +1,22 @@
 //! REWRITE: host and path decide, once per request.
 
 use crate::ffi::{Found, NewDecision, Request};
+use crate::peer;
 use crate::records::Held;
 use oxigress_core::record::{EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
+use oxigress_store::Record;
 
 /// Header lines that are taken: security.md §4. Their bytes are bounded by nginx.
 const MAX_HEADERS: usize = 100;
 /// nginx's own status for too large a head; the client sees 400, the page names the reason.
 const HEADER_TOO_LARGE: u16 = 494;
+
+/// Somebody can take a request now.
+fn is_served(set: &Record<'_>) -> bool {
+    let view = EndpointsView::new(set.value());
+    !view.is_empty() && !peer::is_busy(set, view)
+}
 
 /// What becomes of the request.
 pub enum Outcome {
@@ -64,7 +72,7 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     let place = endpoints.map(|set| guard.place(&set)).unwrap_or_default();
     request.decide(&decision, Found { hash: Some(hash), place });
     match endpoints {
-        Some(set) if !EndpointsView::new(set.value()).is_empty() => Outcome::Continue,
+        Some(set) if is_served(&set) => Outcome::Continue,
         _ => Outcome::Status(503),
     }
 }

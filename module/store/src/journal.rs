@@ -24,7 +24,7 @@ pub use lock::{Asked, Claim, Ownership};
 pub use tail::{ReplayError, Stop, Tail};
 pub use writer::Writer;
 
-use crate::Store;
+use crate::{Cells, Store};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Whether a store takes writes.
@@ -42,8 +42,8 @@ pub enum Role {
 pub struct Format {
     /// Number of the encoding of keys and values: a journal of another one is not read.
     pub version: u64,
-    /// Counters of a record's key, by kind, as in [`crate::Transaction::upsert`].
-    pub counters: fn(kind: u8) -> usize,
+    /// Cells of a record, as in [`crate::Transaction::upsert`].
+    pub cells: Cells,
 }
 
 /// How far the journal is.

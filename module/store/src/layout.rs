@@ -36,6 +36,8 @@ pub(crate) struct Header {
     /// First free block of each size class, and which classes have one.
     pub free_lists: [AtomicU32; arena::CLASSES],
     pub free_classes: [AtomicU64; arena::CLASSES / 64],
+    /// The last number that was given to a cell.
+    pub cell_numbers: AtomicU32,
     /// A length and that many bytes of text for operators.
     pub note: [AtomicU8; 256],
     /// What the journal says about this store ([`crate::journal`]).
@@ -120,6 +122,7 @@ impl Header {
             free: Default::default(),
             free_lists: std::array::from_fn(|_| Default::default()),
             free_classes: Default::default(),
+            cell_numbers: Default::default(),
             note: std::array::from_fn(|_| Default::default()),
             journal: Default::default(),
             pin: Default::default(),

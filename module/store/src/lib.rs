@@ -19,7 +19,7 @@
 //! | `layout` | the header: root, free lists, worker slots | no |
 //! | `arena` | blocks of 32-byte granules, first fit by size class | no |
 //! | `index` | the persistent trie | no |
-//! | `record` | records and their attachments | yes |
+//! | `record` | records and their cells | yes |
 //! | `reclaim` | worker slots, batches, recovery | no |
 //! | `reader`, `transaction` | what callers use | no |
 //! | `journal` | the records in a file, for the next start | no |
@@ -51,7 +51,7 @@ pub use fault::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
 pub use reader::{Guard, KeyHash, Place, Reader};
-pub use record::Record;
+pub use record::{CellNames, Cells, Record, no_cells};
 pub use transaction::{Transaction, Written};
 
 use memory::Memory;
@@ -208,6 +208,11 @@ impl Store {
             0 => Role::Leader,
             _ => Role::Follower,
         }
+    }
+
+    /// Slots that were ever used.
+    pub fn slots_used(&self) -> usize {
+        (self.memory.header().slots_used.load(Acquire) as usize).min(MAX_SLOTS)
     }
 
     /// The workers attached: slot, process id and acknowledged generation.

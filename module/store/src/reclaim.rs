@@ -224,7 +224,7 @@ pub(crate) fn recover(memory: Memory) {
         Visited::Node(node) => alive.push(node),
         Visited::Record(record) => {
             alive.push(record);
-            alive.push(Record::new(memory, record).attachment());
+            alive.extend(Record::new(memory, record).attached());
         }
     });
     let mut newest = 0;

@@ -1,15 +1,20 @@
-//! Records, and the counters attached to them.
+//! Records, and the cells attached to them.
 //!
 //! A record: `generation u64, hash u64, kind and key length u32, value length u32, attachment u32, 0`,
 //! then the key, then the value at a multiple of 8. Immutable once published.
 //!
-//! An attachment: `count u32, 0`, then that many 64-bit counters. It belongs to the key and not to one
-//! version of its value: a record that replaces another takes the attachment over.
+//! A cell: 64-bit counters that every process changes, under a name of the record's key. Its first word holds a
+//! number in its upper half that no other cell of this store has: whoever comes back to a cell later can tell
+//! whether it is still the same.
+//!
+//! An attachment: `cells u32, words u32`, then the block of each cell, in the order of their names. A record
+//! that replaces another takes over the cells whose names it has too; what they count goes on.
 
 use crate::WriteError;
 use crate::arena::{self, HEAD};
 use crate::memory::{Block, Memory};
 use siphasher::sip::SipHasher13;
+use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,8 +26,29 @@ const VALUE_LENGTH: usize = HEAD + 20;
 const ATTACHMENT: usize = HEAD + 24;
 const KEY: usize = HEAD + 32;
 
-const COUNT: usize = HEAD;
-const COUNTERS: usize = HEAD + 8;
+const CELLS: usize = HEAD;
+const WORDS: usize = HEAD + 4;
+const CELL_BLOCKS: usize = HEAD + 8;
+
+/// Of a cell: its words.
+const CELL_WORDS: usize = HEAD;
+
+/// The cells of a record: their names, each once, and the size of each.
+#[derive(Debug, Default)]
+pub struct CellNames<'v> {
+    /// Parts of the record's value, or texts of the program.
+    pub names: Vec<&'v [u8]>,
+    /// 64-bit words of each cell, the numbered one included.
+    pub words: usize,
+}
+
+/// Says which cells a record of this kind and value has.
+pub type Cells = for<'v> fn(kind: u8, value: &'v [u8]) -> CellNames<'v>;
+
+/// [`Cells`] of records that have none.
+pub fn no_cells(_: u8, _: &[u8]) -> CellNames<'static> {
+    CellNames::default()
+}
 
 /// A record of one generation, read in place.
 #[derive(Clone, Copy)]
@@ -64,16 +90,37 @@ impl<'g> Record<'g> {
         self.memory.long(self.block, GENERATION).load(Relaxed)
     }
 
-    /// The counters of its key; empty if it has none.
+    /// How many cells it has.
     #[inline]
-    pub fn counters(&self) -> &'g [AtomicU64] {
-        let attachment = self.attachment();
-        if attachment == 0 {
-            return &[];
+    pub fn cell_count(&self) -> usize {
+        match self.attachment() {
+            0 => 0,
+            attachment => self.memory.word(attachment, CELLS).load(Relaxed) as usize,
         }
-        let count = self.memory.word(attachment, COUNT).load(Relaxed) as usize;
-        // SAFETY: an attachment lives as long as a record that names it, and has only counters here.
-        unsafe { self.memory.longs(attachment, COUNTERS, count) }
+    }
+
+    /// One of its cells; `None` if it has fewer.
+    #[inline]
+    pub fn cell(&self, index: usize) -> Option<&'g [AtomicU64]> {
+        let attachment = self.attachment();
+        if attachment == 0 || index >= self.memory.word(attachment, CELLS).load(Relaxed) as usize {
+            return None;
+        }
+        let words = self.memory.word(attachment, WORDS).load(Relaxed) as usize;
+        let cell = self.memory.word(attachment, CELL_BLOCKS + index * 4).load(Relaxed);
+        arena::check_alive(self.memory, cell);
+        // SAFETY: a cell lives as long as a record that names it, and has only counters here.
+        Some(unsafe { self.memory.longs(cell, CELL_WORDS, words) })
+    }
+
+    /// The blocks of its attachment and of its cells.
+    pub(crate) fn attached(&self) -> Vec<Block> {
+        match self.attachment() {
+            0 => Vec::new(),
+            attachment => {
+                std::iter::once(attachment).chain(cells(self.memory, attachment)).collect()
+            }
+        }
     }
 
     pub(crate) fn block(&self) -> Block {
@@ -153,13 +200,75 @@ pub(crate) fn write(memory: Memory, new: &NewRecord<'_>) -> Result<Block, WriteE
     Ok(block)
 }
 
-/// An attachment whose counters are zero.
-pub(crate) fn attach(memory: Memory, counters: usize) -> Result<Block, WriteError> {
-    let count = u32::try_from(counters).map_err(|_| WriteError::TooLong { bytes: counters })?;
-    let block = arena::allocate(memory, COUNTERS - HEAD + counters * 8)?;
-    memory.word(block, COUNT).store(count, Relaxed);
-    for counter in 0..counters {
-        memory.long(block, COUNTERS + counter * 8).store(0, Relaxed);
+fn cells(memory: Memory, attachment: Block) -> impl Iterator<Item = Block> {
+    let count = memory.word(attachment, CELLS).load(Relaxed) as usize;
+    (0..count).map(move |place| memory.word(attachment, CELL_BLOCKS + place * 4).load(Relaxed))
+}
+
+/// The attachment of a record with this value.
+pub(crate) struct Attached {
+    /// 0: it has no cells.
+    pub attachment: Block,
+    /// What only the record that is replaced had.
+    pub dropped: Vec<Block>,
+}
+
+/// Bytes of an attachment with so many cells of `words` words, all new.
+pub(crate) fn attachment_bytes(cells: usize, words: usize) -> Result<usize, WriteError> {
+    let table = arena::granules_for(CELL_BLOCKS - HEAD + cells * 4)?;
+    let cell = arena::granules_for(words * 8)?;
+    Ok((table as usize + cells * cell as usize) * crate::memory::GRANULE)
+}
+
+/// The attachment for a record that has `new` cells and replaces `old`, which has those of the second part.
+/// Cells that are new are zero but for their number.
+pub(crate) fn attach(
+    memory: Memory,
+    new: &CellNames<'_>,
+    old: Option<(Record<'_>, &CellNames<'_>)>,
+) -> Result<Attached, WriteError> {
+    let had = old.map_or(0, |(old, _)| old.attachment());
+    let is_same =
+        old.is_some_and(|(_, names)| names.names == new.names && names.words == new.words);
+    if is_same || new.names.is_empty() && had == 0 {
+        return Ok(Attached { attachment: had, dropped: Vec::new() });
     }
-    Ok(block)
+    let mut left: HashMap<&[u8], Block> = HashMap::new();
+    if let Some((old, names)) = old.filter(|(_, names)| names.words == new.words) {
+        left = names.names.iter().copied().zip(old.attached().into_iter().skip(1)).collect();
+    }
+    let mut attachment = 0;
+    if !new.names.is_empty() {
+        let too_long = |_| WriteError::TooLong { bytes: new.names.len() };
+        let count = u32::try_from(new.names.len()).map_err(too_long)?;
+        attachment = arena::allocate(memory, CELL_BLOCKS - HEAD + new.names.len() * 4)?;
+        memory.word(attachment, CELLS).store(count, Relaxed);
+        memory.word(attachment, WORDS).store(new.words as u32, Relaxed);
+        for (place, name) in new.names.iter().enumerate() {
+            let cell = match left.remove(name) {
+                Some(cell) => cell,
+                None => new_cell(memory, new.words)?,
+            };
+            memory.word(attachment, CELL_BLOCKS + place * 4).store(cell, Relaxed);
+        }
+    }
+    let kept: HashSet<Block> = match attachment {
+        0 => HashSet::new(),
+        attachment => cells(memory, attachment).collect(),
+    };
+    let mut dropped = old.map_or_else(Vec::new, |(old, _)| old.attached());
+    dropped.retain(|block| !kept.contains(block));
+    Ok(Attached { attachment, dropped })
+}
+
+fn new_cell(memory: Memory, words: usize) -> Result<Block, WriteError> {
+    let cell = arena::allocate(memory, words * 8)?;
+    let numbers = &memory.header().cell_numbers;
+    let number = numbers.load(Relaxed).wrapping_add(1).max(1);
+    numbers.store(number, Relaxed);
+    for word in 0..words {
+        let value = if word == 0 { u64::from(number) << 32 } else { 0 };
+        memory.long(cell, CELL_WORDS + word * 8).store(value, Relaxed);
+    }
+    Ok(cell)
 }

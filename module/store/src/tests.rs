@@ -67,7 +67,7 @@ impl Heap {
     }
 
     fn put(&self, key: &str, value: &str) -> Live {
-        self.write(|t| t.upsert(1, key.as_bytes(), value.as_bytes(), 0).map(drop)).unwrap()
+        self.write(|t| t.upsert(1, key.as_bytes(), value.as_bytes(), no_cells).map(drop)).unwrap()
     }
 
     pub(crate) fn free_all(&self) -> usize {
@@ -201,7 +201,7 @@ fn a_removal_fits_into_a_full_store() {
     let heap = Heap::new(160 << 10);
     let fits = |n: u32, bytes: usize| {
         let value = vec![0; bytes];
-        heap.write(|t| t.upsert(2, &n.to_le_bytes(), &value, 0).map(drop)).is_ok()
+        heap.write(|t| t.upsert(2, &n.to_le_bytes(), &value, no_cells).map(drop)).is_ok()
     };
     let mut count = 0;
     for bytes in [10_000, 1_000, 100, 0] {
@@ -227,7 +227,7 @@ fn a_full_store_refuses_the_write_and_loses_nothing() {
     let free = heap.free_all();
     let value = vec![0; 1 << 10];
     let fill = |t: &mut Transaction<'_, Lock>| {
-        (0..1000_u32).try_for_each(|n| t.upsert(2, &n.to_le_bytes(), &value, 0).map(drop))
+        (0..1000_u32).try_for_each(|n| t.upsert(2, &n.to_le_bytes(), &value, no_cells).map(drop))
     };
     match heap.write(fill) {
         Err(WriteError::Full { needed_bytes, free_bytes }) => assert!(needed_bytes > free_bytes),
@@ -259,18 +259,50 @@ fn only_one_writer_is_at_work() {
     assert!(heap.store.try_write(&heap.lock).is_some());
 }
 
+/// The value's bytes name cells of two words.
+fn a_cell_for_each_byte(_: u8, value: &[u8]) -> CellNames<'_> {
+    let mut names: Vec<_> = value.chunks(1).collect();
+    names.dedup();
+    CellNames { names, words: 2 }
+}
+
 #[test]
-fn counters_belong_to_the_key_and_survive_its_values() {
+fn cells_stay_with_their_names() {
     let heap = Heap::new(1 << 20);
     let reader = heap.attach(0, 1);
-    let put = |value: &[u8]| heap.write(|t| t.upsert(1, b"a", value, 2).map(drop)).unwrap();
-    put(b"1");
-    reader.read().get(1, b"a").unwrap().counters()[1].store(5, Ordering::Relaxed);
-    put(b"2");
-    assert_eq!(reader.read().get(1, b"a").unwrap().counters()[1].load(Ordering::Relaxed), 5);
+    let put = |value: &[u8]| {
+        heap.write(|t| t.upsert(1, b"a", value, a_cell_for_each_byte).map(drop)).unwrap();
+    };
+    let all = || -> Vec<(u64, u64)> {
+        let guard = reader.read();
+        let record = guard.get(1, b"a").unwrap();
+        let cells = (0..record.cell_count()).map(|n| record.cell(n).unwrap());
+        cells.map(|c| (c[0].load(Ordering::Relaxed), c[1].load(Ordering::Relaxed))).collect()
+    };
+    let settled = || {
+        drop(reader.read());
+        heap.free_all()
+    };
+    put(b"xy");
+    let free = settled();
+    let first = all();
+    assert_ne!(first[0].0, first[1].0, "each cell has a number of its own");
+    for (n, name) in [(0, 5), (1, 6)] {
+        reader.read().get(1, b"a").unwrap().cell(n).unwrap()[1].store(name, Ordering::Relaxed);
+    }
+    put(b"zyx");
+    let second = all();
+    assert_eq!(second[1..], [(first[1].0, 6), (first[0].0, 5)], "moved, not made anew");
+    assert_eq!(second[0].1, 0);
+    put(b"y");
+    assert_eq!(all(), [(first[1].0, 6)]);
+    put(b"xy");
+    assert_eq!(all()[0].1, 0, "a cell that was gone begins anew");
+    assert_ne!(all()[0].0, first[0].0, "and has another number");
+    assert_eq!(settled(), free, "nothing is left behind");
     heap.write(|t| t.remove(1, b"a").map(drop)).unwrap();
-    put(b"3");
-    assert_eq!(reader.read().get(1, b"a").unwrap().counters()[1].load(Ordering::Relaxed), 0);
+    put(b"xy");
+    assert_eq!(all()[0].1, 0);
 }
 
 #[test]
@@ -326,7 +358,7 @@ fn readers_on_other_threads_see_whole_generations_only() {
         heap.write(|t| {
             (0..keys).try_for_each(|key: u32| {
                 let value = vec![generation as u8; 8 + (generation % 90) as usize];
-                t.upsert(1, &key.to_le_bytes(), &value, 0).map(drop)
+                t.upsert(1, &key.to_le_bytes(), &value, no_cells).map(drop)
             })
         })
     };
@@ -404,7 +436,7 @@ fn a_writer_that_dies_at_any_step_leaves_a_whole_generation() {
                     1,
                     &n.to_le_bytes(),
                     &vec![round as u8; 10 + (n * round) as usize % 300],
-                    1,
+                    a_cell_for_each_byte,
                 )?;
             }
             (0..20_u32).try_for_each(|n| t.remove(1, &(n + round % 7).to_le_bytes()).map(drop))
@@ -479,7 +511,7 @@ proptest! {
             for step in steps {
                 match step {
                     Step::Put(key, length) => {
-                        transaction.upsert(1, &[key], &vec![key; length], 0).unwrap();
+                        transaction.upsert(1, &[key], &vec![key; length], no_cells).unwrap();
                         changed.insert(key, length);
                     }
                     Step::Remove(key) => {
@@ -505,7 +537,7 @@ proptest! {
         }
         let fresh = Heap::new(1 << 20);
         for (key, length) in &map {
-            fresh.write(|t| t.upsert(1, &[*key], &vec![*key; *length], 0).map(drop)).unwrap();
+            fresh.write(|t| t.upsert(1, &[*key], &vec![*key; *length], no_cells).map(drop)).unwrap();
         }
         drop(reader.read());
         prop_assert_eq!(heap.free_all(), fresh.free_all());

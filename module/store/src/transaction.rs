@@ -5,7 +5,7 @@ use crate::failpoint::failpoint;
 use crate::fault::is_planted;
 use crate::index::{self, Editor, Visited};
 use crate::memory::Block;
-use crate::record::{self, NewRecord, Record};
+use crate::record::{self, Attached, Cells, NewRecord, Record};
 use crate::{Live, Role, Space, Store, WriteError, WriterLock, reclaim};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
@@ -141,7 +141,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         });
     }
 
-    /// Writes a record. `counters` counters are attached to its key if it has none yet; those it has stay.
+    /// Writes a record. `cells` says which cells it has: those of the record it replaces stay, by name.
     ///
     /// After an error the write can only be given up.
     pub fn upsert(
@@ -149,9 +149,9 @@ impl<L: WriterLock> Transaction<'_, L> {
         kind: u8,
         key: &[u8],
         value: &[u8],
-        counters: usize,
+        cells: Cells,
     ) -> Result<Written, WriteError> {
-        let written = self.try_upsert(kind, key, value, counters);
+        let written = self.try_upsert(kind, key, value, cells);
         self.failure = self.failure.or(written.err());
         written
     }
@@ -161,28 +161,32 @@ impl<L: WriterLock> Transaction<'_, L> {
         kind: u8,
         key: &[u8],
         value: &[u8],
-        counters: usize,
+        cells: Cells,
     ) -> Result<Written, WriteError> {
         let memory = self.store.memory;
         let hash = record::hash(memory, kind, key);
         let old = index::find_block(memory, self.root, hash, kind, key);
-        let mut attachment = 0;
-        if let Some(old) = old {
-            let old = Record::new(memory, old);
-            if old.value() == value {
-                return Ok(Written::Unchanged);
-            }
-            attachment = old.attachment();
+        let replaced = old.map(|old| Record::new(memory, old));
+        if replaced.is_some_and(|old| old.value() == value) {
+            return Ok(Written::Unchanged);
         }
-        let needed_bytes = record::bytes_needed(key, value)?;
+        let names = cells(kind, value);
+        let mut needed_bytes = record::bytes_needed(key, value)?;
+        let new_cells =
+            names.names.len().saturating_sub(replaced.map_or(0, |old| old.cell_count()));
+        if new_cells > 0 {
+            needed_bytes += record::attachment_bytes(new_cells, names.words)?;
+        }
         let free_bytes = self.space().free_bytes;
         if needed_bytes > free_bytes {
             return Err(WriteError::Full { needed_bytes, free_bytes });
         }
         self.has_changed = true;
-        if attachment == 0 && counters > 0 {
-            attachment = record::attach(memory, counters)?;
-        }
+        let before = replaced.map(|old| (old, cells(kind, old.value())));
+        let before = before.as_ref().map(|(old, names)| (*old, names));
+        let Attached { attachment, dropped } = record::attach(memory, &names, before)?;
+        // Cells of this very write are not told apart: they wait for the next generation too.
+        self.replaced.extend(dropped);
         let generation = self.live.generation;
         let new = NewRecord { generation, hash, kind, key, value, attachment };
         let new = record::write(memory, &new)?;
@@ -215,11 +219,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.root = editor.remove(self.root, hash)?;
         self.live.counts[usize::from(kind).min(15)] -= 1;
         let record = Record::new(memory, old);
-        let attachment = record.attachment();
-        if attachment != 0 {
-            // Counters of this very write are not told apart: they wait for the next generation too.
-            self.replaced.push(attachment);
-        }
+        self.replaced.extend(record.attached());
         self.drop_record(old);
         Ok(true)
     }

@@ -117,8 +117,7 @@ impl Tail {
             for Change { kind, key, value } in Changes(&frame) {
                 match value {
                     Some(value) => {
-                        let counters = (self.format.counters)(kind);
-                        transaction.upsert(kind, key, value, counters)?;
+                        transaction.upsert(kind, key, value, self.format.cells)?;
                     }
                     None => {
                         transaction.remove(kind, key)?;

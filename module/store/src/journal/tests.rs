@@ -4,13 +4,18 @@
 
 use super::*;
 use crate::tests::{Heap, rounds};
+use crate::{CellNames, no_cells};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const FORMAT: Format = Format { version: 3, counters: |kind| usize::from(kind == 1) };
+const FORMAT: Format = Format { version: 3, cells };
+
+fn cells(kind: u8, _: &[u8]) -> CellNames<'_> {
+    CellNames { names: if kind == 1 { vec![b"all"] } else { Vec::new() }, words: 1 }
+}
 const ZONE: usize = 4 << 20;
 
 type State = BTreeMap<(u8, Vec<u8>), Vec<u8>>;
@@ -72,7 +77,9 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn apply(heap: &Heap, op: &Op, n: usize) {
     heap.write(|t| match *op {
-        Op::Put(kind, key, size) => t.upsert(kind, &[key; 5], &vec![n as u8; size], 0).map(drop),
+        Op::Put(kind, key, size) => {
+            t.upsert(kind, &[key; 5], &vec![n as u8; size], no_cells).map(drop)
+        }
         Op::Remove(kind, key) => t.remove(kind, &[key; 5]).map(drop),
         Op::Step => Ok(()),
     })
@@ -158,12 +165,12 @@ fn a_follower_takes_what_is_added_and_what_replaces_the_file() {
     let (heap, other, folder) = (Heap::new(ZONE), Heap::new(ZONE), Folder::new());
     let path = folder.journal();
     let mut writer = writer(&heap, &path);
-    other.write(|t| t.upsert(2, b"stale", b"x", 0).map(drop)).unwrap();
+    other.write(|t| t.upsert(2, b"stale", b"x", no_cells).map(drop)).unwrap();
     let mut tail: Option<Tail> = None;
     let mut files = 0;
     for n in 0..600_u32 {
         let value = vec![n as u8; 20_000];
-        heap.write(|t| t.upsert(1, &(n % 7).to_le_bytes(), &value, 1).map(drop)).unwrap();
+        heap.write(|t| t.upsert(1, &(n % 7).to_le_bytes(), &value, cells).map(drop)).unwrap();
         writer.step().unwrap();
         if n % 5 > 0 {
             continue;

@@ -4,7 +4,7 @@
 
 use super::memory::Backing;
 use crate::reader::{Changed, Pin};
-use crate::{FAILPOINTS, Reader, Store, Transaction, WriterLock, set_hook};
+use crate::{FAILPOINTS, Reader, Store, Transaction, WriterLock, no_cells, set_hook};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
@@ -109,8 +109,8 @@ fn put(transaction: &mut Transaction<'_, Lock>, version: u8) {
     // Of another length each time, so that blocks change their places.
     let value = [version; 40];
     let value = &value[..8 + 8 * usize::from(version % 4)];
-    transaction.upsert(1, KEY, value, 0).unwrap();
-    transaction.upsert(1, b"b", value, 0).unwrap();
+    transaction.upsert(1, KEY, value, no_cells).unwrap();
+    transaction.upsert(1, b"b", value, no_cells).unwrap();
 }
 
 /// Reads both records; they must be whole and of one write. Answers which.
