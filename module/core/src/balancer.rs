@@ -5,15 +5,10 @@
 //!
 //! * [`pick`]: round robin, least connections, the faster of two.
 //! * [`ring`]: consistent hashing, and subsets.
+//! * [`cookie`]: affinity.
 //! * [`latency`]: the moving average an endpoint keeps.
 
-pub mod cookie {
-    //! stub
-    /// stub
-    pub fn persistent_key(_: &[u8], _: &[u8]) -> [u8; 32] {
-        [b'0'; 32]
-    }
-}
+pub mod cookie;
 pub mod latency;
 pub mod pick;
 pub mod ring;

@@ -7,9 +7,11 @@
 //!          since the model's types already did.
 //! Rejected: structs laid over shared memory, which would put unsafe code on every read.
 
+mod backend;
 mod endpoints;
 mod server;
 
+pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{RuleView, ServerView, encode_server};
 
@@ -146,7 +148,7 @@ pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>
         upsert
             .backends
             .iter()
-            .map(|(k, v)| Change::upsert(Kind::Backend, k.as_str(), encode_backend(v))),
+            .map(|(k, v)| Change::upsert(Kind::Backend, k.as_str(), encode_backend(k, v))),
     );
     let certificates = upsert.certificates.iter();
     all.extend(
@@ -222,16 +224,6 @@ fn encode_settings(settings: &Settings) -> Vec<u8> {
     let mut value = u16::from(settings.http_redirect_code).to_le_bytes().to_vec();
     value.extend(settings.default_backend.iter().flat_map(|id| id.as_str().bytes()));
     value
-}
-
-// A backend's value is JSON: nothing on the request path reads it yet, since there is one algorithm.
-fn encode_backend(backend: &Backend) -> Vec<u8> {
-    serde_json::to_vec(backend).unwrap_or_default()
-}
-
-/// The backend of a record's value.
-pub fn decode_backend(value: &[u8]) -> Option<Backend> {
-    serde_json::from_slice(value).ok()
 }
 
 /// A [`Certificate`] read in place.
