@@ -32,5 +32,5 @@ pub use endpoint::Head;
 pub use memory::{monotonic_milliseconds, now_milliseconds, random};
 pub use request::{Found, NewDecision, Request};
 pub use tls::{Parsed, ServerName, check_pair, sha256};
-pub use worker::Worker;
+pub use worker::{Worker, wall_clock_milliseconds};
 pub use zone::ZoneLock;

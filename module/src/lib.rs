@@ -17,6 +17,7 @@
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
 //! | timer, thread | five times a second | [`journal`] |
+//! | `peer.init` | the backend asks for a cookie or a hash | [`selection`] |
 //! | variables | a log format or header wants one | [`variable`] |
 //!
 //! Unsafe code stands in `ffi` only. There a callback makes the safe wrapper, calls the safe function
@@ -31,4 +32,5 @@ mod journal;
 mod peer;
 mod phase;
 mod records;
+mod selection;
 mod variable;

@@ -3,9 +3,9 @@
 //! An attempt goes to an endpoint that the request has not tried, that is not left out after failures and not busy
 //! up to its limit; one that drains is taken only while all do.
 
-use crate::ffi::{Found, Worker, now_milliseconds};
+use crate::ffi::{Found, Worker, now_milliseconds, wall_clock_milliseconds};
 use crate::records::{STATISTICS_OF_SET, TURN, statistics};
-use oxigress_core::balancer::{Identity, pick, ring};
+use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
 use oxigress_core::statistics::Failure;
@@ -13,8 +13,8 @@ use oxigress_store::{Guard, KeyHash, Record};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Keys that are tried for a new affinity cookie, as in the reference.
-const NEW_KEYS: u32 = 20;
+/// An endpoint that another worker took up to its limit meanwhile is looked for again this often.
+const MAX_TAKEN: u32 = 20;
 
 /// What a request is to be sent by, where the backend's endpoints do not decide alone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,6 +147,13 @@ fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(
     Some((record, hash.to_bits()))
 }
 
+/// The backend's record says more about where a request goes.
+#[inline]
+pub fn has_more(guard: &Guard<'_>, backend: &[u8], found: Found) -> bool {
+    let found = endpoints(guard, backend, found);
+    found.is_some_and(|(record, _)| EndpointsView::new(record.value()).has_more())
+}
+
 /// Every endpoint of the set is busy up to its limit.
 pub fn is_busy(record: &Record<'_>, view: EndpointsView<'_>) -> bool {
     let limit = view.max_in_flight();
@@ -227,7 +234,7 @@ impl<'g> Set<'g> {
     #[inline]
     fn begin(&self, worker: &Worker, key: &Key<'_>, backend: u64) -> Option<Begun> {
         // Another worker may take the last place of the limit meanwhile.
-        for _ in 0..=NEW_KEYS {
+        for _ in 0..=MAX_TAKEN {
             let (index, new_key) = self.pick(worker, key)?;
             let cell = statistics(&self.record, index)?;
             if let Some(number) = cell.begin(self.limit) {
@@ -304,15 +311,18 @@ impl<'g> Set<'g> {
 
     /// A new key whose own endpoint is open.
     fn by_new_key(&self, worker: &Worker) -> Option<(usize, Option<Vec<u8>>)> {
-        let mut key = Vec::new();
-        for attempt in 0..NEW_KEYS {
-            key = worker.new_affinity_key(attempt);
-            let index = ring::find(self.view.ring(), ring::hash(&key))? as usize;
-            if self.is_open(index) {
-                return Some((index, Some(key)));
-            }
+        let mut random = || worker.random();
+        let (now, pid) = (wall_clock_milliseconds(), std::process::id());
+        let leads_to = |hash| {
+            let index = ring::find(self.view.ring(), hash)? as usize;
+            self.is_open(index).then_some(index)
+        };
+        if let Some((key, index)) = cookie::draw_balanced_key(now, pid, &mut random, leads_to) {
+            return Some((index, Some(key.into_bytes())));
         }
-        Some((self.by_ring(ring::hash(&key))?, Some(key)))
+        // Nearly all are closed: the key's own endpoint is not this one, which serves meanwhile.
+        let key = cookie::balanced_key(now, 0, pid, worker.random());
+        Some((self.by_ring(ring::hash(key.as_bytes()))?, Some(key.into_bytes())))
     }
 
     /// The endpoint that the key names; another one, and its key, if it is gone or drains.

@@ -20,6 +20,11 @@ fn server<'g>(records: &impl Records<'g>, host: &[u8]) -> Option<&'g [u8]> {
         .or_else(|| records.value(Kind::Server, HostPattern::DEFAULT.as_bytes()))
 }
 
+/// A server names this host: it is not the default server's.
+pub fn is_named<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
+    by_host(records, Kind::Server, host).is_some()
+}
+
 /// The record of an exact host, or of the wildcard one label above it.
 pub(crate) fn by_host<'g>(records: &impl Records<'g>, kind: Kind, host: &[u8]) -> Option<&'g [u8]> {
     // A star is ours to put there: a client that sends one names no wildcard record.

@@ -5,9 +5,9 @@ use crate::configuration::Answer;
 use crate::phase::rewrite::{self, Outcome};
 use nginx_bitfields as bits;
 use nginx_sys::{
-    NGX_DECLINED, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_OK, ngx_buf_t, ngx_chain_t,
-    ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header, ngx_int_t, ngx_list_push,
-    ngx_str_t, ngx_table_elt_t,
+    NGX_DECLINED, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK,
+    ngx_buf_t, ngx_chain_t, ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header,
+    ngx_int_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
@@ -26,6 +26,11 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
         };
         match rewrite::decide(&mut request) {
             Outcome::Continue => NGX_DECLINED as ngx_int_t,
+            Outcome::Busy => {
+                // SAFETY: alive. Out of memory: the status says it too.
+                unsafe { add_header(raw, "Retry-After", b"1") };
+                NGX_HTTP_SERVICE_UNAVAILABLE as ngx_int_t
+            }
             Outcome::Status(status) => ngx_int_t::from(status as i16),
             Outcome::Redirect { code, location } => {
                 // SAFETY: alive.
@@ -45,7 +50,7 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
 ///
 /// # Safety
 /// `raw` is alive and its header was not sent.
-unsafe fn add_header(
+pub unsafe fn add_header(
     raw: *mut ngx_http_request_t,
     name: &'static str,
     value: &[u8],

@@ -5,8 +5,8 @@ use super::table::http_index;
 use super::worker::{self, Worker};
 use nginx_bitfields as bits;
 use nginx_sys::{
-    AF_INET, AF_INET6, ngx_http_request_t, ngx_list_part_t, ngx_str_t, ngx_table_elt_t,
-    sockaddr_in, sockaddr_in6,
+    AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_variable, ngx_http_request_t, ngx_list_part_t,
+    ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
 };
 use oxigress_store::{KeyHash, Place};
 use std::cell::Cell;
@@ -186,6 +186,24 @@ impl<'r> Request<'r> {
     /// The first header of this lower-case name.
     pub fn header(&self, name: &[u8]) -> Option<&'r [u8]> {
         self.headers().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The values of all headers of this lower-case name.
+    pub fn all_headers(&self, name: &'static [u8]) -> impl Iterator<Item = &'r [u8]> + use<'_, 'r> {
+        self.headers().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The value of one of nginx's variables, by its lower-case name; `None` if there is none.
+    pub fn variable(&self, name: &[u8]) -> Option<&'r [u8]> {
+        let mut name = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
+        // SAFETY: reads the name.
+        let key = unsafe { ngx_hash_key(name.data, name.len) };
+        // SAFETY: the request is alive; nginx reads the name.
+        let value = unsafe { ngx_http_get_variable(self.raw, &raw mut name, key) };
+        // SAFETY: null or a value; the same struct, with bitfields that are right.
+        let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
+        let text = ngx_str_t { len: value.len() as usize, data: value.data };
+        (value.not_found() == 0 && value.valid() != 0).then(|| self.text(text))
     }
 
     /// Headers whose lower-case name begins with `prefix`.

@@ -1,21 +1,25 @@
 //! Upstream peers: nginx's callbacks around one attempt to reach an endpoint.
 
 use super::Found;
+use super::Request;
+use super::answer::add_header;
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
 use super::{directives, guard, keepalive, log, memory};
 use crate::peer::{self, Begun, Key, Outcome, Search};
+use crate::selection;
 use nginx_bitfields as bits;
 use nginx_sys::{
     AF_INET, AF_INET6, NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t,
     ngx_current_msec, ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable,
     ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
-    ngx_peer_connection_t, ngx_pool_t, ngx_str_t, ngx_terminate, ngx_uint_t, sockaddr, sockaddr_in,
-    sockaddr_in6,
+    ngx_peer_connection_t, ngx_pool_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
+    sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::idle;
+use oxigress_core::record::{BackendView, Kind};
 use oxigress_core::statistics::Failure;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
@@ -61,6 +65,14 @@ struct Peer {
     ledger: u32,
     /// When it began, in milliseconds.
     began: u64,
+    /// What the endpoint is chosen by: 0 nothing, else as below.
+    selected_by: u8,
+    changes_on_failure: bool,
+    key_hash: u32,
+    /// Of the affinity cookie; empty: it had none.
+    key: ngx_str_t,
+    /// The header that gives the client another cookie; null: none.
+    set_cookie: *mut ngx_table_elt_t,
     /// The generation that `current` was chosen from.
     generation: u64,
     /// How connections are kept; null: nginx sees to that, or nobody.
@@ -69,6 +81,9 @@ struct Peer {
     /// Of the TLS handshake and the local address.
     identity: u64,
 }
+
+const BY_HASH: u8 = 1;
+const BY_COOKIE: u8 = 2;
 
 /// The name of an attempt's endpoint. nginx logs it for each attempt, so each has its own.
 #[repr(C)]
@@ -198,6 +213,8 @@ unsafe fn prepare(
             peer.identity = unsafe { worker.pools().identifier().of(request) }?;
         }
     }
+    // SAFETY: vouched for by the caller.
+    unsafe { peer.select(request) };
     // SAFETY: nginx creates the upstream before it initialises the peer.
     let u = unsafe { &mut (*(*request).upstream).peer };
     u.data = (&raw mut *peer).cast();
@@ -237,6 +254,10 @@ unsafe extern "C" fn get_peer(
         }
         let Some(choice) = choice else { return NGX_BUSY as ngx_int_t };
         peer.begin(&choice.begun);
+        if let Some(key) = &choice.begun.new_key {
+            // SAFETY: the request is alive, and what it is answered with is not known yet.
+            unsafe { peer.give_cookie(key) };
+        }
         let Some(length) = peer.take(&choice) else { return NGX_ERROR as ngx_int_t };
         let tries = peer.attempts_left(choice.untried);
         // SAFETY: as above.
@@ -289,7 +310,63 @@ impl Peer {
 
     fn search(&self) -> Search<'_> {
         let (backend, found) = self.backend();
-        Search { backend, found, tried: self.tried(), key: Key::None }
+        // SAFETY: of the request's headers, which live as long as it.
+        let cookie = unsafe { memory::bytes(self.key) };
+        let is_new = cookie.is_empty() || self.changes_on_failure && self.attempts > 0;
+        let key = match self.selected_by {
+            BY_HASH => Key::Hash(self.key_hash),
+            BY_COOKIE => Key::Affinity(Some(cookie).filter(|_| !is_new)),
+            _ => Key::None,
+        };
+        Search { backend, found, tried: self.tried(), key }
+    }
+
+    /// Looks at the request for what the backend's record asks for.
+    ///
+    /// # Safety
+    /// `request` is alive and the peer's, on the event loop.
+    unsafe fn select(&mut self, request: *mut ngx_http_request_t) {
+        let (backend, found) = self.backend();
+        let guard = self.worker().reader().read();
+        if !peer::has_more(&guard, backend, found) {
+            return;
+        }
+        let Some(record) = guard.get(Kind::Backend as u8, backend) else { return };
+        // SAFETY: vouched for by the caller.
+        let Some(request) = (unsafe { Request::from_callback(request) }) else { return };
+        let selection = selection::of(&request, &BackendView::new(record.value()));
+        drop(guard);
+        self.changes_on_failure = selection.changes_on_failure;
+        match selection.key {
+            Key::None => {}
+            Key::Hash(hash) => (self.selected_by, self.key_hash) = (BY_HASH, hash),
+            Key::Affinity(key) => {
+                let key = key.unwrap_or_default();
+                self.selected_by = BY_COOKIE;
+                self.key = ngx_str_t { len: key.len(), data: key.as_ptr().cast_mut() };
+            }
+        }
+    }
+
+    /// Gives the client another cookie; one for all attempts.
+    ///
+    /// # Safety
+    /// The request is alive and its header was not sent.
+    unsafe fn give_cookie(&mut self, key: &[u8]) {
+        // SAFETY: vouched for by the caller.
+        let Some(request) = (unsafe { Request::from_callback(self.request) }) else { return };
+        let Some(text) = selection::set_cookie(&request, self.backend().0, key) else { return };
+        if self.set_cookie.is_null() {
+            // SAFETY: vouched for by the caller.
+            self.set_cookie = unsafe { add_header(self.request, "Set-Cookie", text.as_bytes()) };
+            return;
+        }
+        // SAFETY: the pool is alive, and the header is in it.
+        unsafe {
+            if let Some(value) = memory::concat((*self.request).pool, &[text.as_bytes()]) {
+                (*self.set_cookie).value = value;
+            }
+        }
     }
 
     #[inline]

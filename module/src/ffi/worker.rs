@@ -109,14 +109,6 @@ impl Worker {
         mixed ^ mixed >> 31
     }
 
-    /// A key for an affinity cookie: any text will do that no other client has.
-    pub fn new_affinity_key(&self, attempt: u32) -> Vec<u8> {
-        let seconds = wall_clock_milliseconds() / 1_000 + u64::from(attempt);
-        let milliseconds = wall_clock_milliseconds() % 1_000;
-        let random = self.random() % 999_999 + 1;
-        format!("{seconds}.{milliseconds:03}.{}.{random}", std::process::id()).into_bytes()
-    }
-
     /// A new request id, 32 hex digits: a keyed hash of a counter, which is unique and cannot be guessed, at
     /// a tenth of the cost of the system's random numbers.
     pub fn next_request_id(&self) -> [u8; 32] {
@@ -317,7 +309,8 @@ pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
     guard::contain("exit_process", (), || unsafe { stop() });
 }
 
-fn wall_clock_milliseconds() -> u64 {
+/// Milliseconds since 1970, as this turn of the event loop read them.
+pub fn wall_clock_milliseconds() -> u64 {
     // SAFETY: nginx keeps this pointer at a time that it does not change any more.
     unsafe {
         (*nginx_sys::ngx_cached_time).sec as u64 * 1_000 + (*nginx_sys::ngx_cached_time).msec as u64

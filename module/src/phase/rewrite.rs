@@ -12,16 +12,23 @@ const MAX_HEADERS: usize = 100;
 /// nginx's own status for too large a head; the client sees 400, the page names the reason.
 const HEADER_TOO_LARGE: u16 = 494;
 
-/// Somebody can take a request now.
-fn is_served(set: &Record<'_>) -> bool {
+/// Whether anybody can take a request now.
+fn outcome(set: Option<Record<'_>>) -> Outcome {
+    let Some(set) = set else { return Outcome::Status(503) };
     let view = EndpointsView::new(set.value());
-    !view.is_empty() && !peer::is_busy(set, view)
+    match view.is_empty() {
+        true => Outcome::Status(503),
+        false if peer::is_busy(&set, view) => Outcome::Busy,
+        false => Outcome::Continue,
+    }
 }
 
 /// What becomes of the request.
 pub enum Outcome {
     /// It goes on to the backend that was decided on.
     Continue,
+    /// Every endpoint is busy up to its limit: 503, and come back.
+    Busy,
     /// It is answered with this status.
     Status(u16),
     /// It is sent elsewhere.
@@ -71,8 +78,5 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     let endpoints = guard.get_hashed(hash, kind, backend);
     let place = endpoints.map(|set| guard.place(&set)).unwrap_or_default();
     request.decide(&decision, Found { hash: Some(hash), place });
-    match endpoints {
-        Some(set) if is_served(&set) => Outcome::Continue,
-        _ => Outcome::Status(503),
-    }
+    outcome(endpoints)
 }
