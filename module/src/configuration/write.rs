@@ -64,12 +64,13 @@ pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
         Err(error) => return Some(Answer::undecodable(error)),
     };
     let mut snapshot = Snapshot::default();
-    let mut unresolved = Vec::new();
+    let (mut unresolved, mut notes) = (Vec::new(), Vec::new());
     for (place, element) in elements.into_iter().enumerate() {
         match element.into_model() {
             // A name that stands twice: the last wins, as in the reference.
-            Ok((id, backend, endpoints, names)) => {
+            Ok(compat::Converted { id, backend, endpoints, names, notes: more }) => {
                 unresolved.extend(names.iter().map(|name| format!("{id}: {name}")));
+                notes.extend(more.iter().map(|note| format!("{id}: {note}")));
                 snapshot.backends.insert(id.clone(), backend);
                 snapshot.endpoints.insert(id, endpoints);
             }
@@ -85,6 +86,9 @@ pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
         answer.log.push(format!(
             "{count} host names among the endpoints are not resolved yet and left out: {first}, …"
         ));
+    }
+    if let Some(first) = notes.first() {
+        answer.log.push(format!("{} settings are not served as posted: {first}, …", notes.len()));
     }
     Some(answer)
 }

@@ -98,13 +98,18 @@ pub struct HashBy {
 
 fn checked_key<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let key = String::deserialize(from)?;
-    let is_key = (1..=1024).contains(&key.len()) && !key.bytes().any(|b| b.is_ascii_control());
-    if !is_key {
-        return Err(serde::de::Error::custom(
-            "a hash key has 1 to 1024 bytes, without control bytes",
-        ));
-    }
+    HashBy::check_key(&key).map_err(serde::de::Error::custom)?;
     Ok(key)
+}
+
+impl HashBy {
+    /// Refuses an empty key, one over 1,024 bytes, and control bytes.
+    pub fn check_key(key: &str) -> Result<(), Invalid> {
+        if (1..=1024).contains(&key.len()) && !key.bytes().any(|b| b.is_ascii_control()) {
+            return Ok(());
+        }
+        Err(Invalid::new("a hash key has 1 to 1024 bytes, without control bytes"))
+    }
 }
 
 /// A client stays with an endpoint, which a cookie names.

@@ -6,7 +6,9 @@
 
 use super::null_is_default;
 use crate::model::{
-    Backend, BackendId, Certificate, CertificateId, Endpoint, EndpointSet, HostPattern, Invalid,
+    self, Affinity, AffinityMode, Algorithm, Backend, BackendId, Certificate, CertificateId,
+    Cookie, Endpoint, EndpointSet, HostPattern, Invalid, MAX_ALTERNATIVES, SameSite, Split,
+    shorten,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -211,11 +213,24 @@ pub struct TrafficShaping {
     pub cookie: String,
 }
 
+/// What an element says, in the words of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Converted {
+    /// The element's name.
+    pub id: BackendId,
+    /// How it balances.
+    pub backend: Backend,
+    /// Its addresses.
+    pub endpoints: EndpointSet,
+    /// Host names among the endpoints: left out, for the caller to resolve.
+    pub names: Vec<HostPattern>,
+    /// What is not served as it is written, for the log: ingress-nginx takes the whole array all the same.
+    pub notes: Vec<String>,
+}
+
 impl Element {
-    /// The model of this element. Endpoints that are host names are left out: the caller says so.
-    pub fn into_model(
-        mut self,
-    ) -> Result<(BackendId, Backend, EndpointSet, Vec<HostPattern>), Invalid> {
+    /// The model of this element.
+    pub fn into_model(mut self) -> Result<Converted, Invalid> {
         let mut names = Vec::new();
         let mut endpoints = Vec::with_capacity(self.endpoints.len());
         for Address { address, port } in std::mem::take(&mut self.endpoints) {
@@ -226,8 +241,56 @@ impl Element {
         }
         let kept = serde_json::to_string(&self)
             .map_err(|error| Invalid::new(format!("cannot be written back as JSON: {error}")))?;
-        let backend = Backend { compatible: Some(kept), ..Backend::default() };
-        Ok((self.name, backend, EndpointSet::new(endpoints)?, names))
+        let mut notes = Vec::new();
+        let backend = self.backend(kept, &mut notes);
+        let endpoints = EndpointSet::new(endpoints)?;
+        Ok(Converted { id: self.name, backend, endpoints, names, notes })
+    }
+
+    /// Affinity decides before a hash, and that before `load-balance`: the order of [`Backend`], too.
+    fn backend(&self, kept: String, notes: &mut Vec<String>) -> Backend {
+        let affinity = self.session_affinity_config.model(notes);
+        let hash_by = self.upstream_hash_by_config.model(notes);
+        let algorithm = match &*self.load_balance {
+            "round_robin" => Algorithm::RoundRobin,
+            "ewma" => Algorithm::Ewma,
+            "least_conn" => Algorithm::LeastConn,
+            "p2c" => Algorithm::P2c,
+            other => {
+                if !other.is_empty() && affinity.is_none() && hash_by.is_none() {
+                    let other = shorten(other);
+                    notes.push(format!("load-balance {other:?} is unknown: round_robin"));
+                }
+                Algorithm::RoundRobin
+            }
+        };
+        Backend {
+            algorithm,
+            hash_by,
+            affinity,
+            alternatives: self.alternatives(notes),
+            split: self.traffic_shaping_policy.model(),
+            compatible: Some(kept),
+            ..Backend::default()
+        }
+    }
+
+    fn alternatives(&self, notes: &mut Vec<String>) -> Vec<BackendId> {
+        let mut ids: Vec<BackendId> = Vec::new();
+        for text in &self.alternative_backends {
+            match BackendId::parse(&**text) {
+                Ok(id) if id == self.name || ids.contains(&id) => {}
+                Ok(_) if ids.len() == MAX_ALTERNATIVES => {
+                    notes.push(format!(
+                        "more than {MAX_ALTERNATIVES} alternatives: the rest gets nothing"
+                    ));
+                    break;
+                }
+                Ok(id) => ids.push(id),
+                Err(error) => notes.push(format!("an alternative is left out: {error}")),
+            }
+        }
+        ids
     }
 
     /// The element of a backend and its endpoints, as `GET /configuration/backends` gives it.
@@ -258,6 +321,113 @@ impl Element {
             traffic_shaping_policy: TrafficShaping::default(),
             alternative_backends: Vec::new(),
         }
+    }
+}
+
+impl SessionAffinity {
+    fn model(&self, notes: &mut Vec<String>) -> Option<Affinity> {
+        if self.name != "cookie" {
+            return None;
+        }
+        let mode = match &*self.mode {
+            "persistent" => AffinityMode::Persistent,
+            _ => AffinityMode::Balanced,
+        };
+        match self.cookie_session_affinity.model(notes) {
+            Ok(cookie) => Some(Affinity { mode, cookie }),
+            Err(error) => {
+                notes.push(format!("no affinity: {error}"));
+                None
+            }
+        }
+    }
+}
+
+impl CookieAffinity {
+    /// The name ingress-nginx uses where the field is absent.
+    const DEFAULT_NAME: &str = "route";
+
+    /// A bad name is an error, a bad attribute is left out.
+    fn model(&self, notes: &mut Vec<String>) -> Result<Cookie, Invalid> {
+        let name = if self.name.is_empty() { Self::DEFAULT_NAME } else { &self.name };
+        Cookie::check_name(name)?;
+        let mut seconds = |what: &str, text: &Option<String>| {
+            let text = text.as_deref().filter(|text| !text.is_empty())?;
+            let number = text.parse().ok();
+            if number.is_none() {
+                notes.push(format!(
+                    "{what} {:?} of the affinity cookie is no number",
+                    shorten(text)
+                ));
+            }
+            number
+        };
+        let (expires, max_age) =
+            (seconds("expires", &self.expires), seconds("maxage", &self.maxage));
+        let mut attribute = |what: &str, text: &Option<String>| {
+            let text = text.clone().filter(|text| !text.is_empty())?;
+            match Cookie::check_attribute(&text) {
+                Ok(()) => Some(text),
+                Err(error) => {
+                    notes.push(format!("{what} of the affinity cookie is left out: {error}"));
+                    None
+                }
+            }
+        };
+        let (path, domain) = (attribute("path", &self.path), attribute("domain", &self.domain));
+        Ok(Cookie {
+            name: name.into(),
+            expires,
+            max_age,
+            path,
+            domain,
+            secure: self.secure,
+            same_site: match self.samesite.as_deref() {
+                Some("Strict") => Some(SameSite::Strict),
+                Some("Lax") => Some(SameSite::Lax),
+                Some("None") => Some(SameSite::None),
+                _ => None,
+            },
+            conditional_same_site_none: self.conditional_samesite_none == Some(true),
+            change_on_failure: self.change_on_failure == Some(true),
+            locations: self.locations.clone(),
+        })
+    }
+}
+
+impl HashBy {
+    /// What the reference's controller writes where an Ingress says nothing.
+    const DEFAULT_SUBSET_SIZE: u32 = 3;
+
+    fn model(&self, notes: &mut Vec<String>) -> Option<model::HashBy> {
+        let key = self.upstream_hash_by.clone().filter(|key| !key.is_empty())?;
+        if let Err(error) = model::HashBy::check_key(&key) {
+            notes.push(format!("upstream-hash-by is left out: {error}"));
+            return None;
+        }
+        let size = self.upstream_hash_by_subset_size.filter(|size| *size > 0);
+        let subset_size = match self.upstream_hash_by_subset {
+            Some(true) => size.unwrap_or(Self::DEFAULT_SUBSET_SIZE),
+            _ => 0,
+        };
+        Some(model::HashBy { key, subset_size })
+    }
+}
+
+impl TrafficShaping {
+    fn model(&self) -> Option<Split> {
+        if *self == TrafficShaping::default() {
+            return None;
+        }
+        let number = |number: i64| number.clamp(0, i64::from(u32::MAX)) as u32;
+        Some(Split {
+            weight: number(self.weight),
+            weight_total: number(self.weight_total),
+            header: self.header.clone(),
+            header_value: self.header_value.clone(),
+            header_pattern: self.header_pattern.clone(),
+            cookie: self.cookie.clone(),
+        })
     }
 }
 
@@ -361,12 +531,116 @@ mod tests {
     fn what_was_posted_can_be_read_back() {
         let (posted, ignored) = decode::<Vec<Element>>(ELEMENT.as_bytes()).unwrap();
         assert_eq!(ignored, 0);
-        let (id, backend, endpoints, names) = posted[0].clone().into_model().unwrap();
-        assert_eq!((endpoints.as_slice().len(), names.len()), (2, 0));
+        let Converted { id, backend, endpoints, names, notes } =
+            posted[0].clone().into_model().unwrap();
+        assert_eq!((endpoints.as_slice().len(), names.len(), notes.len()), (2, 0, 0));
+        assert_eq!(backend.algorithm, Algorithm::Ewma);
+        assert_eq!((&backend.hash_by, &backend.affinity, &backend.split), (&None, &None, &None));
         let back = vec![Element::from_model(&id, &backend, &endpoints)];
         assert_eq!(back, posted);
         let value = |v: &str| serde_json::from_str::<serde_json::Value>(v).unwrap();
         assert_eq!(value(&serde_json::to_string(&back).unwrap()), value(ELEMENT));
+    }
+
+    fn converted(fields: &str) -> Converted {
+        let body = format!(r#"[{{"name":"a",{fields}}}]"#);
+        decode::<Vec<Element>>(body.as_bytes()).unwrap().0.remove(0).into_model().unwrap()
+    }
+
+    #[test]
+    fn load_balance_is_an_algorithm_and_else_round_robin_with_a_note() {
+        for (text, algorithm, notes) in [
+            ("", Algorithm::RoundRobin, 0),
+            ("round_robin", Algorithm::RoundRobin, 0),
+            ("ewma", Algorithm::Ewma, 0),
+            ("least_conn", Algorithm::LeastConn, 0),
+            ("p2c", Algorithm::P2c, 0),
+            ("chash", Algorithm::RoundRobin, 1),
+            ("EWMA", Algorithm::RoundRobin, 1),
+        ] {
+            let converted = converted(&format!(r#""load-balance":"{text}""#));
+            assert_eq!(converted.backend.algorithm, algorithm, "{text}");
+            assert_eq!(converted.notes.len(), notes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hash_chooses_an_endpoint_or_a_subset() {
+        let hash_by = |fields: &str| {
+            converted(&format!(r#""upstreamHashByConfig":{{{fields}}}"#)).backend.hash_by
+        };
+        let expected =
+            |subset_size| Some(model::HashBy { key: "$request_uri".into(), subset_size });
+        let key = r#""upstream-hash-by":"$request_uri""#;
+        let size = r#""upstream-hash-by-subset-size""#;
+        let subset = r#""upstream-hash-by-subset""#;
+        assert_eq!(hash_by(&format!("{key},{size}:3")), expected(0));
+        assert_eq!(hash_by(&format!("{key},{subset}:true,{size}:5")), expected(5));
+        assert_eq!(hash_by(&format!("{key},{subset}:true,{size}:0")), expected(3));
+        assert_eq!(hash_by(&format!("{subset}:true,{size}:5")), None);
+        assert_eq!(hash_by(r#""upstream-hash-by":"a\n""#), None);
+    }
+
+    #[test]
+    fn affinity_is_the_references() {
+        let Converted { backend, notes, .. } = converted(
+            r#""sessionAffinityConfig":{"name":"cookie","mode":"persistent","cookieSessionAffinity":{
+            "name":"route","expires":"-5","maxage":"60","locations":{"a.test":["/"]},"secure":true,"path":"/x",
+            "domain":"a.test","samesite":"None","conditional_samesite_none":true,"change_on_failure":true}}"#,
+        );
+        let cookie = Cookie {
+            name: "route".into(),
+            expires: Some(-5),
+            max_age: Some(60),
+            path: Some("/x".into()),
+            domain: Some("a.test".into()),
+            secure: Some(true),
+            same_site: Some(SameSite::None),
+            conditional_same_site_none: true,
+            change_on_failure: true,
+            locations: [("a.test".into(), vec!["/".into()])].into(),
+        };
+        let mode = AffinityMode::Persistent;
+        assert_eq!((backend.affinity, notes), (Some(Affinity { mode, cookie }), vec![]));
+        for other in [r#"{"name":""}"#, r#"{"name":"Cookie"}"#] {
+            let converted = converted(&format!(r#""sessionAffinityConfig":{other}"#));
+            assert_eq!(converted.backend.affinity, None, "{other}");
+        }
+    }
+
+    #[test]
+    fn bad_cookies_lose_what_is_bad_and_say_so() {
+        let with = |fields: &str| {
+            let Converted { backend, notes, .. } = converted(&format!(
+                r#""sessionAffinityConfig":{{"name":"cookie","cookieSessionAffinity":{{{fields}}}}}"#
+            ));
+            (backend.affinity.map(|affinity| affinity.cookie), notes.len())
+        };
+        let plain = Cookie { name: "route".into(), ..Cookie::default() };
+        assert_eq!(with(""), (Some(plain.clone()), 0));
+        assert_eq!(with(r#""name":"a;b""#), (None, 1));
+        assert_eq!(with(r#""name":"route","expires":"abc5""#), (Some(plain.clone()), 1));
+        assert_eq!(with(r#""domain":"a; Path=/""#), (Some(plain.clone()), 1));
+        assert_eq!(with(r#""samesite":"lax","path":"""#), (Some(plain), 0));
+    }
+
+    #[test]
+    fn canary_rules_and_alternatives_are_taken_over() {
+        let Converted { backend, notes, .. } = converted(
+            r#""alternativeBackends":["b","c","b","a",""],"trafficShapingPolicy":{"weight":-1,
+            "weightTotal":1000,"header":"h","headerValue":"v","headerPattern":"p","cookie":"c"}"#,
+        );
+        let ids: Vec<_> = backend.alternatives.iter().map(BackendId::as_str).collect();
+        assert_eq!((ids, notes.len()), (vec!["b", "c"], 1));
+        let split = Split {
+            weight: 0,
+            weight_total: 1_000,
+            header: "h".into(),
+            header_value: "v".into(),
+            header_pattern: "p".into(),
+            cookie: "c".into(),
+        };
+        assert_eq!(backend.split, Some(split));
     }
 
     #[test]
