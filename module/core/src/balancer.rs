@@ -6,12 +6,17 @@
 //! * [`pick`]: round robin, least connections, the faster of two.
 //! * [`ring`]: consistent hashing, and subsets.
 //! * [`cookie`]: affinity.
+//! * [`split`]: a backend or one of its alternatives; [`patterns`] for its rules.
+//! * [`hash_key`]: what consistent hashing hashes.
 //! * [`latency`]: the moving average an endpoint keeps.
 
 pub mod cookie;
+pub mod hash_key;
 pub mod latency;
+pub mod patterns;
 pub mod pick;
 pub mod ring;
+pub mod split;
 
 /// An endpoint a request has tried: address, port and family.
 pub type Identity = [u8; 19];
