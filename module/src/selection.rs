@@ -1,13 +1,16 @@
-//! What a request is sent by, beside the algorithm of its backend: a hash of its own, or an affinity cookie.
+//! What a request says about where it goes, beside its host and path: to an alternative of its backend, by a hash
+//! of its own, or to the endpoint of its affinity cookie.
 
 use crate::ffi::{Request, wall_clock_milliseconds};
 use crate::peer::Key;
 use crate::records::Held;
 use oxigress_core::balancer::cookie::{self, Asked};
 use oxigress_core::balancer::hash_key::{self, Part};
-use oxigress_core::balancer::ring;
-use oxigress_core::record::{AffinityView, BackendView, Kind};
+use oxigress_core::balancer::{ring, split};
+use oxigress_core::record::{AffinityView, BackendView, EndpointsView, Kind};
 use oxigress_core::router;
+use oxigress_store::Guard;
+use std::borrow::Cow;
 
 /// What a backend's record says about one request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,10 +34,13 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
 
 fn hash(request: &Request<'_>, key: &[u8]) -> u32 {
     let mut text = Vec::with_capacity(128);
-    for part in hash_key::parts(key) {
+    for part in hash_key::parse(key) {
         match part {
             Part::Literal(literal) => text.extend(literal),
-            Part::Variable(name) => text.extend(request.variable(name).unwrap_or_default()),
+            Part::Variable(name) => {
+                let name = name.to_ascii_lowercase();
+                text.extend(request.variable(&name).unwrap_or_default());
+            }
         }
     }
     ring::hash(&text)
@@ -43,6 +49,47 @@ fn hash(request: &Request<'_>, key: &[u8]) -> u32 {
 /// What the affinity cookie of a request says.
 fn held<'r>(request: &Request<'r>, affinity: &AffinityView<'_>) -> Option<cookie::Held<'r>> {
     cookie::split(cookie::value(request.all_headers(b"cookie"), affinity.name())?)
+}
+
+/// The alternative that takes the request in place of a backend, if one does.
+pub fn alternative<'g>(
+    request: &Request<'_>,
+    guard: &'g Guard<'_>,
+    backend: &BackendView<'g>,
+) -> Option<&'g [u8]> {
+    let mut ids = backend.alternatives().peekable();
+    ids.peek()?;
+    let views = ids.clone().map(|id| {
+        let endpoints = guard.get(Kind::Endpoints as u8, id)?;
+        if EndpointsView::new(endpoints.value()).is_empty() {
+            return None;
+        }
+        guard.get(Kind::Backend as u8, id).map(|record| BackendView::new(record.value()))
+    });
+    let worker = request.worker();
+    let (affinity, patterns) = (backend.affinity(), worker.patterns());
+    let place = split::decide(affinity, views, &Asking(request), patterns, worker.random())?;
+    ids.nth(place)
+}
+
+struct Asking<'a, 'r>(&'a Request<'r>);
+
+impl split::Request for Asking<'_, '_> {
+    fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let mut values = self.0.all_headers(name);
+        let first = values.next()?;
+        let mut all = Cow::Borrowed(first);
+        for value in values {
+            let all = all.to_mut();
+            all.extend(b", ");
+            all.extend(value);
+        }
+        Some(all)
+    }
+
+    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
+        cookie::value(self.0.all_headers(b"cookie"), name)
+    }
 }
 
 /// `Set-Cookie` for a client that was given `key`; `None` where no cookie is given out.

@@ -20,7 +20,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "proxy_alternative_upstream_name",
         is_lasting: false,
-        value: |_| Some(Cow::Borrowed(b"")),
+        value: alternative_upstream_name,
     },
     Variable { name: "namespace", is_lasting: false, value: |request| text(request, 1) },
     Variable { name: "ingress_name", is_lasting: false, value: |request| text(request, 2) },
@@ -49,6 +49,15 @@ fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
         return Some(Cow::Borrowed(decision.backend));
     }
     Some(Cow::Owned([namespace, service, port].join(&b'-')))
+}
+
+/// The alternative that takes the request, as ingress-nginx writes its name; empty if none does.
+fn alternative_upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    let Some(id) = request.alternative() else { return Some(Cow::Borrowed(b"")) };
+    if !id.contains(&b'/') {
+        return Some(Cow::Borrowed(id));
+    }
+    Some(Cow::Owned(id.iter().map(|byte| if *byte == b'/' { b'-' } else { *byte }).collect()))
 }
 
 fn location_path<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {

@@ -41,15 +41,20 @@ pub struct NewDecision<'g> {
     pub lengths: [u16; 6],
     /// One after the other.
     pub texts: &'g [u8],
-    /// The default backend, if it serves instead.
-    pub default: &'g [u8],
+    /// The default backend or an alternative, if it serves instead.
+    pub instead: &'g [u8],
+    /// It is an alternative.
+    pub is_alternative: bool,
 }
 
 /// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet". Cells, since
 /// several callbacks may look at it at once.
 #[repr(C)]
 struct Context {
-    /// The rule's texts and the default backend, one after the other.
+    /// The alternative that takes the request; null: none does.
+    alternative: Cell<*const u8>,
+    alternative_length: Cell<usize>,
+    /// The rule's texts and the backend that serves instead, one after the other.
     texts: Cell<*const u8>,
     lengths: Cell<[u16; 7]>,
     is_decided: Cell<bool>,
@@ -189,8 +194,13 @@ impl<'r> Request<'r> {
     }
 
     /// The values of all headers of this lower-case name.
-    pub fn all_headers(&self, name: &'static [u8]) -> impl Iterator<Item = &'r [u8]> + use<'_, 'r> {
-        self.headers().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    pub fn all_headers<'a>(
+        &'a self,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = &'r [u8]> + use<'a, 'r> {
+        self.headers()
+            .filter(move |(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 
     /// The value of one of nginx's variables, by its lower-case name; `None` if there is none.
@@ -286,25 +296,47 @@ impl<'r> Request<'r> {
 
     /// Keeps a decision: copies its texts into the request's pool. Out of memory: there is none.
     pub fn decide(&mut self, decision: &NewDecision<'_>, found: Found) {
-        let parts = [decision.texts, decision.default];
+        let parts = [decision.texts, decision.instead];
         // SAFETY: the request's pool is alive.
         let Some(copy) = (unsafe { memory::concat(self.raw().pool, &parts) }) else { return };
         if let Some(context) = self.context_or_new() {
             let [a, b, c, d, e, f] = decision.lengths;
             context.texts.set(copy.data);
             // An id has 512 bytes at most.
-            context.lengths.set([a, b, c, d, e, f, decision.default.len() as u16]);
+            context.lengths.set([a, b, c, d, e, f, decision.instead.len() as u16]);
+            if decision.is_alternative {
+                // SAFETY: the last part of the copy.
+                context.alternative.set(unsafe { copy.data.add(decision.texts.len()) });
+                context.alternative_length.set(decision.instead.len());
+            }
             context.hash.set(found.hash.map_or(0, KeyHash::to_bits));
             context.place.set(found.place);
             context.is_decided.set(true);
         }
     }
 
+    /// Keeps the alternative that takes the request; answers the copy, `None` when memory is out.
+    pub fn set_alternative(&self, id: &[u8]) -> Option<&'r [u8]> {
+        // SAFETY: the request's pool is alive.
+        let copy = unsafe { memory::concat(self.raw().pool, &[id]) }?;
+        let context = self.context_or_new()?;
+        context.alternative.set(copy.data);
+        context.alternative_length.set(copy.len);
+        Some(self.text(copy))
+    }
+
+    /// The alternative that takes the request, if one does.
+    pub fn alternative(&self) -> Option<&'r [u8]> {
+        let context = self.context().filter(|context| !context.alternative.get().is_null())?;
+        let data = context.alternative.get().cast_mut();
+        Some(self.text(ngx_str_t { len: context.alternative_length.get(), data }))
+    }
+
     /// The decision, if there is one.
     pub fn decision(&self) -> Option<Decision<'r>> {
         let context = self.context().filter(|context| context.is_decided.get())?;
         let mut at = context.texts.get();
-        let [backend, namespace, ingress, service, port, path, default] =
+        let [backend, namespace, ingress, service, port, path, instead] =
             context.lengths.get().map(|length| {
                 // SAFETY: the lengths add up to the copy that `decide` made in the request's pool.
                 let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
@@ -318,7 +350,7 @@ impl<'r> Request<'r> {
         };
         Some(Decision {
             texts: [backend, namespace, ingress, service, port, path],
-            backend: if default.is_empty() { backend } else { default },
+            backend: if instead.is_empty() { backend } else { instead },
             found,
         })
     }

@@ -203,7 +203,7 @@ unsafe fn prepare(
             return None;
         };
         let backend = decision.backend;
-        peer.backend = ngx_str_t { len: backend.len(), data: backend.as_ptr().cast_mut() };
+        peer.backend = text(backend);
         peer.found = decision.found;
         if conf.keep.connections != 0 {
             peer.settings = &raw const conf.keep;
@@ -331,9 +331,19 @@ impl Peer {
         if !peer::has_more(&guard, backend, found) {
             return;
         }
-        let Some(record) = guard.get(Kind::Backend as u8, backend) else { return };
+        let Some(mut record) = guard.get(Kind::Backend as u8, backend) else { return };
         // SAFETY: vouched for by the caller.
         let Some(request) = (unsafe { Request::from_callback(request) }) else { return };
+        // The router has decided on an alternative already.
+        let alternative = match request.decision() {
+            Some(_) => None,
+            None => selection::alternative(&request, &guard, &BackendView::new(record.value())),
+        };
+        if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
+            (self.backend, self.found) = (text(copy), Found::default());
+            let Some(other) = guard.get(Kind::Backend as u8, copy) else { return };
+            record = other;
+        }
         let selection = selection::of(&request, &BackendView::new(record.value()));
         drop(guard);
         self.changes_on_failure = selection.changes_on_failure;
@@ -343,7 +353,7 @@ impl Peer {
             Key::Affinity(key) => {
                 let key = key.unwrap_or_default();
                 self.selected_by = BY_COOKIE;
-                self.key = ngx_str_t { len: key.len(), data: key.as_ptr().cast_mut() };
+                self.key = text(key);
             }
         }
     }
@@ -518,6 +528,11 @@ impl Peer {
         unsafe { self.tried.add(self.tried_count as usize).write(self.current) };
         self.tried_count += 1;
     }
+}
+
+/// nginx's form of a text that lives as long as the request.
+fn text(text: &[u8]) -> ngx_str_t {
+    ngx_str_t { len: text.len(), data: text.as_ptr().cast_mut() }
 }
 
 /// How an attempt ended. nginx says how long it took only of one that ended well.

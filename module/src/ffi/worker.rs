@@ -11,6 +11,7 @@ use nginx_sys::{
     ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent,
     ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
 };
+use oxigress_core::balancer::patterns::Patterns;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -33,6 +34,7 @@ pub struct Worker {
     pools: Pools,
     ledger: Ledger,
     random: Cell<u64>,
+    patterns: Patterns,
     ticks: Cell<u32>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
@@ -99,6 +101,11 @@ impl Worker {
         &self.ledger
     }
 
+    /// Compiled patterns of traffic splits.
+    pub fn patterns(&self) -> &Patterns {
+        &self.patterns
+    }
+
     /// A number that spreads requests; whoever sees enough of them can foretell it (SplitMix64).
     #[inline]
     pub fn random(&self) -> u64 {
@@ -160,6 +167,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         ledger: Ledger::open(slot, pid as u32, &reader),
         reader,
         random: Cell::new(super::random()),
+        patterns: Patterns::default(),
         ticks: Cell::new(0),
         lock,
         certificates: RefCell::default(),

@@ -1,9 +1,9 @@
 //! REWRITE: host and path decide, once per request.
 
 use crate::ffi::{Found, NewDecision, Request};
-use crate::peer;
 use crate::records::Held;
-use oxigress_core::record::{EndpointsView, Kind, SettingsView};
+use crate::{peer, selection};
+use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::Record;
 
@@ -68,14 +68,25 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     let (lengths, texts) = rule.map(|rule| rule.packed()).unwrap_or_default();
     let own = texts.get(..usize::from(lengths[0])).filter(|id| !id.is_empty());
     let default = if own.is_some() { None } else { settings().default_backend() };
-    let decision = NewDecision { lengths, texts, default: default.unwrap_or_default() };
-    let Some(backend) = own.or(default) else {
+    let mut decision =
+        NewDecision { lengths, texts, instead: default.unwrap_or_default(), is_alternative: false };
+    let Some(mut backend) = own.or(default) else {
         request.decide(&decision, Found::default());
         return Outcome::Status(404);
     };
     let kind = Kind::Endpoints as u8;
-    let hash = guard.hash(kind, backend);
-    let endpoints = guard.get_hashed(hash, kind, backend);
+    let mut hash = guard.hash(kind, backend);
+    let mut endpoints = guard.get_hashed(hash, kind, backend);
+    if endpoints.is_some_and(|set| EndpointsView::new(set.value()).has_more()) {
+        let record = guard.get(Kind::Backend as u8, backend);
+        let primary = record.map(|record| BackendView::new(record.value())).unwrap_or_default();
+        if let Some(alternative) = selection::alternative(request, &guard, &primary) {
+            (decision.instead, decision.is_alternative) = (alternative, true);
+            backend = alternative;
+            hash = guard.hash(kind, backend);
+            endpoints = guard.get_hashed(hash, kind, backend);
+        }
+    }
     let place = endpoints.map(|set| guard.place(&set)).unwrap_or_default();
     request.decide(&decision, Found { hash: Some(hash), place });
     outcome(endpoints)
