@@ -109,11 +109,12 @@ pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
     })?;
     let now = now_milliseconds();
     let view = EndpointsView::new(record.value());
-    if outcome.is_answered
-        || outcome.seconds > cell.latency(now) && view.choice() != Choice::RoundRobin
-    {
-        // A quick refusal is not a quick answer.
+    let is_by_latency = matches!(view.choice(), Choice::Ewma | Choice::P2c);
+    // A quick refusal is not a quick answer.
+    if is_by_latency && (outcome.is_answered || outcome.seconds > cell.latency(now)) {
         cell.observe(now, outcome.seconds);
+    } else if outcome.is_answered {
+        cell.observe_now_and_then(now, outcome.seconds);
     }
     match outcome.failure {
         None => {
@@ -222,10 +223,10 @@ impl<'g> Set<'g> {
         })
     }
 
-    /// How many may be tried: all that are left, if nothing but what was tried counts.
+    /// How many may be tried; before the first attempt failed nobody counts which of them are closed.
     #[inline]
     fn untried(&self) -> usize {
-        if !self.is_checked {
+        if self.tried.is_empty() {
             return self.view.len();
         }
         (0..self.view.len()).filter(|index| self.is_open_on_closer_look(*index)).count()

@@ -25,6 +25,8 @@ pub const WORDS: usize = 7;
 const TIME_BITS: u32 = 48;
 const TIME: u64 = (1 << TIME_BITS) - 1;
 
+const TICKS_A_SECOND: u32 = 100;
+
 /// A new endpoint begins with this part of its share.
 const FIRST_SHARE: f32 = 0.1;
 
@@ -101,6 +103,15 @@ impl<'g> Cell<'g> {
     pub fn observe(&self, now: u64, seconds: f32) {
         let update = |bits| Some(latency::update(bits, tick(now), seconds));
         let _ = self.0[1].fetch_update(Relaxed, Relaxed, update);
+    }
+
+    /// As [`Cell::observe`], where nobody chooses by latency: a sample a second is enough to tell of.
+    #[inline]
+    pub fn observe_now_and_then(&self, now: u64, seconds: f32) {
+        let last = self.0[1].load(Relaxed);
+        if last == 0 || tick(now).wrapping_sub(last as u32) >= TICKS_A_SECOND {
+            self.observe(now, seconds);
+        }
     }
 
     /// A new endpoint begins at `now`, with the mean latency of the others.
