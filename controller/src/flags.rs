@@ -141,6 +141,10 @@ pub struct Flags {
     /// Service for requests that no Ingress takes
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_backend_service: Option<MaybeKey>,
+    /// Honour the annotation ssl-passthrough
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub enable_ssl_passthrough: bool,
     /// Secret with the certificate for unknown hosts
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_ssl_certificate: Option<MaybeKey>,
@@ -193,6 +197,7 @@ impl Flags {
             configmap: key_of(&self.configmap),
             default_backend_service: key_of(&self.default_backend_service),
             default_ssl_certificate: key_of(&self.default_ssl_certificate),
+            ssl_passthrough: self.enable_ssl_passthrough,
             own_ports: self.status_port.into_iter().chain([self.healthz_port]).collect(),
             local_addresses,
         }

@@ -17,6 +17,7 @@ mod ingress;
 mod inspect;
 mod notes;
 mod options;
+mod plan;
 #[cfg(test)]
 mod properties;
 mod relation;
@@ -29,8 +30,11 @@ use crate::verdict::{VerdictChanges, Verdicts};
 use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use ingress::{Claims, Leads};
 use notes::{Notes, Part};
-use oxigress_core::model::{Backend, BackendId, Certificate, CertificateId, HostPattern, Snapshot};
+use oxigress_core::model::{
+    Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Snapshot,
+};
 use oxigress_core::wire::native::Patch;
+use plan::{Lead, Plan, Speakers};
 use relation::Relation;
 use settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,9 +63,10 @@ pub struct Translator {
     claims: BTreeMap<Key, Claims>,
     /// Who claims a host, oldest first.
     claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
-    /// Hosts and the backends they lead to, each with the Ingress that says so.
-    leads: Relation<HostPattern, (BackendId, Key)>,
-    backends: BTreeMap<BackendId, Leads>,
+    speakers: Speakers,
+    /// Hosts and the backends they lead to.
+    leads: Relation<HostPattern, Lead>,
+    plans: BTreeMap<BackendId, Plan>,
     default_backend: Option<Leads>,
     secrets: Relation<HostPattern, Key>,
     names: Relation<HostPattern, CertificateId>,
@@ -79,8 +84,9 @@ impl Translator {
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
             claimants: BTreeMap::new(),
+            speakers: Speakers::default(),
             leads: Relation::default(),
-            backends: BTreeMap::new(),
+            plans: BTreeMap::new(),
             default_backend: None,
             secrets: Relation::default(),
             names: Relation::default(),
@@ -100,13 +106,17 @@ impl Translator {
         let is_first = std::mem::take(&mut self.is_first);
         let is_new_settings = self.read_settings(world, changed, is_first);
         let mut hosts = BTreeSet::new();
+        let mut backends = BTreeSet::new();
         for key in self.touched_ingresses(world, changed, is_new_settings) {
-            self.read_ingress(world, &key, &mut hosts);
+            for port in self.read_ingress(world, &key, &mut hosts) {
+                hosts.extend(self.hosts_of(&port));
+                backends.insert(port);
+            }
         }
         if is_new_settings {
             hosts.extend(self.claimants.keys().cloned());
+            backends.extend(self.plans.keys().cloned());
         }
-        let mut backends = BTreeSet::new();
         for host in &hosts {
             self.settle_host(host, &mut backends);
         }
@@ -171,7 +181,13 @@ impl Translator {
         touched
     }
 
-    fn read_ingress(&mut self, world: &World, key: &Key, hosts: &mut BTreeSet<HostPattern>) {
+    /// Answers the Services' ports that balance otherwise by what the Ingress says now.
+    fn read_ingress(
+        &mut self,
+        world: &World,
+        key: &Key,
+        hosts: &mut BTreeSet<HostPattern>,
+    ) -> BTreeSet<BackendId> {
         let parsed = match world.ingresses.get(key) {
             Some(ingress) => ingress::parse(world, &self.options, &self.settings, key, ingress),
             None => ingress::Parsed::default(),
@@ -180,8 +196,9 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         if self.claims.get(key) == parsed.claims.as_ref() {
-            return;
+            return BTreeSet::new();
         }
+        let turned = self.speakers.replace(self.claims.get(key), parsed.claims.as_ref());
         if let Some(old) = self.claims.remove(key) {
             for host in old.hosts.into_keys() {
                 if let Some(claimants) = self.claimants.get_mut(&host) {
@@ -201,6 +218,20 @@ impl Translator {
             }
             self.claims.insert(key.clone(), new);
         }
+        turned
+    }
+
+    /// The hosts that lead to a Service's port, by whichever of its backends.
+    fn hosts_of(&self, port: &BackendId) -> BTreeSet<HostPattern> {
+        let is_of = |id: &BackendId| {
+            id.as_str()
+                .strip_prefix(port.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
+        };
+        let leads = self.leads.rights_from(&Lead::first_of(port));
+        let leads = leads.take_while(|lead| lead.backend.as_str().starts_with(port.as_str()));
+        let leads = leads.filter(|lead| is_of(&lead.backend));
+        leads.flat_map(|lead| self.leads.by(lead)).cloned().collect()
     }
 
     fn claims_on(&self, host: &HostPattern) -> Vec<&Claims> {
@@ -209,14 +240,27 @@ impl Translator {
     }
 
     fn settle_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
-        let settled = conflict::settle(host, &self.claims_on(host), &self.settings);
+        let settled = conflict::settle(
+            host,
+            &self.claims_on(host),
+            &self.settings,
+            &self.speakers,
+            self.options.ssl_passthrough,
+        );
         self.notes.set(Part::Host(host.clone()), settled.notes);
-        self.backends.extend(settled.backends);
+        for (id, plan) in settled.plans {
+            if self.plans.get(&id) != Some(&plan) {
+                self.plans.insert(id.clone(), plan);
+                backends.insert(id);
+            }
+        }
         let touched = self.leads.set(host, settled.leads);
-        backends.extend(touched.into_iter().map(|(backend, _)| backend));
-        let server = self.claimants.contains_key(host).then_some(settled.server);
-        let (upsert, remove) = (&mut self.patch.upsert.servers, &mut self.patch.remove.servers);
-        put(&mut self.snapshot.servers, upsert, remove, host, server);
+        backends.extend(touched.into_iter().map(|lead| lead.backend));
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        let servers = &mut self.snapshot.servers;
+        put(servers, &mut upsert.servers, &mut remove.servers, host, settled.server);
+        let (passthrough, to) = (&mut self.snapshot.passthrough, settled.passthrough);
+        put(passthrough, &mut upsert.passthrough, &mut remove.passthrough, host, to);
     }
 
     fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
@@ -261,7 +305,7 @@ impl Translator {
 
     fn backends_of(&self, service: &Key) -> Vec<BackendId> {
         let Ok(first) = BackendId::parse(format!("{service}/")) else { return Vec::new() };
-        let ids = self.backends.range(first.clone()..).map(|(id, _)| id);
+        let ids = self.plans.range(first.clone()..).map(|(id, _)| id);
         ids.take_while(|id| id.as_str().starts_with(first.as_str())).cloned().collect()
     }
 
@@ -284,42 +328,58 @@ impl Translator {
         for leads in [&self.default_backend, &new].into_iter().flatten() {
             backends.insert(leads.backend.clone());
         }
-        self.backends.extend(new.iter().map(|leads| (leads.backend.clone(), leads.clone())));
+        self.plans.extend(new.iter().map(|leads| (leads.backend.clone(), Plan::shared(leads))));
         self.default_backend = new;
     }
 
     fn resolve_backend(&mut self, world: &World, id: BackendId) {
-        let first = (id.clone(), Key::new("", ""));
-        let referrers: Vec<_> = self.leads.rights_from(&first).take_while(|r| r.0 == id).collect();
+        let referrers = self.leads.rights_from(&Lead::first_of(&id));
+        let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
         let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
-        let leads = match self.backends.get(&id) {
-            Some(leads) if is_default || !referrers.is_empty() => leads,
+        let plan = match self.plans.get(&id) {
+            Some(plan) if is_default || !referrers.is_empty() => plan,
             _ => return self.drop_backend(id),
         };
-        let resolved = backend::resolve(world, &self.options, leads);
+        let balancing = self.speakers.balancing_of(&id, plan);
+        let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
+        let resolved = backend::resolve(world, &self.options, &plan.leads, service_upstream);
+        let what_follows = match plan.is_canary() {
+            true => "the main Ingress's Service gets all requests",
+            false => "requests get 503",
+        };
         let mut notes = resolved.object_notes;
-        if let Some(lack) = &resolved.lack {
-            notes.extend(referrers.iter().map(|(_, ingress)| {
-                (ObjectRef::new(Kind::Ingress, ingress.clone()), lack.note("requests", 503))
-            }));
-            if is_default {
-                let object = ObjectRef::new(Kind::Service, leads.service.clone());
-                notes.push((object, lack.note("requests that no Ingress takes", 404)));
+        let lack = resolved.lack.as_ref().map(|lack| lack.note(what_follows));
+        for lead in &referrers {
+            let object = ObjectRef::new(Kind::Ingress, lead.ingress.clone());
+            let said = lack.iter().chain(&resolved.remark).cloned();
+            notes.extend(said.map(|note| (object.clone(), note)));
+        }
+        if let (Some(lack), true) = (&resolved.lack, is_default) {
+            let object = ObjectRef::new(Kind::Service, plan.leads.service.clone());
+            notes.push((object, lack.note("requests that no Ingress takes get 404")));
+        }
+        let mut locations: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for lead in referrers.iter().filter(|lead| !lead.path.is_empty()) {
+            for host in self.leads.by(lead) {
+                locations.entry(host.to_string()).or_default().insert(&lead.path);
             }
         }
+        let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
+        let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
+        let record = plan.record(&balancing, &self.settings, locations);
         self.notes.set(Part::Backend(id.clone()), notes);
-        self.put_backend(&id, Some(resolved.endpoints));
+        self.put_backend(&id, Some((record, resolved.endpoints)));
     }
 
     fn drop_backend(&mut self, id: BackendId) {
-        self.backends.remove(&id);
+        self.plans.remove(&id);
         self.notes.set(Part::Backend(id.clone()), []);
         self.put_backend(&id, None);
     }
 
-    fn put_backend(&mut self, id: &BackendId, set: Option<oxigress_core::model::EndpointSet>) {
+    fn put_backend(&mut self, id: &BackendId, backend: Option<(Backend, EndpointSet)>) {
+        let (backend, set) = backend.unzip();
         let Patch { upsert, remove, .. } = &mut self.patch;
-        let backend = set.is_some().then(Backend::default);
         put(&mut self.snapshot.backends, &mut upsert.backends, &mut remove.backends, id, backend);
         put(&mut self.snapshot.endpoints, &mut upsert.endpoints, &mut remove.endpoints, id, set);
     }

@@ -21,7 +21,6 @@ const FLAGS: &[(&str, bool)] = &[
     ("enable-annotation-validation", true),
     ("enable-metrics", true),
     ("enable-ssl-chain-completion", true),
-    ("enable-ssl-passthrough", true),
     ("enable-topology-aware-routing", true),
     ("exclude-socket-metrics", false),
     ("health-check-timeout", false),

@@ -6,7 +6,7 @@
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::Secret;
 use crate::world::service::{
-    EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Key, Kind, Object, ObjectRef};
 use k8s_openapi::api::core::v1 as core;
@@ -170,7 +170,9 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
         Some("ExternalName") => Some(spec.external_name.unwrap_or_default()),
         _ => None,
     };
-    Ok(Object::Service(Arc::new(Service { external_name, ports })))
+    // A headless Service says `None`.
+    let cluster_ip = spec.cluster_ip.and_then(|address| address.parse().ok());
+    Ok(Object::Service(Arc::new(Service { external_name, cluster_ip, ports })))
 }
 
 /// An EndpointSlice.
@@ -201,7 +203,11 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
     let mut odd_addresses = Vec::new();
     let mut endpoints = Vec::new();
     for endpoint in from.endpoints {
-        let is_ready = endpoint.conditions.and_then(|c| c.ready) != Some(false);
+        let condition = match endpoint.conditions.unwrap_or_default() {
+            c if c.ready != Some(false) => Condition::Ready,
+            c if c.serving == Some(true) && c.terminating == Some(true) => Condition::Draining,
+            _ => Condition::NotReady,
+        };
         let mut addresses = Vec::new();
         for address in endpoint.addresses {
             match address.parse() {
@@ -209,7 +215,7 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
                 Err(_) => odd_addresses.push(address),
             }
         }
-        endpoints.push(SliceEndpoint { is_ready, addresses });
+        endpoints.push(SliceEndpoint { condition, addresses });
     }
     Ok(Object::EndpointSlice(Arc::new(EndpointSlice {
         service,

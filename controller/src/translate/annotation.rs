@@ -2,12 +2,24 @@
 //!
 //! Source:  compat/annotations.md: §1 for the common rules, §3 for ssl-redirect and force-ssl-redirect.
 //!
+//! [`balancing`] and [`canary`] hold the two groups that say something together.
+//!
 //! What is not honoured yet is listed once an Ingress. A *protecting* annotation among them closes the
 //! locations of its Ingress: a setting that keeps somebody out never opens by being unknown.
 
+pub mod balancing;
+pub mod canary;
+mod value;
+
+pub use value::parse_bool;
+
 use super::settings::Settings;
 use crate::verdict::Note;
+use balancing::Balancing;
+use canary::{Canary, Finished};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use value::Value;
 
 /// What the annotations of one Ingress say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,23 +28,18 @@ pub struct Annotations {
     pub ssl_redirect: bool,
     /// force-ssl-redirect, with the ConfigMap's default.
     pub force_ssl_redirect: bool,
-    /// canary.
-    pub is_canary: bool,
-    /// A raw snippet is there: the Ingress is not served.
-    pub has_snippet: bool,
+    /// ssl-passthrough.
+    pub ssl_passthrough: bool,
+    /// How endpoints are chosen, if it says anything about it.
+    pub balancing: Option<Arc<Balancing>>,
+    /// canary*.
+    pub canary: Option<Box<Canary>>,
+    /// The Ingress is not served: it has a raw snippet, or nobody knows whether it is a canary.
+    pub is_refused: bool,
     /// A protecting annotation that is not honoured yet.
     pub closing: Option<String>,
     /// One of them holds for the whole host, whichever Ingress its other locations come from.
     pub closes_host: bool,
-}
-
-/// A boolean as Go's `strconv.ParseBool` reads it.
-pub fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// Reads all annotations with `prefix`; notes what is invalid or not honoured.
@@ -50,20 +57,22 @@ pub fn parse(
     let mut unsupported = Vec::new();
     let mut protecting = Vec::new();
     let mut snippets = Vec::new();
-    for (key, value) in all {
+    let mut balancing = balancing::Draft::default();
+    let mut canary = canary::Draft::default();
+    for (key, text) in all {
         let Some(name) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')) else {
             continue;
         };
-        let mut flag = |into: &mut bool| match parse_bool(value) {
-            Some(flag) => *into = flag,
-            None => notes.push(Note::warning(format!(
-                "annotation {name}: {value:?} is not true or false: the default is used"
-            ))),
-        };
+        if balancing.take(Value { name, text, notes: &mut notes })
+            || canary.take(Value { name, text, notes: &mut notes })
+        {
+            continue;
+        }
+        let value = Value { name, text, notes: &mut notes };
         match name {
-            "ssl-redirect" => flag(&mut found.ssl_redirect),
-            "force-ssl-redirect" => flag(&mut found.force_ssl_redirect),
-            "canary" => flag(&mut found.is_canary),
+            "ssl-redirect" => value.flag(&mut found.ssl_redirect),
+            "force-ssl-redirect" => value.flag(&mut found.force_ssl_redirect),
+            "ssl-passthrough" => value.flag(&mut found.ssl_passthrough),
             name if name.ends_with("-snippet") => snippets.push(name),
             name if is_protecting(name) => {
                 found.closes_host |= name.starts_with("auth-tls-");
@@ -73,12 +82,32 @@ pub fn parse(
         }
     }
     if !snippets.is_empty() {
-        found.has_snippet = true;
+        found.is_refused = true;
         notes.push(Note::rejected(format!(
             "raw snippets are never passed to nginx, so this Ingress is not served: remove {}",
             snippets.join(", ")
         )));
     }
+    let mut balancing = balancing.finish(&mut notes);
+    match canary.finish(&mut notes) {
+        Finished::Main => {}
+        Finished::Unclear => found.is_refused = true,
+        Finished::Canary(canary) => {
+            found.canary = Some(canary);
+            // Its paths are the main Ingress's, and so is what holds for them and what protects them.
+            let mut without = std::mem::take(&mut unsupported);
+            without.append(&mut protecting);
+            without.extend(balancing.affinity.take().map(|_| "affinity"));
+            found.closes_host = false;
+            if !without.is_empty() {
+                notes.push(Note::remark(format!(
+                    "on a canary there is no effect of {}: what the main Ingress says holds",
+                    without.join(", ")
+                )));
+            }
+        }
+    }
+    found.balancing = (!balancing.is_silent()).then(|| Arc::new(balancing));
     if !protecting.is_empty() {
         found.closing = Some(protecting.join(", "));
         notes.push(Note::rejected(format!(
@@ -112,14 +141,6 @@ mod tests {
     fn parsed(name: &str, value: &str) -> (Annotations, Vec<Note>) {
         let all = BTreeMap::from([(format!("x.io/{name}"), value.to_owned())]);
         parse(&all, "x.io", &Settings::default())
-    }
-
-    #[test]
-    fn booleans_are_read_as_go_reads_them() {
-        for text in ["yes", "on", "tRUE", " true", ""] {
-            assert_eq!(parse_bool(text), None, "{text:?}");
-        }
-        assert_eq!(parse_bool("T"), Some(true));
     }
 
     #[test]

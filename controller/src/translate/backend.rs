@@ -7,10 +7,10 @@ use super::Options;
 use super::ingress::Leads;
 use crate::verdict::{Note, Severity};
 use crate::world::ingress::Port;
-use crate::world::service::{EndpointSlice, Service, ServicePort, TargetPort};
+use crate::world::service::{Condition, EndpointSlice, Service, ServicePort, TargetPort};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{Endpoint, EndpointSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
@@ -21,6 +21,8 @@ pub struct Resolved {
     pub endpoints: EndpointSet,
     /// Why it has none, for those who lead to it.
     pub lack: Option<Lack>,
+    /// What else there is to say to those who lead to it.
+    pub remark: Option<Note>,
     /// What there is to say about Services and EndpointSlices.
     pub object_notes: Vec<(ObjectRef, Note)>,
 }
@@ -34,15 +36,21 @@ pub struct Lack {
 }
 
 impl Lack {
-    /// In words: `what` are the requests, `status` what they get.
-    pub fn note(&self, what: &str, status: u16) -> Note {
-        let message = format!("{}, so {what} get {status}: {}", self.why, self.remedy);
+    /// In words, with what follows from it.
+    pub fn note(&self, what_follows: &str) -> Note {
+        let message = format!("{}, so {what_follows}: {}", self.why, self.remedy);
         Note { severity: self.severity, message }
     }
 }
 
-/// The endpoints of a Service's port as they are now.
-pub fn resolve(world: &World, options: &Options, leads: &Leads) -> Resolved {
+/// The endpoints of a Service's port as they are now; with `service_upstream` the Service's own address
+/// stands for them.
+pub fn resolve(
+    world: &World,
+    options: &Options,
+    leads: &Leads,
+    service_upstream: bool,
+) -> Resolved {
     let mut resolved = Resolved::default();
     let key = &leads.service;
     let text = leads.port.to_string();
@@ -64,11 +72,25 @@ pub fn resolve(world: &World, options: &Options, leads: &Leads) -> Resolved {
         resolved.lack = lacks(Severity::Rejected, why, remedy);
         return resolved;
     };
-    let mut endpoints = Vec::new();
-    for (key, slice) in world.slices(key) {
-        collect(options, port, key, slice, &mut endpoints, &mut resolved);
+    let mut endpoints = Endpoints::default();
+    match service.cluster_ip {
+        Some(address) if service_upstream => {
+            let number = NonZeroU16::new(port.number).into_iter().collect();
+            let own = endpoints.add(options, &[address], &number, false);
+            resolved.name_own(own, || ObjectRef::new(Kind::Service, key.clone()), "spec.clusterIP");
+        }
+        _ => {
+            if service_upstream {
+                resolved.remark = Some(Note::warning(format!(
+                    "service-upstream: Service {key} has no cluster IP: its endpoints are used"
+                )));
+            }
+            for (key, slice) in world.slices(key) {
+                collect(options, port, key, slice, &mut endpoints, &mut resolved);
+            }
+        }
     }
-    match EndpointSet::new(endpoints) {
+    match EndpointSet::new(endpoints.all) {
         Ok(set) if set.as_slice().is_empty() => {
             let why = format!("Service {key} has no ready endpoint for port {text}");
             let remedy = "check its selector and its pods".into();
@@ -111,7 +133,7 @@ fn collect(
     port: &ServicePort,
     key: &Key,
     slice: &EndpointSlice,
-    endpoints: &mut Vec<Endpoint>,
+    endpoints: &mut Endpoints,
     resolved: &mut Resolved,
 ) {
     let object = || ObjectRef::new(Kind::EndpointSlice, key.clone());
@@ -123,25 +145,70 @@ fn collect(
     }
     let numbers = slice_ports(port, slice);
     let mut own = BTreeSet::new();
-    for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready) {
-        for address in &endpoint.addresses {
-            for number in &numbers {
-                // An IPv4 address in IPv6 clothes is the same listener (security.md §6).
-                let address = address.to_canonical();
+    for endpoint in &slice.endpoints {
+        let draining = match endpoint.condition {
+            Condition::Ready => false,
+            Condition::Draining => true,
+            Condition::NotReady => continue,
+        };
+        own.append(&mut endpoints.add(options, &endpoint.addresses, &numbers, draining));
+    }
+    resolved.name_own(own, object, "endpoints");
+}
+
+/// Endpoints on their way into a set, in the order in which they were seen.
+#[derive(Default)]
+struct Endpoints {
+    all: Vec<Endpoint>,
+    seen: BTreeMap<(IpAddr, NonZeroU16), usize>,
+}
+
+impl Endpoints {
+    /// Answers those that are this program's own listeners. One that is ready in a slice and draining in
+    /// another is ready.
+    fn add(
+        &mut self,
+        options: &Options,
+        addresses: &[IpAddr],
+        numbers: &BTreeSet<NonZeroU16>,
+        draining: bool,
+    ) -> BTreeSet<(IpAddr, u16)> {
+        let mut own = BTreeSet::new();
+        for address in addresses {
+            // An IPv4 address in IPv6 clothes is the same listener (security.md §6).
+            let address = address.to_canonical();
+            for &number in numbers {
                 if options.is_own_listener(address, number.get()) {
                     own.insert((address, number.get()));
                     continue;
                 }
-                endpoints.push(Endpoint::new(address, *number));
+                let at = *self.seen.entry((address, number)).or_insert(self.all.len());
+                match self.all.get_mut(at) {
+                    Some(known) => known.draining &= draining,
+                    None => {
+                        self.all.push(Endpoint { draining, ..Endpoint::new(address, number) });
+                    }
+                }
             }
         }
+        own
     }
-    for (address, number) in own {
-        let address = std::net::SocketAddr::new(address, number);
-        let note = Note::rejected(format!(
-            "endpoints: {address} is a listener of this program and never an endpoint: left out"
-        ));
-        resolved.object_notes.push((object(), note));
+}
+
+impl Resolved {
+    fn name_own(
+        &mut self,
+        own: BTreeSet<(IpAddr, u16)>,
+        object: impl Fn() -> ObjectRef,
+        field: &str,
+    ) {
+        for (address, number) in own {
+            let address = std::net::SocketAddr::new(address, number);
+            let note = Note::rejected(format!(
+                "{field}: {address} is a listener of this program and never an endpoint: left out"
+            ));
+            self.object_notes.push((object(), note));
+        }
     }
 }
 

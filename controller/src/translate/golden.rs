@@ -110,12 +110,25 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         (host.to_string(), Value::Object(rules.collect()))
     });
     put("servers", servers.collect());
+    let usual = serde_json::to_value(oxigress_core::model::Backend::default()).unwrap();
+    let backends = snapshot.backends.iter().filter_map(|(id, backend)| {
+        let mut backend = serde_json::to_value(backend).unwrap();
+        let fields = backend.as_object_mut().unwrap();
+        fields.retain(|name, value| usual.get(name) != Some(value));
+        (!fields.is_empty()).then(|| (id.to_string(), backend))
+    });
+    put("backends", backends.collect());
     let endpoints = snapshot.endpoints.iter().map(|(id, set)| {
-        let set = set.as_slice().iter();
-        let set = set.map(|e| std::net::SocketAddr::new(e.address, e.port.get()).to_string());
+        let set = set.as_slice().iter().map(|e| {
+            let address = std::net::SocketAddr::new(e.address, e.port.get());
+            format!("{address}{}", if e.draining { " draining" } else { "" })
+        });
         (id.to_string(), json!(set.collect::<Vec<_>>()))
     });
     put("endpoints", endpoints.collect());
+    let passthrough = snapshot.passthrough.iter();
+    let passthrough = passthrough.map(|(host, id)| (host.to_string(), json!(id.as_str())));
+    put("passthrough", passthrough.collect());
     let certificates = snapshot.certificates.iter().map(|(id, certificate)| {
         let pem = (certificate.chain.as_bytes(), certificate.key.as_bytes());
         let pair = crate::world::secret::Pair::parse(pem.0, pem.1).unwrap();

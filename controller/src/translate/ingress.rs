@@ -1,5 +1,7 @@
 //! One Ingress by itself: what it claims, before anybody else's claims are looked at.
 
+use super::annotation::balancing::Balancing;
+use super::annotation::canary::Canary;
 use super::annotation::{self, Annotations};
 use super::class::{self, Choice};
 use super::settings::Settings;
@@ -10,7 +12,8 @@ use crate::world::{Key, World};
 use oxigress_core::model::{
     BackendId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What an Ingress claims.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,13 +96,14 @@ pub fn parse(
     }
     let (annotations, mut notes) =
         annotation::parse(&ingress.annotations, &options.annotations_prefix, settings);
-    if annotations.has_snippet {
+    if annotations.is_refused {
         return refused(notes);
     }
-    if annotations.is_canary {
-        return refused(vec![Note::rejected(
-            "canary Ingresses are not supported yet: no request goes to its Services",
-        )]);
+    if annotations.ssl_passthrough && !options.ssl_passthrough {
+        notes.push(Note::warning(
+            "annotation ssl-passthrough: TLS is not passed through unless the controller runs with \
+             --enable-ssl-passthrough",
+        ));
     }
     let closed = annotations.closing.is_some() || settings.closing_key.is_some();
     let mut claims = Claims {
@@ -119,6 +123,10 @@ pub fn parse(
         }
     }
     claims.read_rules(ingress, &mut notes);
+    if claims.canary().is_some() {
+        claims.restrict_to_canary();
+        return Parsed { claims: Some(claims), notes };
+    }
     claims.tls = ingress.tls.clone();
     for host in claims.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
         host.make_ascii_lowercase();
@@ -170,9 +178,39 @@ impl Claims {
         }
     }
 
-    /// Where requests go: nowhere if a protecting setting is not honoured.
-    pub fn backend(&self, leads: &Leads) -> BackendId {
-        if self.closed { self.closed_backend() } else { leads.backend.clone() }
+    /// A canary is only ever asked for paths that a main Ingress has; spec.defaultBackend stands for the root
+    /// of hosts that nobody names.
+    fn restrict_to_canary(&mut self) {
+        self.is_catch_all = false;
+        if let Some(leads) = self.default_backend.take() {
+            let claim =
+                Claim { pattern: PathPattern::Prefix(String::new()), path: "/".into(), leads };
+            self.hosts.entry(HostPattern::default_host()).or_default().push(claim);
+        }
+    }
+
+    /// Its rules if it is a canary.
+    pub fn canary(&self) -> Option<&Canary> {
+        self.annotations.canary.as_deref()
+    }
+
+    /// What it says about balancing.
+    pub fn balancing(&self) -> Option<&Arc<Balancing>> {
+        self.annotations.balancing.as_ref()
+    }
+
+    /// TLS connections for its hosts go to the Service of the root unread.
+    pub fn ssl_passthrough(&self) -> bool {
+        self.annotations.ssl_passthrough
+    }
+
+    /// The Services' ports whose balancing it has a say in.
+    pub fn ports(&self) -> BTreeSet<&BackendId> {
+        let claims = self.hosts.values().flatten().map(|claim| &claim.leads);
+        match self.canary() {
+            Some(_) => BTreeSet::new(),
+            None => claims.chain(&self.default_backend).map(|leads| &leads.backend).collect(),
+        }
     }
 
     /// A backend that never exists, so that its locations answer 503. Its empty second part keeps it apart
@@ -241,6 +279,10 @@ fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> 
             let service = Key::new(&ingress.namespace, name);
             if name.contains('/') {
                 notes.push(Note::rejected(format!("{field}.service.name: {name:?} is not a name")));
+                return None;
+            }
+            if matches!(port, Port::Name(name) if name.contains('/')) {
+                notes.push(Note::rejected(format!("{field}.service.port: {port} is not a name")));
                 return None;
             }
             match BackendId::parse(format!("{service}/{port}")) {

@@ -29,6 +29,8 @@ pub struct Options {
     pub default_backend_service: Option<Key>,
     /// `--default-ssl-certificate`
     pub default_ssl_certificate: Option<Key>,
+    /// `--enable-ssl-passthrough`
+    pub ssl_passthrough: bool,
     /// Ports of this program's own listeners, which are no endpoints.
     pub own_ports: BTreeSet<u16>,
     /// Addresses of this machine besides loopback.
@@ -49,6 +51,7 @@ impl Default for Options {
             configmap: None,
             default_backend_service: None,
             default_ssl_certificate: None,
+            ssl_passthrough: false,
             own_ports: BTreeSet::new(),
             local_addresses: BTreeSet::new(),
         }

@@ -5,7 +5,7 @@ use super::*;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::{Pair, Secret};
 use crate::world::service::{
-    EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Object, Seen};
 use proptest::prelude::*;
@@ -50,6 +50,16 @@ fn ingress() -> impl Strategy<Value = Object> {
             ("ssl-redirect", "false"),
             ("force-ssl-redirect", "true"),
             ("canary", "true"),
+            ("canary-weight", "10"),
+            ("canary-weight", "20"),
+            ("canary-by-header", "x"),
+            ("affinity-canary-behavior", "legacy"),
+            ("affinity", "cookie"),
+            ("session-cookie-name", "x"),
+            ("load-balance", "ewma"),
+            ("upstream-hash-by", "$uri"),
+            ("service-upstream", "true"),
+            ("ssl-passthrough", "true"),
             ("auth-url", "http://x"),
             ("auth-tls-secret", "a/b"),
             ("proxy-body-size", "8m"),
@@ -58,7 +68,7 @@ fn ingress() -> impl Strategy<Value = Object> {
     let annotation = annotation.prop_map(move |(k, v)| (format!("{prefix}/{k}"), v.to_owned()));
     (
         0..3i64,
-        vec(annotation, 0..2),
+        vec(annotation, 0..4),
         option::weighted(0.8, select(&["nginx", "other"][..])),
         option::weighted(0.3, target()),
         vec(rule, 0..3),
@@ -82,17 +92,22 @@ fn service() -> impl Strategy<Value = Object> {
         number,
         target: TargetPort::Number(number + 8_000),
     });
-    (proptest::bool::weighted(0.1), vec(port, 0..3)).prop_map(|(is_external, ports)| {
-        Object::Service(Arc::new(Service {
-            external_name: is_external.then(|| "x.test".into()),
-            ports,
-        }))
-    })
+    let cluster_ip = option::of(Just([10, 0, 0, 1].into()));
+    (proptest::bool::weighted(0.1), cluster_ip, vec(port, 0..3)).prop_map(
+        |(is_external, cluster_ip, ports)| {
+            Object::Service(Arc::new(Service {
+                external_name: is_external.then(|| "x.test".into()),
+                cluster_ip,
+                ports,
+            }))
+        },
+    )
 }
 
 fn slice() -> impl Strategy<Value = Object> {
-    let endpoint = (any::<bool>(), 1..4u8).prop_map(|(is_ready, last)| SliceEndpoint {
-        is_ready,
+    let conditions = &[Condition::Ready, Condition::Draining, Condition::NotReady][..];
+    let endpoint = (select(conditions), 1..4u8).prop_map(|(condition, last)| SliceEndpoint {
+        condition,
         addresses: vec![[127, 0, 0, last].into()],
     });
     let port = (select(&["", "http"][..]), option::of(8_080..8_082u16))
@@ -132,6 +147,8 @@ fn config_map() -> impl Strategy<Value = Object> {
             ("ssl-redirect", "false"),
             ("http-redirect-code", "301"),
             ("global-auth-url", "http://x"),
+            ("load-balance", "p2c"),
+            ("service-upstream", "true"),
             ("no-tls-redirect-locations", "/x"),
         ][..],
     );
@@ -161,6 +178,22 @@ fn seen() -> impl Strategy<Value = Seen> {
     ]
 }
 
+/// Every alternative exists and takes a part of one backend alone; what is passed through exists.
+fn check_references(served: &Snapshot) -> Result<(), TestCaseError> {
+    let rules = served.servers.values().flat_map(|server| &server.rules);
+    let ruled: BTreeSet<_> = rules.filter_map(|rule| rule.backend.as_ref()).collect();
+    for backend in served.backends.values() {
+        for id in &backend.alternatives {
+            prop_assert!(served.backends.get(id).is_some_and(|b| b.split.is_some()), "{}", id);
+            prop_assert!(!ruled.contains(id), "{} is a canary and has a rule of its own", id);
+        }
+    }
+    for id in served.passthrough.values() {
+        prop_assert!(served.backends.contains_key(id), "{}", id);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -172,6 +205,7 @@ proptest! {
             default_ssl_certificate: Some(Key::new("n", "c")),
             watch_ingress_without_class: true,
             own_ports: BTreeSet::from([8_081]),
+            ssl_passthrough: true,
             ..Options::default()
         };
         let mut translator = Translator::new(options.clone());
@@ -193,6 +227,7 @@ proptest! {
             let scratch = translate(&world, &options);
             prop_assert_eq!(&served, &scratch.snapshot);
             prop_assert_eq!(&said, &scratch.verdicts);
+            check_references(&served)?;
             for server in served.servers.values() {
                 let paths: BTreeSet<_> = server.rules.iter().map(|rule| &rule.path).collect();
                 prop_assert_eq!(paths.len(), server.rules.len());

@@ -48,7 +48,7 @@ impl<L: Ord + Clone, R: Ord + Clone> Relation<L, R> {
     }
 
     /// Everything that something is related to, from `first` on, in order.
-    pub fn rights_from(&self, first: &R) -> impl Iterator<Item = &R> {
+    pub fn rights_from(&self, first: &R) -> impl Iterator<Item = &R> + use<'_, L, R> {
         self.back.range(first..).map(|(right, _)| right)
     }
 }

@@ -3,10 +3,11 @@
 //! Source:  compat/configmap.md §1: keys without case, booleans as Go reads them, a value that does not
 //!          convert leaves the default and the other keys alone.
 
+use super::annotation::balancing::{LOAD_BALANCE, LoadBalance};
 use super::annotation::parse_bool;
 use crate::verdict::Note;
 use crate::world::ConfigMap;
-use oxigress_core::model::RedirectCode;
+use oxigress_core::model::{Algorithm, RedirectCode};
 
 /// What the ConfigMap says, with the reference's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,10 @@ pub struct Settings {
     pub http_redirect_code: RedirectCode,
     /// no-tls-redirect-locations: beginnings of paths as configured.
     pub no_tls_redirect_locations: Vec<String>,
+    /// load-balance: where no Ingress says otherwise.
+    pub load_balance: Algorithm,
+    /// service-upstream: where no Ingress says otherwise.
+    pub service_upstream: bool,
     /// A key that protects every location and is not honoured yet: all of them are closed.
     pub closing_key: Option<String>,
 }
@@ -30,6 +35,8 @@ impl Default for Settings {
             force_ssl_redirect: false,
             http_redirect_code: RedirectCode::PermanentRedirect,
             no_tls_redirect_locations: vec!["/.well-known/acme-challenge".into()],
+            load_balance: Algorithm::RoundRobin,
+            service_upstream: false,
             closing_key: None,
         }
     }
@@ -66,6 +73,23 @@ pub fn parse(map: Option<&ConfigMap>) -> (Settings, Vec<Note>) {
         match name.as_str() {
             "ssl-redirect" => flag(&mut settings.ssl_redirect),
             "force-ssl-redirect" => flag(&mut settings.force_ssl_redirect),
+            "service-upstream" => flag(&mut settings.service_upstream),
+            "load-balance" => {
+                let text = value.trim();
+                match LOAD_BALANCE.iter().find(|(name, _)| *name == text) {
+                    Some((_, LoadBalance::Algorithm(algorithm))) => {
+                        settings.load_balance = *algorithm;
+                    }
+                    None if text.is_empty() => {}
+                    _ => notes.push(Note::warning(format!(
+                        "data.{key}: {value:?} is not one of round_robin, ewma, least_conn, p2c: \
+                         round_robin is used"
+                    ))),
+                }
+            }
+            name if name.starts_with("upstream-hash-by") => notes.push(Note::remark(format!(
+                "data.{key} has no effect, as in ingress-nginx: annotate the Ingress"
+            ))),
             // The reference reads this one with its exact name only.
             "http-redirect-code" if name == *key => {
                 match value.trim().parse().ok().and_then(|code: u16| code.try_into().ok()) {
@@ -116,6 +140,21 @@ mod tests {
     fn keys_have_no_case_and_the_exact_one_wins() {
         assert!(!parsed(&[("SSL-Redirect", "false")]).0.ssl_redirect);
         assert!(parsed(&[("SSL-Redirect", "false"), ("ssl-redirect", "true")]).0.ssl_redirect);
+    }
+
+    #[test]
+    fn an_algorithm_that_is_unknown_is_round_robin() {
+        assert_eq!(parsed(&[("load-balance", "ewma")]).0.load_balance, Algorithm::Ewma);
+        for (text, notes) in [("", 0), ("EWMA", 1), ("chash", 1), ("sticky_balanced", 1)] {
+            let (settings, noted) = parsed(&[("load-balance", text)]);
+            assert_eq!((settings.load_balance, noted.len()), (Algorithm::RoundRobin, notes));
+        }
+    }
+
+    #[test]
+    fn service_upstream_can_be_the_default() {
+        assert!(parsed(&[("service-upstream", "true")]).0.service_upstream);
+        assert!(!parsed(&[("service-upstream", "maybe")]).0.service_upstream);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 pub struct Service {
     /// spec.type is ExternalName; then the name it stands for.
     pub external_name: Option<String>,
+    /// spec.clusterIP; a headless Service has none.
+    pub cluster_ip: Option<IpAddr>,
     /// spec.ports.
     pub ports: Vec<ServicePort>,
 }
@@ -65,8 +67,19 @@ pub struct SlicePort {
 /// One endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceEndpoint {
-    /// Explicitly not ready endpoints get no request. Nothing said means ready.
-    pub is_ready: bool,
+    /// Whether it gets requests.
+    pub condition: Condition,
     /// Mostly one.
     pub addresses: Vec<IpAddr>,
+}
+
+/// The conditions of an endpoint in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It gets requests. Nothing said means ready.
+    Ready,
+    /// It is terminating and still serves: it gets requests only while no other does.
+    Draining,
+    /// It gets none.
+    NotReady,
 }

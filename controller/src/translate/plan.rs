@@ -1,0 +1,179 @@
+//! Which backends there are and what makes each, apart from its endpoints.
+//!
+//! Shape:   the id of a backend says what it is for:
+//!          `namespace/service/port`: a Service's port, with the balancing of the oldest Ingress that says
+//!          anything about it; Ingresses that say nothing, or the same, share it;
+//!          `…//ingress/NAME`: the same port for an Ingress that says something else;
+//!          `BACKEND//split/HASH`: a backend on paths where canaries take a part of the requests;
+//!          `…//canary/NAME` and `…//canary/NAME//BACKEND`: the port that a canary leads to, in the second
+//!          form where it shares the sessions of BACKEND.
+//!          Names hold no slash, so no two of them meet.
+//! Source:  compat/annotations.md §5, §6. The reference has one upstream a Service's port, whose settings
+//!          are the oldest Ingress's, or the last one's for cookies, and which a canary of any path splits.
+//! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
+
+use super::annotation::balancing::Balancing;
+use super::ingress::{Claims, Leads};
+use super::settings::Settings;
+use crate::world::Key;
+use oxigress_core::model::{Backend, BackendId, Invalid, Split};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What makes a backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The Service's port.
+    pub leads: Leads,
+    /// What sets it apart from the others of that port; None: the backend that they share.
+    pub own: Option<Box<Own>>,
+}
+
+/// What sets a backend apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Own {
+    /// How it balances.
+    pub balancing: Arc<Balancing>,
+    /// Backends of canaries that take a part of its requests.
+    pub alternatives: Vec<BackendId>,
+    /// Which requests it takes as a canary.
+    pub split: Option<Split>,
+}
+
+/// That a rule needs a backend. The order puts those of one backend together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lead {
+    /// The backend.
+    pub backend: BackendId,
+    /// The Ingress that says so.
+    pub ingress: Key,
+    /// The path, as written, if it gives out the backend's affinity cookie; else empty.
+    pub path: String,
+}
+
+impl Lead {
+    /// What comes before every other lead to `backend`.
+    pub fn first_of(backend: &BackendId) -> Self {
+        Lead { backend: backend.clone(), ingress: Key::new("", ""), path: String::new() }
+    }
+}
+
+impl Plan {
+    /// The backend that all share that say nothing else.
+    pub fn shared(leads: &Leads) -> Self {
+        Plan { leads: leads.clone(), own: None }
+    }
+
+    /// A backend apart.
+    pub fn own(leads: &Leads, own: Own) -> Self {
+        Plan { leads: leads.clone(), own: Some(Box::new(own)) }
+    }
+
+    /// It takes a part of another backend's requests.
+    pub fn is_canary(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.split.is_some())
+    }
+
+    /// The record. `locations` are the hosts and paths that give out its affinity cookie.
+    pub fn record(
+        &self,
+        balancing: &Balancing,
+        settings: &Settings,
+        locations: BTreeMap<String, Vec<String>>,
+    ) -> Backend {
+        let Key { namespace, name } = &self.leads.service;
+        let affinity = balancing.affinity.clone().map(|mut affinity| {
+            affinity.cookie.locations = locations;
+            affinity
+        });
+        // Only where it says more than the id: the documents are smaller.
+        let is_named = affinity.is_some() || self.own.is_some();
+        let (alternatives, split) = match self.own.as_deref() {
+            Some(own) => (own.alternatives.clone(), own.split.clone()),
+            None => (Vec::new(), None),
+        };
+        Backend {
+            name: is_named.then(|| format!("{namespace}-{name}-{}", self.leads.port)),
+            algorithm: balancing.algorithm.unwrap_or(settings.load_balance),
+            hash_by: balancing.hash_by.clone(),
+            affinity,
+            alternatives,
+            split,
+            ..Backend::default()
+        }
+    }
+}
+
+/// Who says something about the balancing of which Service's port, oldest first.
+#[derive(Debug, Default)]
+pub struct Speakers {
+    by_port: BTreeMap<BackendId, BTreeMap<(i64, Key), Arc<Balancing>>>,
+}
+
+impl Speakers {
+    /// Replaces the claims of one Ingress; answers the ports whose oldest word is another one now.
+    pub fn replace(&mut self, old: Option<&Claims>, new: Option<&Claims>) -> BTreeSet<BackendId> {
+        let words = |claims: Option<&Claims>| -> Vec<_> {
+            let Some((claims, word)) = claims.and_then(|by| Some((by, by.balancing()?))) else {
+                return Vec::new();
+            };
+            let at = (claims.created, claims.key.clone());
+            claims
+                .ports()
+                .into_iter()
+                .map(|port| (port.clone(), at.clone(), word.clone()))
+                .collect()
+        };
+        let (old, new) = (words(old), words(new));
+        let ports: BTreeSet<_> = old.iter().chain(&new).map(|(port, ..)| port.clone()).collect();
+        let before: Vec<_> = ports.iter().map(|port| self.first(port).cloned()).collect();
+        for (port, at, _) in old {
+            if let Some(speakers) = self.by_port.get_mut(&port) {
+                speakers.remove(&at);
+                if speakers.is_empty() {
+                    self.by_port.remove(&port);
+                }
+            }
+        }
+        for (port, at, balancing) in new {
+            self.by_port.entry(port).or_default().insert(at, balancing);
+        }
+        let is_turned =
+            |(port, before): &(BackendId, Option<_>)| self.first(port) != before.as_ref();
+        ports.into_iter().zip(before).filter(is_turned).map(|(port, _)| port).collect()
+    }
+
+    /// What the oldest of them says.
+    pub fn first(&self, port: &BackendId) -> Option<&Arc<Balancing>> {
+        self.by_port.get(port)?.values().next()
+    }
+
+    /// The backend, without canaries, that `by` means by a Service's port.
+    pub fn backend_of(&self, by: &Claims, leads: &Leads) -> Result<(BackendId, Plan), Invalid> {
+        match by.balancing() {
+            Some(word) if self.first(&leads.backend) != Some(word) => {
+                let id = BackendId::parse(format!("{}//ingress/{}", leads.backend, by.key.name))?;
+                let own = Own { balancing: word.clone(), ..Own::default() };
+                Ok((id, Plan::own(leads, own)))
+            }
+            _ => Ok((leads.backend.clone(), Plan::shared(leads))),
+        }
+    }
+
+    /// How a backend balances.
+    pub fn balancing_of(&self, id: &BackendId, plan: &Plan) -> Arc<Balancing> {
+        match &plan.own {
+            Some(own) => own.balancing.clone(),
+            None => self.first(id).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The backend of paths where `alternatives` take a part of what goes to `base`.
+pub fn split(base: &BackendId, alternatives: &[BackendId]) -> Result<BackendId, Invalid> {
+    // No id has a control byte.
+    let ids: Vec<_> = alternatives.iter().map(BackendId::as_str).collect();
+    let digest = openssl::sha::sha256(ids.join("\n").as_bytes());
+    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    BackendId::parse(format!("{base}//split/{digest}"))
+}
