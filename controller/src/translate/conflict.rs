@@ -223,6 +223,7 @@ impl<'a> Settling<'a> {
                     self.settled.passthrough = Some(id);
                     continue;
                 }
+                Some(Winner { leads: Some(_), .. }) => refuse("its locations are closed".into()),
                 _ => refuse("path / leads to no Service: add one".into()),
             };
             self.say(by, note);

@@ -3,7 +3,7 @@
 //! Source:  compat/annotations.md §6. A rule that cannot be read is left out and never widened: the share
 //!          of requests a canary gets is at most the one that its other rules say.
 
-use super::value::{Value, is_plain};
+use super::value::{Value, is_plain, parse_bool, shorten};
 use crate::verdict::Note;
 use oxigress_core::model::{Cookie, Split};
 
@@ -30,8 +30,8 @@ pub enum Finished {
 /// The annotations as they are read, one by one.
 #[derive(Default)]
 pub struct Draft {
-    /// The annotation `canary`; inside None where it cannot be read.
-    canary: Option<Option<bool>>,
+    /// The annotation `canary`, as written.
+    canary: Option<String>,
     split: Split,
     weight: Option<i64>,
     weight_total: Option<i64>,
@@ -51,10 +51,7 @@ impl Draft {
         let split = &mut self.split;
         let is_name = |text: &str| is_plain(text, b"") && Cookie::check_name(text).is_ok();
         match value.name {
-            "canary" => {
-                self.canary = Some(None);
-                value.flag(self.canary.get_or_insert_default());
-            }
+            "canary" => self.canary = Some(value.text.to_owned()),
             "canary-weight" => value.number(0, i64::from(u32::MAX), &mut self.weight),
             "canary-weight-total" => value.number(0, i64::from(u32::MAX), &mut self.weight_total),
             "canary-by-header" => {
@@ -84,17 +81,22 @@ impl Draft {
 
     /// All of them together.
     pub fn finish(mut self, notes: &mut Vec<Note>) -> Finished {
-        match self.canary {
-            Some(Some(true)) => {}
-            Some(None) if !self.rules.is_empty() => {
+        let text = self.canary.take().unwrap_or_else(|| "false".into());
+        match parse_bool(&text) {
+            Some(true) => {}
+            None if !self.rules.is_empty() => {
                 notes.push(Note::rejected(format!(
-                    "annotation canary is neither true nor false beside {}, so the Ingress is not \
-                     served: write one of both",
+                    "annotation canary: {:?} is neither true nor false, and there is {}: the Ingress \
+                     is not served until it is clear what it is",
+                    shorten(&text),
                     self.rules.join(", ")
                 )));
                 return Finished::Unclear;
             }
-            _ => {
+            canary => {
+                if canary.is_none() {
+                    Value { name: "canary", text: &text, notes }.refuse("true or false");
+                }
                 if self.is_legacy.is_some() {
                     self.rules.push("affinity-canary-behavior".into());
                 }

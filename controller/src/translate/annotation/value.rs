@@ -39,7 +39,7 @@ impl Value<'_> {
             Some((_, choice)) => *into = Some(*choice),
             None => {
                 let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
-                self.refuse(&format!("one of {}", names.join(", ")));
+                self.refuse(&names.join(" or "));
             }
         }
     }
