@@ -3,6 +3,7 @@
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
 use crate::flags::Flags;
+use crate::metrics::{self, Metrics, Scrape, Writes};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::publish::client::{Answer, Client, ClientError};
@@ -18,7 +19,7 @@ use anyhow::Context;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -41,7 +42,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let listener = listen(flags).await?;
     let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
-    tokio::spawn(health::serve(listener, flags.health_check_path.clone(), runtime.socket()));
+    let (metrics, scrapes) = Metrics::new(flags, &runtime);
+    let path = flags.health_check_path.clone();
+    tokio::spawn(health::serve(listener, path, runtime.socket(), metrics));
 
     let (sender, batches) = mpsc::channel(64);
     tokio::spawn(feed(source, sender));
@@ -53,9 +56,10 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         flight: Flight::Landed(Client::new(runtime.socket())),
         wait_until: Instant::now(),
         has_all: false,
+        applied_at: None,
     };
     tokio::select! {
-        () = controller.run(batches, arrival) => anyhow::bail!("the source of manifests ended"),
+        () = controller.run(batches, arrival, scrapes) => anyhow::bail!("the source of manifests ended"),
         () = signals.stop() => Ok(ExitCode::SUCCESS),
     }
 }
@@ -102,10 +106,17 @@ struct Controller {
     wait_until: Instant,
     /// The source has told all there was at start: before that, nothing is published.
     has_all: bool,
+    /// When nginx last took a configuration.
+    applied_at: Option<SystemTime>,
 }
 
 impl Controller {
-    async fn run(&mut self, mut batches: mpsc::Receiver<Batch>, mut arrival: Arrival) {
+    async fn run(
+        &mut self,
+        mut batches: mpsc::Receiver<Batch>,
+        mut arrival: Arrival,
+        mut scrapes: mpsc::Receiver<Scrape>,
+    ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
         let closed = match &self.flight {
@@ -126,11 +137,22 @@ impl Controller {
                 (client, took, answer) = self.flight.landing() => {
                     self.flight = Flight::Landed(client);
                     let now = Instant::now();
-                    (self.wait_until, look_at) = match self.publisher.answered(answer, took) {
+                    let before = self.publisher.writes().applied;
+                    let next = self.publisher.answered(answer, took);
+                    if self.publisher.writes().applied > before {
+                        self.applied_at = Some(SystemTime::now());
+                    }
+                    (self.wait_until, look_at) = match next {
                         Next::Now => (now, now + LOOK),
                         Next::After(pause) => (now + pause, now + pause),
                         Next::OnChange => (now + LONGEST, now + LOOK),
                     };
+                }
+                Some(Scrape { constant, reply }) = scrapes.recv() => {
+                    let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
+                    let snapshot = self.translator.snapshot();
+                    // Whoever asked may have gone.
+                    let _ = reply.send(metrics::text(&self.world, snapshot, &writes, &constant));
                 }
                 () = arrival.next() => {
                     self.wait_until = Instant::now();

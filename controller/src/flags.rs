@@ -3,12 +3,14 @@
 //! Source:  compat/controller.md §15. [`accepted`] holds the flags that have no effect yet.
 
 pub mod accepted;
+pub mod metrics;
 
 use crate::translate::{Options, annotation::parse_bool};
 use crate::world::Key;
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use metrics::MetricsFlags;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -148,6 +150,10 @@ pub struct Flags {
     /// Secret with the certificate for unknown hosts
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_ssl_certificate: Option<MaybeKey>,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would show it")]
+    pub metrics: MetricsFlags,
 
     /// Print the version and exit
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
@@ -308,7 +314,7 @@ mod tests {
         let flags = parse(&[
             "--election-id=x",
             "--update-status=false",
-            "--enable-metrics",
+            "--metrics-per-undefined-host",
             "--publish-service=$(POD_NAMESPACE)/x",
             "--default-backend-service=",
             "--configmap=a/b",

@@ -1,9 +1,11 @@
-//! Health of this program, on its own port: ready means that a generation is live in nginx and that every
+//! Health and metrics of this program, on their own port: ready means that a generation is live in nginx and that every
 //! worker has started.
 
+use crate::metrics::Metrics;
 use crate::publish::client::Client;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,11 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 struct Health {
     path: String,
     socket: PathBuf,
+    metrics: Metrics,
 }
 
 /// Answers until the process ends.
-pub async fn serve(listener: TcpListener, path: String, socket: PathBuf) {
-    let health = Arc::new(Health { path, socket });
+pub async fn serve(listener: TcpListener, path: String, socket: PathBuf, metrics: Metrics) {
+    let health = Arc::new(Health { path, socket, metrics });
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors, mostly: trying again at once would only burn the CPU.
@@ -47,6 +50,12 @@ impl Health {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
+        if request.uri().path() == "/metrics" {
+            let mut response = Response::new(Full::new(Bytes::from(self.metrics.text().await)));
+            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            return Ok(response);
+        }
         let below = request.uri().path().strip_prefix(&self.path);
         let (status, text) = match below {
             Some("" | "/ping" | "/nginx-ingress-controller") => self.check().await,

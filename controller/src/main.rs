@@ -11,6 +11,7 @@ mod flags;
 mod health;
 mod local;
 mod log;
+mod metrics;
 mod nginx;
 mod parent;
 mod processes;

@@ -13,6 +13,7 @@ mod backoff;
 pub mod client;
 pub mod pending;
 
+use crate::metrics::Writes;
 pub use backoff::LONGEST;
 use backoff::{Backoff, QUICK};
 use bytes::Bytes;
@@ -92,6 +93,7 @@ pub struct Publisher {
     withheld: BTreeSet<Record>,
     in_flight: Option<Sent>,
     backoff: Backoff,
+    writes: Writes,
 }
 
 #[derive(Serialize)]
@@ -131,6 +133,11 @@ impl Publisher {
     /// The last answer was a refusal, which a change may cure; no answer at all is not cured by one.
     pub fn is_patient(&self) -> bool {
         !self.backoff.is_failing()
+    }
+
+    /// What became of all that was sent; the caller has the clock.
+    pub fn writes(&self) -> Writes {
+        self.writes
     }
 
     /// What to send now. `snapshot` holds all changes taken so far.
@@ -227,13 +234,22 @@ impl Publisher {
                 // It is there and knows better than the backoff, which is for one that is not.
                 Next::After(answer.retry_after.map_or(pause, |asked| pause.min(asked.max(QUICK))))
             }
-            (StatusCode::BAD_REQUEST, sent) => self.refused(&answer, sent),
+            (StatusCode::BAD_REQUEST, sent) => {
+                self.was_refused();
+                self.refused(&answer, sent)
+            }
             (_, sent) => {
+                self.was_refused();
                 self.unsend(sent);
                 tracing::error!("nginx refuses the configuration: {}", describe(&answer));
                 Next::OnChange
             }
         }
+    }
+
+    fn was_refused(&mut self) {
+        self.writes.refused += 1;
+        self.writes.is_last_applied = false;
     }
 
     /// What was sent has to be sent again, and what came later follows it.
@@ -276,6 +292,8 @@ impl Publisher {
             }
         };
         self.backoff.succeeded();
+        self.writes.applied += 1;
+        self.writes.is_last_applied = true;
         let live = etag(&applied.epoch, applied.generation);
         self.found = Some((live.clone(), applied.generation));
         self.live = Some(live);

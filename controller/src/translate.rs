@@ -25,6 +25,7 @@ mod settings;
 mod tls;
 
 pub use options::Options;
+pub use tls::secret_behind;
 
 use crate::verdict::{VerdictChanges, Verdicts};
 use crate::world::{Changed, Key, Kind, ObjectRef, World};

@@ -135,6 +135,14 @@ fn append_to_files() {
     }
 }
 
+/// The flags were parsed with these bounds, so they are good.
+fn metrics(flags: &Flags) -> String {
+    match flags.metrics.buckets() {
+        Ok(buckets) if flags.metrics.enable_metrics => format!("ingress_metrics {buckets};"),
+        _ => String::new(),
+    }
+}
+
 /// The whole file.
 pub fn render(flags: &Flags, runtime: &Runtime, module: &Path, machine: &Machine) -> String {
     let (http, https, backlog) = (flags.http_port, flags.https_port, machine.backlog);
@@ -154,6 +162,7 @@ pub fn render(flags: &Flags, runtime: &Runtime, module: &Path, machine: &Machine
         ("worker_connections", machine.files.connections.to_string()),
         ("zone_size", flags.zone_size.clone()),
         ("journal", journal(flags, runtime, machine)),
+        ("metrics", metrics(flags)),
         ("access_log", machine.access_log.display().to_string()),
         ("http_port", http.to_string()),
         ("https_port", https.to_string()),
@@ -225,6 +234,18 @@ mod tests {
         assert!(text.contains("listen [::]:8080 default_server"));
         assert!(text.contains("listen 127.0.0.1:10246;"));
         assert!(!rendered(&[], &Machine::default()).contains("127.0.0.1:"));
+    }
+
+    #[test]
+    fn requests_are_counted_if_the_operator_says_so() {
+        let line = |arguments: &[&str]| {
+            let text = rendered(arguments, &Machine::default());
+            text.lines().find(|line| line.starts_with("ingress_metrics ")).map(str::to_owned)
+        };
+        assert_eq!(line(&[]), None);
+        let all =
+            ["--enable-metrics", "--time-buckets=0.5,1", "--length-buckets=9", "--size-buckets=8"];
+        assert_eq!(line(&all).unwrap(), "ingress_metrics time=0.5,1 length=9 size=8;");
     }
 
     #[test]

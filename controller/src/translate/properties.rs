@@ -131,7 +131,7 @@ fn secret() -> impl Strategy<Value = Object> {
     let usable = vec(select(&HOSTS[1..]), 0..3).prop_map(|names| {
         let names: BTreeSet<String> = names.into_iter().map(Into::into).collect();
         let chain = format!("{names:?}");
-        Secret::Usable(Arc::new(Pair { chain, key: "key".into(), names }))
+        Secret::Usable(Arc::new(Pair { chain, key: "key".into(), names, leaf: Default::default() }))
     });
     prop_oneof![
         4 => usable,

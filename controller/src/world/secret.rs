@@ -3,6 +3,7 @@
 //! Errors:  a text that names the field and the remedy, never a part of the key.
 //! Source:  compat/controller.md §3 for what is usable, security.md §4 for the limits.
 
+use openssl::asn1::Asn1Time;
 use openssl::nid::Nid;
 use openssl::pkey::{Id, PKey, PKeyRef, Private};
 use openssl::x509::X509;
@@ -60,6 +61,55 @@ pub struct Pair {
     pub key: String,
     /// Lower-case DNS names: the alternative names, or the common name if there are none.
     pub names: BTreeSet<String>,
+    /// What is told about it.
+    pub leaf: Leaf,
+}
+
+/// Facts about a certificate, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leaf {
+    /// When it expires, in seconds since 1970.
+    pub expires: i64,
+    /// Decimal.
+    pub serial: String,
+    /// Of the issuer's name.
+    pub issuer_serial: String,
+    /// Of the issuer's name.
+    pub issuer_organization: String,
+    /// Of the issuer's name.
+    pub issuer_common_name: String,
+    /// As Go names it.
+    pub algorithm: &'static str,
+}
+
+impl Leaf {
+    fn of(leaf: &X509) -> Leaf {
+        let of_issuer = |nid| {
+            let mut entries = leaf.issuer_name().entries_by_nid(nid);
+            let text = entries.next().and_then(|entry| entry.data().to_string().ok());
+            text.unwrap_or_default()
+        };
+        let since_1970 = Asn1Time::from_unix(0).and_then(|start| start.diff(leaf.not_after()));
+        let serial = leaf.serial_number().to_bn().and_then(|number| number.to_dec_str());
+        Leaf {
+            expires: since_1970.map_or(0, |d| i64::from(d.days) * 86_400 + i64::from(d.secs)),
+            serial: serial.map(|text| text.to_string()).unwrap_or_default(),
+            issuer_serial: of_issuer(Nid::SERIALNUMBER),
+            issuer_organization: of_issuer(Nid::ORGANIZATIONNAME),
+            issuer_common_name: of_issuer(Nid::COMMONNAME),
+            algorithm: match leaf.public_key().map(|key| key.id()) {
+                Ok(Id::RSA | Id::RSA_PSS) => "RSA",
+                Ok(Id::EC) => "ECDSA",
+                Ok(Id::ED25519) => "Ed25519",
+                _ => "",
+            },
+        }
+    }
+
+    /// What tells it from its successor.
+    pub fn identifier(&self) -> String {
+        format!("{}-{}", self.issuer_serial, self.serial)
+    }
 }
 
 impl fmt::Debug for Pair {
@@ -110,7 +160,8 @@ impl Pair {
             String::from_utf8(bytes.to_vec())
                 .map_err(|_| format!("{field} is not text: replace it"))
         };
-        Ok(Pair { chain: text("tls.crt", certificate)?, key: text("tls.key", key)?, names })
+        let (chain, key) = (text("tls.crt", certificate)?, text("tls.key", key)?);
+        Ok(Pair { chain, key, names, leaf: Leaf::of(leaf) })
     }
 
     /// Whether the certificate may be shown to clients of `host`, which is lower-case and may be a

@@ -9,12 +9,14 @@
 //! * [`router`]: host and path to a rule.
 //! * [`balancer`]: one of several endpoints.
 //! * [`idle`]: upstream connections that wait for the next request.
+//! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
 //! * [`redirect`]: when a request has to come back over HTTPS.
 #![forbid(unsafe_code)]
 
 pub mod balancer;
 pub mod idle;
+pub mod metrics;
 pub mod model;
 pub mod record;
 pub mod redirect;

@@ -1,0 +1,109 @@
+//! `GET /metrics`, under ingress-nginx's names: what the module counted, what this program knows, and what the
+//! kernel knows about nginx.
+//!
+//! Errors:  a part that cannot be had is left out, with a line in the log: the others are still worth having.
+//! Source:  compat/controller.md §14.
+
+mod own;
+mod process;
+
+pub use own::{Scrape, Writes, text};
+
+use crate::flags::Flags;
+use crate::runtime::Runtime;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1::handshake;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use oxigress_core::metrics::Options;
+use std::path::{Path, PathBuf};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+
+/// Longest answer of nginx: 10,000 busy paths make some 300 MB.
+const MAX_BYTES: usize = 512 << 20;
+
+/// Collects the parts.
+pub struct Metrics {
+    /// Without it nothing is known but this process.
+    is_enabled: bool,
+    options: Options,
+    configuration: PathBuf,
+    status: PathBuf,
+    pid_file: PathBuf,
+    controller: mpsc::Sender<Scrape>,
+}
+
+impl Metrics {
+    /// The controller answers what is sent to the receiver.
+    pub fn new(flags: &Flags, runtime: &Runtime) -> (Self, mpsc::Receiver<Scrape>) {
+        let (controller, scrapes) = mpsc::channel(1);
+        let [configuration, status] = runtime.sockets();
+        let metrics = Metrics {
+            is_enabled: flags.metrics.enable_metrics,
+            options: flags.metrics.options(constant(flags)),
+            configuration,
+            status,
+            pid_file: runtime.file("nginx.pid"),
+            controller,
+        };
+        (metrics, scrapes)
+    }
+
+    /// The whole text.
+    pub async fn text(&self) -> Vec<u8> {
+        let mut out = process::this().unwrap_or_default().into_bytes();
+        if !self.is_enabled {
+            return out;
+        }
+        let (reply, own) = oneshot::channel();
+        let scrape = Scrape { constant: self.options.constant.clone(), reply };
+        if self.controller.send(scrape).await.is_ok()
+            && let Ok(own) = own.await
+        {
+            out.extend(own.into_bytes());
+        }
+        if let Some(nginx) = process::nginx(&self.pid_file, &self.options.constant) {
+            out.extend(nginx.into_bytes());
+        }
+        match get(&self.status, "/nginx_status").await {
+            Ok(page) => out.extend(
+                process::connections(&String::from_utf8_lossy(&page), &self.options.constant)
+                    .unwrap_or_default()
+                    .into_bytes(),
+            ),
+            Err(error) => tracing::warn!("/metrics lacks nginx's connections: {error:#}"),
+        }
+        match get(&self.configuration, &format!("/metrics?{}", self.options.to_query())).await {
+            Ok(counted) => out.extend_from_slice(&counted),
+            Err(error) => tracing::warn!("/metrics lacks what nginx counted: {error:#}"),
+        }
+        out
+    }
+}
+
+/// Labels of every series.
+fn constant(flags: &Flags) -> Vec<(String, String)> {
+    let variable = |name| std::env::var(name).unwrap_or_default();
+    vec![
+        ("controller_class".into(), flags.controller_class.clone()),
+        ("controller_namespace".into(), variable("POD_NAMESPACE")),
+        ("controller_pod".into(), variable("POD_NAME")),
+    ]
+}
+
+async fn get(socket: &Path, target: &str) -> anyhow::Result<Bytes> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    // Whatever ends it, the answer says so.
+    tokio::spawn(async move { drop(connection.await) });
+    let request = Request::get(target).header(HOST, "localhost").body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
+    let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
+    anyhow::ensure!(status == StatusCode::OK, "{status}: {}", String::from_utf8_lossy(&body));
+    Ok(body)
+}

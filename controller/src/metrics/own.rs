@@ -1,0 +1,152 @@
+//! What the controller knows: its writes, the certificates and Ingresses that lead nowhere.
+
+use crate::translate::secret_behind;
+use crate::world::{Key, World};
+use oxigress_core::metrics::{sample, title};
+use oxigress_core::model::Snapshot;
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+use tokio::sync::oneshot;
+
+/// Somebody asks.
+pub struct Scrape {
+    /// Labels of every series.
+    pub constant: Vec<(String, String)>,
+    /// Where the text goes.
+    pub reply: oneshot::Sender<String>,
+}
+
+/// What became of writes to nginx; what the reference calls reloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Those that are live.
+    pub applied: u64,
+    /// Those that nginx refused.
+    pub refused: u64,
+    /// The last one is live.
+    pub is_last_applied: bool,
+    /// When the last one became live.
+    pub applied_at: Option<SystemTime>,
+}
+
+/// The text. `snapshot` is what is served of `world`.
+pub fn text(
+    world: &World,
+    snapshot: &Snapshot,
+    writes: &Writes,
+    constant: &[(String, String)],
+) -> String {
+    let mut out = String::new();
+    let mut one = |name: &str, kind, help, labels: &[(&str, &str)], value: f64| {
+        title(&mut out, name, kind, help);
+        sample(&mut out, name, &with(constant, labels), value);
+    };
+    let build = [
+        ("build", ""),
+        ("release", env!("CARGO_PKG_VERSION")),
+        ("repository", env!("CARGO_PKG_REPOSITORY")),
+    ];
+    one("build_info", "gauge", "The program's version", &build, 1.0);
+    one("success", "counter", "Configurations that nginx took", &[], writes.applied as f64);
+    one("errors", "counter", "Configurations that nginx refused", &[], writes.refused as f64);
+    let is_applied = f64::from(u8::from(writes.is_last_applied));
+    let help = "1 if nginx took the last configuration";
+    one("config_last_reload_successful", "gauge", help, &[], is_applied);
+    let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).ok();
+    let at = writes.applied_at.and_then(since).map_or(0.0, |at| at.as_secs() as f64);
+    let help = "When nginx last took a configuration";
+    one("config_last_reload_successful_timestamp_seconds", "gauge", help, &[], at);
+    certificates(&mut out, world, snapshot, constant);
+    orphans(&mut out, world, snapshot, constant);
+    out
+}
+
+fn with<'a>(
+    constant: &'a [(String, String)],
+    labels: &[(&'a str, &'a str)],
+) -> Vec<(&'a str, &'a str)> {
+    let constant = constant.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    constant.chain(labels.iter().copied()).collect()
+}
+
+/// Those that are served, by host. All replicas tell them, the reference's leader only: there is no leader yet.
+fn certificates(
+    out: &mut String,
+    world: &World,
+    snapshot: &Snapshot,
+    constant: &[(String, String)],
+) {
+    let class = constant.iter().find(|(name, _)| name == "controller_class");
+    let class = class.map_or("", |(_, value)| value);
+    let served: Vec<_> = snapshot
+        .names
+        .iter()
+        .filter_map(|(host, id)| {
+            let key = secret_behind(id)?;
+            let history = world.secrets.get(&key)?;
+            Some((host, key, history.secret.pair().or(history.last_good.as_ref())?))
+        })
+        .collect();
+    if served.is_empty() {
+        return;
+    }
+    let expires = "ssl_expire_time_seconds";
+    title(out, expires, "gauge", "When the certificate of a host expires");
+    for (host, key, pair) in &served {
+        let labels = [
+            ("class", class),
+            ("host", host.as_str()),
+            ("identifier", &pair.leaf.identifier()),
+            ("namespace", &key.namespace),
+            ("secret_name", &key.name),
+        ];
+        sample(out, expires, &labels, pair.leaf.expires as f64);
+    }
+    let facts = "ssl_certificate_info";
+    title(out, facts, "gauge", "The certificate of a host");
+    for (host, key, pair) in &served {
+        let labels = [
+            ("class", class),
+            ("host", host.as_str()),
+            ("identifier", &pair.leaf.identifier()),
+            ("issuer_common_name", &pair.leaf.issuer_common_name),
+            ("issuer_organization", &pair.leaf.issuer_organization),
+            ("namespace", &key.namespace),
+            ("public_key_algorithm", pair.leaf.algorithm),
+            ("secret_name", &key.name),
+            ("serial_number", &pair.leaf.serial),
+        ];
+        sample(out, facts, &labels, 1.0);
+    }
+}
+
+/// Ingresses with a path whose Service is not there, or has no endpoints.
+fn orphans(out: &mut String, world: &World, snapshot: &Snapshot, constant: &[(String, String)]) {
+    let mut ingresses: BTreeMap<(&str, &str), [bool; 2]> = BTreeMap::new();
+    for rule in snapshot.servers.values().flat_map(|server| &server.rules) {
+        let origin = &rule.origin;
+        let found = ingresses.entry((&origin.namespace, &origin.ingress)).or_default();
+        if origin.ingress.is_empty() || origin.service.is_empty() {
+            continue;
+        }
+        let service = Key::new(&origin.namespace, &origin.service);
+        let set = rule.backend.as_ref().and_then(|id| snapshot.endpoints.get(id));
+        let [no_service, no_endpoint] = found;
+        match world.services.contains_key(&service) {
+            false => *no_service = true,
+            true => *no_endpoint |= set.is_none_or(|set| set.as_slice().is_empty()),
+        }
+    }
+    ingresses.retain(|(_, ingress), _| !ingress.is_empty());
+    if ingresses.is_empty() {
+        return;
+    }
+    let name = "orphan_ingress";
+    title(out, name, "gauge", "1 for an Ingress with a path that leads nowhere");
+    for ((namespace, ingress), kinds) in ingresses {
+        for (kind, is_orphan) in ["no-service", "no-endpoint"].iter().zip(kinds) {
+            let labels = [("ingress", ingress), ("namespace", namespace), ("type", kind)];
+            sample(out, name, &with(constant, &labels), f64::from(u8::from(is_orphan)));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Request metrics: what is counted for each rule, and how it is told to Prometheus.
+//!
+//! * [`observe`]: one request, into the cell of its rule.
+//! * [`Buckets`]: the bounds of the histograms.
+//! * [`Exposition`]: the text of many cells, as [`Options`] say.
+//!
+//! Series are bounded by what is configured: a rule has one cell of [`WORDS`] words, whatever clients send.
+//! Source: compat/controller.md §14, design.md §4.
+
+mod buckets;
+mod cell;
+mod query;
+mod text;
+
+pub use buckets::{Buckets, InvalidBuckets, MAX_LENGTH_BOUNDS, MAX_SIZE_BOUNDS, MAX_TIME_BOUNDS};
+pub use cell::{Attempts, Method, Observation, WORDS, observe};
+pub use query::InvalidQuery;
+pub use text::{Exposition, FAMILIES, Labels, Options, PREFIX, number, sample, title};
