@@ -1,6 +1,6 @@
 //! One rule's cell.
 //!
-//! Shape:   [`WORDS`] 64-bit words, zero at first, which all workers add to. [`ENTRIES`] words count
+//! Shape:   [`WORDS`] 64-bit words, zero at first, which all workers add to; the first is the store's. [`ENTRIES`] words count
 //!          requests by status and method: the upper 15 bits say which, the lower 49 how many. A pair
 //!          takes a free word when it is first seen. When none is left, the request counts in one of six
 //!          words by the status's class, so that it is never lost and clients cannot make series without
@@ -19,7 +19,10 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) const ENTRIES: usize = 32;
 /// By class of the status; 0: none of the five.
 const CLASSES: usize = 6;
-const TIMES_AT: usize = ENTRIES + CLASSES;
+/// The first word is the store's: it tells the cell from every other.
+const ENTRIES_AT: usize = 1;
+const CLASSES_AT: usize = ENTRIES_AT + ENTRIES;
+const TIMES_AT: usize = CLASSES_AT + CLASSES;
 /// Buckets, the last without a bound, and the sum.
 const TIME_WORDS: usize = MAX_TIME_BOUNDS + 2;
 const LENGTHS_AT: usize = TIMES_AT + 4 * TIME_WORDS;
@@ -28,7 +31,7 @@ const SIZE_AT: usize = LENGTHS_AT + 2 * LENGTH_WORDS;
 /// The sum is that of the response's size.
 const SIZE_WORDS: usize = MAX_SIZE_BOUNDS + 1;
 
-/// Words of a cell: 976 bytes.
+/// Words of a cell: 984 bytes.
 pub const WORDS: usize = SIZE_AT + SIZE_WORDS;
 
 /// Lower bits of an entry: its count. 2^49 requests are 17 years at a million a second.
@@ -161,7 +164,7 @@ fn count(cell: &[AtomicU64; WORDS], seen: &Observation) {
     // One status mostly, and few methods.
     let first = usize::from(seen.status) + 5 * usize::from(method.0);
     for step in 0..ENTRIES {
-        let Some(word) = cell.get((first + step) % ENTRIES) else { return };
+        let Some(word) = cell.get(ENTRIES_AT + (first + step) % ENTRIES) else { return };
         let mut now = word.load(Relaxed);
         if now == 0 {
             match word.compare_exchange(0, key << COUNT_BITS | 1, Relaxed, Relaxed) {
@@ -174,7 +177,7 @@ fn count(cell: &[AtomicU64; WORDS], seen: &Observation) {
             return;
         }
     }
-    add(cell, ENTRIES + class(status), 1);
+    add(cell, CLASSES_AT + class(status), 1);
 }
 
 fn class(status: u64) -> usize {
@@ -233,9 +236,9 @@ impl Totals {
     /// Adds what a cell has counted.
     pub(super) fn add(&mut self, cell: &[AtomicU64]) {
         let Some(cell) = cell.first_chunk::<WORDS>() else { return };
-        for (place, word) in cell.iter().take(TIMES_AT).enumerate() {
+        for (place, word) in cell.iter().take(TIMES_AT).enumerate().skip(ENTRIES_AT) {
             let word = word.load(Relaxed);
-            let (key, count) = match place.checked_sub(ENTRIES) {
+            let (key, count) = match place.checked_sub(CLASSES_AT) {
                 None => {
                     let key = word >> COUNT_BITS;
                     let method = Method((key & ((1 << METHOD_BITS) - 1)) as u8);
@@ -340,7 +343,8 @@ mod tests {
         let totals = totals(&cell);
         assert_eq!(totals.requests.len(), 12, "{:?}", totals.requests);
         assert_eq!(totals.requests.values().sum::<u64>(), 8_000);
-        let words: Vec<u64> = cell[..ENTRIES].iter().map(|w| w.load(Relaxed)).collect();
+        let words: Vec<u64> =
+            cell[ENTRIES_AT..CLASSES_AT].iter().map(|w| w.load(Relaxed)).collect();
         assert_eq!(words.iter().filter(|word| **word != 0).count(), 12);
     }
 

@@ -1,7 +1,8 @@
 //! A server's record: its rules, ordered so that one binary search finds the rule of a path.
 //!
 //! Layout: `rule_count u32`, `exact_count u32`, then per rule 16 bytes: `path_offset u32`,
-//! `path_length u16`, `parent u16`, `body_offset u32`, `body_length u32`; then paths and bodies.
+//! `path_length u16`, `parent u16`, `body_offset u32`, `body_length u32`; then for each rule its policy
+//! (`https_redirect u8`), its kind (`u8`, 1: exact), its path and its body.
 //!
 //! Exact rules come first, in byte order; then prefixes in *segment order*, where `/` sorts before every
 //! other byte, so that a prefix stands directly before everything below it. `parent` is the nearest
@@ -9,8 +10,9 @@
 //! predecessor in that order, or the first of the predecessor's parents that covers the path: the cost
 //! does not grow with the number of segments that a client sends.
 //!
-//! A body: `https_redirect u8`, six `u16` lengths (backend, namespace, ingress, service, port, path), then
-//! these texts. No backend: length 0.
+//! A body: six `u16` lengths (backend, namespace, ingress, service, port, path), then these texts. No backend:
+//! length 0. Kind, path and body in one piece are the rule's *name*: what stays the same while only its policy
+//! changes.
 
 use super::{length, short, u16_at, u32_at};
 use crate::model::{HttpsRedirect, PathPattern, Rule, Server};
@@ -19,7 +21,7 @@ use std::cmp::Ordering;
 const ENTRY: usize = 16;
 const ENTRIES_AT: usize = 8;
 const TEXTS: usize = 6;
-const TEXTS_AT: usize = 1 + 2 * TEXTS;
+const TEXTS_AT: usize = 2 * TEXTS;
 /// No parent; greater than any index, since a server has at most `MAX_RULES` rules.
 const NONE: u16 = u16::MAX;
 
@@ -53,6 +55,8 @@ pub fn encode_server(server: &Server) -> Vec<u8> {
             ancestors.push(index);
         }
         let body = encode_body(rule);
+        tail.push(encode_policy(rule));
+        tail.push(u8::from(index < exact.len()));
         value.extend(length(tail_at + tail.len()).to_le_bytes());
         value.extend((path.len() as u16).to_le_bytes());
         value.extend(parent.to_le_bytes());
@@ -65,17 +69,21 @@ pub fn encode_server(server: &Server) -> Vec<u8> {
     value
 }
 
+fn encode_policy(rule: &Rule) -> u8 {
+    match rule.policy.https_redirect {
+        HttpsRedirect::Never => 0,
+        HttpsRedirect::WithCertificate => 1,
+        HttpsRedirect::Always => 2,
+    }
+}
+
 fn encode_body(rule: &Rule) -> Vec<u8> {
     let origin = &rule.origin;
     let backend = rule.backend.as_ref().map_or("", |id| id.as_str());
     let texts =
         [backend, &origin.namespace, &origin.ingress, &origin.service, &origin.port, &origin.path]
             .map(short);
-    let mut body = vec![match rule.policy.https_redirect {
-        HttpsRedirect::Never => 0,
-        HttpsRedirect::WithCertificate => 1,
-        HttpsRedirect::Always => 2,
-    }];
+    let mut body = Vec::new();
     body.extend(texts.iter().flat_map(|text| (text.len() as u16).to_le_bytes()));
     body.extend(texts.concat());
     body
@@ -158,7 +166,27 @@ impl<'g> ServerView<'g> {
         let entry = ENTRIES_AT + index * ENTRY;
         let start = u32_at(self.value, entry + 8)? as usize;
         let body = self.value.get(start..)?.get(..u32_at(self.value, entry + 12)? as usize)?;
-        (body.len() >= TEXTS_AT).then_some(RuleView { body })
+        let path = u32_at(self.value, entry)? as usize;
+        let policy = *self.value.get(path.checked_sub(2)?)?;
+        (body.len() >= TEXTS_AT).then_some(RuleView { body, policy, index })
+    }
+
+    /// All rules, in the order of [`RuleView::index`].
+    pub fn rules(&self) -> impl Iterator<Item = RuleView<'g>> + use<'g> {
+        let server = *self;
+        (0..self.rules).map_while(move |index| server.body(index))
+    }
+
+    /// The names of all rules, in their order: each rule's kind, path, backend and origin.
+    pub fn names(&self) -> impl Iterator<Item = &'g [u8]> + use<'g> {
+        let server = *self;
+        (0..self.rules).map_while(move |index| {
+            let entry = ENTRIES_AT + index * ENTRY;
+            let start = (u32_at(server.value, entry)? as usize).checked_sub(1)?;
+            let body = u32_at(server.value, entry + 8)? as usize;
+            let end = body.checked_add(u32_at(server.value, entry + 12)? as usize)?;
+            server.value.get(start..end)
+        })
     }
 }
 
@@ -166,21 +194,29 @@ impl<'g> ServerView<'g> {
 #[derive(Clone, Copy, Debug)]
 pub struct RuleView<'g> {
     body: &'g [u8],
+    policy: u8,
+    index: usize,
 }
 
 impl<'g> RuleView<'g> {
     /// When plain HTTP is answered with a redirect.
     pub fn https_redirect(&self) -> HttpsRedirect {
-        match self.body.first() {
-            Some(1) => HttpsRedirect::WithCertificate,
-            Some(2) => HttpsRedirect::Always,
+        match self.policy {
+            1 => HttpsRedirect::WithCertificate,
+            2 => HttpsRedirect::Always,
             _ => HttpsRedirect::Never,
         }
     }
 
+    /// Its place among the rules of its server.
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
     /// Id of the backend; none: the default backend serves.
     pub fn backend(&self) -> Option<&'g [u8]> {
-        let bytes = usize::from(u16_at(self.body, 1)?);
+        let bytes = usize::from(u16_at(self.body, 0)?);
         self.body.get(TEXTS_AT..)?.get(..bytes).filter(|id| !id.is_empty())
     }
 
@@ -188,7 +224,7 @@ impl<'g> RuleView<'g> {
     pub fn packed(&self) -> ([u16; TEXTS], &'g [u8]) {
         let mut lengths = [0; TEXTS];
         for (number, length) in lengths.iter_mut().enumerate() {
-            *length = u16_at(self.body, 1 + 2 * number).unwrap_or_default();
+            *length = u16_at(self.body, 2 * number).unwrap_or_default();
         }
         let texts = self.body.get(TEXTS_AT..).unwrap_or_default();
         let total: usize = lengths.iter().map(|length| usize::from(*length)).sum();
@@ -203,7 +239,7 @@ impl<'g> RuleView<'g> {
         let mut rest = self.body.get(TEXTS_AT..).unwrap_or_default();
         let mut number = 0;
         [(); TEXTS].map(|()| {
-            let bytes = u16_at(self.body, 1 + 2 * number).map_or(0, usize::from);
+            let bytes = u16_at(self.body, 2 * number).map_or(0, usize::from);
             number += 1;
             let (text, after) = rest.split_at_checked(bytes).unwrap_or_default();
             rest = after;
@@ -279,9 +315,29 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_keeps_its_name_while_its_policy_changes_and_no_other_has_it() {
+        let exact = rule(PathPattern::exact("/a").unwrap(), "x");
+        let prefix = rule(PathPattern::prefix("/a").unwrap(), "x");
+        let other = rule(PathPattern::prefix("/b").unwrap(), "x");
+        let value = |rules: &[&Rule]| {
+            encode_server(&Server { rules: rules.iter().map(|rule| (*rule).clone()).collect() })
+        };
+        let before = value(&[&other, &prefix, &exact]);
+        let names: Vec<_> = ServerView::new(&before).names().collect();
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+        let policy = Policy { https_redirect: HttpsRedirect::Never };
+        let after = value(&[&Rule { policy, ..exact.clone() }]);
+        assert_eq!(ServerView::new(&after).names().collect::<Vec<_>>(), names[..1]);
+        let rules: Vec<_> = ServerView::new(&before).rules().collect();
+        assert_eq!(rules.iter().map(RuleView::index).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(ServerView::new(&before).rule(b"/b").unwrap().index(), 2);
+    }
+
+    #[test]
     fn cut_bytes_answer_not_there() {
         let value = server(&["/", "/a", "=/a/b"]);
         for cut in 0..value.len() {
+            ServerView::new(&value[..cut]).names().count();
             if let Some(rule) = ServerView::new(&value[..cut]).rule(b"/a/b/c") {
                 rule.texts();
             }
