@@ -22,6 +22,8 @@ pub struct Ports {
 pub enum Route {
     /// `proxy_pass` to a static upstream: the peer of everything.
     Static,
+    /// The same by nginx's own `least_conn`.
+    StaticLeastConn,
     /// The same with a thread pool, which every process of ours has: a process with threads pays for
     /// cancellation points in the C library at every system call.
     StaticThreads,
@@ -44,7 +46,10 @@ pub enum Route {
 impl Route {
     /// Whether the store has to be filled.
     pub fn has_store(self) -> bool {
-        !matches!(self, Route::Static | Route::StaticThreads | Route::Twin { .. })
+        !matches!(
+            self,
+            Route::Static | Route::StaticLeastConn | Route::StaticThreads | Route::Twin { .. }
+        )
     }
 
     /// The text. `main` stands before all else; `folder` is where its files are.
@@ -60,12 +65,15 @@ impl Route {
         );
         let proxy = "proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let (load, upstream, location, extra) = match self {
-            Route::Static | Route::StaticThreads => (
+            Route::Static | Route::StaticLeastConn | Route::StaticThreads => (
                 match self {
                     Route::StaticThreads => threads.into(),
                     _ => String::new(),
                 },
-                format!("server 127.0.0.1:{a}; server 127.0.0.1:{b}; keepalive 32;"),
+                format!(
+                    "{} server 127.0.0.1:{a}; server 127.0.0.1:{b}; keepalive 32;",
+                    if self == Route::StaticLeastConn { "least_conn;" } else { "" }
+                ),
                 format!("proxy_pass http://upstream; {proxy}"),
                 match self {
                     Route::StaticThreads => "aio threads;".into(),

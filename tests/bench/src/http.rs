@@ -31,10 +31,20 @@ pub struct Answer {
     pub status: u16,
     /// `ETag` without its quotes.
     pub etag: Option<String>,
+    /// Name and value of `Set-Cookie`.
+    pub cookie: Option<String>,
     /// Body.
     pub body: Vec<u8>,
     /// The server closes the connection after it.
     pub is_last: bool,
+}
+
+impl Answer {
+    /// Must be 200.
+    pub fn ok(self) -> Result<Self> {
+        ensure!(self.status == 200, "answered with {}", self.status);
+        Ok(self)
+    }
 }
 
 impl Client {
@@ -67,8 +77,13 @@ impl Client {
 
     /// `GET` with the headers a plain client has.
     pub fn get(&mut self, host: &str, target: &str) -> Result<Answer> {
+        self.get_with(host, target, "")
+    }
+
+    /// The same with more header lines.
+    pub fn get_with(&mut self, host: &str, target: &str, lines: &str) -> Result<Answer> {
         let head = format!(
-            "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: oxigress-bench\r\nAccept: */*\r\n\r\n"
+            "GET {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: oxigress-bench\r\nAccept: */*\r\n{lines}\r\n"
         );
         self.exchange(head.as_bytes(), b"")
     }
@@ -128,6 +143,8 @@ impl Client {
                 length = value.parse()?;
             } else if name.eq_ignore_ascii_case("etag") {
                 answer.etag = Some(value.trim_matches('"').into());
+            } else if name.eq_ignore_ascii_case("set-cookie") {
+                answer.cookie = value.split(';').next().map(str::to_owned);
             } else if name.eq_ignore_ascii_case("connection") {
                 answer.is_last = value.eq_ignore_ascii_case("close");
             } else if name.eq_ignore_ascii_case("transfer-encoding") {

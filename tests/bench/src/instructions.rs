@@ -18,9 +18,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Requests before the count: connections to the endpoints are open and caches are filled.
-const WARM_UP: usize = 40;
+pub const WARM_UP: usize = 40;
 /// Fewer than `keepalive_requests`, 1000, less the warm-up: no connection is opened while counting.
-const REQUESTS: usize = 900;
+pub const REQUESTS: usize = 900;
 
 /// Each of these is one nginx.
 const RUNS: [(&str, Route, usize); 10] = [
@@ -129,9 +129,14 @@ pub fn start(
     let https = if needs_tls { free_port()? } else { 0 };
     let ports = Ports { http: free_port()?, https };
     let text = route.text(bench, &folder, ports, "master_process off;")?;
-    let mut callgrind = Callgrind::start(&bench.nginx, &folder, &text)?;
+    Ok((start_text(bench, &folder, &text, ports)?, ports, folder))
+}
+
+/// Starts nginx under callgrind with this text.
+pub fn start_text(bench: &Bench, folder: &Path, text: &str, ports: Ports) -> Result<Callgrind> {
+    let mut callgrind = Callgrind::start(&bench.nginx, folder, text)?;
     callgrind.nginx.wait_for_port(ports.http)?;
-    Ok((callgrind, ports, folder))
+    Ok(callgrind)
 }
 
 /// Fills the store.

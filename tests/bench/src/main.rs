@@ -1,17 +1,22 @@
 //! `make bench`: measures against the budgets of the design.
 //!
-//! Shape:   a subject ([`instructions`], [`throughput`], [`updates`], [`restart`], [`memory`], [`files`]) fills one [`report::Table`]:
+//! Shape:   a subject ([`instructions`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
+//!          [`restart`], [`memory`], [`files`]) fills one [`report::Table`]:
 //!          what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,throughput,updates,restart,memory,files` chooses subjects.
+//! Input:   `OXIGRESS_BENCH=instructions,algorithms,scale,throughput,updates,churn,restart,memory,files` chooses
+//!          subjects.
 
+mod algorithms;
 mod bench;
 mod callgrind;
+mod churn;
 mod conf;
 mod configuration;
 mod files;
 mod handshakes;
+mod haproxy;
 mod http;
 mod instructions;
 mod machine;
@@ -22,11 +27,14 @@ mod probe;
 mod report;
 mod restart;
 mod sample;
+mod scale;
+mod slow;
 mod snapshot;
 mod stretch;
 mod throughput;
 mod updates;
 mod usage;
+mod wrk;
 
 use anyhow::{Context, Result, bail};
 use bench::Bench;
@@ -37,10 +45,13 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 6] = [
+const SUBJECTS: [(&str, &str, Run); 9] = [
     ("instructions", "Instructions per request", instructions::run),
+    ("algorithms", "Algorithms of balancing", algorithms::run),
+    ("scale", "Cost at 100 to 100,000 backends", scale::run),
     ("throughput", "Throughput and latency of one worker", throughput::run),
     ("updates", "Updates at 10,000 hosts × 10 endpoints", updates::run),
+    ("churn", "1,000 endpoint changes a second", churn::run),
     ("restart", "A start of nginx from the journal", restart::run),
     ("memory", "Memory of nginx", memory::run),
     ("files", "From a file's close() to the first request served by it", files::run),

@@ -6,8 +6,10 @@ use oxigress_core::model::{
     HttpsRedirect, Origin, PathPattern, Policy, Rule, Server, Snapshot,
 };
 use oxigress_core::wire::native::{Patch, Upsert, Whole};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
+use std::ops::Range;
 
 /// The host whose requests are measured.
 pub const HOST: &str = "h0.bench.test";
@@ -58,8 +60,13 @@ pub fn hosts(hosts: usize, endpoints: usize, ports: &[u16], round: u16) -> Resul
 
 /// The servers of [`hosts`] alone.
 pub fn servers(hosts: usize) -> Result<Snapshot> {
-    let mut snapshot = Snapshot::default();
-    for number in 0..hosts {
+    Ok(Snapshot { servers: servers_of(0..hosts)?, ..Snapshot::default() })
+}
+
+/// The servers of some hosts.
+pub fn servers_of(numbers: Range<usize>) -> Result<BTreeMap<HostPattern, Server>> {
+    let mut servers = BTreeMap::new();
+    for number in numbers {
         let service = format!("app-{number}");
         let origin = Origin {
             namespace: "bench".into(),
@@ -75,9 +82,9 @@ pub fn servers(hosts: usize) -> Result<Snapshot> {
             policy: Policy { https_redirect: HttpsRedirect::WithCertificate },
         };
         let server = Server { rules: vec![rule] };
-        snapshot.servers.insert(HostPattern::parse(&host(number))?, server);
+        servers.insert(HostPattern::parse(&host(number))?, server);
     }
-    Ok(snapshot)
+    Ok(servers)
 }
 
 /// Adds `certificates` certificates, made of `pairs` in turn, which the names of `hosts` hosts share.

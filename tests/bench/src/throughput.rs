@@ -6,16 +6,17 @@
 use crate::bench::Bench;
 use crate::conf::{Ports, Route};
 use crate::configuration::Configuration;
+use crate::haproxy::Haproxy;
 use crate::nginx::Nginx;
 use crate::report::Table;
 use crate::sample::show;
 use crate::snapshot::{self, HOST};
 use crate::usage;
-use anyhow::{Context, Result, ensure};
+use crate::wrk::Wrk;
+use anyhow::{Context, Result};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::place::free_port;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 const ROUNDS: usize = 3;
@@ -23,8 +24,9 @@ const SECONDS: u32 = 5;
 const CONNECTIONS: usize = 32;
 const HOSTS: usize = 1_000;
 
-const SIDES: [(&str, Route); 4] = [
+const SIDES: [(&str, Route); 5] = [
     ("stock nginx, static upstream", Route::Static),
+    ("stock nginx, least_conn", Route::StaticLeastConn),
     ("router", Route::Router),
     ("stock nginx, same headers and log", Route::Twin { has_log: true }),
     ("default Ingress", Route::Default { has_log: true }),
@@ -36,13 +38,14 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     for (place, (name, route)) in SIDES.into_iter().enumerate() {
         sides.push(Side::start(bench, place, name, route)?);
     }
+    sides.push(Side::haproxy(bench)?);
     for round in 0..=ROUNDS {
         for side in &mut sides {
             // The first opens connections and warms the caches.
             side.load(if round == 0 { 1 } else { SECONDS }, round > 0)?;
         }
     }
-    let [bare, router, twin, default] = &sides[..] else { unreachable!("four sides") };
+    let [bare, _, router, twin, default, haproxy] = &sides[..] else { unreachable!("six sides") };
     for side in &sides {
         side.tell(table);
     }
@@ -51,6 +54,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
         (format!("{cpu:.2} by CPU, {rate:.2} by rate"), cpu)
     };
     table.row("router / stock", compare(router, bare).0);
+    table.row("router / HAProxy", compare(router, haproxy).0);
     let (text, ratio) = compare(default, twin);
     table
         .row("default Ingress / stock with the same headers and log", text)
@@ -63,15 +67,30 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     table.note(format!(
         "wrk, {CONNECTIONS} connections, {ROUNDS} rounds of {SECONDS} s in turn, 100 B answers, \
          {HOSTS} hosts in the store; in brackets the slowest and the fastest round; busy: share of one CPU \
-         that the worker got. With less than 0.9 it was not saturated, so budgets are held against \
-         requests per second of its CPU time"
+         that the worker got. HAProxy {}, one thread. With less than 0.9 it was not saturated, so budgets are held against \
+         requests per second of its CPU time",
+        Haproxy::version()?
     ));
-    sides.into_iter().try_for_each(|mut side| side.nginx.stop())
+    sides.into_iter().try_for_each(|side| side.program.stop())
+}
+
+enum Program {
+    Nginx(Nginx),
+    Haproxy(Haproxy),
+}
+
+impl Program {
+    fn stop(self) -> Result<()> {
+        match self {
+            Program::Nginx(mut nginx) => nginx.stop(),
+            Program::Haproxy(haproxy) => haproxy.stop(),
+        }
+    }
 }
 
 struct Side {
     name: &'static str,
-    nginx: Nginx,
+    program: Program,
     worker: u32,
     port: u16,
     rounds: Vec<Round>,
@@ -103,27 +122,31 @@ impl Side {
                 .put(&snapshot::whole(snapshot)?)?;
         }
         let worker = nginx.worker()?;
-        Ok(Side { name, nginx, worker, port: ports.http, rounds: Vec::new() })
+        let (program, port) = (Program::Nginx(nginx), ports.http);
+        Ok(Side { name, program, worker, port, rounds: Vec::new() })
+    }
+
+    /// HAProxy by round robin, one thread.
+    fn haproxy(bench: &Bench) -> Result<Self> {
+        let port = free_port()?;
+        let haproxy = Haproxy::start(&bench.directory.join("haproxy"), port, bench.endpoints)?;
+        let worker = haproxy.pid();
+        let program = Program::Haproxy(haproxy);
+        Ok(Side { name: "HAProxy, round robin", program, worker, port, rounds: Vec::new() })
     }
 
     fn load(&mut self, seconds: u32, is_counted: bool) -> Result<()> {
         let before = usage::cpu(self.worker)?;
-        let output = Command::new("wrk")
-            .args(["-t1", "--latency"])
-            .arg(format!("-c{CONNECTIONS}"))
-            .arg(format!("-d{seconds}s"))
-            .args(["-H", &format!("Host: {HOST}")])
-            .arg(format!("http://127.0.0.1:{}/", self.port))
-            .output()
-            .context("wrk (Debian's package wrk)")?;
+        let wrk = Wrk::run(self.port, CONNECTIONS, seconds).context(self.name)?;
         let cpu = usage::cpu(self.worker)? - before;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        ensure!(output.status.success(), "wrk: {}", String::from_utf8_lossy(&output.stderr));
-        for bad in ["Non-2xx", "Socket errors"] {
-            ensure!(!text.contains(bad), "{}: {text}", self.name);
-        }
         if is_counted {
-            self.rounds.push(Round::parse(&text, cpu, seconds)?);
+            self.rounds.push(Round {
+                rate: wrk.rate,
+                cpu: cpu.div_f64(wrk.count.max(1.0)),
+                busy: cpu.as_secs_f64() / f64::from(seconds),
+                p50: wrk.p50,
+                p99: wrk.p99,
+            });
         }
         Ok(())
     }
@@ -161,38 +184,5 @@ fn show_fine(seconds: f64) -> String {
     match seconds {
         s if s < 1e-4 => format!("{:.1} µs", s * 1e6),
         s => show(Duration::from_secs_f64(s)),
-    }
-}
-
-impl Round {
-    fn parse(wrk: &str, cpu: Duration, seconds: u32) -> Result<Self> {
-        let after = |name: &str| {
-            let line = wrk.lines().find_map(|line| line.trim().strip_prefix(name));
-            line.map(|rest| rest.trim().to_owned()).with_context(|| format!("{name} in: {wrk}"))
-        };
-        let count = wrk.lines().find_map(|line| line.trim().split_once(" requests in "));
-        let count: f64 = count.with_context(|| format!("requests in: {wrk}"))?.0.parse()?;
-        Ok(Round {
-            rate: after("Requests/sec:")?.parse()?,
-            cpu: cpu.div_f64(count.max(1.0)),
-            busy: cpu.as_secs_f64() / f64::from(seconds),
-            p50: after("50%")?,
-            p99: after("99%")?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wrk_is_understood() {
-        let text = "Running 1s test @ http://127.0.0.1:1/\n  Latency Distribution\n     50%    1.20ms\n     \
-                    75%    1.30ms\n     90%    1.40ms\n     99%    2.50ms\n  \
-                    20000 requests in 1.00s, 4MB read\nRequests/sec:  20000.10\nTransfer/sec: 4MB\n";
-        let round = Round::parse(text, Duration::from_millis(400), 1).unwrap();
-        assert_eq!((round.rate, round.cpu), (20_000.1, Duration::from_micros(20)));
-        assert_eq!((round.p50.as_str(), round.p99.as_str()), ("1.20ms", "2.50ms"));
     }
 }
