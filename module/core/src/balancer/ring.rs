@@ -160,6 +160,69 @@ mod tests {
         }
     }
 
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|n| format!("10.1.{}.{}:8080", n / 250, n % 250)).collect()
+    }
+
+    /// The part of the ring that each node has.
+    fn arcs(points: &[(u32, u32)], count: usize) -> Vec<f64> {
+        let mut arcs = vec![0.0; count];
+        let mut before = points[points.len() - 1].0;
+        for &(point, node) in points {
+            arcs[node as usize] += f64::from(point.wrapping_sub(before)) / 2f64.powi(32);
+            before = point;
+        }
+        arcs
+    }
+
+    #[test]
+    fn keys_are_spread_as_the_nodes_points_are() {
+        for count in [2, 10, 50] {
+            let points = points(names(count).iter().map(String::as_bytes));
+            let (ring, arcs) = (encode(&points), arcs(&points, count));
+            let keys = 100_000;
+            let mut shares = vec![0u32; count];
+            for key in (0..keys).map(|n| format!("/products/{n}?user={}", n * 7_919)) {
+                shares[find(&ring, hash(key.as_bytes())).unwrap() as usize] += 1;
+            }
+            let squares = shares.iter().zip(&arcs).map(|(&share, arc)| {
+                let expected = arc * f64::from(keys);
+                (f64::from(share) - expected).powi(2) / expected
+            });
+            let (chi, freedom) = (squares.sum::<f64>(), count as f64 - 1.0);
+            // Mean + 10 standard deviations and some: chance exceeds it once in far more than 10⁹ runs.
+            let bound = freedom + 10.0 * (2.0 * freedom).sqrt() + 30.0;
+            assert!(chi <= bound, "chi-square {chi:.1} over {bound:.1} with {count} nodes");
+            // 160 points a node: the shares' deviation is about 8 % of the mean.
+            for arc in arcs {
+                assert!((0.6..1.4).contains(&(arc * count as f64)), "{arc} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_leaves_takes_only_its_own_keys_along() {
+        for count in [2, 3, 10, 50] {
+            let all = names(count);
+            let whole = ring(&all);
+            for gone in [0, count / 2, count - 1] {
+                let mut left = all.clone();
+                left.remove(gone);
+                let rest = ring(&left);
+                let mut moved = 0;
+                for n in 0..20_000 {
+                    let hash = hash(format!("user-{n}").as_bytes());
+                    let before = &all[find(&whole, hash).unwrap() as usize];
+                    let after = &left[find(&rest, hash).unwrap() as usize];
+                    moved += u32::from(before != after);
+                    assert!(before == after || *before == all[gone]);
+                }
+                let share = f64::from(moved) / 20_000.0;
+                assert!(share <= 1.0 / count as f64 + 0.05, "{share} moved of {count}");
+            }
+        }
+    }
+
     #[test]
     fn a_hash_after_the_last_point_wraps_to_the_first() {
         let ring = encode(&[(10, 7), (20, 8)]);
