@@ -5,7 +5,7 @@
 //!
 //! * [`pick`]: round robin, least connections, the faster of two.
 //! * [`ring`]: consistent hashing, and subsets.
-//! * [`cookie`]: affinity.
+//! * [`cookie`]: affinity of a client.
 //! * [`split`]: a backend or one of its alternatives; [`patterns`] for its rules.
 //! * [`hash_key`]: what consistent hashing hashes.
 //! * [`latency`]: the moving average an endpoint keeps.

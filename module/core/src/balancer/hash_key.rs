@@ -83,7 +83,7 @@ pub fn is_allowed(name: &[u8]) -> bool {
         name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
             && name.len() > prefix.len()
     };
-    PREFIXES.iter().any(|prefix| begins(prefix)) || NAMES.iter().any(|known| same(known))
+    PREFIXES.iter().any(begins) || NAMES.iter().any(same)
 }
 
 /// The parts of a key. Those that are empty are left out.

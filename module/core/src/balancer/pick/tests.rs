@@ -218,7 +218,7 @@ fn share_of_the_slow(
     let mut averages = [0u64; 10];
     let mut ends = BinaryHeap::<std::cmp::Reverse<(u32, usize, u32)>>::new();
     let mut random = random(5);
-    let mut picks = vec![0u64; 10];
+    let mut picks = [0u64; 10];
     let mut turn = 0;
     for now in 1..TICKS {
         while let Some(&std::cmp::Reverse((end, index, took))) = ends.peek()
