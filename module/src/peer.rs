@@ -148,6 +148,19 @@ fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(
     Some((record, hash.to_bits()))
 }
 
+/// No endpoint is left that was not tried, and of those that were not some are busy up to their limit.
+pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
+    let guard = worker.reader().read();
+    let Some((record, _)) = endpoints(&guard, search.backend, search.found) else { return false };
+    let view = EndpointsView::new(record.value());
+    let set = Set::new(view, record, search.tried, now_milliseconds());
+    let is_full = |index| {
+        let cell = statistics(&set.record, index);
+        !set.is_tried(index) && cell.is_some_and(|cell| cell.in_flight() >= set.limit)
+    };
+    set.limit > 0 && (0..view.len()).any(is_full)
+}
+
 /// The backend's record says more about where a request goes.
 #[inline]
 pub fn has_more(guard: &Guard<'_>, backend: &[u8], found: Found) -> bool {

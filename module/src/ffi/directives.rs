@@ -411,6 +411,7 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             return NGX_ERROR as ngx_int_t;
         }
         *handler = Some(super::answer::rewrite_handler);
+        super::busy::install();
         for server in (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() {
             let confs = (*(**server).ctx).srv_conf;
             let ours: *mut SrvConf = (*confs.add(http_index())).cast();

@@ -59,6 +59,7 @@ struct Context {
     lengths: Cell<[u16; 7]>,
     is_decided: Cell<bool>,
     has_id: Cell<bool>,
+    is_busy: Cell<bool>,
     hash: Cell<u64>,
     place: Cell<Place>,
     /// Written once.
@@ -323,6 +324,18 @@ impl<'r> Request<'r> {
         context.alternative.set(copy.data);
         context.alternative_length.set(copy.len);
         Some(self.text(copy))
+    }
+
+    /// Every endpoint is busy up to its limit.
+    pub fn is_busy(&self) -> bool {
+        self.context().is_some_and(|context| context.is_busy.get())
+    }
+
+    /// Notes that every endpoint is busy up to its limit.
+    pub fn set_busy(&self) {
+        if let Some(context) = self.context_or_new() {
+            context.is_busy.set(true);
+        }
     }
 
     /// The alternative that takes the request, if one does.

@@ -252,7 +252,16 @@ unsafe extern "C" fn get_peer(
             // A new one says whether the endpoint is well.
             may_be_kept = false;
         }
-        let Some(choice) = choice else { return NGX_BUSY as ngx_int_t };
+        let Some(choice) = choice else {
+            // SAFETY: the request is alive, on the event loop.
+            let request = unsafe { Request::from_callback(peer.request) };
+            if let Some(request) =
+                request.filter(|_| peer::is_limit_reached(&peer.search(), peer.worker()))
+            {
+                request.set_busy();
+            }
+            return NGX_BUSY as ngx_int_t;
+        };
         peer.begin(&choice.begun);
         if let Some(key) = &choice.begun.new_key {
             // SAFETY: the request is alive, and what it is answered with is not known yet.

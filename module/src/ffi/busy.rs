@@ -1,0 +1,70 @@
+//! 503 where every endpoint is busy up to its limit.
+//!
+//! REWRITE answers so when it sees that nobody can take a request. Other workers may take the last places between
+//! that and the attempt; nginx has one answer to "no endpoint", 502, which this header filter turns into the other.
+
+use super::answer::add_header;
+use super::{Request, guard};
+use nginx_sys::{
+    NGX_ERROR, NGX_HTTP_BAD_GATEWAY, NGX_HTTP_SERVICE_UNAVAILABLE,
+    ngx_http_output_header_filter_pt, ngx_http_request_t, ngx_http_top_header_filter, ngx_int_t,
+};
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+
+struct Next(UnsafeCell<ngx_http_output_header_filter_pt>);
+
+// SAFETY: written while the configuration is read, and read on the event loop: one thread.
+unsafe impl Sync for Next {}
+
+/// The filter that ran before ours was put in front of it.
+static NEXT: Next = Next(UnsafeCell::new(None));
+
+/// Puts the filter in front of nginx's.
+///
+/// # Safety
+/// Called while the configuration is read; nginx begins a new chain for each configuration.
+pub unsafe fn install() {
+    // SAFETY: vouched for by the caller.
+    unsafe {
+        *NEXT.0.get() = ngx_http_top_header_filter;
+        ngx_http_top_header_filter = Some(header_filter);
+    }
+}
+
+unsafe extern "C" fn header_filter(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    // SAFETY: nginx gives a live request, on the event loop.
+    if unsafe { (*raw).headers_out.status } == NGX_HTTP_BAD_GATEWAY as usize {
+        // SAFETY: as above.
+        guard::contain("header_filter", (), || unsafe { answer_busy(raw) });
+    }
+    // SAFETY: written by `install`; nginx's own filter is there before any module's.
+    match unsafe { *NEXT.0.get() } {
+        // SAFETY: a header filter, for the request it is meant for.
+        Some(next) => unsafe { next(raw) },
+        None => NGX_ERROR as ngx_int_t,
+    }
+}
+
+/// # Safety
+/// `raw` is alive, on the event loop, and its header was not sent.
+unsafe fn answer_busy(raw: *mut ngx_http_request_t) {
+    // SAFETY: vouched for by the caller.
+    if !unsafe { Request::from_callback(raw) }.is_some_and(|request| request.is_busy()) {
+        return;
+    }
+    // SAFETY: as above; the same struct, through bindings that have its bitfields right.
+    unsafe {
+        add_header(raw, "Retry-After", b"1");
+        let out = &mut (*raw).headers_out;
+        out.status = NGX_HTTP_SERVICE_UNAVAILABLE as usize;
+        out.status_line.len = 0;
+        // The page at hand is that of 502: there is none.
+        out.content_length_n = 0;
+        if let Some(length) = out.content_length.as_mut() {
+            length.hash = 0;
+            out.content_length = null_mut();
+        }
+        (*raw.cast::<nginx_bitfields::ngx_http_request_s>()).set_header_only(1);
+    }
+}
