@@ -33,17 +33,13 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
 }
 
 fn hash(request: &Request<'_>, key: &[u8]) -> u32 {
-    let mut text = Vec::with_capacity(128);
-    for part in hash_key::parse(key) {
-        match part {
-            Part::Literal(literal) => text.extend(literal),
-            Part::Variable(name) => {
-                let name = name.to_ascii_lowercase();
-                text.extend(request.variable(&name).unwrap_or_default());
-            }
+    ring::hash_parts(hash_key::parse(key).map(|part| match part {
+        Part::Literal(literal) => literal,
+        Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {
+            request.variable(&name.to_ascii_lowercase()).unwrap_or_default()
         }
-    }
-    ring::hash(&text)
+        Part::Variable(name) => request.variable(name).unwrap_or_default(),
+    }))
 }
 
 /// What the affinity cookie of a request says.

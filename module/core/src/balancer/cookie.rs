@@ -25,17 +25,36 @@ pub struct Held<'a> {
 
 /// The value of the cookie `name` among the values of all `Cookie` headers. The last one of a name wins.
 pub fn value<'a>(headers: impl IntoIterator<Item = &'a [u8]>, name: &[u8]) -> Option<&'a [u8]> {
-    let is_end = |byte: &u8| matches!(byte, b';' | b' ' | b'\t');
-    let pairs = headers.into_iter().flat_map(|header| header.split(is_end));
-    let values = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix(b"="));
+    let values = headers.into_iter().filter_map(|header| last_value(header, name));
     values.last().filter(|value| value.len() <= MAX_VALUE_BYTES)
+}
+
+fn last_value<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let is_end = |byte: &u8| matches!(byte, b';' | b' ' | b'\t');
+    // By the rarest thing there is, and from the end, since the last one wins.
+    memchr::memrchr_iter(b'=', header).find_map(|equals| {
+        let (before, after) = header.split_at_checked(equals)?;
+        let rest = before.strip_suffix(name)?;
+        if rest.last().is_some_and(|byte| !is_end(byte)) {
+            return None;
+        }
+        let value = after.get(1..)?;
+        value.get(..memchr::memchr3(b';', b' ', b'\t', value).unwrap_or(value.len()))
+    })
 }
 
 /// The parts of a cookie's value; `None` if there is no key.
 pub fn split(value: &[u8]) -> Option<Held<'_>> {
-    let mut parts = value.split(|byte| *byte == b'|');
-    let key = parts.next().filter(|key| !key.is_empty())?;
-    Some(Held { key, tag: parts.next().unwrap_or_default() })
+    let (key, rest) = divide(value);
+    let tag = rest.map_or(&[][..], |rest| divide(rest).0);
+    (!key.is_empty()).then_some(Held { key, tag })
+}
+
+/// What stands before the first `|`, and what behind it.
+fn divide(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let bar = memchr::memchr(b'|', value);
+    let parts = bar.and_then(|at| Some((value.get(..at)?, value.get(at + 1..)?)));
+    parts.map_or((value, None), |(before, after)| (before, Some(after)))
 }
 
 /// What stands for a backend in its clients' cookies, so that they do not tell its name.

@@ -20,6 +20,13 @@ pub fn hash(key: &[u8]) -> u32 {
     crc32fast::hash(key)
 }
 
+/// The same of a key that comes in parts.
+pub fn hash_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    parts.into_iter().for_each(|part| hasher.update(part));
+    hasher.finalize()
+}
+
 /// The points of nodes, sorted, each with its node's index.
 pub fn points<'a>(nodes: impl IntoIterator<Item = &'a [u8]>) -> Vec<(u32, u32)> {
     let mut all = Vec::new();
