@@ -3,19 +3,19 @@
 use super::Found;
 use super::Request;
 use super::answer::add_header;
+use super::attempt::{Address, Choice, InFlight, Name, Tried};
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
 use super::{directives, guard, keepalive, log, memory};
-use crate::peer::{self, Begun, Key, Outcome, Search};
+use crate::peer::{self, Key, Outcome, Search};
 use crate::selection;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    AF_INET, AF_INET6, NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t,
-    ngx_current_msec, ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable,
-    ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
-    ngx_peer_connection_t, ngx_pool_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
-    sockaddr, sockaddr_in, sockaddr_in6,
+    NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_current_msec,
+    ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable, ngx_http_request_t,
+    ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
+    ngx_peer_connection_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::idle;
@@ -23,22 +23,7 @@ use oxigress_core::record::{BackendView, Kind};
 use oxigress_core::statistics::Failure;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
-use std::net::SocketAddr;
 use std::ptr::null_mut;
-
-/// The longest name, an IPv6 address in brackets with its port, has 47 bytes.
-const NAME_BYTES: usize = 47;
-
-/// An endpoint that was chosen, copied out of shared memory.
-struct Choice {
-    address: SocketAddr,
-    identity: Identity,
-    begun: Begun,
-    untried: usize,
-    generation: u64,
-    /// Null when memory is out.
-    name: *mut Name,
-}
 
 /// A request's peer, in its pool: what is chosen and what was tried.
 #[repr(C)]
@@ -52,19 +37,11 @@ struct Peer {
     /// Endpoints asked again for that reason.
     asked_again: u8,
     attempts: u32,
-    tried_count: u32,
-    tried_capacity: u32,
-    tried: *mut Identity,
+    tried: Tried,
     name: *mut Name,
     address: Address,
     current: Identity,
-    /// The attempt as it is counted; `ledger` is its place there. No cell: none is under way.
-    cell: u32,
-    index: u32,
-    hash: u64,
-    ledger: u32,
-    /// When it began, in milliseconds.
-    began: u64,
+    in_flight: InFlight,
     /// What the endpoint is chosen by: 0 nothing, else as below.
     selected_by: u8,
     changes_on_failure: bool,
@@ -85,42 +62,9 @@ struct Peer {
 const BY_HASH: u8 = 1;
 const BY_COOKIE: u8 = 2;
 
-/// The name of an attempt's endpoint. nginx logs it for each attempt, so each has its own.
-#[repr(C)]
-struct Name {
-    text: ngx_str_t,
-    bytes: [u8; NAME_BYTES],
-}
-
-impl Name {
-    /// # Safety
-    /// `pool` is alive.
-    unsafe fn copy(pool: *mut ngx_pool_t, text: &[u8]) -> *mut Name {
-        // SAFETY: vouched for by the caller.
-        let name: *mut Name = unsafe { memory::array(pool, 1) };
-        if !name.is_null() {
-            let len = text.len().min(NAME_BYTES);
-            // SAFETY: allocated above; the bytes after `len` are never read.
-            unsafe {
-                let data = (&raw mut (*name).bytes).cast::<u8>();
-                data.copy_from_nonoverlapping(text.as_ptr(), len);
-                (*name).text = ngx_str_t { len, data };
-            }
-        }
-        name
-    }
-}
-
 /// A kept connection may have been closed by an endpoint that is well. When no other endpoint is left, one
 /// that failed on a kept connection is asked again, this often.
 const MAX_ASKED_AGAIN: u8 = 3;
-
-#[repr(C)]
-union Address {
-    any: sockaddr,
-    v4: sockaddr_in,
-    v6: sockaddr_in6,
-}
 
 /// nginx's callback for an upstream block: says what to call for each request.
 pub unsafe extern "C" fn init_upstream(
@@ -247,7 +191,7 @@ unsafe extern "C" fn get_peer(
         let mut choice = peer.choose();
         if choice.is_none() && peer.has_failed_kept && peer.asked_again < MAX_ASKED_AGAIN {
             peer.asked_again += 1;
-            peer.tried_count = peer.tried_count.saturating_sub(1);
+            peer.tried.forget_last();
             choice = peer.choose();
             // A new one says whether the endpoint is well.
             may_be_kept = false;
@@ -262,7 +206,7 @@ unsafe extern "C" fn get_peer(
             }
             return NGX_BUSY as ngx_int_t;
         };
-        peer.begin(&choice.begun);
+        peer.in_flight.begin(peer.worker(), &choice.begun);
         if let Some(key) = &choice.begun.new_key {
             // SAFETY: the request is alive, and what it is answered with is not known yet.
             unsafe { peer.give_cookie(key) };
@@ -286,14 +230,6 @@ unsafe extern "C" fn get_peer(
 
 /// All of these are called in callbacks, while the request is alive.
 impl Peer {
-    fn tried(&self) -> &[Identity] {
-        if self.tried.is_null() {
-            return &[];
-        }
-        // SAFETY: that many were written, in the request's pool.
-        unsafe { std::slice::from_raw_parts(self.tried, self.tried_count as usize) }
-    }
-
     fn worker(&self) -> &'static Worker {
         // SAFETY: the worker lives until the process ends.
         unsafe { &*self.worker }
@@ -306,14 +242,9 @@ impl Peer {
     }
 
     fn choose(&self) -> Option<Choice> {
-        peer::choose(self.worker(), &self.search(), |endpoint, begun, untried, generation| Choice {
-            address: endpoint.socket_address(),
-            identity: *endpoint.identity(),
-            begun,
-            untried,
-            generation,
+        peer::choose(self.worker(), &self.search(), |endpoint, begun, untried, generation| {
             // SAFETY: the request's pool is alive.
-            name: unsafe { Name::copy((*self.request).pool, endpoint.name()) },
+            unsafe { Choice::copy((*self.request).pool, endpoint, begun, untried, generation) }
         })
     }
 
@@ -327,7 +258,7 @@ impl Peer {
             BY_COOKIE => Key::Affinity(Some(cookie).filter(|_| !is_new)),
             _ => Key::None,
         };
-        Search { backend, found, tried: self.tried(), key }
+        Search { backend, found, tried: self.tried.as_slice(), key }
     }
 
     /// Looks at the request for what the backend's record asks for.
@@ -388,36 +319,18 @@ impl Peer {
         }
     }
 
-    #[inline]
-    fn begin(&mut self, begun: &Begun) {
-        self.ledger = self.worker().ledger().write(begun);
-        (self.hash, self.index, self.cell) = (begun.backend, begun.index, begun.cell);
-        self.began = now_milliseconds();
-    }
-
     /// The attempt that is under way has ended: counts it.
     ///
     /// # Safety
     /// nginx has done with the attempt, and `state` is what it says about it.
     #[inline]
     unsafe fn end(&mut self, state: ngx_uint_t) {
-        let number = std::mem::take(&mut self.cell);
-        if number == 0 {
-            return;
-        }
-        self.worker().ledger().clear(self.ledger);
-        let begun = Begun { backend: self.hash, index: self.index, cell: number, new_key: None };
-        // SAFETY: a request with a peer has an upstream, and an attempt a state.
-        let outcome = unsafe { outcome((*self.request).upstream, state, self.began) };
-        if let Some(milliseconds) = peer::end(self.worker(), &begun, &outcome) {
-            // SAFETY: `take` made it, in the request's pool; a request has a connection with a log.
-            unsafe {
-                let name = memory::bytes((*self.name).text).escape_ascii();
-                let line = format_args!(
-                    "endpoint {name} failed too often: left out for {milliseconds} ms"
-                );
-                log::write(log::WARN, (*(*self.request).connection).log, line);
-            }
+        let (worker, name) = (self.worker(), self.name.cast_const());
+        // SAFETY: `take` made the name, in the request's pool; a request with a peer has an upstream, an attempt a
+        // state, and a connection a log.
+        unsafe {
+            let (upstream, log) = ((*self.request).upstream, (*(*self.request).connection).log);
+            self.in_flight.end(worker, name, log, |began| outcome(upstream, state, began));
         }
     }
 
@@ -437,27 +350,7 @@ impl Peer {
         self.name = choice.name;
         self.current = choice.identity;
         self.generation = choice.generation;
-        Some(match choice.address {
-            SocketAddr::V4(v4) => {
-                // SAFETY: a C struct of numbers.
-                let mut address: sockaddr_in = unsafe { std::mem::zeroed() };
-                address.sin_family = AF_INET as _;
-                address.sin_port = v4.port().to_be();
-                address.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
-                self.address = Address { v4: address };
-                size_of::<sockaddr_in>()
-            }
-            SocketAddr::V6(v6) => {
-                // SAFETY: as above.
-                let mut address: sockaddr_in6 = unsafe { std::mem::zeroed() };
-                address.sin6_family = AF_INET6 as _;
-                address.sin6_port = v6.port().to_be();
-                // SAFETY: the union of bytes and words that every in6_addr is.
-                unsafe { *(&raw mut address.sin6_addr).cast::<[u8; 16]>() = v6.ip().octets() };
-                self.address = Address { v6: address };
-                size_of::<sockaddr_in6>()
-            }
-        })
+        Some(self.address.write(choice.address))
     }
 
     fn settings(&self) -> Option<&'static Settings> {
@@ -515,27 +408,6 @@ impl Peer {
         if is_kept {
             attempt.connection = null_mut();
         }
-    }
-
-    /// Remembers that the current endpoint was tried. Out of memory: it may be asked again.
-    fn remember(&mut self) {
-        if self.tried_count == self.tried_capacity {
-            let capacity = (self.tried_capacity * 2).max(4);
-            // SAFETY: the request's pool is alive.
-            let larger: *mut Identity =
-                unsafe { memory::array((*self.request).pool, capacity as usize) };
-            if larger.is_null() {
-                return;
-            }
-            for (place, identity) in self.tried().iter().enumerate() {
-                // SAFETY: the new array is larger.
-                unsafe { larger.add(place).write(*identity) };
-            }
-            (self.tried, self.tried_capacity) = (larger, capacity);
-        }
-        // SAFETY: there is room for one more.
-        unsafe { self.tried.add(self.tried_count as usize).write(self.current) };
-        self.tried_count += 1;
     }
 }
 
@@ -622,7 +494,8 @@ unsafe extern "C" fn free_peer(
         peer.has_failed_kept =
             unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };
         peer.attempts = peer.attempts.saturating_add(1);
-        peer.remember();
+        // SAFETY: the request's pool is alive.
+        unsafe { peer.tried.push((*peer.request).pool, peer.current) };
         let untried = peer::untried(peer.worker(), &peer.search());
         // For an error on a kept connection nginx adds one by itself.
         let tries = peer.attempts_left(untried);

@@ -1,0 +1,211 @@
+//! What an attempt to reach an endpoint keeps outside of shared memory, for requests and sessions alike.
+//!
+//! All of it lies in the pool of the request or session, and nginx points at it.
+
+use super::worker::Worker;
+use super::{log, memory};
+use crate::peer::{self, Begun, Outcome};
+use nginx_sys::{
+    AF_INET, AF_INET6, ngx_log_t, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6,
+};
+use oxigress_core::balancer::Identity;
+use oxigress_core::record::EndpointView;
+use std::net::SocketAddr;
+
+/// The longest name, an IPv6 address in brackets with its port, has 47 bytes.
+const NAME_BYTES: usize = 47;
+
+/// An endpoint that was chosen, copied out of shared memory.
+pub struct Choice {
+    pub address: SocketAddr,
+    pub identity: Identity,
+    pub begun: Begun,
+    pub untried: usize,
+    pub generation: u64,
+    /// Null when memory is out.
+    pub name: *mut Name,
+}
+
+impl Choice {
+    /// # Safety
+    /// `pool` is alive.
+    pub unsafe fn copy(
+        pool: *mut ngx_pool_t,
+        endpoint: EndpointView<'_>,
+        begun: Begun,
+        untried: usize,
+        generation: u64,
+    ) -> Choice {
+        Choice {
+            address: endpoint.socket_address(),
+            identity: *endpoint.identity(),
+            begun,
+            untried,
+            generation,
+            // SAFETY: vouched for by the caller.
+            name: unsafe { Name::copy(pool, endpoint.name()) },
+        }
+    }
+}
+
+/// The name of an attempt's endpoint. nginx logs it for each attempt, so each has its own.
+#[repr(C)]
+pub struct Name {
+    pub text: ngx_str_t,
+    bytes: [u8; NAME_BYTES],
+}
+
+impl Name {
+    /// # Safety
+    /// `pool` is alive.
+    unsafe fn copy(pool: *mut ngx_pool_t, text: &[u8]) -> *mut Name {
+        // SAFETY: vouched for by the caller.
+        let name: *mut Name = unsafe { memory::array(pool, 1) };
+        if !name.is_null() {
+            let len = text.len().min(NAME_BYTES);
+            // SAFETY: allocated above; the bytes after `len` are never read.
+            unsafe {
+                let data = (&raw mut (*name).bytes).cast::<u8>();
+                data.copy_from_nonoverlapping(text.as_ptr(), len);
+                (*name).text = ngx_str_t { len, data };
+            }
+        }
+        name
+    }
+}
+
+/// The attempt that is under way, as it is counted. Zeroes: none is.
+#[repr(C)]
+pub struct InFlight {
+    cell: u32,
+    index: u32,
+    hash: u64,
+    /// Its place in the worker's ledger.
+    ledger: u32,
+    /// When it began, in milliseconds.
+    began: u64,
+}
+
+impl InFlight {
+    #[inline]
+    pub fn begin(&mut self, worker: &Worker, begun: &Begun) {
+        self.ledger = worker.ledger().write(begun);
+        (self.hash, self.index, self.cell) = (begun.backend, begun.index, begun.cell);
+        self.began = memory::now_milliseconds();
+    }
+
+    /// What is under way; `None`: nothing.
+    pub fn begun(&self) -> Option<Begun> {
+        let begun = Begun { backend: self.hash, index: self.index, cell: self.cell, new_key: None };
+        (self.cell != 0).then_some(begun)
+    }
+
+    /// Counts the end of what is under way. `outcome` is told when it began; `name` and `log` are for the line that
+    /// the endpoint is left out.
+    ///
+    /// # Safety
+    /// `name` is null or of a living pool; `log` is a log.
+    #[inline]
+    pub unsafe fn end(
+        &mut self,
+        worker: &Worker,
+        name: *const Name,
+        log: *mut ngx_log_t,
+        outcome: impl FnOnce(u64) -> Outcome,
+    ) {
+        let Some(begun) = self.begun() else { return };
+        self.cell = 0;
+        worker.ledger().clear(self.ledger);
+        if let Some(milliseconds) = peer::end(worker, &begun, &outcome(self.began)) {
+            // SAFETY: vouched for by the caller.
+            unsafe {
+                let text = name.as_ref().map_or(ngx_str_t::empty(), |name| name.text);
+                let name = memory::bytes(text).escape_ascii();
+                let line = format_args!(
+                    "endpoint {name} failed too often: left out for {milliseconds} ms"
+                );
+                log::write(log::WARN, log, line);
+            }
+        }
+    }
+}
+
+/// Where to connect to.
+#[repr(C)]
+pub union Address {
+    any: sockaddr,
+    v4: sockaddr_in,
+    v6: sockaddr_in6,
+}
+
+impl Address {
+    /// Answers the length for the kernel.
+    pub fn write(&mut self, address: SocketAddr) -> usize {
+        match address {
+            SocketAddr::V4(v4) => {
+                // SAFETY: a C struct of numbers.
+                let mut address: sockaddr_in = unsafe { std::mem::zeroed() };
+                address.sin_family = AF_INET as _;
+                address.sin_port = v4.port().to_be();
+                address.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
+                *self = Address { v4: address };
+                size_of::<sockaddr_in>()
+            }
+            SocketAddr::V6(v6) => {
+                // SAFETY: as above.
+                let mut address: sockaddr_in6 = unsafe { std::mem::zeroed() };
+                address.sin6_family = AF_INET6 as _;
+                address.sin6_port = v6.port().to_be();
+                // SAFETY: the union of bytes and words that every in6_addr is.
+                unsafe { *(&raw mut address.sin6_addr).cast::<[u8; 16]>() = v6.ip().octets() };
+                *self = Address { v6: address };
+                size_of::<sockaddr_in6>()
+            }
+        }
+    }
+}
+
+/// Endpoints that have failed. Zeroes are an empty list.
+#[repr(C)]
+pub struct Tried {
+    list: *mut Identity,
+    count: u32,
+    capacity: u32,
+}
+
+impl Tried {
+    pub fn as_slice(&self) -> &[Identity] {
+        if self.list.is_null() {
+            return &[];
+        }
+        // SAFETY: that many were written, in a pool that outlives this.
+        unsafe { std::slice::from_raw_parts(self.list, self.count as usize) }
+    }
+
+    pub fn forget_last(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Out of memory: the endpoint may be asked again.
+    ///
+    /// # Safety
+    /// `pool` is the same each time, and alive.
+    pub unsafe fn push(&mut self, pool: *mut ngx_pool_t, identity: Identity) {
+        if self.count == self.capacity {
+            let capacity = (self.capacity * 2).max(4);
+            // SAFETY: vouched for by the caller.
+            let larger: *mut Identity = unsafe { memory::array(pool, capacity as usize) };
+            if larger.is_null() {
+                return;
+            }
+            for (place, identity) in self.as_slice().iter().enumerate() {
+                // SAFETY: the new array is larger.
+                unsafe { larger.add(place).write(*identity) };
+            }
+            (self.list, self.capacity) = (larger, capacity);
+        }
+        // SAFETY: there is room for one more.
+        unsafe { self.list.add(self.count as usize).write(identity) };
+        self.count += 1;
+    }
+}
