@@ -8,5 +8,10 @@ fn main() {
     if version >= 1_025_004 {
         println!("cargo::rustc-cfg=nginx_has_terminated");
     }
+    println!("cargo::rustc-check-cfg=cfg(nginx_has_pass)");
+    // 1.25.5: stream hands connections on to other listeners.
+    if version >= 1_025_005 {
+        println!("cargo::rustc-cfg=nginx_has_pass");
+    }
     println!("cargo::rerun-if-changed=build.rs");
 }

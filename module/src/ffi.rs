@@ -23,6 +23,7 @@ mod memory;
 mod pool;
 mod request;
 mod reserve;
+mod stream;
 mod table;
 mod tls;
 mod upstream;

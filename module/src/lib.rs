@@ -6,8 +6,9 @@
 //! | `ingress_journal PATH` | main | the file that a new zone starts from |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
-//! | `ingress_balancer [$variable]` | upstream | the endpoint for each attempt |
+//! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |
+//! | `ingress_passthrough` | stream server | TLS server names that are not terminated here |
 //!
 //! | nginx calls | when | which calls |
 //! |---|---|---|
@@ -15,6 +16,7 @@
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
+//! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
 //! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
 //! | timer, thread | five times a second | [`journal`] |
 //! | `peer.init` | the backend asks for a cookie or a hash | [`selection`] |
@@ -33,4 +35,5 @@ mod peer;
 mod phase;
 mod records;
 mod selection;
+mod stream;
 mod variable;

@@ -12,6 +12,7 @@
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
 //! * [`redirect`]: when a request has to come back over HTTPS.
+//! * [`session`]: a TCP or UDP session to its backend.
 #![forbid(unsafe_code)]
 
 pub mod balancer;
@@ -21,6 +22,7 @@ pub mod model;
 pub mod record;
 pub mod redirect;
 pub mod router;
+pub mod session;
 pub mod statistics;
 pub mod tls;
 pub mod wire;

@@ -27,12 +27,20 @@ pub fn exact_certificate_id<'g>(records: &impl Records<'g>, name: &[u8]) -> Opti
 }
 
 fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
+    by_host(records, Kind::Name, normal(name, &mut [0; HostPattern::MAX_BYTES])?)
+}
+
+/// A server name of a handshake as records have it: lower-case, without a trailing dot. `None`: too long
+/// for any.
+pub(crate) fn normal<'b>(
+    name: &[u8],
+    buffer: &'b mut [u8; HostPattern::MAX_BYTES],
+) -> Option<&'b [u8]> {
     let name = name.strip_suffix(b".").unwrap_or(name);
-    let mut lower = [0; HostPattern::MAX_BYTES];
-    let lower = lower.get_mut(..name.len())?;
+    let lower = buffer.get_mut(..name.len())?;
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    by_host(records, Kind::Name, lower)
+    Some(lower)
 }
 
 #[cfg(test)]

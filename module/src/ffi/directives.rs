@@ -112,6 +112,24 @@ pub unsafe fn arguments<'a>(cf: *mut ngx_conf_t) -> &'a [ngx_str_t] {
     unsafe { (*(*cf).args).as_slice() }
 }
 
+/// The name of the variable that an argument is.
+///
+/// # Safety
+/// `cf` is the configuration being read, `argument` one of its directive's.
+pub unsafe fn variable_name(cf: *mut ngx_conf_t, argument: ngx_str_t) -> Result<ngx_str_t, Answer> {
+    // SAFETY: vouched for by the caller.
+    let text = unsafe { memory::bytes(argument) };
+    match text.strip_prefix(b"$").filter(|name| !name.is_empty()) {
+        Some(name) => Ok(ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() }),
+        None => {
+            let shown = text.escape_ascii();
+            let reason = format_args!("invalid variable name \"{shown}\": it begins with \"$\"");
+            // SAFETY: vouched for by the caller.
+            Err(unsafe { refuse(cf, reason) })
+        }
+    }
+}
+
 pub unsafe extern "C" fn create_core_conf(cycle: *mut ngx_cycle_t) -> *mut c_void {
     // SAFETY: the cycle's pool is alive; zeroes are a value.
     unsafe { memory::zeroed::<CoreConf>((*cycle).pool) }.cast()
@@ -370,17 +388,10 @@ pub unsafe extern "C" fn ingress_balancer(
             );
         }
         if let [_, name] = arguments(cf) {
-            let Some(variable) =
-                memory::bytes(*name).strip_prefix(b"$").filter(|name| !name.is_empty())
-            else {
-                let shown = memory::bytes(*name).escape_ascii();
-                return refuse(
-                    cf,
-                    format_args!("invalid variable name \"{shown}\": it begins with \"$\""),
-                );
+            let mut variable = match variable_name(cf, *name) {
+                Ok(variable) => variable,
+                Err(answer) => return answer,
             };
-            let mut variable =
-                ngx_str_t { len: variable.len(), data: variable.as_ptr().cast_mut() };
             let index = ngx_http_get_variable_index(cf, &raw mut variable);
             if index == NGX_ERROR as ngx_int_t {
                 return refused();

@@ -2,12 +2,13 @@
 //!
 //! Written by hand: the `ngx_modules!` macro of `ngx` 0.5.1 does not take two modules.
 
-use super::{directives, keepalive, worker};
+use super::{directives, keepalive, stream, worker};
 use nginx_sys::{
     NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3, NGX_CONF_TAKE4,
     NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE,
-    NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, ngx_command_t, ngx_core_module_t,
-    ngx_http_module_t, ngx_module_t, ngx_str_t, ngx_uint_t,
+    NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, NGX_STREAM_MODULE,
+    NGX_STREAM_SRV_CONF, NGX_STREAM_SRV_CONF_OFFSET, NGX_STREAM_UPS_CONF, ngx_command_t,
+    ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_str_t, ngx_stream_module_t, ngx_uint_t,
 };
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
@@ -26,13 +27,21 @@ const fn text(text: &'static CStr) -> ngx_str_t {
 
 /// The modules of this library, in the order nginx adds them.
 #[unsafe(no_mangle)]
-pub static mut ngx_modules: [*const ngx_module_t; 3] =
-    [&raw const ngx_ingress_module, &raw const ngx_http_ingress_module, null()];
+pub static mut ngx_modules: [*const ngx_module_t; 4] = [
+    &raw const ngx_ingress_module,
+    &raw const ngx_http_ingress_module,
+    &raw const ngx_stream_ingress_module,
+    null(),
+];
 
 /// Their names.
 #[unsafe(no_mangle)]
-pub static ngx_module_names: Shared<[*const c_char; 3]> =
-    Shared([c"ngx_ingress_module".as_ptr(), c"ngx_http_ingress_module".as_ptr(), null()]);
+pub static ngx_module_names: Shared<[*const c_char; 4]> = Shared([
+    c"ngx_ingress_module".as_ptr(),
+    c"ngx_http_ingress_module".as_ptr(),
+    c"ngx_stream_ingress_module".as_ptr(),
+    null(),
+]);
 
 /// No order is asked for: a dynamic module's phase handlers run before those of nginx's own modules.
 #[unsafe(no_mangle)]
@@ -56,6 +65,15 @@ pub static mut ngx_http_ingress_module: ngx_module_t = ngx_module_t {
     ctx: (&raw const HTTP).cast_mut().cast(),
     commands: (&raw const HTTP_DIRECTIVES).cast_mut().cast(),
     type_: NGX_HTTP_MODULE as ngx_uint_t,
+    ..ngx_module_t::default()
+};
+
+/// Balancer and passthrough of TCP and UDP. Where nginx has no stream it is never asked anything.
+#[unsafe(no_mangle)]
+pub static mut ngx_stream_ingress_module: ngx_module_t = ngx_module_t {
+    ctx: (&raw const STREAM).cast_mut().cast(),
+    commands: (&raw const STREAM_DIRECTIVES).cast_mut().cast(),
+    type_: NGX_STREAM_MODULE as ngx_uint_t,
     ..ngx_module_t::default()
 };
 
@@ -135,6 +153,42 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 5]> = Shared([
     },
     ngx_command_t::empty(),
 ]);
+
+static STREAM: Shared<ngx_stream_module_t> = Shared(ngx_stream_module_t {
+    preconfiguration: None,
+    postconfiguration: Some(stream::postconfiguration),
+    create_main_conf: Some(stream::create_main_conf),
+    init_main_conf: None,
+    create_srv_conf: Some(stream::create_srv_conf),
+    merge_srv_conf: None,
+});
+
+static STREAM_DIRECTIVES: Shared<[ngx_command_t; 3]> = Shared([
+    ngx_command_t {
+        name: text(c"ingress_balancer"),
+        type_: (NGX_STREAM_UPS_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1) as ngx_uint_t,
+        set: Some(stream::ingress_balancer),
+        conf: NGX_STREAM_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_passthrough"),
+        type_: (NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
+        set: Some(stream::ingress_passthrough),
+        conf: NGX_STREAM_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t::empty(),
+]);
+
+/// The place of the stream module, as [`http_index`].
+#[inline]
+pub fn stream_index() -> usize {
+    // SAFETY: as below.
+    unsafe { ngx_stream_ingress_module.ctx_index }
+}
 
 /// The place of the http module in the arrays of contexts and configurations.
 #[inline]

@@ -15,7 +15,7 @@ use nginx_sys::{
     NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_current_msec,
     ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable, ngx_http_request_t,
     ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
-    ngx_peer_connection_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
+    ngx_peer_connection_t, ngx_shm_zone_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::idle;
@@ -66,20 +66,24 @@ const BY_COOKIE: u8 = 2;
 /// that failed on a kept connection is asked again, this often.
 const MAX_ASKED_AGAIN: u8 = 3;
 
+/// `None`, and a line in the log, for an upstream with a zone of nginx's: it would copy peers of its own into
+/// that, and there are none.
+pub fn refuse_zone(zone: *mut ngx_shm_zone_t) -> Option<()> {
+    if zone.is_null() {
+        return Some(());
+    }
+    let line = "\"ingress_balancer\" has its own shared memory: remove \"zone\" from the upstream";
+    log::cycle(log::EMERG, format_args!("{line}"));
+    None
+}
+
 /// nginx's callback for an upstream block: says what to call for each request.
 pub unsafe extern "C" fn init_upstream(
     cf: *mut ngx_conf_t,
     upstream: *mut ngx_http_upstream_srv_conf_t,
 ) -> ngx_int_t {
     // SAFETY: nginx gives the upstream that it initialises.
-    if !unsafe { (*upstream).shm_zone }.is_null() {
-        // nginx would copy peers of its own into that zone, and there are none.
-        log::cycle(
-            log::EMERG,
-            format_args!(
-                "\"ingress_balancer\" has its own shared memory: remove \"zone\" from the upstream"
-            ),
-        );
+    if refuse_zone(unsafe { (*upstream).shm_zone }).is_none() {
         return NGX_ERROR as ngx_int_t;
     }
     // SAFETY: as above, while the configuration is read.
@@ -504,8 +508,8 @@ unsafe extern "C" fn free_peer(
     });
 }
 
-unsafe extern "C" fn set_session(_: *mut ngx_peer_connection_t, _: *mut c_void) -> ngx_int_t {
+pub unsafe extern "C" fn set_session(_: *mut ngx_peer_connection_t, _: *mut c_void) -> ngx_int_t {
     NGX_OK as ngx_int_t
 }
 
-unsafe extern "C" fn save_session(_: *mut ngx_peer_connection_t, _: *mut c_void) {}
+pub unsafe extern "C" fn save_session(_: *mut ngx_peer_connection_t, _: *mut c_void) {}

@@ -1,0 +1,266 @@
+//! TCP and UDP: nginx's stream part.
+//!
+//! Stream may be a module of its own (`ngx_stream_module.so`), loaded before this one, after it, or not at all.
+//! nginx opens modules with `RTLD_NOW`, so one symbol of stream's in this library would keep it from loading there.
+//! What is needed is looked up by name instead, each time a configuration with `stream {}` is read: with a reload stream
+//! may come, go or move.
+
+mod passthrough;
+mod peer;
+
+use super::directives::{self, Answer, OK, refuse, refused};
+use super::table::stream_index;
+use super::{guard, log, memory};
+use nginx_bitfields as bits;
+use nginx_sys::{
+    NGX_ERROR, NGX_OK, NGX_STREAM_UPSTREAM_CREATE, ngx_command_t, ngx_conf_t, ngx_cycle_t,
+    ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t, ngx_stream_content_handler_pt,
+    ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t, ngx_stream_session_t,
+    ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
+};
+use std::ffi::{CStr, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
+
+const NO_ZONE: &str = "needs an \"ingress_zone NAME SIZE;\" before stream";
+
+type GetVariableIndex = unsafe extern "C" fn(*mut ngx_conf_t, *mut ngx_str_t) -> ngx_int_t;
+type GetFlushedVariable =
+    unsafe extern "C" fn(*mut ngx_stream_session_t, ngx_uint_t) -> *mut ngx_stream_variable_value_t;
+
+/// What the module uses of stream, as it is loaded in one cycle.
+#[repr(C)]
+struct MainConf {
+    get_variable_index: GetVariableIndex,
+    get_flushed_variable: GetFlushedVariable,
+    /// Places of nginx's own stream modules.
+    core: usize,
+    upstream: usize,
+    proxy: usize,
+    /// `None`: nginx was built without it.
+    preread: Option<usize>,
+}
+
+/// Of an upstream or a server. Zeroes are "not set".
+#[repr(C)]
+struct SrvConf {
+    /// Index of the variable that names the backend, plus one.
+    variable: ngx_int_t,
+    /// Index of the variable with the TLS server name, plus one.
+    server_name: ngx_int_t,
+    /// nginx's handler for what is passed through; set where there is `ingress_passthrough`.
+    proxy: ngx_stream_content_handler_pt,
+    /// nginx's handler for all else.
+    pass: ngx_stream_content_handler_pt,
+}
+
+/// The value of a variable, by its index plus one.
+///
+/// # Safety
+/// `session` is alive, `index` is 0 or came from nginx, plus one, and what is returned is used before the pool goes.
+unsafe fn variable(session: *mut ngx_stream_session_t, index: ngx_int_t) -> Option<ngx_str_t> {
+    let index = ngx_uint_t::try_from(index - 1).ok()?;
+    // SAFETY: vouched for by the caller; flushed, since a `map` may have looked before the preread.
+    let value = unsafe { ((*main_conf(session)).get_flushed_variable)(session, index) };
+    // SAFETY: null or a value; the same struct, with bitfields that are right.
+    let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
+    (value.not_found() == 0).then(|| ngx_str_t { len: value.len() as usize, data: value.data })
+}
+
+/// # Safety
+/// `session` is alive.
+unsafe fn main_conf(session: *mut ngx_stream_session_t) -> *const MainConf {
+    // SAFETY: `create_main_conf` made it for each cycle with stream.
+    unsafe { (*(*session).main_conf.add(stream_index())).cast() }
+}
+
+/// The place of a module of nginx's among those of its kind.
+///
+/// # Safety
+/// The cycle's modules are loaded and counted.
+unsafe fn place(cycle: *mut ngx_cycle_t, name: &CStr) -> Option<usize> {
+    // SAFETY: nginx ends the list with a null.
+    unsafe {
+        let mut at: *mut *mut ngx_module_t = (*cycle).modules;
+        while let Some(module) = (*at).as_ref() {
+            if !module.name.is_null() && CStr::from_ptr(module.name) == name {
+                return Some(module.ctx_index);
+            }
+            at = at.add(1);
+        }
+    }
+    None
+}
+
+/// A function of nginx's, wherever it is loaded; null: nowhere.
+fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: looks a name up among what nginx made global: itself and its modules.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Runs when nginx comes to `stream {`.
+pub unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
+    // SAFETY: nginx gives the configuration that it reads.
+    guard::contain("create_main_conf", null_mut(), || unsafe {
+        let index = symbol(c"ngx_stream_get_variable_index");
+        let value = symbol(c"ngx_stream_get_flushed_variable");
+        let places = [c"ngx_stream_core_module", c"ngx_stream_upstream_module"];
+        let [core, upstream] = places.map(|name| place((*cf).cycle, name));
+        let proxy = place((*cf).cycle, c"ngx_stream_proxy_module");
+        let (false, false, Some(core), Some(upstream), Some(proxy)) =
+            (index.is_null(), value.is_null(), core, upstream, proxy)
+        else {
+            let line = format_args!("ingress: nginx's stream module lacks what the module needs");
+            log::write(log::EMERG, (*cf).log, line);
+            return null_mut();
+        };
+        let conf: *mut MainConf = memory::array((*cf).pool, 1);
+        if !conf.is_null() {
+            conf.write(MainConf {
+                // The types are those of the headers that the module was compiled with; nginx compares its version and
+                // signature with the module's.
+                get_variable_index: transmute::<*mut c_void, GetVariableIndex>(index),
+                get_flushed_variable: transmute::<*mut c_void, GetFlushedVariable>(value),
+                core,
+                upstream,
+                proxy,
+                preread: place((*cf).cycle, c"ngx_stream_ssl_preread_module"),
+            });
+        }
+        conf.cast()
+    })
+}
+
+pub unsafe extern "C" fn create_srv_conf(cf: *mut ngx_conf_t) -> *mut c_void {
+    // SAFETY: the pool is alive; zeroes are a value.
+    unsafe { memory::zeroed::<SrvConf>((*cf).pool) }.cast()
+}
+
+/// # Safety
+/// `cf` is inside of stream{}; `T` is what the module at `place` keeps for a server or an upstream.
+unsafe fn srv_conf<T>(cf: *mut ngx_conf_t, place: usize) -> *mut T {
+    // SAFETY: nginx makes one pointer a module.
+    unsafe { (*(*(*cf).ctx.cast::<ngx_stream_conf_ctx_t>()).srv_conf.add(place)).cast() }
+}
+
+/// # Safety
+/// As for [`srv_conf`], for stream{}.
+unsafe fn main_conf_of<'a, T>(cf: *mut ngx_conf_t, place: usize) -> &'a T {
+    // SAFETY: as above, and made before any directive is read.
+    unsafe { &*(*(*(*cf).ctx.cast::<ngx_stream_conf_ctx_t>()).main_conf.add(place)).cast() }
+}
+
+/// `ingress_balancer [$variable];`
+pub unsafe extern "C" fn ingress_balancer(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: nginx runs one directive at a time, with the configuration it reads; `conf` is of this upstream.
+    guard::contain("ingress_balancer", refused(), || unsafe {
+        if directives::zone_of((*cf).cycle).is_null() {
+            return refuse(cf, format_args!("\"ingress_balancer\" {NO_ZONE}"));
+        }
+        let main: &MainConf = main_conf_of(cf, stream_index());
+        let upstream: *mut ngx_stream_upstream_srv_conf_t = srv_conf(cf, main.upstream);
+        if (*upstream).peer.init_upstream.is_some() {
+            let reason = "\"ingress_balancer\" must stand before any other balancing directive";
+            return refuse(cf, reason);
+        }
+        if let [_, name] = directives::arguments(cf) {
+            let mut name = match directives::variable_name(cf, *name) {
+                Ok(name) => name,
+                Err(answer) => return answer,
+            };
+            let index = (main.get_variable_index)(cf, &raw mut name);
+            if index == NGX_ERROR as ngx_int_t {
+                return refused();
+            }
+            (*conf.cast::<SrvConf>()).variable = index + 1;
+        }
+        (*upstream).peer.init_upstream = Some(peer::init_upstream);
+        (*upstream).flags = NGX_STREAM_UPSTREAM_CREATE as ngx_uint_t;
+        OK
+    })
+}
+
+/// `ingress_passthrough;`
+pub unsafe extern "C" fn ingress_passthrough(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_balancer`; `conf` is of this server.
+    guard::contain("ingress_passthrough", refused(), || unsafe {
+        if directives::zone_of((*cf).cycle).is_null() {
+            return refuse(cf, format_args!("\"ingress_passthrough\" {NO_ZONE}"));
+        }
+        if !cfg!(nginx_has_pass) {
+            let version = nginx_sys::NGINX_VERSION.to_string_lossy();
+            return refuse(
+                cf,
+                format_args!(
+                    "\"ingress_passthrough\" needs nginx 1.25.5 or later, which has \"pass\"; this one is \
+                     {version}: use a port of its own for passthrough"
+                ),
+            );
+        }
+        let conf = &mut *conf.cast::<SrvConf>();
+        if conf.proxy.is_some() {
+            return c"is duplicate".as_ptr().cast_mut();
+        }
+        let main: &MainConf = main_conf_of(cf, stream_index());
+        let core: *mut ngx_stream_core_srv_conf_t = srv_conf(cf, main.core);
+        let proxy: *mut bits::ngx_stream_proxy_srv_conf_t = srv_conf(cf, main.proxy);
+        // Of two that set the server's handler the later one wins.
+        if (*core).handler.is_none()
+            || ((*proxy).upstream.is_null() && (*proxy).upstream_value.is_null())
+        {
+            let reason = "\"ingress_passthrough\" stands behind the \"proxy_pass\" of its server";
+            return refuse(cf, reason);
+        }
+        let name = c"ssl_preread_server_name";
+        let mut name = ngx_str_t { len: name.count_bytes(), data: name.as_ptr().cast_mut().cast() };
+        let index = (main.get_variable_index)(cf, &raw mut name);
+        if index == NGX_ERROR as ngx_int_t {
+            return refused();
+        }
+        (conf.server_name, conf.proxy) = (index + 1, (*core).handler);
+        OK
+    })
+}
+
+/// Runs when stream{} has been read and merged: what stands behind `ingress_passthrough` is known now.
+pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
+    // SAFETY: nginx calls it inside of stream{}.
+    guard::contain("stream postconfiguration", NGX_ERROR as ngx_int_t, || unsafe {
+        let main: &MainConf = main_conf_of(cf, stream_index());
+        let all: &ngx_stream_core_main_conf_t = main_conf_of(cf, main.core);
+        for server in all.servers.as_slice::<*mut ngx_stream_core_srv_conf_t>() {
+            let server = &mut **server;
+            let confs = (*server.ctx).srv_conf;
+            let ours = &mut *(*confs.add(stream_index())).cast::<SrvConf>();
+            let Some(proxy) = ours.proxy else { continue };
+            let pass = server.handler.filter(|handler| !std::ptr::fn_addr_eq(*handler, proxy));
+            let is_preread = main.preread.is_some_and(|place| {
+                let conf: *mut bits::ngx_stream_ssl_preread_srv_conf_t = (*confs.add(place)).cast();
+                (*conf).enabled == 1
+            });
+            let missing = match (pass, is_preread) {
+                (None, _) => "a \"pass\" behind it",
+                (_, false) => "\"ssl_preread on\"",
+                (Some(pass), true) => {
+                    ours.pass = Some(pass);
+                    server.handler = Some(passthrough::handler);
+                    continue;
+                }
+            };
+            let file = CStr::from_ptr(server.file_name.cast()).to_string_lossy();
+            let line =
+                format_args!("\"ingress_passthrough\" in {file}:{} needs {missing}", server.line);
+            log::write(log::EMERG, (*cf).log, line);
+            return NGX_ERROR as ngx_int_t;
+        }
+        NGX_OK as ngx_int_t
+    })
+}

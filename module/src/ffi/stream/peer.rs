@@ -1,0 +1,247 @@
+//! Upstream peers of sessions: nginx's callbacks around one attempt to reach an endpoint.
+
+use super::passthrough::Decision;
+use super::{SrvConf, variable};
+use crate::ffi::attempt::{Address, Choice, Name, Tried};
+use crate::ffi::table::stream_index;
+use crate::ffi::worker::{self, Worker};
+use crate::ffi::{Found, guard, log, memory, upstream as http};
+use crate::{peer, stream};
+use nginx_sys::{
+    NGX_DECLINED, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_connection_local_sockaddr,
+    ngx_connection_t, ngx_inet_get_port, ngx_int_t, ngx_peer_connection_t, ngx_str_t,
+    ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_uint_t,
+};
+use oxigress_core::balancer::Identity;
+use oxigress_core::model::StreamPort;
+use std::ffi::c_void;
+use std::num::NonZeroU16;
+use std::ptr::null_mut;
+
+/// A session's peer, in its pool: what is chosen and what was tried.
+#[repr(C)]
+struct Peer {
+    worker: *const Worker,
+    /// The client's.
+    connection: *mut ngx_connection_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+    /// Empty: none, and the log has said so.
+    backend: ngx_str_t,
+    attempts: ngx_uint_t,
+    /// `proxy_next_upstream_tries`, if it is set.
+    limit: ngx_uint_t,
+    tried: Tried,
+    address: Address,
+    current: Identity,
+}
+
+/// nginx's callback for an upstream block: says what to call for each session.
+pub unsafe extern "C" fn init_upstream(
+    _: *mut ngx_conf_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+) -> ngx_int_t {
+    guard::contain("init_upstream", NGX_ERROR as ngx_int_t, || {
+        // SAFETY: nginx gives the upstream that it initialises.
+        let upstream = unsafe { &mut *upstream };
+        if http::refuse_zone(upstream.shm_zone).is_none() {
+            return NGX_ERROR as ngx_int_t;
+        }
+        upstream.peer.init = Some(init_peer);
+        NGX_OK as ngx_int_t
+    })
+}
+
+/// nginx's callback when a session is about to be sent to this upstream.
+unsafe extern "C" fn init_peer(
+    session: *mut ngx_stream_session_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+) -> ngx_int_t {
+    guard::contain("init_peer", NGX_ERROR as ngx_int_t, || {
+        // SAFETY: nginx gives the session and the upstream it is for, on the event loop.
+        match unsafe { prepare(session, upstream) } {
+            Some(()) => NGX_OK as ngx_int_t,
+            None => NGX_ERROR as ngx_int_t,
+        }
+    })
+}
+
+/// # Safety
+/// `session` is alive, `upstream` has `ingress_balancer`, and this is the event loop's thread.
+unsafe fn prepare(
+    session: *mut ngx_stream_session_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+) -> Option<()> {
+    // SAFETY: vouched for by the caller.
+    let (worker, connection) = unsafe { (worker::current()?, (*session).connection) };
+    // SAFETY: the pool is alive; zeroes are a value of every field.
+    let peer = unsafe { memory::zeroed::<Peer>((*connection).pool).as_mut() }?;
+    (peer.worker, peer.connection, peer.upstream) = (worker, connection, upstream);
+    // SAFETY: vouched for by the caller.
+    peer.backend = unsafe { backend(session, upstream, worker) }.unwrap_or_default();
+    // SAFETY: nginx creates the upstream before it initialises the peer.
+    let attempts = unsafe { &mut (*(*session).upstream).peer };
+    attempts.data = (&raw mut *peer).cast();
+    attempts.get = Some(get_peer);
+    attempts.free = Some(free_peer);
+    // nginx makes `proxy_next_upstream_tries` of it, which no header says.
+    attempts.tries = ngx_uint_t::MAX;
+    // nginx calls these unchecked with `proxy_ssl`.
+    attempts.set_session = Some(http::set_session);
+    attempts.save_session = Some(http::save_session);
+    Some(())
+}
+
+/// The backend of a session: by the variable, by the server name that was passed through, or by the port. `None`: there
+/// is none, which the log says.
+///
+/// # Safety
+/// As for [`prepare`].
+unsafe fn backend(
+    session: *mut ngx_stream_session_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+    worker: &Worker,
+) -> Option<ngx_str_t> {
+    // SAFETY: vouched for by the caller; the module has one pointer in both arrays.
+    let (conf, decision, connection) = unsafe {
+        let conf: *const SrvConf = (*(*upstream).srv_conf.add(stream_index())).cast();
+        let decision: *const Decision = (*(*session).ctx.add(stream_index())).cast();
+        (&*conf, decision.as_ref(), (*session).connection)
+    };
+    if conf.variable != 0 {
+        // SAFETY: as above; the value lies in the session's pool or in the configuration.
+        return unsafe { variable(session, conf.variable) };
+    }
+    if let Some(Decision(backend)) = decision {
+        return Some(*backend);
+    }
+    // SAFETY: as above.
+    let port = unsafe { port(connection) };
+    let copy = |id: &[u8]| {
+        // SAFETY: the pool is alive, and lives as long as the peer.
+        unsafe { memory::concat((*connection).pool, &[id]) }
+    };
+    let found = port.and_then(|port| stream::backend_of_port(worker, port, copy).flatten());
+    if found.is_none() {
+        let port = port.map(|port| port.to_string());
+        let port = port.as_deref().unwrap_or("of a Unix socket");
+        // SAFETY: a connection has a log, which outlives it.
+        unsafe {
+            let line = format_args!("ingress: no backend for port {port}");
+            log::write(log::ERROR, (*connection).log, line);
+        }
+    }
+    found
+}
+
+/// The port of this machine that a client has sent to.
+///
+/// # Safety
+/// `connection` is a client's, open.
+unsafe fn port(connection: *mut ngx_connection_t) -> Option<StreamPort> {
+    // SAFETY: vouched for by the caller.
+    let number = unsafe {
+        // A listener may have many ports, with transparent proxying.
+        if ngx_connection_local_sockaddr(connection, null_mut(), 0) != NGX_OK as ngx_int_t {
+            return None;
+        }
+        ngx_inet_get_port((*connection).local_sockaddr)
+    };
+    let number = NonZeroU16::new(number)?;
+    // SAFETY: as above.
+    Some(match unsafe { (*connection).type_ } {
+        libc::SOCK_DGRAM => StreamPort::Udp(number),
+        _ => StreamPort::Tcp(number),
+    })
+}
+
+/// nginx's callback for an attempt: where to connect to.
+unsafe extern "C" fn get_peer(attempt: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t {
+    guard::contain("get_peer", NGX_ERROR as ngx_int_t, || {
+        // SAFETY: nginx gives the attempt it is about to make; `data` is what `prepare` set, in a live session.
+        let (attempt, peer) = unsafe { (&mut *attempt, &mut *data.cast::<Peer>()) };
+        if peer.attempts == 0 {
+            peer.limit = attempt.tries;
+        }
+        let Some(choice) = peer.choose() else {
+            peer.say_no_endpoint();
+            // nginx ends the session with 502, without a line of its own.
+            attempt.tries = 0;
+            // SAFETY: of the configuration, which outlives the session; for `$upstream_addr`.
+            attempt.name = unsafe { &raw mut (*peer.upstream).host };
+            return NGX_DECLINED as ngx_int_t;
+        };
+        let Some(name) = std::ptr::NonNull::<Name>::new(choice.name) else {
+            return NGX_ERROR as ngx_int_t;
+        };
+        peer.current = choice.identity;
+        attempt.tries = peer.attempts_left(choice.untried);
+        attempt.socklen = peer.address.write(choice.address) as _;
+        attempt.sockaddr = (&raw mut peer.address).cast();
+        // SAFETY: in the session's pool.
+        attempt.name = unsafe { &raw mut (*name.as_ptr()).text };
+        NGX_OK as ngx_int_t
+    })
+}
+
+/// All of these are called in callbacks, while the session is alive.
+impl Peer {
+    fn worker(&self) -> &'static Worker {
+        // SAFETY: the worker lives until the process ends.
+        unsafe { &*self.worker }
+    }
+
+    fn backend(&self) -> &[u8] {
+        // SAFETY: set by `prepare`, in the session's pool or the configuration.
+        unsafe { memory::bytes(self.backend) }
+    }
+
+    fn choose(&self) -> Option<Choice> {
+        let backend = Some(self.backend()).filter(|id| !id.is_empty())?;
+        peer::choose(
+            self.worker(),
+            backend,
+            Found::default(),
+            self.tried.as_slice(),
+            |endpoint, untried, generation| {
+                // SAFETY: the session's pool is alive.
+                unsafe { Choice::copy((*self.connection).pool, endpoint, untried, generation) }
+            },
+        )
+    }
+
+    /// Attempts that may still be made when `untried` endpoints are left.
+    fn attempts_left(&self, untried: usize) -> ngx_uint_t {
+        untried.min(self.limit.saturating_sub(self.attempts))
+    }
+
+    fn say_no_endpoint(&self) {
+        let backend = self.backend().escape_ascii();
+        if self.backend.len > 0 {
+            let line = format_args!("ingress: no endpoint is left in backend \"{backend}\"");
+            // SAFETY: a connection has a log, which outlives it.
+            unsafe { log::write(log::ERROR, (*self.connection).log, line) };
+        }
+    }
+}
+
+/// nginx's callback after an attempt that failed, and at the end of the session.
+unsafe extern "C" fn free_peer(
+    attempt: *mut ngx_peer_connection_t,
+    data: *mut c_void,
+    state: ngx_uint_t,
+) {
+    guard::contain("free_peer", (), || {
+        if state & NGX_PEER_FAILED as ngx_uint_t == 0 {
+            return;
+        }
+        // SAFETY: as for `get_peer`.
+        let peer = unsafe { &mut *data.cast::<Peer>() };
+        peer.attempts = peer.attempts.saturating_add(1);
+        // SAFETY: the session's pool is alive.
+        unsafe { peer.tried.push((*peer.connection).pool, peer.current) };
+        let tried = peer.tried.as_slice();
+        let untried = peer::untried(peer.worker(), peer.backend(), Found::default(), tried);
+        // SAFETY: nginx gives the attempt.
+        unsafe { (*attempt).tries = peer.attempts_left(untried) };
+    });
+}
