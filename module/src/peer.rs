@@ -8,7 +8,7 @@ use crate::records::{STATISTICS_OF_SET, TURN, statistics};
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
-use oxigress_core::statistics::Failure;
+use oxigress_core::statistics::{Cell, Failure};
 use oxigress_store::{Guard, KeyHash, Record};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -101,27 +101,49 @@ pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
     let guard = worker.reader().read();
     let hash = KeyHash::from_bits(begun.backend);
     let record = guard.find_hashed(hash, Kind::Endpoints as u8)?;
-    let cell = statistics(&record, begun.index as usize).filter(|cell| cell.end(begun.cell));
-    let cell = cell.or_else(|| {
-        // The set has changed.
-        let mut all = (0..record.cell_count()).filter_map(|n| statistics(&record, n));
-        all.find(|cell| cell.end(begun.cell))
-    })?;
+    let cell = cell_of(&record, begun).filter(|cell| cell.end(begun.cell))?;
     let now = now_milliseconds();
     let view = EndpointsView::new(record.value());
-    let is_by_latency = matches!(view.choice(), Choice::Ewma | Choice::P2c);
-    // A quick refusal is not a quick answer.
-    if is_by_latency && (outcome.is_answered || outcome.seconds > cell.latency(now)) {
-        cell.observe(now, outcome.seconds);
-    } else if outcome.is_answered {
-        cell.observe_now_and_then(now, outcome.seconds);
-    }
+    observe(view, cell, now, outcome.seconds, outcome.is_answered);
     match outcome.failure {
         None => {
             cell.succeeded();
             None
         }
         Some(failure) => cell.failed(failure, view.ejection().as_ref(), now),
+    }
+}
+
+/// What [`choose`] began goes on, and its endpoint is well: it took the connection after so many seconds.
+pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
+    let guard = worker.reader().read();
+    let hash = KeyHash::from_bits(begun.backend);
+    let Some(record) = guard.find_hashed(hash, Kind::Endpoints as u8) else { return };
+    if let Some(cell) = cell_of(&record, begun) {
+        let view = EndpointsView::new(record.value());
+        observe(view, cell, now_milliseconds(), seconds, true);
+        cell.succeeded();
+    }
+}
+
+/// The statistics of an attempt's endpoint, if it is still there.
+#[inline]
+fn cell_of<'g>(record: &'g Record<'g>, begun: &Begun) -> Option<Cell<'g>> {
+    let is_it = |cell: &Cell<'g>| cell.number() == begun.cell;
+    statistics(record, begun.index as usize).filter(is_it).or_else(|| {
+        // The set has changed.
+        (0..record.cell_count()).filter_map(|n| statistics(record, n)).find(is_it)
+    })
+}
+
+#[inline]
+fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_answered: bool) {
+    let is_by_latency = matches!(view.choice(), Choice::Ewma | Choice::P2c);
+    // A quick refusal is not a quick answer.
+    if is_by_latency && (is_answered || seconds > cell.latency(now)) {
+        cell.observe(now, seconds);
+    } else if is_answered {
+        cell.observe_now_and_then(now, seconds);
     }
 }
 

@@ -29,16 +29,18 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
         return Selection { key: Key::Affinity(key), changes_on_failure };
     }
     let Some(key) = backend.hash_key() else { return Selection::default() };
-    Selection { key: Key::Hash(hash(request, key)), changes_on_failure: false }
+    let hash = hash(key, |name| request.variable(name));
+    Selection { key: Key::Hash(hash), changes_on_failure: false }
 }
 
-fn hash(request: &Request<'_>, key: &[u8]) -> u32 {
+/// The hash of a key, with the values of its variables by their lower-case names.
+pub fn hash<'v>(key: &'v [u8], variable: impl Fn(&[u8]) -> Option<&'v [u8]>) -> u32 {
     ring::hash_parts(hash_key::parse(key).map(|part| match part {
         Part::Literal(literal) => literal,
         Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {
-            request.variable(&name.to_ascii_lowercase()).unwrap_or_default()
+            variable(&name.to_ascii_lowercase()).unwrap_or_default()
         }
-        Part::Variable(name) => request.variable(name).unwrap_or_default(),
+        Part::Variable(name) => variable(name).unwrap_or_default(),
     }))
 }
 

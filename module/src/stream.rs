@@ -1,9 +1,13 @@
 //! A TCP or UDP session to its backend, for the stream part of nginx. Its attempts are [`crate::peer`]'s.
 
-use crate::ffi::Worker;
+use crate::ffi::{Found, Worker};
+use crate::peer::{self, Outcome};
 use crate::records::Held;
+use crate::selection;
 use oxigress_core::model::StreamPort;
+use oxigress_core::record::{BackendView, Kind};
 use oxigress_core::session;
+use oxigress_core::statistics::Failure;
 
 /// The backend of the port that a session came to. `copy` takes its id out of shared memory.
 pub fn backend_of_port<T>(
@@ -23,4 +27,51 @@ pub fn passthrough<T>(
 ) -> Option<T> {
     let guard = worker.reader().read();
     session::passthrough(&Held(&guard), server_name).map(copy)
+}
+
+/// The hash of what the backend says its sessions are to be sent by; `None`: it says nothing. Cookies and
+/// alternatives are of requests only.
+pub fn hash<'v>(
+    worker: &Worker,
+    backend: &[u8],
+    variable: impl Fn(&[u8]) -> Option<&'v [u8]>,
+) -> Option<u32> {
+    let guard = worker.reader().read();
+    if !peer::has_more(&guard, backend, Found::default()) {
+        return None;
+    }
+    let record = guard.get(Kind::Backend as u8, backend)?;
+    let key = BackendView::new(record.value()).hash_key()?;
+    Some(selection::hash(key, variable))
+}
+
+/// An attempt as nginx knows it when it is over. Times are in milliseconds, `None`: it did not come to that.
+pub struct Attempt {
+    /// nginx takes it for a failure.
+    pub is_failed: bool,
+    /// Each datagram says by itself whether anybody is there; TCP says so when it connects.
+    pub is_udp: bool,
+    /// All of it.
+    pub milliseconds: u64,
+    /// To the connection.
+    pub connect: Option<u64>,
+    /// To the first byte from the endpoint.
+    pub first_byte: Option<u64>,
+}
+
+impl Attempt {
+    /// What it says about its endpoint. How long a session lasts says nothing: what counts is how soon the endpoint
+    /// takes a connection, or answers a datagram.
+    pub fn outcome(&self) -> Outcome {
+        let is_connected = !self.is_udp && self.connect.is_some();
+        let failure = match (self.is_failed, is_connected) {
+            (false, _) => None,
+            (true, true) => Some(Failure::Answer),
+            (true, false) => Some(Failure::Connect),
+        };
+        let answer = self.first_byte.filter(|_| self.is_udp && !self.is_failed);
+        let milliseconds = if self.is_failed { self.milliseconds } else { answer.unwrap_or(0) };
+        let seconds = milliseconds as f32 / 1_000.0;
+        Outcome { failure, seconds, is_answered: answer.is_some() }
+    }
 }

@@ -14,9 +14,9 @@ use super::{guard, log, memory};
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_ERROR, NGX_OK, NGX_STREAM_UPSTREAM_CREATE, ngx_command_t, ngx_conf_t, ngx_cycle_t,
-    ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t, ngx_stream_content_handler_pt,
-    ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t, ngx_stream_session_t,
-    ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
+    ngx_hash_key, ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t,
+    ngx_stream_content_handler_pt, ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t,
+    ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
 };
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
@@ -25,6 +25,11 @@ use std::ptr::null_mut;
 const NO_ZONE: &str = "needs an \"ingress_zone NAME SIZE;\" before stream";
 
 type GetVariableIndex = unsafe extern "C" fn(*mut ngx_conf_t, *mut ngx_str_t) -> ngx_int_t;
+type GetVariable = unsafe extern "C" fn(
+    *mut ngx_stream_session_t,
+    *mut ngx_str_t,
+    ngx_uint_t,
+) -> *mut ngx_stream_variable_value_t;
 type GetFlushedVariable =
     unsafe extern "C" fn(*mut ngx_stream_session_t, ngx_uint_t) -> *mut ngx_stream_variable_value_t;
 
@@ -33,6 +38,7 @@ type GetFlushedVariable =
 struct MainConf {
     get_variable_index: GetVariableIndex,
     get_flushed_variable: GetFlushedVariable,
+    get_variable: GetVariable,
     /// Places of nginx's own stream modules.
     core: usize,
     upstream: usize,
@@ -61,10 +67,33 @@ struct SrvConf {
 unsafe fn variable(session: *mut ngx_stream_session_t, index: ngx_int_t) -> Option<ngx_str_t> {
     let index = ngx_uint_t::try_from(index - 1).ok()?;
     // SAFETY: vouched for by the caller; flushed, since a `map` may have looked before the preread.
-    let value = unsafe { ((*main_conf(session)).get_flushed_variable)(session, index) };
-    // SAFETY: null or a value; the same struct, with bitfields that are right.
+    unsafe { text(((*main_conf(session)).get_flushed_variable)(session, index)) }
+}
+
+/// The value of a variable, by its lower-case name.
+///
+/// # Safety
+/// `session` is alive during `'s`.
+unsafe fn variable_by_name<'s>(
+    session: *mut ngx_stream_session_t,
+    name: &[u8],
+) -> Option<&'s [u8]> {
+    let mut name = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
+    // SAFETY: nginx reads the name, and keeps the value in the session's pool or the configuration.
+    unsafe {
+        let key = ngx_hash_key(name.data, name.len);
+        let value = ((*main_conf(session)).get_variable)(session, &raw mut name, key);
+        text(value).map(|text| memory::bytes(text))
+    }
+}
+
+/// # Safety
+/// `value` is null or a variable's.
+unsafe fn text(value: *mut ngx_stream_variable_value_t) -> Option<ngx_str_t> {
+    // SAFETY: vouched for by the caller; the same struct, with bitfields that are right.
     let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
-    (value.not_found() == 0).then(|| ngx_str_t { len: value.len() as usize, data: value.data })
+    let is_there = value.not_found() == 0 && value.valid() != 0;
+    is_there.then(|| ngx_str_t { len: value.len() as usize, data: value.data })
 }
 
 /// # Safety
@@ -104,11 +133,12 @@ pub unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
     guard::contain("create_main_conf", null_mut(), || unsafe {
         let index = symbol(c"ngx_stream_get_variable_index");
         let value = symbol(c"ngx_stream_get_flushed_variable");
+        let by_name = symbol(c"ngx_stream_get_variable");
         let places = [c"ngx_stream_core_module", c"ngx_stream_upstream_module"];
         let [core, upstream] = places.map(|name| place((*cf).cycle, name));
         let proxy = place((*cf).cycle, c"ngx_stream_proxy_module");
-        let (false, false, Some(core), Some(upstream), Some(proxy)) =
-            (index.is_null(), value.is_null(), core, upstream, proxy)
+        let (false, Some(core), Some(upstream), Some(proxy)) =
+            (index.is_null() || value.is_null() || by_name.is_null(), core, upstream, proxy)
         else {
             let line = format_args!("ingress: nginx's stream module lacks what the module needs");
             log::write(log::EMERG, (*cf).log, line);
@@ -121,6 +151,7 @@ pub unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
                 // signature with the module's.
                 get_variable_index: transmute::<*mut c_void, GetVariableIndex>(index),
                 get_flushed_variable: transmute::<*mut c_void, GetFlushedVariable>(value),
+                get_variable: transmute::<*mut c_void, GetVariable>(by_name),
                 core,
                 upstream,
                 proxy,

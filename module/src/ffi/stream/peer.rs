@@ -1,15 +1,16 @@
 //! Upstream peers of sessions: nginx's callbacks around one attempt to reach an endpoint.
 
 use super::passthrough::Decision;
-use super::{SrvConf, variable};
-use crate::ffi::attempt::{Address, Choice, Name, Tried};
+use super::{SrvConf, variable, variable_by_name};
+use crate::ffi::attempt::{Address, Choice, InFlight, Name, Tried};
 use crate::ffi::table::stream_index;
 use crate::ffi::worker::{self, Worker};
-use crate::ffi::{Found, guard, log, memory, upstream as http};
-use crate::{peer, stream};
+use crate::ffi::{Found, guard, log, memory, now_milliseconds, upstream as http};
+use crate::peer::{self, Key, Search};
+use crate::stream::{self, Attempt};
 use nginx_sys::{
     NGX_DECLINED, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_connection_local_sockaddr,
-    ngx_connection_t, ngx_inet_get_port, ngx_int_t, ngx_peer_connection_t, ngx_str_t,
+    ngx_connection_t, ngx_inet_get_port, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_str_t,
     ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_uint_t,
 };
 use oxigress_core::balancer::Identity;
@@ -22,6 +23,7 @@ use std::ptr::null_mut;
 #[repr(C)]
 struct Peer {
     worker: *const Worker,
+    session: *mut ngx_stream_session_t,
     /// The client's.
     connection: *mut ngx_connection_t,
     upstream: *mut ngx_stream_upstream_srv_conf_t,
@@ -31,8 +33,13 @@ struct Peer {
     /// `proxy_next_upstream_tries`, if it is set.
     limit: ngx_uint_t,
     tried: Tried,
+    name: *mut Name,
     address: Address,
     current: Identity,
+    in_flight: InFlight,
+    /// The backend's sessions are sent by the hash of a key.
+    is_hashed: bool,
+    hash: u32,
 }
 
 /// nginx's callback for an upstream block: says what to call for each session.
@@ -75,14 +82,21 @@ unsafe fn prepare(
     let (worker, connection) = unsafe { (worker::current()?, (*session).connection) };
     // SAFETY: the pool is alive; zeroes are a value of every field.
     let peer = unsafe { memory::zeroed::<Peer>((*connection).pool).as_mut() }?;
-    (peer.worker, peer.connection, peer.upstream) = (worker, connection, upstream);
+    (peer.worker, peer.session, peer.connection) = (worker, session, connection);
+    peer.upstream = upstream;
     // SAFETY: vouched for by the caller.
     peer.backend = unsafe { backend(session, upstream, worker) }.unwrap_or_default();
+    // SAFETY: the values are used at once.
+    let value = |name: &[u8]| unsafe { variable_by_name(session, name) };
+    if let Some(hash) = stream::hash(worker, peer.backend(), value) {
+        (peer.is_hashed, peer.hash) = (true, hash);
+    }
     // SAFETY: nginx creates the upstream before it initialises the peer.
     let attempts = unsafe { &mut (*(*session).upstream).peer };
     attempts.data = (&raw mut *peer).cast();
     attempts.get = Some(get_peer);
     attempts.free = Some(free_peer);
+    attempts.notify = Some(notify_peer);
     // nginx makes `proxy_next_upstream_tries` of it, which no header says.
     attempts.tries = ngx_uint_t::MAX;
     // nginx calls these unchecked with `proxy_ssl`.
@@ -170,15 +184,18 @@ unsafe extern "C" fn get_peer(attempt: *mut ngx_peer_connection_t, data: *mut c_
             attempt.name = unsafe { &raw mut (*peer.upstream).host };
             return NGX_DECLINED as ngx_int_t;
         };
-        let Some(name) = std::ptr::NonNull::<Name>::new(choice.name) else {
+        peer.in_flight.begin(peer.worker(), &choice.begun);
+        (peer.name, peer.current) = (choice.name, choice.identity);
+        if choice.name.is_null() {
+            // SAFETY: the attempt has not begun for nginx, so nobody else ends it.
+            unsafe { peer.end(true) };
             return NGX_ERROR as ngx_int_t;
-        };
-        peer.current = choice.identity;
+        }
         attempt.tries = peer.attempts_left(choice.untried);
         attempt.socklen = peer.address.write(choice.address) as _;
         attempt.sockaddr = (&raw mut peer.address).cast();
         // SAFETY: in the session's pool.
-        attempt.name = unsafe { &raw mut (*name.as_ptr()).text };
+        attempt.name = unsafe { &raw mut (*choice.name).text };
         NGX_OK as ngx_int_t
     })
 }
@@ -196,17 +213,52 @@ impl Peer {
     }
 
     fn choose(&self) -> Option<Choice> {
-        let backend = Some(self.backend()).filter(|id| !id.is_empty())?;
-        peer::choose(
-            self.worker(),
-            backend,
-            Found::default(),
-            self.tried.as_slice(),
-            |endpoint, untried, generation| {
-                // SAFETY: the session's pool is alive.
-                unsafe { Choice::copy((*self.connection).pool, endpoint, untried, generation) }
-            },
-        )
+        if self.backend.len == 0 {
+            return None;
+        }
+        peer::choose(self.worker(), &self.search(), |endpoint, begun, untried, generation| {
+            // SAFETY: the session's pool is alive.
+            unsafe { Choice::copy((*self.connection).pool, endpoint, begun, untried, generation) }
+        })
+    }
+
+    fn search(&self) -> Search<'_> {
+        let key = if self.is_hashed { Key::Hash(self.hash) } else { Key::None };
+        Search {
+            backend: self.backend(),
+            found: Found::default(),
+            tried: self.tried.as_slice(),
+            key,
+        }
+    }
+
+    /// Times of the attempt that is under way, in milliseconds: to its connection, to the first byte of its endpoint.
+    ///
+    /// # Safety
+    /// The session is alive.
+    unsafe fn times(&self) -> (Option<u64>, Option<u64>) {
+        // SAFETY: nginx makes the upstream before a peer, and a state before an attempt.
+        let state = unsafe { (*(*self.session).upstream).state.as_ref() };
+        let time = |time: ngx_msec_t| (time != ngx_msec_t::MAX).then_some(time as u64);
+        state.map_or((None, None), |s| (time(s.connect_time), time(s.first_byte_time)))
+    }
+
+    /// The attempt that is under way has ended: counts it.
+    ///
+    /// # Safety
+    /// The session is alive.
+    unsafe fn end(&mut self, is_failed: bool) {
+        // SAFETY: vouched for by the caller.
+        let (connect, first_byte) = unsafe { self.times() };
+        // SAFETY: a number of an open connection, which has a log; the name is in the session's pool.
+        unsafe {
+            let is_udp = (*self.connection).type_ == libc::SOCK_DGRAM;
+            let (worker, name, log) = (self.worker(), self.name, (*self.connection).log);
+            self.in_flight.end(worker, name, log, |began| {
+                let milliseconds = now_milliseconds().saturating_sub(began);
+                Attempt { is_failed, is_udp, milliseconds, connect, first_byte }.outcome()
+            });
+        }
     }
 
     /// Attempts that may still be made when `untried` endpoints are left.
@@ -231,17 +283,33 @@ unsafe extern "C" fn free_peer(
     state: ngx_uint_t,
 ) {
     guard::contain("free_peer", (), || {
-        if state & NGX_PEER_FAILED as ngx_uint_t == 0 {
-            return;
-        }
         // SAFETY: as for `get_peer`.
         let peer = unsafe { &mut *data.cast::<Peer>() };
+        let is_failed = state & NGX_PEER_FAILED as ngx_uint_t != 0;
+        // SAFETY: nginx calls this once for each attempt.
+        unsafe { peer.end(is_failed) };
+        if !is_failed {
+            return;
+        }
         peer.attempts = peer.attempts.saturating_add(1);
         // SAFETY: the session's pool is alive.
         unsafe { peer.tried.push((*peer.connection).pool, peer.current) };
-        let tried = peer.tried.as_slice();
-        let untried = peer::untried(peer.worker(), peer.backend(), Found::default(), tried);
+        let untried = peer::untried(peer.worker(), &peer.search());
         // SAFETY: nginx gives the attempt.
         unsafe { (*attempt).tries = peer.attempts_left(untried) };
+    });
+}
+
+/// nginx's callback when an attempt has connected, which with UDP says nothing.
+unsafe extern "C" fn notify_peer(_: *mut ngx_peer_connection_t, data: *mut c_void, _: ngx_uint_t) {
+    guard::contain("notify_peer", (), || {
+        // SAFETY: as for `get_peer`.
+        let peer = unsafe { &mut *data.cast::<Peer>() };
+        // SAFETY: the session is alive, with an open connection.
+        let (is_tcp, (connect, _)) =
+            unsafe { ((*peer.connection).type_ == libc::SOCK_STREAM, peer.times()) };
+        if let (true, Some(begun), Some(milliseconds)) = (is_tcp, peer.in_flight.begun(), connect) {
+            peer::connected(peer.worker(), &begun, milliseconds as f32 / 1_000.0);
+        }
     });
 }
