@@ -9,7 +9,7 @@ use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
 use oxigress_core::statistics::{Cell, Failure};
-use oxigress_store::{Guard, KeyHash, Record};
+use oxigress_store::{Guard, KeyHash, Place, Record};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,6 +46,8 @@ pub struct Search<'a> {
 pub struct Begun {
     /// Hash of the backend's key.
     pub backend: u64,
+    /// Where its endpoint set stood.
+    pub place: Place,
     /// The endpoint's place in the set.
     pub index: u32,
     /// Number of its cell.
@@ -69,7 +71,8 @@ pub fn choose<T>(
     let (record, hash) = endpoints(&guard, search.backend, search.found)?;
     let view = EndpointsView::new(record.value());
     let set = Set::new(view, record, search.tried, now_milliseconds());
-    let begun = set.begin(worker, &search.key, hash)?;
+    let mut begun = set.begin(worker, &search.key, hash)?;
+    begun.place = guard.place(&record);
     let endpoint = view.get(begun.index as usize)?;
     Some(copy(endpoint, begun, set.untried(), guard.generation()))
 }
@@ -100,7 +103,8 @@ pub struct Outcome {
 pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
     let guard = worker.reader().read();
     let hash = KeyHash::from_bits(begun.backend);
-    let record = guard.find_hashed(hash, Kind::Endpoints as u8)?;
+    let record =
+        guard.at(begun.place).or_else(|| guard.find_hashed(hash, Kind::Endpoints as u8))?;
     let cell = cell_of(&record, begun).filter(|cell| cell.end(begun.cell))?;
     let now = now_milliseconds();
     let view = EndpointsView::new(record.value());
@@ -183,11 +187,12 @@ pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
     set.limit > 0 && (0..view.len()).any(is_full)
 }
 
-/// The backend's record says more about where a request goes.
+/// Finds the endpoint set of a backend, and answers whether the backend's record has more to say.
 #[inline]
-pub fn has_more(guard: &Guard<'_>, backend: &[u8], found: Found) -> bool {
-    let found = endpoints(guard, backend, found);
-    found.is_some_and(|(record, _)| EndpointsView::new(record.value()).has_more())
+pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
+    let Some((record, hash)) = endpoints(guard, backend, *found) else { return false };
+    *found = Found { hash: Some(KeyHash::from_bits(hash)), place: guard.place(&record) };
+    EndpointsView::new(record.value()).has_more()
 }
 
 /// Every endpoint of the set is busy up to its limit.
@@ -275,7 +280,7 @@ impl<'g> Set<'g> {
             let cell = statistics(&self.record, index)?;
             if let Some(number) = cell.begin(self.limit) {
                 let index = u32::try_from(index).ok()?;
-                return Some(Begun { backend, index, cell: number, new_key });
+                return Some(Begun { backend, index, cell: number, new_key, ..Begun::default() });
             }
         }
         None

@@ -34,7 +34,7 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
 }
 
 /// The hash of a key, with the values of its variables by their lower-case names.
-pub fn hash<'v>(key: &'v [u8], variable: impl Fn(&[u8]) -> Option<&'v [u8]>) -> u32 {
+pub fn hash<'k, 'v: 'k>(key: &'k [u8], variable: impl Fn(&[u8]) -> Option<&'v [u8]>) -> u32 {
     ring::hash_parts(hash_key::parse(key).map(|part| match part {
         Part::Literal(literal) => literal,
         Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {

@@ -37,7 +37,7 @@ pub fn hash<'v>(
     variable: impl Fn(&[u8]) -> Option<&'v [u8]>,
 ) -> Option<u32> {
     let guard = worker.reader().read();
-    if !peer::has_more(&guard, backend, Found::default()) {
+    if !peer::find(&guard, backend, &mut Found::default()) {
         return None;
     }
     let record = guard.get(Kind::Backend as u8, backend)?;

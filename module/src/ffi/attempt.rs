@@ -10,6 +10,7 @@ use nginx_sys::{
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::record::EndpointView;
+use oxigress_store::Place;
 use std::net::SocketAddr;
 
 /// The longest name, an IPv6 address in brackets with its port, has 47 bytes.
@@ -80,6 +81,7 @@ pub struct InFlight {
     cell: u32,
     index: u32,
     hash: u64,
+    place: Place,
     /// Its place in the worker's ledger.
     ledger: u32,
     /// When it began, in milliseconds.
@@ -90,13 +92,15 @@ impl InFlight {
     #[inline]
     pub fn begin(&mut self, worker: &Worker, begun: &Begun) {
         self.ledger = worker.ledger().write(begun);
-        (self.hash, self.index, self.cell) = (begun.backend, begun.index, begun.cell);
+        (self.hash, self.place) = (begun.backend, begun.place);
+        (self.index, self.cell) = (begun.index, begun.cell);
         self.began = memory::now_milliseconds();
     }
 
     /// What is under way; `None`: nothing.
     pub fn begun(&self) -> Option<Begun> {
-        let begun = Begun { backend: self.hash, index: self.index, cell: self.cell, new_key: None };
+        let (backend, place) = (self.hash, self.place);
+        let begun = Begun { backend, place, index: self.index, cell: self.cell, new_key: None };
         (self.cell != 0).then_some(begun)
     }
 

@@ -270,11 +270,14 @@ impl Peer {
     /// # Safety
     /// `request` is alive and the peer's, on the event loop.
     unsafe fn select(&mut self, request: *mut ngx_http_request_t) {
-        let (backend, found) = self.backend();
+        let (_, mut found) = self.backend();
         let guard = self.worker().reader().read();
-        if !peer::has_more(&guard, backend, found) {
+        let has_more = peer::find(&guard, self.backend().0, &mut found);
+        self.found = found;
+        if !has_more {
             return;
         }
+        let backend = self.backend().0;
         let Some(mut record) = guard.get(Kind::Backend as u8, backend) else { return };
         // SAFETY: vouched for by the caller.
         let Some(request) = (unsafe { Request::from_callback(request) }) else { return };
