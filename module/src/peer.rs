@@ -296,7 +296,10 @@ impl<'g> Set<'g> {
             }
             (Choice::Balanced, Key::Affinity(None)) => self.by_new_key(worker),
             (Choice::Persistent, Key::Affinity(key)) => self.by_endpoint(worker, key),
-            (choice, _) => Some((self.by_algorithm(worker, choice)?, None)),
+            (choice, _) => {
+                let index = self.by_algorithm(worker, choice).or_else(|| self.first_open());
+                Some((index?, None))
+            }
         }
     }
 
@@ -307,6 +310,13 @@ impl<'g> Set<'g> {
         }
         let fresh = Fresh { set: self, worker };
         self.algorithm(worker, choice, &fresh).or_else(|| self.algorithm(worker, choice, self))
+    }
+
+    /// What other workers count may change while an algorithm looks at it twice, so that it finds nobody where
+    /// there is somebody.
+    #[cold]
+    fn first_open(&self) -> Option<usize> {
+        (0..self.view.len()).find(|index| self.is_open(*index))
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use crate::report::{Table, percent, thousands};
 use crate::slow::SlowEndpoints;
 use crate::snapshot::{self, HOST};
 use crate::wrk::Wrk;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Backend, Ejection, HashBy};
 use oxigress_tests::place::free_port;
 use std::time::Duration;
@@ -130,9 +130,9 @@ fn one_slow_of_ten(bench: &Bench, table: &mut Table) -> Result<()> {
         snapshot.backends.insert(snapshot::backend(0)?, by(algorithm));
         configuration.put(&snapshot::whole(snapshot)?)?;
         // The averages settle.
-        Wrk::run(ports.http, 64, 2)?;
+        Wrk::run(ports.http, 64, 2).with_context(|| nginx.said())?;
         let before = endpoints.served();
-        let wrk = Wrk::run(ports.http, 64, 10)?;
+        let wrk = Wrk::run(ports.http, 64, 10).with_context(|| nginx.said())?;
         let served: Vec<_> =
             endpoints.served().iter().zip(&before).map(|(after, before)| after - before).collect();
         let all: u64 = served.iter().sum();

@@ -91,12 +91,13 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// The fewest requests in flight for its weight; equals in turn.
 pub fn least_conn(c: &impl Candidates, turn: u64) -> Option<usize> {
     let mut best: Option<(u32, u32)> = None;
+    let mut first = None;
     let mut equals = 0u64;
     for index in (0..c.count()).filter(|index| c.is_open(*index)) {
         let load = (c.in_flight(index), c.weight(index));
         let order = best.map_or(std::cmp::Ordering::Less, |best| compare(load, best));
         if order.is_lt() {
-            best = Some(load);
+            (best, first) = (Some(load), Some(index));
             equals = 0;
         }
         if order.is_le() {
@@ -106,7 +107,8 @@ pub fn least_conn(c: &impl Candidates, turn: u64) -> Option<usize> {
     let best = best?;
     let is_best =
         |index| c.is_open(index) && compare((c.in_flight(index), c.weight(index)), best).is_eq();
-    at_weight_of(c, turn.checked_rem(equals)?, is_best)
+    // Other workers count too: what was best may be so no more.
+    at_weight_of(c, turn.checked_rem(equals)?, is_best).or(first)
 }
 
 /// Orders `in_flight / weight` without dividing.

@@ -325,3 +325,32 @@ proptest! {
         }
     }
 }
+
+/// Other workers begin a request at each look.
+struct Moving(std::cell::Cell<u32>);
+
+impl Candidates for Moving {
+    fn count(&self) -> usize {
+        3
+    }
+    fn is_open(&self, _: usize) -> bool {
+        true
+    }
+    fn weight(&self, _: usize) -> u32 {
+        1
+    }
+    fn in_flight(&self, _: usize) -> u32 {
+        self.0.replace(self.0.get() + 1)
+    }
+    fn latency(&self, _: usize) -> f32 {
+        0.0
+    }
+    fn total_weight(&self) -> u64 {
+        3
+    }
+}
+
+#[test]
+fn somebody_is_found_while_others_count() {
+    assert_eq!(least_conn(&Moving(0.into()), 0), Some(0));
+}
