@@ -74,7 +74,7 @@ struct Asking<'a, 'r>(&'a Request<'r>);
 
 impl split::Request for Asking<'_, '_> {
     fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let mut values = self.0.all_headers(name);
+        let mut values = self.0.all_headers_alike(name);
         let first = values.next()?;
         let mut all = Cow::Borrowed(first);
         for value in values {

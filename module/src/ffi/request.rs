@@ -204,6 +204,17 @@ impl<'r> Request<'r> {
             .map(|(_, value)| value)
     }
 
+    /// As [`Request::all_headers`], where `-` and `_` are one, as in nginx's `$http_` variables.
+    pub fn all_headers_alike<'a>(
+        &'a self,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = &'r [u8]> + use<'a, 'r> {
+        let plain = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
+        self.headers()
+            .filter(move |(key, _)| key.iter().map(plain).eq(name.iter().map(plain)))
+            .map(|(_, value)| value)
+    }
+
     /// The value of one of nginx's variables, by its lower-case name; `None` if there is none.
     pub fn variable(&self, name: &[u8]) -> Option<&'r [u8]> {
         let mut name = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
