@@ -41,12 +41,13 @@ fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
 /// the reference, where nothing serves; `-` before a decision.
 fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
-    let [_, namespace, _, service, port, _] = decision.texts;
+    let [own, namespace, _, service, port, _] = decision.texts;
     if decision.backend.is_empty() {
         return Some(Cow::Borrowed(b"upstream-default-backend"));
     }
     if service.is_empty() {
-        return Some(Cow::Borrowed(decision.backend));
+        // Not the alternative, which has a variable of its own.
+        return Some(Cow::Borrowed(if own.is_empty() { decision.backend } else { own }));
     }
     Some(Cow::Owned([namespace, service, port].join(&b'-')))
 }
