@@ -20,10 +20,12 @@ pub use setup::needs_root;
 
 /// Sections that act. The expectations that follow one belong to it.
 const ACTIONS: &[&str] = &[
+    "answers",
     "behaviour",
     "close_idle",
     "configuration",
     "get",
+    "held",
     "ingress",
     "kill_worker",
     "manifests",

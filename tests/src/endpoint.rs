@@ -12,8 +12,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -29,6 +29,8 @@ pub enum Behaviour {
     Status(u16),
     /// Answers 200 after this time.
     Slow(Duration),
+    /// Takes requests and answers them, with 200, when it is told to do something else.
+    Hold,
     /// Answers 200 with so many bytes more.
     Large(usize),
     /// Answers the first request of a connection and closes on the second without an answer.
@@ -42,7 +44,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Reads `ok`, `status 500`, `slow 300ms`, `large 100000`, `stale`, `reset`, `close` or `refuse`.
+    /// Reads `ok`, `status 500`, `slow 300ms`, `hold`, `large 100000`, `stale`, `reset`, `close` or `refuse`.
     pub fn parse(text: &str) -> Result<Self> {
         let words: Vec<_> = text.split_whitespace().collect();
         Ok(match words.as_slice() {
@@ -52,6 +54,7 @@ impl Behaviour {
                 let ms = time.strip_suffix("ms").context("slow: a time such as 300ms")?;
                 Behaviour::Slow(Duration::from_millis(ms.parse()?))
             }
+            ["hold"] => Behaviour::Hold,
             ["large", bytes] => Behaviour::Large(bytes.parse()?),
             ["stale"] => Behaviour::Stale,
             ["reset"] => Behaviour::Reset,
@@ -76,7 +79,7 @@ pub struct Endpoint {
 
 struct State {
     name: String,
-    behaviour: Mutex<Behaviour>,
+    behaviour: watch::Sender<Behaviour>,
     connections: AtomicU64,
     open: AtomicU64,
     requests: AtomicU64,
@@ -99,7 +102,7 @@ impl Endpoint {
         let refuses = behaviour == Behaviour::Refuse;
         let state = Arc::new(State {
             name: name.into(),
-            behaviour: Mutex::new(behaviour),
+            behaviour: watch::Sender::new(behaviour),
             connections: AtomicU64::new(0),
             open: AtomicU64::new(0),
             requests: AtomicU64::new(0),
@@ -131,7 +134,7 @@ impl Endpoint {
 
     /// Changes what it does from the next connection or request on; not to or from [`Behaviour::Refuse`].
     pub fn change(&self, behaviour: Behaviour) {
-        *self.state.behaviour.lock().expect("no panic inside") = behaviour;
+        self.state.behaviour.send_replace(behaviour);
     }
 
     /// Connections that it accepted.
@@ -224,7 +227,7 @@ async fn serve(mut stream: TcpStream, state: &State) {
 
 impl State {
     fn behaviour(&self) -> Behaviour {
-        self.behaviour.lock().expect("no panic inside").clone()
+        self.behaviour.borrow().clone()
     }
 }
 
@@ -247,6 +250,11 @@ async fn answer(
         Behaviour::Status(status) => status,
         Behaviour::Slow(time) => {
             tokio::time::sleep(time).await;
+            200
+        }
+        Behaviour::Hold => {
+            let mut behaviour = state.behaviour.subscribe();
+            behaviour.wait_for(|behaviour| *behaviour != Behaviour::Hold).await?;
             200
         }
         Behaviour::Large(bytes) => {

@@ -51,6 +51,7 @@ impl Variables {
         }
         let number = || -> Result<usize> { Ok(argument.context("needs (N)")?.parse()?) };
         match name {
+            "A" => return Ok("a".repeat(number()?)),
             "FILL" => return Ok(" ".repeat(number()?)),
             "FILLER" => return Ok(filler(number()?)),
             "COMPAT_FILLER" => return Ok(compatible_filler(number()?)),

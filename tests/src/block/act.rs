@@ -10,6 +10,7 @@ use crate::wait::{self, block_on};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tokio::task::JoinHandle;
 
 /// What an action brought.
 #[derive(Default)]
@@ -45,7 +46,9 @@ pub fn act(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
         "request" => request(step, stage, &arguments, &value),
         "raw_request" => raw_request(stage, &arguments, &value),
         "pipelined_requests" => pipelined_requests(stage, &value),
-        "requests" => requests(stage, &arguments, &value),
+        "requests" => requests(step, stage, &arguments, &value),
+        "held" => hold(step, stage, &value),
+        "answers" => answers(stage),
         "tls" => tls(stage, &value),
         "manifests" | "remove_manifest" => manifests(step, stage, &arguments, &value),
         "behaviour" => behaviour(stage, &value),
@@ -153,6 +156,11 @@ fn request(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) -> 
         other => bail!("--- request {other:?}"),
     };
     let response = block_on(client::send(&address, &request))?;
+    remember_cookie(stage, &response);
+    let known = |name: &String| stage.variables.endpoints.contains_key(name);
+    if let Some(endpoint) = response.endpoint().filter(known) {
+        bind(stage, "last", &endpoint)?;
+    }
     Ok(Answer::of(request, response, 200))
 }
 
@@ -188,43 +196,103 @@ fn pipelined_requests(stage: &mut Stage, value: &str) -> Result<Answer> {
     Ok(Answer { request: Some(request), responses, default_status: 200 })
 }
 
-fn requests(stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
-    let is_fresh = match arguments {
-        "" => false,
-        "fresh" => true,
-        other => bail!("--- requests {other}"),
-    };
+fn requests(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
     for line in short::lines(value)? {
-        let what =
-            format!("{} {}://{}{}", line.method, scheme(&line), line.url.host, line.url.target);
-        request_line(stage, &line, is_fresh).with_context(|| what)?;
+        let mut request = Request::new(&line.method, &line.url.authority(), &line.url.target);
+        more_headers(step, stage, &mut request)?;
+        let responses = match arguments {
+            "" => kept(stage, &line, &request),
+            "fresh" => fresh(stage, &line, &request),
+            "parallel" => block_on(async {
+                let mut responses = Vec::new();
+                for task in in_background(stage, &line, &request) {
+                    responses.push(task.await??);
+                }
+                Ok(responses)
+            }),
+            other => bail!("--- requests {other}"),
+        };
+        let checked = responses.and_then(|responses| check(stage, &line, &responses));
+        checked.with_context(|| told(&line))?;
     }
     Ok(Answer::default())
 }
 
-fn scheme(line: &Line) -> &'static str {
-    if line.url.is_tls { "https" } else { "http" }
+fn told(line: &Line) -> String {
+    let scheme = if line.url.is_tls { "https" } else { "http" };
+    format!("{} {scheme}://{}{}", line.method, line.url.host, line.url.target)
 }
 
-fn request_line(stage: &mut Stage, line: &Line, is_fresh: bool) -> Result<()> {
+/// The line's requests, one after the other, on the connection that was kept from before.
+fn kept(stage: &mut Stage, line: &Line, request: &Request) -> Result<Vec<Response>> {
     let address = stage.address(&line.url);
-    let request = Request::new(&line.method, &line.url.authority(), &line.url.target);
-    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    let key = format!("{address:?}");
+    let mut responses = Vec::new();
     for _ in 0..line.times {
-        let response = if is_fresh {
-            block_on(client::send(&address, &request))?
-        } else {
-            let key = format!("{address:?}");
-            let mut connection = match stage.connections.remove(&key) {
-                Some(connection) if !connection.is_closed() => connection,
-                _ => block_on(Connection::open(&address))?,
-            };
-            let response = block_on(connection.send(&request))?;
-            if response.header("connection").as_deref() != Some("close") {
-                stage.connections.insert(key, connection);
-            }
-            response
+        let mut connection = match stage.connections.remove(&key) {
+            Some(connection) if !connection.is_closed() => connection,
+            _ => block_on(Connection::open(&address))?,
         };
+        let response = block_on(connection.send(request))?;
+        if response.header("connection").as_deref() != Some("close") {
+            stage.connections.insert(key.clone(), connection);
+        }
+        responses.push(response);
+    }
+    Ok(responses)
+}
+
+fn fresh(stage: &Stage, line: &Line, request: &Request) -> Result<Vec<Response>> {
+    let address = stage.address(&line.url);
+    (0..line.times).map(|_| block_on(client::send(&address, request))).collect()
+}
+
+/// The line's requests, all at once, on a connection each.
+fn in_background(
+    stage: &Stage,
+    line: &Line,
+    request: &Request,
+) -> Vec<JoinHandle<Result<Response>>> {
+    let one = || {
+        let (address, request) = (stage.address(&line.url), request.clone());
+        wait::runtime().spawn(async move { client::send(&address, &request).await })
+    };
+    (0..line.times).map(|_| one()).collect()
+}
+
+/// Sends the lines' requests and goes on when the endpoints have them all.
+fn hold(step: &Step<'_>, stage: &mut Stage, value: &str) -> Result<Answer> {
+    for line in short::lines(value)? {
+        let mut request = Request::new(&line.method, &line.url.authority(), &line.url.target);
+        more_headers(step, stage, &mut request)?;
+        let arrived =
+            |stage: &Stage| stage.variables.endpoints.values().map(|e| e.requests()).sum::<u64>();
+        let goal = arrived(stage) + u64::from(line.times);
+        let tasks = in_background(stage, &line, &request);
+        wait::until("requests at the endpoints", || {
+            let count = arrived(stage);
+            ensure!(count >= goal, "{count} of {goal}");
+            Ok(())
+        })
+        .with_context(|| told(&line))?;
+        stage.held.push((line, tasks));
+    }
+    Ok(Answer::default())
+}
+
+/// Waits for the answers of what is held.
+fn answers(stage: &mut Stage) -> Result<Answer> {
+    for (line, tasks) in std::mem::take(&mut stage.held) {
+        let answered = tasks.into_iter().map(|task| block_on(task)?).collect::<Result<Vec<_>>>();
+        let checked = answered.and_then(|responses| check(stage, &line, &responses));
+        checked.with_context(|| told(&line))?;
+    }
+    Ok(Answer::default())
+}
+
+fn check(stage: &mut Stage, line: &Line, responses: &[Response]) -> Result<()> {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for response in responses {
         ensure!(response.status == line.status, "expected {}\n{response}", line.status);
         let endpoint = response.endpoint();
         match &line.endpoints {
@@ -233,12 +301,22 @@ fn request_line(stage: &mut Stage, line: &Line, is_fresh: bool) -> Result<()> {
                 endpoint.as_ref().is_some_and(|name| names.contains(name)),
                 "expected endpoint {names:?}\n{response}"
             ),
+            Endpoints::Named(name) => match stage.named.get(name) {
+                None => bind(stage, name, endpoint.as_deref().context("no endpoint")?)?,
+                known => ensure!(endpoint.as_ref() == known, "{name} is {known:?}\n{response}"),
+            },
+            Endpoints::NotNamed(name) => {
+                let known = stage.named.get(name).with_context(|| format!("nobody is {name}"))?;
+                let is_other = endpoint.as_ref().is_some_and(|found| found != known);
+                ensure!(is_other, "{name} is {known}\n{response}");
+            }
             Endpoints::Any | Endpoints::Counts(_) => {}
         }
         if let Some(expected) = &line.location {
             let location = response.header("location");
             ensure!(location.as_ref() == Some(expected), "expected {expected}\n{response}");
         }
+        remember_cookie(stage, response);
         *counts.entry(endpoint.unwrap_or_else(|| "-".into())).or_default() += 1;
     }
     if let Endpoints::Counts(expected) = &line.endpoints {
@@ -253,6 +331,32 @@ fn request_line(stage: &mut Stage, line: &Line, is_fresh: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives an endpoint a name, and texts for the others.
+fn bind(stage: &mut Stage, name: &str, endpoint: &str) -> Result<()> {
+    let all = &stage.variables.endpoints;
+    let own = all.get(endpoint).context("an unknown endpoint")?;
+    let others = || all.values().filter(|other| other.name != endpoint);
+    let join = |all: Vec<Value>| all.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
+    let texts = [
+        (format!("ENDPOINT_{name}"), own.native().to_string()),
+        (format!("COMPAT_{name}"), own.compatible().to_string()),
+        (format!("OTHERS_{name}"), join(others().map(|e| e.native()).collect())),
+        (format!("COMPAT_OTHERS_{name}"), join(others().map(|e| e.compatible()).collect())),
+    ];
+    stage.variables.texts.extend(texts);
+    stage.named.insert(name.into(), endpoint.into());
+    Ok(())
+}
+
+/// `$COOKIE`: what a client sends back.
+fn remember_cookie(stage: &mut Stage, response: &Response) {
+    let all = response.headers.get_all("set-cookie").iter();
+    if let Some(value) = all.filter_map(|value| value.to_str().ok()).last() {
+        let pair = value.split(';').next().unwrap_or_default();
+        stage.variables.texts.insert("COOKIE".into(), pair.to_owned());
+    }
 }
 
 /// Lines `server name => common name`; `-` for a handshake without SNI.
@@ -281,7 +385,11 @@ fn manifests(step: &Step<'_>, stage: &mut Stage, name: &str, value: &str) -> Res
 
 fn behaviour(stage: &mut Stage, value: &str) -> Result<Answer> {
     for (name, behaviour) in pairs(value)? {
-        let endpoint = stage.variables.endpoints.get(&name).context("no such endpoint")?;
+        let name = match name.strip_prefix('@') {
+            Some(name) => stage.named.get(name).context("nobody has this name")?,
+            None => &name,
+        };
+        let endpoint = stage.variables.endpoints.get(name).context("no such endpoint")?;
         endpoint.change(Behaviour::parse(&behaviour)?);
     }
     Ok(Answer::default())

@@ -1,7 +1,7 @@
 //! What a block has around it: endpoints, certificates, nginx or a controller.
 
 use crate::certificate::Certificate;
-use crate::client::{Address, Connection};
+use crate::client::{Address, Connection, Response};
 use crate::controller::Controller;
 use crate::endpoint::{Behaviour, Endpoint};
 use crate::nginx::{self, BAD_IN_ERROR_LOG, Configuration, Nginx};
@@ -12,8 +12,9 @@ use crate::variables::Variables;
 use crate::{dist, wait};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use tokio::task::JoinHandle;
 
-use super::short::{self, Url};
+use super::short::{self, Line, Url};
 
 /// Sections that set the block up, wherever they stand.
 pub const SECTIONS: &[&str] = &[
@@ -130,6 +131,10 @@ pub struct Stage {
     pub connections: BTreeMap<String, Connection>,
     /// Endpoints of each backend.
     pub backends: BTreeMap<String, Vec<String>>,
+    /// Endpoints that a line of requests gave a name, `@x`.
+    pub named: BTreeMap<String, String>,
+    /// Requests of `--- held` without an answer yet.
+    pub held: Vec<(Line, Vec<JoinHandle<Result<Response>>>)>,
     /// Workers at the start, or after the last action that is meant to replace them.
     pub worker_pids: Vec<u32>,
     http_port: u16,
@@ -180,6 +185,8 @@ impl Stage {
             tag: None,
             connections: BTreeMap::new(),
             backends: BTreeMap::new(),
+            named: BTreeMap::new(),
+            held: Vec::new(),
             worker_pids: Vec::new(),
             http_port: ports.0,
             https_port: ports.1,
@@ -283,6 +290,7 @@ impl Stage {
 
     /// Stops everything and looks back: same workers, clean error log.
     pub fn finish(mut self, block: &Block) -> Result<()> {
+        ensure!(self.held.is_empty(), "--- held without --- answers");
         let workers = self.current_workers();
         ensure!(
             workers == self.worker_pids,

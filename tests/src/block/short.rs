@@ -97,6 +97,10 @@ pub enum Endpoints {
     None,
     /// One of these.
     OneOf(Vec<String>),
+    /// All the same one: the one of this name, or from now on it has it.
+    Named(String),
+    /// Any but the one of this name.
+    NotNamed(String),
     /// Each so often, give or take.
     Counts(BTreeMap<String, (u32, u32)>),
 }
@@ -172,6 +176,10 @@ fn request_line(text: &str) -> Result<Line> {
     for word in words {
         if word == "-" {
             endpoints = Endpoints::None;
+        } else if let Some(name) = word.strip_prefix('@') {
+            endpoints = Endpoints::Named(name.into());
+        } else if let Some(name) = word.strip_prefix("!@") {
+            endpoints = Endpoints::NotNamed(name.into());
         } else if word.contains("://") || word.starts_with('/') {
             location = Some(word.to_owned());
         } else if let Some((name, count)) = word.split_once('=') {
@@ -223,6 +231,12 @@ mod tests {
         assert_eq!(line.location.as_deref(), Some("https://a.test"));
         assert_eq!(request_line("GET /").unwrap().status, 200);
         assert_eq!(request_line("GET / => 404 -").unwrap().endpoints, Endpoints::None);
+        assert_eq!(
+            request_line("GET / => 200 @x").unwrap().endpoints,
+            Endpoints::Named("x".into())
+        );
+        let line = request_line("GET / => 200 !@x").unwrap();
+        assert_eq!(line.endpoints, Endpoints::NotNamed("x".into()));
         assert!(request_line("GET").is_err());
         assert!(request_line("GET / => ok").is_err());
     }
