@@ -338,7 +338,12 @@ impl<'g> Set<'g> {
     #[inline]
     fn turn(&self) -> u64 {
         let words = self.record.cell(STATISTICS_OF_SET).and_then(|words| words.get(TURN));
-        words.map_or(0, |turn| turn.fetch_add(1, Relaxed))
+        let Some(turn) = words else { return 0 };
+        if self.tried.is_empty() {
+            return turn.fetch_add(1, Relaxed);
+        }
+        // A retry takes no turn: beside one that is dead, each request would begin with it.
+        turn.load(Relaxed).wrapping_sub(1)
     }
 
     fn by_ring(&self, hash: u32) -> Option<usize> {
