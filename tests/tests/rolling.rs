@@ -59,7 +59,10 @@ struct Rollout {
 
 impl Rollout {
     fn start(directory: &Directory) -> Result<Self> {
-        let site = Site::start(&site::Plan::router(2)?, directory)?;
+        let mut plan = site::Plan::router(2)?;
+        // Nginx is to close no connection of the clients.
+        plan.http_config = "keepalive_requests 1000000000;".into();
+        let site = Site::start(&plan, directory)?;
         let servers = (0..ENDPOINTS).map(server).collect::<Result<Vec<_>>>()?;
         let snapshot = json!({"version": 1, "snapshot": {
             "servers": {"shop.test": {"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]}},
