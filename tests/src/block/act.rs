@@ -203,13 +203,6 @@ fn requests(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) ->
         let responses = match arguments {
             "" => kept(stage, &line, &request),
             "fresh" => fresh(stage, &line, &request),
-            "parallel" => block_on(async {
-                let mut responses = Vec::new();
-                for task in in_background(stage, &line, &request) {
-                    responses.push(task.await??);
-                }
-                Ok(responses)
-            }),
             other => bail!("--- requests {other}"),
         };
         let checked = responses.and_then(|responses| check(stage, &line, &responses));
