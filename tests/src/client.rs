@@ -1,13 +1,12 @@
 //! An HTTP/1.1 client with control over its connections: hyper's, over TCP, unix sockets and TLS.
 
-use crate::certificate::common_name;
+use crate::session;
 use anyhow::{Context as _, Result, bail};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
-use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use std::fmt::{self, Display};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -223,24 +222,18 @@ async fn open(address: &Address) -> Result<Opened> {
         }
         Address::UnixAs(path, uid) => Ok(plain(Box::new(connect_as(path, *uid)?))),
         Address::Tls(to, name) => {
-            let mut connector = SslConnector::builder(SslMethod::tls_client())?;
-            connector.set_verify(SslVerifyMode::NONE);
-            let mut configuration = connector.build().configure()?;
-            configuration.set_use_server_name_indication(name.is_some());
-            configuration.set_verify_hostname(false);
-            let ssl = configuration.into_ssl(name.as_deref().unwrap_or(""))?;
             let stream = tcp(*to).await?;
             let local_port = Some(stream.local_addr()?.port());
-            let mut stream = tokio_openssl::SslStream::new(ssl, stream)?;
-            let connected = Pin::new(&mut stream).connect().await;
-            connected.with_context(|| Handshake { local_port })?;
-            let certificate = stream.ssl().peer_certificate().map(|c| common_name(&c));
+            let connected = session::handshake(stream, name.as_deref()).await;
+            let (stream, certificate) = connected.with_context(|| Handshake { local_port })?;
+            let certificate = Some(certificate);
             Ok(Opened { stream: Box::new(stream), certificate, local_port })
         }
     }
 }
 
-async fn tcp(to: SocketAddr) -> Result<TcpStream> {
+/// Connects, without Nagle's delay.
+pub async fn tcp(to: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(to).await.with_context(|| format!("connect to {to}"))?;
     stream.set_nodelay(true)?;
     Ok(stream)

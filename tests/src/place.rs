@@ -3,7 +3,7 @@
 use crate::dist;
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -60,7 +60,7 @@ impl Drop for Directory {
     }
 }
 
-/// A TCP port that nothing uses, on loopback of both families.
+/// A port that nothing uses, with TCP or UDP, on loopback of both families.
 ///
 /// Asked for below the range from which the kernel takes the ports of outgoing connections: a port of that
 /// range can be gone again by the time nginx binds it. The kernel's word that it is free is a bind.
@@ -74,7 +74,8 @@ pub fn free_port() -> Result<u16> {
         let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = FIRST + ((start + step) % u32::from(LAST - FIRST)) as u16;
         let is_free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
-            && TcpListener::bind((Ipv6Addr::LOCALHOST, port)).is_ok();
+            && TcpListener::bind((Ipv6Addr::LOCALHOST, port)).is_ok()
+            && UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
         if is_free {
             return Ok(port);
         }

@@ -16,6 +16,7 @@ use nginx_sys::{
 use oxigress_core::balancer::Identity;
 use oxigress_core::model::StreamPort;
 use std::ffi::c_void;
+use std::fmt::Arguments;
 use std::num::NonZeroU16;
 use std::ptr::null_mut;
 
@@ -123,7 +124,13 @@ unsafe fn backend(
     };
     if conf.variable != 0 {
         // SAFETY: as above; the value lies in the session's pool or in the configuration.
-        return unsafe { variable(session, conf.variable) };
+        let value = unsafe { variable(session, conf.variable) }.filter(|value| value.len > 0);
+        if value.is_none() {
+            let line = "the variable of \"ingress_balancer\" is empty";
+            // SAFETY: as above.
+            unsafe { say(connection, format_args!("no backend: {line}")) };
+        }
+        return value;
     }
     if let Some(Decision(backend)) = decision {
         return Some(*backend);
@@ -138,13 +145,19 @@ unsafe fn backend(
     if found.is_none() {
         let port = port.map(|port| port.to_string());
         let port = port.as_deref().unwrap_or("of a Unix socket");
-        // SAFETY: a connection has a log, which outlives it.
-        unsafe {
-            let line = format_args!("ingress: no backend for port {port}");
-            log::write(log::ERROR, (*connection).log, line);
-        }
+        // SAFETY: as above.
+        unsafe { say(connection, format_args!("no backend for port {port}")) };
     }
     found
+}
+
+/// Writes an error line about a session; nginx adds whose it is.
+///
+/// # Safety
+/// `connection` is the session's, open.
+unsafe fn say(connection: *mut ngx_connection_t, line: Arguments<'_>) {
+    // SAFETY: a connection has a log, which outlives it.
+    unsafe { log::write(log::ERROR, (*connection).log, format_args!("ingress: {line}")) };
 }
 
 /// The port of this machine that a client has sent to.
@@ -269,9 +282,9 @@ impl Peer {
     fn say_no_endpoint(&self) {
         let backend = self.backend().escape_ascii();
         if self.backend.len > 0 {
-            let line = format_args!("ingress: no endpoint is left in backend \"{backend}\"");
-            // SAFETY: a connection has a log, which outlives it.
-            unsafe { log::write(log::ERROR, (*self.connection).log, line) };
+            let line = format_args!("no endpoint is left in backend \"{backend}\"");
+            // SAFETY: the session is alive.
+            unsafe { say(self.connection, line) };
         }
     }
 }
