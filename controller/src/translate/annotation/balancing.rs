@@ -5,6 +5,7 @@
 
 use super::value::{Value, is_plain};
 use crate::verdict::Note;
+use oxigress_core::balancer::hash_key;
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite};
 
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
@@ -163,7 +164,7 @@ impl Draft {
                 "annotation {name} has no effect without affinity: \"cookie\""
             )));
         }
-        if !self.hash_key.is_empty() {
+        if !self.hash_key.is_empty() && has_what_differs(&self.hash_key, notes) {
             let size = self.subset_size.and_then(|size| u32::try_from(size).ok());
             let subset_size = match (self.is_subset, size) {
                 (true, None | Some(0)) => SUBSET_SIZE,
@@ -202,6 +203,27 @@ fn is_hash_key(text: &str) -> bool {
         None => part.bytes().next().is_some_and(is_name) && is_text(part),
     };
     is_begin && text.len() <= 1_024 && parts.all(is_variable)
+}
+
+/// Whether a key has something to hash; names the variables that it cannot have.
+fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let names = key.split('$').skip(1).map(|part| {
+        let part = part.strip_prefix('{').unwrap_or(part);
+        part.split(|c| !is_name(c)).next().unwrap_or_default()
+    });
+    let unknown: Vec<_> = names.filter(|name| !hash_key::is_allowed(name.as_bytes())).collect();
+    if unknown.is_empty() {
+        return true;
+    }
+    let is_known = |part| matches!(part, hash_key::Part::Variable(_));
+    let has_known = hash_key::parse(key.as_bytes()).any(is_known);
+    let what_follows = if has_known { "counts as empty" } else { "the default is used" };
+    notes.push(Note::warning(format!(
+        "annotation upstream-hash-by: there is no ${} to hash: {what_follows}",
+        super::value::shorten(&unknown.join(", $"))
+    )));
+    has_known
 }
 
 #[cfg(test)]
@@ -248,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_hash_key_is_text_and_whole_variables() {
-        for text in ["$request_uri", "${host}-$arg_a", "$remote_addr $host", "constant", "$1"] {
+        for text in ["$request_uri", "${host}-$arg_a", "$remote_addr $host", "constant"] {
             let (balancing, notes) = read(&[("upstream-hash-by", text)]);
             let expected = HashBy { key: text.into(), subset_size: 0 };
             assert_eq!((balancing.hash_by, notes.len()), (Some(expected), 0), "{text}");
@@ -258,6 +280,14 @@ mod tests {
             assert_eq!((balancing.hash_by, notes.len()), (None, 1), "{text}");
         }
         assert!(!is_hash_key(&"a".repeat(1_025)));
+    }
+
+    #[test]
+    fn a_key_of_unknown_variables_would_lead_everybody_to_one_endpoint() {
+        for (text, is_kept) in [("$uri-$nothing", true), ("$nothing", false), ("a-${x}", false)] {
+            let (balancing, notes) = read(&[("upstream-hash-by", text)]);
+            assert_eq!((balancing.hash_by.is_some(), notes.len()), (is_kept, 1), "{text}");
+        }
     }
 
     #[test]

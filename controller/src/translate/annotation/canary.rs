@@ -5,6 +5,7 @@
 
 use super::value::{Value, is_plain, parse_bool, shorten};
 use crate::verdict::Note;
+use oxigress_core::balancer::patterns::pattern_is_valid;
 use oxigress_core::model::{Cookie, Split};
 
 /// Which requests of the main Ingress's paths a canary takes.
@@ -63,9 +64,12 @@ impl Draft {
                 self.is_header_value_invalid = !value.text(what, is_value, &mut split.header_value);
             }
             "canary-by-header-pattern" => {
-                let what = "a regular expression without look-around and back-references";
+                let what = match pattern_is_valid(value.text.trim()) {
+                    Err(why) => format!("usable ({why})"),
+                    Ok(()) => "a pattern of the letters that one can have here".into(),
+                };
                 self.is_header_pattern_invalid =
-                    !value.text(what, is_pattern, &mut split.header_pattern);
+                    !value.text(&what, is_pattern, &mut split.header_pattern);
             }
             "canary-by-cookie" => {
                 value.text("a cookie's name", is_name, &mut split.cookie);
@@ -136,11 +140,9 @@ impl Draft {
     }
 }
 
-/// The reference's alphabet of regular expressions, and one that our engine can do.
+/// The reference's alphabet of regular expressions, and one that the module takes.
 fn is_pattern(text: &str) -> bool {
-    text.len() <= 1_024
-        && is_plain(text, br"^$[](){}*+?&=\|")
-        && regex::bytes::Regex::new(text).is_ok()
+    is_plain(text, br"^$[](){}*+?&=\|") && pattern_is_valid(text).is_ok()
 }
 
 #[cfg(test)]
@@ -219,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_what_the_engine_can_do() {
-        for text in ["^v[0-9]+$", r"\d\.", "a|b", "(?:x)*"] {
+    fn patterns_are_what_the_module_takes() {
+        for text in ["^v[0-9]+$", r"\d\.", "a|b", "(?:x)*", r"^(\w+)-\1$"] {
             assert!(is_pattern(text), "{text}");
         }
         for text in ["(", "(?=a)", r"(a)\1", "a b", "\"", "a{1000}{1000}{1000}", &"a".repeat(1_025)]
