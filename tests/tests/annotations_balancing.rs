@@ -489,7 +489,7 @@ fn a_canary_belongs_to_the_paths_that_it_claims() {
             ("shop.test", "/cart", "main"),
             ("next.test", "/", "next"),
         ];
-        place.write("paths.yaml", &ingress("shop.test", &paths, &[]))?;
+        place.write("ingress-shop.test.yaml", &ingress("shop.test", &paths, &[]))?;
         let claims = [
             ("shop.test", "/cart", "next"),
             ("shop.test", "/none", "next"),

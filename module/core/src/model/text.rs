@@ -235,7 +235,8 @@ macro_rules! id {
 
 id!(
     /// Names a backend. The controller writes `namespace/service/port`, where no part can hold a slash,
-    /// so two Services never share one; ingress-nginx's dialect uses its own names.
+    /// so two Services never share one, and `//` and more behind it for backends apart; ingress-nginx's
+    /// dialect uses its own names.
     BackendId,
     "backend"
 );
