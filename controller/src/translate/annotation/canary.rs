@@ -222,11 +222,10 @@ mod tests {
 
     #[test]
     fn patterns_are_what_the_module_takes() {
-        for text in ["^v[0-9]+$", r"\d\.", "a|b", "(?:x)*", r"^(\w+)-\1$"] {
+        for text in ["^v[0-9]+$", r"\d\.", "a|b", "(?:x)*", "(?=a)", r"^(\w+)-\1$"] {
             assert!(is_pattern(text), "{text}");
         }
-        for text in ["(", "(?=a)", r"(a)\1", "a b", "\"", "a{1000}{1000}{1000}", &"a".repeat(1_025)]
-        {
+        for text in ["(", "a b", "\"", "a{1000}{1000}{1000}", &"a".repeat(1_025)] {
             assert!(!is_pattern(text), "{text}");
         }
     }
