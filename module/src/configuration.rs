@@ -9,11 +9,13 @@
 mod access;
 mod answer;
 mod read;
+mod statistics;
 mod write;
 
 pub use answer::Answer;
 
 use crate::ffi::{Head, Worker, ZoneLock};
+use oxigress_core::metrics::{Buckets, Options, percent_decoded};
 use oxigress_store::{Role, Store, Transaction};
 use std::time::{Duration, Instant};
 
@@ -48,6 +50,18 @@ pub enum Job {
     PostGeneral,
     /// `GET /configuration/backends`.
     GetBackends,
+    /// `GET /configuration/stats`, of one backend or of all.
+    Stats {
+        /// Its id.
+        backend: Option<String>,
+    },
+    /// `GET /metrics`.
+    Metrics {
+        /// What is told.
+        options: Box<Options>,
+        /// The bounds of the histograms; `None`: requests are not counted.
+        buckets: Option<Box<Buckets>>,
+    },
 }
 
 /// Answers from the head alone, or says what is to be done.
@@ -66,7 +80,9 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
         (b"POST", b"/configuration/servers") => Step::Work(Job::PostServers),
         (b"POST", b"/configuration/general") => Step::Work(Job::PostGeneral),
         (_, b"/configuration") if is_get => Step::Answer(read::status(worker)),
-        (_, b"/configuration/backends") if is_get => return get_backends(head),
+        (_, b"/configuration/backends") if is_get => Step::Work(Job::GetBackends),
+        (_, b"/configuration/stats") if is_get => stats(head),
+        (_, b"/metrics") if is_get => metrics(head, worker),
         (_, b"/configuration/general") if is_get => Step::Answer(read::general(worker)),
         (_, b"/configuration/certs") if is_get => {
             Step::Answer(read::certificate(worker, head.query))
@@ -82,6 +98,10 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
         _ => Step::Answer(Answer::problem(400, "Only POST and GET requests are allowed!")),
     };
     match step {
+        Step::Work(job) if is_get => match head.is_chunked || head.content_length > Some(0) {
+            true => Step::Answer(Answer::problem(400, "GET takes no body: send none")),
+            false => Step::Work(job),
+        },
         Step::Work(job) => match access::check_body(head) {
             Ok(()) => Step::Work(job),
             Err(refusal) => Step::Answer(refusal),
@@ -90,11 +110,31 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
     }
 }
 
-fn get_backends(head: &Head<'_>) -> Step {
-    if head.is_chunked || head.content_length.is_some_and(|length| length > 0) {
-        return Step::Answer(Answer::problem(400, "GET takes no body: send none"));
+fn stats(head: &Head<'_>) -> Step {
+    let mut pairs = head.query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    let backend = match pairs.next().map(|pair| pair.strip_prefix(b"backend=")) {
+        None => None,
+        Some(id) => match id.and_then(percent_decoded) {
+            Some(id) if pairs.next().is_none() => Some(id),
+            _ => {
+                return Step::Answer(Answer::problem(
+                    400,
+                    "write ?backend=ID, percent-encoded, or nothing",
+                ));
+            }
+        },
+    };
+    Step::Work(Job::Stats { backend })
+}
+
+fn metrics(head: &Head<'_>, worker: &Worker) -> Step {
+    match Options::from_query(head.query) {
+        Ok(options) => {
+            let buckets = worker.buckets().copied().map(Box::new);
+            Step::Work(Job::Metrics { options: Box::new(options), buckets })
+        }
+        Err(error) => Step::Answer(Answer::problem(400, &error.to_string())),
     }
-    Step::Work(Job::GetBackends)
 }
 
 fn native(head: &Head<'_>, worker: &Worker) -> Step {
@@ -116,7 +156,9 @@ fn native(head: &Head<'_>, worker: &Worker) -> Step {
 
 /// Whether a job is too long for the event loop: by its body, or since it looks at all there is.
 pub fn is_long(job: &Job, body_bytes: usize, store: &Store) -> bool {
-    let looks_at_all = !matches!(job, Job::Native { is_patch: true, .. } | Job::PostGeneral);
+    let is_of_one = matches!(job, Job::Stats { backend: Some(_) });
+    let is_write = matches!(job, Job::Native { is_patch: true, .. } | Job::PostGeneral);
+    let looks_at_all = !is_of_one && !is_write;
     let records: u64 = store.live().counts.iter().map(|count| u64::from(*count)).sum();
     body_bytes > LONG_BYTES || looks_at_all && records > MANY_RECORDS
 }
@@ -175,6 +217,10 @@ pub fn work(
         Job::PostServers => write::servers(body, &shared),
         Job::PostGeneral => write::general(body, &shared),
         Job::GetBackends => read::backends(&shared),
+        Job::Stats { backend } => statistics::stats(backend.as_deref(), &shared),
+        Job::Metrics { options, buckets } => {
+            statistics::metrics(options, buckets.as_deref(), &shared)
+        }
     }?;
     if let Some(error) = &answer.error {
         store.set_note(error);

@@ -20,6 +20,7 @@ mod keepalive;
 mod ledger;
 mod log;
 mod memory;
+mod metrics;
 mod pool;
 mod request;
 mod reserve;

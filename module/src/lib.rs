@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `ingress_zone NAME SIZE` | main | the shared memory everything lives in |
 //! | `ingress_journal PATH` | main | the file that a new zone starts from |
+//! | `ingress_metrics` | main | requests are counted, by rule |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
@@ -17,6 +18,7 @@
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
+//! | LOG phase | a request has ended | [`metrics`] |
 //! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
 //! | timer, thread | five times a second | [`journal`] |
 //! | `peer.init` | the backend asks for a cookie or a hash | [`selection`] |
@@ -31,6 +33,7 @@ mod configuration;
 #[allow(unsafe_code)]
 mod ffi;
 mod journal;
+mod metrics;
 mod peer;
 mod phase;
 mod records;

@@ -1,8 +1,12 @@
 //! The store seen as the records of `oxigress-core`.
 
-use oxigress_core::record::{EndpointsView, Kind, Records};
+use oxigress_core::metrics;
+use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, ServerView};
 use oxigress_core::statistics::{Cell, WORDS};
 use oxigress_store::{CellNames, Guard, Record};
+use std::cell::Cell as StdCell;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The records of a generation that a guard holds.
 pub struct Held<'g>(pub &'g Guard<'g>);
@@ -15,16 +19,67 @@ impl<'g> Records<'g> for Held<'g> {
 }
 
 /// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
-pub const JOURNAL_VERSION: u64 = 2;
+pub const JOURNAL_VERSION: u64 = 3;
 
-/// The cells of a record: an endpoint set has one of its own and one for each endpoint.
-pub fn cells(kind: u8, value: &[u8]) -> CellNames<'_> {
-    if kind != Kind::Endpoints as u8 {
-        return CellNames::default();
+/// Like [`Held`], and remembers the server that was found.
+pub struct Noting<'g> {
+    guard: &'g Guard<'g>,
+    server: StdCell<Option<Record<'g>>>,
+}
+
+impl<'g> Noting<'g> {
+    /// Nothing was found yet.
+    pub fn new(guard: &'g Guard<'g>) -> Self {
+        Noting { guard, server: StdCell::new(None) }
     }
-    let endpoints = EndpointsView::new(value);
-    let names = std::iter::once(&b""[..]).chain(endpoints.iter().map(|e| &e.identity()[..]));
-    CellNames { names: names.collect(), words: WORDS }
+
+    /// The server that was found last.
+    pub fn server(&self) -> Option<Record<'g>> {
+        self.server.get()
+    }
+}
+
+impl<'g> Records<'g> for Noting<'g> {
+    #[inline]
+    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
+        let record = self.guard.get(kind as u8, key)?;
+        if kind == Kind::Server {
+            self.server.set(Some(record));
+        }
+        Some(record.value())
+    }
+}
+
+/// Requests are counted. One zone is of one mind: the process that makes it says so before it forks, and another
+/// mind gets another zone.
+static COUNTING: AtomicBool = AtomicBool::new(false);
+
+/// Says whether requests are counted in the zone of this process.
+pub fn set_counting(is_counting: bool) {
+    COUNTING.store(is_counting, Relaxed);
+}
+
+/// The cells of a record: an endpoint set has one of its own and one for each endpoint. Where requests are
+/// counted, a server has one for each rule, a backend for each alternative, and the settings have one for what
+/// no rule takes.
+pub fn cells(kind: u8, value: &[u8]) -> CellNames<'_> {
+    let names = match Kind::from_number(kind) {
+        Some(Kind::Endpoints) => {
+            let endpoints = EndpointsView::new(value);
+            let names = endpoints.iter().map(|e| &e.identity()[..]);
+            return CellNames {
+                names: [&b""[..]].into_iter().chain(names).collect(),
+                words: WORDS,
+            };
+        }
+        Some(Kind::Server) if COUNTING.load(Relaxed) => ServerView::new(value).names().collect(),
+        Some(Kind::Backend) if COUNTING.load(Relaxed) => {
+            BackendView::new(value).alternatives().collect()
+        }
+        Some(Kind::Settings) if COUNTING.load(Relaxed) => vec![&b""[..]],
+        _ => return CellNames::default(),
+    };
+    CellNames { names, words: metrics::WORDS }
 }
 
 /// The cell of an endpoint set itself.

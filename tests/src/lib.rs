@@ -19,6 +19,7 @@ pub mod parse;
 pub mod pinned;
 pub mod place;
 pub mod process;
+pub mod prometheus;
 pub mod session;
 pub mod shop;
 pub mod site;

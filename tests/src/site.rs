@@ -81,6 +81,9 @@ impl Plan {
             ingress_configuration;
             {configuration_config}
         }}
+        location = /metrics {{
+            ingress_configuration;
+        }}
     }}"
             );
             router = format!(
@@ -140,9 +143,16 @@ pub struct Site {
     pub https_port: u16,
     /// Of the configuration endpoint on loopback TCP.
     pub configuration_port: u16,
+    /// Replaces the names of this site in a text.
+    fill: Box<dyn Fn(&str) -> String>,
 }
 
 impl Site {
+    /// Writes another nginx.conf, for the next reload.
+    pub fn write_conf(&self, plan: &Plan) -> Result<()> {
+        self.nginx.write_conf(&(self.fill)(&plan.text()))
+    }
+
     /// Starts nginx in `directory`.
     pub fn start(plan: &Plan, directory: &Directory) -> Result<Self> {
         let certificate = Certificate::new("static", &[])?;
@@ -156,13 +166,17 @@ impl Site {
         for attempt in 1..=TRIES {
             let (http_port, https_port, configuration_port) =
                 (free_port()?, free_port()?, free_port()?);
-            let text = plan
-                .text()
-                .replace("$TLS_PORT", &https_port.to_string())
-                .replace("$CONFIGURATION_PORT", &configuration_port.to_string())
-                .replace("$PORT", &http_port.to_string())
-                .replace("$SOCKET", &socket.display().to_string())
-                .replace("$DIR", &directory.path().display().to_string());
+            let fill = {
+                let (socket, directory) = (socket.clone(), directory.path().to_owned());
+                move |text: &str| {
+                    text.replace("$TLS_PORT", &https_port.to_string())
+                        .replace("$CONFIGURATION_PORT", &configuration_port.to_string())
+                        .replace("$PORT", &http_port.to_string())
+                        .replace("$SOCKET", &socket.display().to_string())
+                        .replace("$DIR", &directory.display().to_string())
+                }
+            };
+            let text = fill(&plan.text());
             match Nginx::start_with(directory, &text, plan.workers, &environment) {
                 Ok(nginx) => {
                     let configuration = Configuration::unix(socket);
@@ -173,6 +187,7 @@ impl Site {
                         http_port: ports.0,
                         https_port: ports.1,
                         configuration_port: ports.2,
+                        fill: Box::new(fill),
                     });
                 }
                 Err(error)

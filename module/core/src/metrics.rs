@@ -14,5 +14,5 @@ mod text;
 
 pub use buckets::{Buckets, InvalidBuckets, MAX_LENGTH_BOUNDS, MAX_SIZE_BOUNDS, MAX_TIME_BOUNDS};
 pub use cell::{Attempts, Method, Observation, WORDS, observe};
-pub use query::InvalidQuery;
+pub use query::{InvalidQuery, percent_decoded};
 pub use text::{Exposition, FAMILIES, Labels, Options, PREFIX, number, sample, title};

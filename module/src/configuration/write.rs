@@ -253,7 +253,7 @@ impl Write<'_> {
                 Some(value) => {
                     let written = transaction.upsert(kind_number, key, value, cells);
                     written.map(|written| {
-                        if written == Written::Changed {
+                        if written == Written::Changed && *kind == Kind::Endpoints {
                             welcome(transaction.get(kind_number, key), now);
                         }
                     })

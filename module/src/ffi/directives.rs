@@ -10,11 +10,12 @@ use nginx_sys::{
     ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
-    ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
-    ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
-    ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
-    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    ngx_http_phases_NGX_HTTP_LOG_PHASE, ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t,
+    ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
+    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
+    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
+use oxigress_core::metrics::Buckets;
 use std::ffi::{OsStr, c_char, c_void};
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
@@ -26,14 +27,25 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Of the core module.
 #[repr(C)]
-struct CoreConf {
-    zone: *mut ngx_shm_zone_t,
+pub struct CoreConf {
+    pub zone: *mut ngx_shm_zone_t,
     /// Absolute; empty without `ingress_journal`.
     journal: ngx_str_t,
     /// Whose threads write the journal.
     journal_pool: *mut ngx_thread_pool_t,
     /// Upstreams with `ingress_balancer`.
     balancers: usize,
+    /// There is an `ingress_metrics`.
+    pub has_metrics: bool,
+    /// Its bounds.
+    pub buckets: Buckets,
+}
+
+impl CoreConf {
+    /// The bounds of the histograms, if requests are counted.
+    pub fn metrics(&self) -> Option<Buckets> {
+        self.has_metrics.then_some(self.buckets)
+    }
 }
 
 /// Of an upstream or a server. Zeroes are "not set".
@@ -186,6 +198,33 @@ unsafe fn core_conf(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
 pub unsafe fn zone_of(cycle: *mut ngx_cycle_t) -> *mut ngx_shm_zone_t {
     // SAFETY: vouched for by the caller.
     unsafe { core_conf(cycle).as_ref() }.map_or(null_mut(), |conf| conf.zone)
+}
+
+/// The bounds of the histograms, if requests are counted.
+///
+/// # Safety
+/// The cycle has this module.
+pub unsafe fn metrics_of(cycle: *mut ngx_cycle_t) -> Option<Buckets> {
+    // SAFETY: vouched for by the caller.
+    unsafe { core_conf(cycle).as_ref() }.and_then(CoreConf::metrics)
+}
+
+/// Requests are counted in a zone that is being made or taken over.
+///
+/// # Safety
+/// `data` is what `ingress_zone` left in the zone, in a cycle that is being initialised.
+pub unsafe fn counts_requests(data: *mut c_void) -> bool {
+    // SAFETY: vouched for by the caller.
+    unsafe { data.cast::<CoreConf>().as_ref() }.is_some_and(|conf| conf.has_metrics)
+}
+
+/// What the module keeps for the last cycle; null if there was none.
+///
+/// # Safety
+/// `cycle` runs, or is the empty one that nginx begins with.
+pub unsafe fn conf_of_last_cycle(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
+    // SAFETY: vouched for by the caller. Without configurations nothing ran.
+    unsafe { if (*cycle).conf_ctx.is_null() { null_mut() } else { core_conf(cycle) } }
 }
 
 /// `ingress_zone NAME SIZE;`
@@ -423,6 +462,12 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
         }
         *handler = Some(super::answer::rewrite_handler);
         super::busy::install();
+        let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_LOG_PHASE as usize];
+        let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
+        if handler.is_null() {
+            return NGX_ERROR as ngx_int_t;
+        }
+        *handler = Some(super::metrics::log_handler);
         for server in (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() {
             let confs = (*(**server).ctx).srv_conf;
             let ours: *mut SrvConf = (*confs.add(http_index())).cast();

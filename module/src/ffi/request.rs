@@ -3,6 +3,7 @@
 use super::memory;
 use super::table::http_index;
 use super::worker::{self, Worker};
+use crate::metrics::Counter;
 use nginx_bitfields as bits;
 use nginx_sys::{
     AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_variable, ngx_http_request_t, ngx_list_part_t,
@@ -62,6 +63,8 @@ struct Context {
     is_busy: Cell<bool>,
     hash: Cell<u64>,
     place: Cell<Place>,
+    /// What counts it in the end.
+    counter: Cell<Counter>,
     /// Written once.
     id: Cell<[u8; 32]>,
     /// Of the configuration endpoint: its work, while it goes on.
@@ -377,6 +380,20 @@ impl<'r> Request<'r> {
             backend: if instead.is_empty() { backend } else { instead },
             found,
         })
+    }
+
+    /// Says what counts it in the end.
+    #[inline]
+    pub fn count(&self, counter: Counter) {
+        if let Some(context) = self.context_or_new() {
+            context.counter.set(counter);
+        }
+    }
+
+    /// What counts it in the end, if it is to be counted.
+    #[inline]
+    pub fn counter(&self) -> Option<Counter> {
+        self.context().map(|context| context.counter.get()).filter(Counter::is_some)
     }
 
     /// Keeps the endpoint's work with the request; `false` when memory is out.

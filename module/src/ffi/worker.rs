@@ -6,12 +6,14 @@ use super::pool::Pools;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard, reserve};
 use crate::certificate::Cache;
+use crate::records;
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_core_conf_t, ngx_core_module,
     ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent,
     ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
 };
 use oxigress_core::balancer::patterns::Patterns;
+use oxigress_core::metrics::Buckets;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -39,6 +41,7 @@ pub struct Worker {
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
     processes: usize,
+    buckets: Option<Buckets>,
     tick: UnsafeCell<ngx_event_t>,
     /// nginx's debug log wants every event to belong to a connection.
     tick_connection: UnsafeCell<ngx_connection_t>,
@@ -77,6 +80,12 @@ impl Worker {
     /// How many workers its nginx is to have.
     pub fn processes(&self) -> usize {
         self.processes
+    }
+
+    /// The bounds of the histograms; `None`: requests are not counted.
+    #[inline]
+    pub fn buckets(&self) -> Option<&Buckets> {
+        self.buckets.as_ref()
     }
 
     /// Its parsed certificates.
@@ -163,6 +172,10 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     let slot = usize::try_from(slot).unwrap_or(0);
     // SAFETY: nginx gives a slot to one living process at a time.
     let reader = unsafe { store.attach(slot, pid as u32) };
+    // SAFETY: vouched for by the caller.
+    let buckets = unsafe { directives::metrics_of(cycle) };
+    // The master may have read another configuration since, and given it up.
+    records::set_counting(buckets.is_some());
     let worker = Box::leak(Box::new(Worker {
         ledger: Ledger::open(slot, pid as u32, &reader),
         reader,
@@ -178,6 +191,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         request_ids: Cell::new(0),
         // SAFETY: vouched for by the caller.
         processes: unsafe { processes(cycle) },
+        buckets,
         // SAFETY: a C struct of numbers and pointers.
         tick: UnsafeCell::new(unsafe { std::mem::zeroed() }),
         // SAFETY: as above.

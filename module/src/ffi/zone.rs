@@ -2,7 +2,7 @@
 
 use super::memory::{monotonic_nanoseconds, random};
 use super::{directives, log};
-use crate::journal;
+use crate::{journal, records};
 use nginx_sys::{
     NGX_ERROR, NGX_OK, ngx_cycle, ngx_cycle_t, ngx_int_t, ngx_pagesize, ngx_shm_zone_t,
     ngx_shmtx_trylock, ngx_shmtx_unlock, ngx_slab_alloc, ngx_slab_pool_t, ngx_test_config,
@@ -18,10 +18,13 @@ struct Place {
     bytes: usize,
 }
 
-/// nginx's callback for a zone that is new (`data` null) or taken over from the last cycle.
+/// nginx's callback for a zone that is new (`data` null, or `noreuse`) or taken over from the last cycle.
 pub unsafe extern "C" fn init_zone(zone: *mut ngx_shm_zone_t, data: *mut c_void) -> ngx_int_t {
     let result = super::guard::contain("init_zone", Err("it panicked".into()), || {
-        if data.is_null() {
+        // SAFETY: until this callback ends, `data` is what the directive left there.
+        records::set_counting(unsafe { directives::counts_requests((*zone).data) });
+        // SAFETY: nginx gives the zone it is initialising.
+        if data.is_null() || unsafe { (*zone).noreuse } != 0 {
             // SAFETY: nginx has mapped the zone and made a slab pool in it.
             unsafe { create(zone).and_then(|place| fill(zone, place).map(|()| place)) }
         } else {
@@ -81,7 +84,10 @@ pub unsafe fn take_over(cycle: *mut ngx_cycle_t) {
     unsafe {
         let zone = directives::zone_of(cycle);
         let Some((store, lock)) = zone.as_mut().and_then(|zone| store(zone)) else { return };
+        // The next cycle may keep it: nginx would unmap it all the same.
+        (*zone).noreuse = 0;
         let Some((old, old_lock)) = of_last_cycle(zone) else { return };
+        release_last_zone(zone);
         if let Err(error) = journal::copy((&old, &old_lock), (&store, &lock), true) {
             let line =
                 format_args!("ingress_zone: the last writes to the old zone are lost: {error}");
@@ -95,6 +101,26 @@ pub unsafe fn take_over(cycle: *mut ngx_cycle_t) {
 /// # Safety
 /// `zone` belongs to the cycle that follows the one in `ngx_cycle`.
 unsafe fn of_last_cycle(zone: *mut ngx_shm_zone_t) -> Option<(Store, ZoneLock)> {
+    // SAFETY: vouched for by the caller; of the last cycle, which still runs.
+    unsafe { last_zone(zone).and_then(|old| store(old)) }
+}
+
+/// nginx would keep a zone of equal size mapped: it looks at the old one's flag, and asked the new one's when it
+/// made it.
+///
+/// # Safety
+/// As for [`of_last_cycle`], and the cycle that follows is complete.
+unsafe fn release_last_zone(zone: *mut ngx_shm_zone_t) {
+    // SAFETY: vouched for by the caller.
+    if let Some(old) = unsafe { last_zone(zone) } {
+        // SAFETY: as above.
+        unsafe { (*old).noreuse = 1 };
+    }
+}
+
+/// # Safety
+/// As for [`of_last_cycle`].
+unsafe fn last_zone(zone: *mut ngx_shm_zone_t) -> Option<*mut ngx_shm_zone_t> {
     // SAFETY: nginx sets it before it loads a module; a list of zones, empty at the first start.
     let mut part = unsafe { &raw const (*ngx_cycle).shared_memory.part };
     // SAFETY: as above: parts of the list, each with `nelts` zones.
@@ -107,8 +133,7 @@ unsafe fn of_last_cycle(zone: *mut ngx_shm_zone_t) -> Option<(Store, ZoneLock)> 
             let is_ours =
                 unsafe { (*old).tag == (*zone).tag && (*old).shm.addr != (*zone).shm.addr };
             if is_ours {
-                // SAFETY: of the last cycle, which still runs.
-                return unsafe { store(old) };
+                return Some(old);
             }
         }
         part = zones.next;

@@ -1,8 +1,8 @@
 //! REWRITE: host and path decide, once per request.
 
 use crate::ffi::{Found, NewDecision, Request};
-use crate::records::Held;
-use crate::{peer, selection};
+use crate::records::Noting;
+use crate::{metrics, peer, selection};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::Record;
@@ -47,13 +47,16 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     }
     let worker = request.worker();
     let guard = worker.reader().read();
-    let records = Held(&guard);
+    let records = Noting::new(&guard);
     if guard.generation() == 0 {
         // Nothing was ever published: not "no such host" but "not ready".
         return Outcome::Status(503);
     }
     let settings = || SettingsView::of(&records);
     let rule = router::route(&records, request.host(), request.path());
+    if worker.buckets().is_some() {
+        request.count(metrics::of_rule(&guard, records.server(), rule));
+    }
     if let Some(rule) = rule {
         let has_certificate = || tls::has_certificate(&records, request.host());
         let is_redirected =
@@ -82,6 +85,12 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         let primary = record.map(|record| BackendView::new(record.value())).unwrap_or_default();
         if let Some(alternative) = selection::alternative(request, &guard, &primary) {
             (decision.instead, decision.is_alternative) = (alternative, true);
+            if worker.buckets().is_some()
+                && let Some(record) = record
+                && let Some(counter) = metrics::of_alternative(&guard, &record, alternative)
+            {
+                request.count(counter);
+            }
             backend = alternative;
             hash = guard.hash(kind, backend);
             endpoints = guard.get_hashed(hash, kind, backend);

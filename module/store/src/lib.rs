@@ -50,7 +50,7 @@ pub use failpoint::set_hook;
 pub use fault::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
-pub use reader::{Guard, KeyHash, Place, Reader};
+pub use reader::{CellPlace, Guard, KeyHash, Place, Reader};
 pub use record::{CellNames, Cells, Record, no_cells};
 pub use transaction::{Transaction, Written};
 

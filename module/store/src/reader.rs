@@ -4,6 +4,7 @@ use crate::memory::Block;
 use crate::record::{self, Record};
 use crate::{Store, index, reclaim};
 use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Acquire;
 
 /// One worker's access to the store. Not `Sync`: it belongs to the thread that runs the event loop.
@@ -73,6 +74,15 @@ pub struct Place {
     block: Block,
 }
 
+/// Where a cell stands in one generation. Zeroes are "nowhere".
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CellPlace {
+    generation: u64,
+    block: Block,
+    words: u32,
+}
+
 /// The hash of a key in this store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash(u64);
@@ -137,6 +147,21 @@ impl Guard<'_> {
         // The index of a generation never changes, and this guard holds it.
         let is_valid = place.block != 0 && place.generation == self.generation;
         is_valid.then(|| Record::new(self.reader.store.memory, place.block))
+    }
+
+    /// Where a cell of a record of this guard stands, to find it again without a look-up.
+    #[inline]
+    pub fn cell_place(&self, record: &Record<'_>, index: usize) -> Option<CellPlace> {
+        let (block, words) = record.cell_block(index)?;
+        Some(CellPlace { generation: self.generation, block, words })
+    }
+
+    /// The cell at a place, if the generation is still the same.
+    #[inline]
+    pub fn cell_at(&self, place: CellPlace) -> Option<&[AtomicU64]> {
+        // A generation keeps its records and they keep their cells.
+        let is_valid = place.block != 0 && place.generation == self.generation;
+        is_valid.then(|| Record::cell_of(self.reader.store.memory, place.block, place.words))
     }
 
     /// Calls `visit` with every record, in no order that means anything.

@@ -13,6 +13,7 @@
 use crate::WriteError;
 use crate::arena::{self, HEAD};
 use crate::memory::{Block, Memory};
+use crate::reader::KeyHash;
 use siphasher::sip::SipHasher13;
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
@@ -102,15 +103,27 @@ impl<'g> Record<'g> {
     /// One of its cells; `None` if it has fewer.
     #[inline]
     pub fn cell(&self, index: usize) -> Option<&'g [AtomicU64]> {
+        let (cell, words) = self.cell_block(index)?;
+        Some(Record::cell_of(self.memory, cell, words))
+    }
+
+    /// The block of one of its cells, and how many words it has.
+    #[inline]
+    pub(crate) fn cell_block(&self, index: usize) -> Option<(Block, u32)> {
         let attachment = self.attachment();
         if attachment == 0 || index >= self.memory.word(attachment, CELLS).load(Relaxed) as usize {
             return None;
         }
-        let words = self.memory.word(attachment, WORDS).load(Relaxed) as usize;
-        let cell = self.memory.word(attachment, CELL_BLOCKS + index * 4).load(Relaxed);
-        arena::check_alive(self.memory, cell);
+        let words = self.memory.word(attachment, WORDS).load(Relaxed);
+        Some((self.memory.word(attachment, CELL_BLOCKS + index * 4).load(Relaxed), words))
+    }
+
+    /// A cell of a record that stays allocated for `'g`.
+    #[inline]
+    pub(crate) fn cell_of(memory: Memory, cell: Block, words: u32) -> &'g [AtomicU64] {
+        arena::check_alive(memory, cell);
         // SAFETY: a cell lives as long as a record that names it, and has only counters here.
-        Some(unsafe { self.memory.longs(cell, CELL_WORDS, words) })
+        unsafe { memory.longs(cell, CELL_WORDS, words as usize) }
     }
 
     /// The blocks of its attachment and of its cells.
@@ -129,6 +142,12 @@ impl<'g> Record<'g> {
 
     pub(crate) fn attachment(&self) -> Block {
         self.memory.word(self.block, ATTACHMENT).load(Relaxed)
+    }
+
+    /// The hash of its key.
+    #[inline]
+    pub fn key_hash(&self) -> KeyHash {
+        KeyHash::from_bits(self.hash())
     }
 
     pub(crate) fn hash(&self) -> u64 {

@@ -228,7 +228,7 @@ impl Stage {
         plan.configuration_config = text("configuration_config")?.unwrap_or_default();
         plan.zone_size = text("zone_size")?.unwrap_or(plan.zone_size);
 
-        let Site { nginx, configuration, http_port, https_port, configuration_port } =
+        let Site { nginx, configuration, http_port, https_port, configuration_port, .. } =
             Site::start(&plan, directory)?;
         for (name, value) in [
             ("PORT", http_port.to_string()),

@@ -7,7 +7,7 @@
 //!          end. Then the histograms: one word a bucket, one for the sum.
 //! Units:   milliseconds and bytes.
 //! Errors:  none. A cell that is shorter counts what it has room for.
-//! Rejected: histograms by status and method, as the reference has them: 6 KiB for each pair that is seen.
+//! Rejected: histograms by status and method, as the reference has them: 700 bytes for each pair that is seen.
 //!           Buckets of 32 bits: a busy rule would overflow one within days, and Prometheus would take that
 //!           for a restart.
 

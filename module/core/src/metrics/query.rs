@@ -22,7 +22,7 @@ impl Options {
         let mut options = Options::default();
         for pair in query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
             let refuse = || InvalidQuery(String::from_utf8_lossy(pair).into_owned());
-            let pair = decode(pair).ok_or_else(refuse)?;
+            let pair = percent_decoded(pair).ok_or_else(refuse)?;
             let (name, value) = pair.split_once('=').ok_or_else(refuse)?;
             let flag = || value.parse::<bool>().map_err(|_| refuse());
             match CONSTANT.iter().find(|known| **known == name) {
@@ -66,7 +66,8 @@ impl Options {
     }
 }
 
-fn decode(text: &[u8]) -> Option<String> {
+/// A text without its percent signs; `None` if one is not followed by two digits, or it is not UTF-8.
+pub fn percent_decoded(text: &[u8]) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, after @ ..] = rest {

@@ -55,6 +55,17 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// The labels of every series, as they stand between braces.
+    pub fn constant_labels(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.constant {
+            label(&mut text, name, value.as_bytes());
+        }
+        text.trim_end_matches(',').to_owned()
+    }
+}
+
 /// Which requests a cell counts. None of it is the client's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Labels<'a> {
