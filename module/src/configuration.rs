@@ -133,7 +133,7 @@ fn metrics(head: &Head<'_>, worker: &Worker) -> Step {
             let buckets = worker.buckets().copied().map(Box::new);
             Step::Work(Job::Metrics { options: Box::new(options), buckets })
         }
-        Err(error) => Step::Answer(Answer::problem(400, &error.to_string())),
+        Err(error) => Step::Answer(Answer::problem(400, error.to_string())),
     }
 }
 

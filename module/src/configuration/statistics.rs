@@ -41,7 +41,7 @@ pub fn stats(backend: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
     let transaction = shared.write()?;
     if let Some(id) = backend {
         let Some(set) = transaction.get(Kind::Endpoints as u8, id.as_bytes()) else {
-            return Some(Answer::problem(404, &format!("no backend \"{}\"", id.escape_debug())));
+            return Some(Answer::problem(404, format!("no backend \"{}\"", id.escape_debug())));
         };
         return Some(Answer::json(200, &of_set(&set)));
     }

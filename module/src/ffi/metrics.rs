@@ -103,7 +103,7 @@ unsafe fn observation(raw: *mut ngx_http_request_t) -> Observation {
     };
     // SAFETY: nginx keeps this pointer at a time that it does not change any more.
     let now = unsafe { &*nginx_sys::ngx_cached_time };
-    let seconds = i64::from(now.sec) - i64::from(request.start_sec);
+    let seconds = now.sec - request.start_sec;
     let elapsed = seconds * 1_000 + now.msec as i64 - request.start_msec as i64;
     // SAFETY: a request has a connection until it is freed.
     let sent = unsafe { (*request.connection).sent };
