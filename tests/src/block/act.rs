@@ -346,7 +346,7 @@ fn bind(stage: &mut Stage, name: &str, endpoint: &str) -> Result<()> {
 /// `$COOKIE`: what a client sends back.
 fn remember_cookie(stage: &mut Stage, response: &Response) {
     let all = response.headers.get_all("set-cookie").iter();
-    if let Some(value) = all.filter_map(|value| value.to_str().ok()).last() {
+    if let Some(value) = all.filter_map(|value| value.to_str().ok()).next_back() {
         let pair = value.split(';').next().unwrap_or_default();
         stage.variables.texts.insert("COOKIE".into(), pair.to_owned());
     }
