@@ -264,7 +264,7 @@ fn start_slowly(directory: &Directory) -> Result<()> {
     shop.put(json!({"slow_start_ms": SLOW_START.as_millis()}), &native[..2])?;
     // Older than that, whatever else takes its time.
     std::thread::sleep(SLOW_START);
-    until("a look that is quick enough", || {
+    let new = until("a look that is quick enough", || {
         shop.patch(json!({"endpoints": {"shop": native[..2]}}))?;
         let joined = Instant::now();
         shop.patch(json!({"endpoints": {"shop": native}}))?;
@@ -272,11 +272,12 @@ fn start_slowly(directory: &Directory) -> Result<()> {
         // Until then it has 28 % of its share at most: 28 requests.
         ensure!(joined.elapsed() < SLOW_START / 5, "{:?}", joined.elapsed());
         Ok(new)
-    })
-    .and_then(|new| Ok(ensure!(new < 60, "a new endpoint got {new} of {REQUESTS} requests")))?;
+    })?;
+    ensure!(new < 60, "a new endpoint got {new} of {REQUESTS} requests");
     until("its full share", || {
         let share = share()?;
-        Ok(ensure!(share > 95, "{share} of {REQUESTS} requests"))
+        ensure!(share > 95, "{share} of {REQUESTS} requests");
+        Ok(())
     })
 }
 
