@@ -2,6 +2,7 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
+use crate::dns::{Report, Resolver};
 use crate::flags::Flags;
 use crate::metrics::{self, Metrics, Scrape, Writes};
 use crate::parent::{self, Signals};
@@ -13,9 +14,11 @@ use crate::source::folder::Folder;
 use crate::source::{Batch, Source};
 use crate::translate::Translator;
 use crate::verdict::{Severity, VerdictChanges};
+use crate::world::external_name::DnsName;
 use crate::world::{Changed, Kind, World};
 use crate::{health, local};
 use anyhow::Context;
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -29,6 +32,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks because a connection was closed: an nginx that is short of connections closes idle ones as
 /// fast as they come.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// So long the first publication waits for what DNS says: without it names would answer 503 at first.
+const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
@@ -49,6 +54,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let (sender, batches) = mpsc::channel(64);
     tokio::spawn(feed(source, sender));
     let translator = Translator::new(flags.options(local::addresses()));
+    let (sender, reports) = mpsc::channel(64);
+    let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
+        .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
     let mut controller = Controller {
         world: World::default(),
         translator,
@@ -57,9 +65,14 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         wait_until: Instant::now(),
         has_all: false,
         applied_at: None,
+        resolver,
+        external_names: BTreeSet::new(),
+        answers_by: None,
     };
     tokio::select! {
-        () = controller.run(batches, arrival, scrapes) => anyhow::bail!("the source of manifests ended"),
+        () = controller.run(batches, reports, arrival, scrapes) => {
+            anyhow::bail!("the source of manifests ended")
+        }
         () = signals.stop() => Ok(ExitCode::SUCCESS),
     }
 }
@@ -108,12 +121,17 @@ struct Controller {
     has_all: bool,
     /// When nginx last took a configuration.
     applied_at: Option<SystemTime>,
+    resolver: Resolver,
+    external_names: BTreeSet<DnsName>,
+    /// Until then the first publication waits for the rest of DNS's answers.
+    answers_by: Option<Instant>,
 }
 
 impl Controller {
     async fn run(
         &mut self,
         mut batches: mpsc::Receiver<Batch>,
+        mut reports: mpsc::Receiver<Report>,
         mut arrival: Arrival,
         mut scrapes: mpsc::Receiver<Scrape>,
     ) {
@@ -134,6 +152,15 @@ impl Controller {
                     }
                     self.take(all);
                 }
+                Some(report) = reports.recv() => {
+                    let mut all = vec![report];
+                    while let Ok(more) = reports.try_recv() {
+                        all.push(more);
+                    }
+                    self.take_reports(all);
+                }
+                () = tokio::time::sleep_until(self.answers_by.unwrap_or(look_at)),
+                    if self.answers_by.is_some() => self.answers_by = None,
                 (client, took, answer) = self.flight.landing() => {
                     self.flight = Flight::Landed(client);
                     let now = Instant::now();
@@ -176,7 +203,8 @@ impl Controller {
     }
 
     fn wants_to_depart(&self) -> bool {
-        self.is_landed() && self.has_all && self.publisher.is_behind()
+        let has_all = self.has_all && self.answers_by.is_none();
+        self.is_landed() && has_all && self.publisher.is_behind()
     }
 
     /// Sends what there is to send, or looks when it is time.
@@ -220,17 +248,55 @@ impl Controller {
         if self.has_all && changed.is_empty() {
             return;
         }
-        let start = Instant::now();
-        let (patch, verdicts) = self.translator.update(&self.world, &changed);
-        tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
-        report(verdicts, &self.world);
-        if !patch.is_empty() {
-            self.publisher.change(patch);
+        self.update(&changed);
+        if !self.has_all && self.lacks_answers() {
+            self.answers_by = Some(Instant::now() + FIRST_ANSWERS);
         }
         self.has_all = true;
         // A refused configuration may be accepted now.
         if self.publisher.is_patient() {
             self.wait_until = Instant::now();
+        }
+    }
+
+    fn take_reports(&mut self, reports: Vec<Report>) {
+        let mut changed = Changed::default();
+        for (name, answer) in reports {
+            self.world.answer(name, answer, &mut changed);
+        }
+        if !changed.is_empty() {
+            self.update(&changed);
+        }
+        if self.answers_by.is_some() && !self.lacks_answers() {
+            self.answers_by = None;
+        }
+    }
+
+    fn lacks_answers(&self) -> bool {
+        self.external_names.iter().any(|name| self.world.answer_for(name).is_none())
+    }
+
+    /// Translates, and again when more is known of names that were not wanted before.
+    fn update(&mut self, changed: &Changed) {
+        self.translate(changed);
+        let Some(names) = self.translator.take_external_names() else { return };
+        let mut changed = Changed::default();
+        for (name, answer) in self.resolver.want(&names) {
+            self.world.answer(name, answer, &mut changed);
+        }
+        self.external_names = names;
+        if !changed.is_empty() {
+            self.translate(&changed);
+        }
+    }
+
+    fn translate(&mut self, changed: &Changed) {
+        let start = Instant::now();
+        let (patch, verdicts) = self.translator.update(&self.world, changed);
+        tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        report(verdicts, &self.world);
+        if !patch.is_empty() {
+            self.publisher.change(patch);
         }
     }
 }

@@ -154,6 +154,13 @@ pub struct Flags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would show it")]
     pub metrics: MetricsFlags,
+    /// Answer 503 where an Ingress leads to a Service of type ExternalName
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub disable_svc_external_name: bool,
+    /// Name servers and search domains for Services of type ExternalName; read again when it changes
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
 
     /// Print the version and exit
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
@@ -204,6 +211,7 @@ impl Flags {
             default_backend_service: key_of(&self.default_backend_service),
             default_ssl_certificate: key_of(&self.default_ssl_certificate),
             ssl_passthrough: self.enable_ssl_passthrough,
+            disable_svc_external_name: self.disable_svc_external_name,
             own_ports: self.status_port.into_iter().chain([self.healthz_port]).collect(),
             local_addresses,
         }

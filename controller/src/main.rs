@@ -6,6 +6,7 @@
 
 mod check;
 mod controller;
+mod dns;
 mod echo;
 mod flags;
 mod health;

@@ -28,6 +28,7 @@ pub use options::Options;
 pub use tls::secret_behind;
 
 use crate::verdict::{VerdictChanges, Verdicts};
+use crate::world::external_name::DnsName;
 use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use ingress::{Claims, Leads};
 use notes::{Notes, Part};
@@ -71,6 +72,9 @@ pub struct Translator {
     default_backend: Option<Leads>,
     secrets: Relation<HostPattern, Key>,
     names: Relation<HostPattern, CertificateId>,
+    /// Backends and the DNS names their addresses come from.
+    external_names: Relation<BackendId, DnsName>,
+    is_new_external_names: bool,
     notes: Notes,
     patch: Patch,
     is_first: bool,
@@ -91,6 +95,8 @@ impl Translator {
             default_backend: None,
             secrets: Relation::default(),
             names: Relation::default(),
+            external_names: Relation::default(),
+            is_new_external_names: false,
             notes: Notes::default(),
             patch: Patch::default(),
             is_first: true,
@@ -100,6 +106,12 @@ impl Translator {
     /// All there is to serve now.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
+    }
+
+    /// The DNS names that the snapshot depends on, if they are others than when this was last asked.
+    pub fn take_external_names(&mut self) -> Option<BTreeSet<DnsName>> {
+        let is_new = std::mem::take(&mut self.is_new_external_names);
+        is_new.then(|| self.external_names.rights().cloned().collect())
     }
 
     /// Computes again what `changed` touches; answers what became different.
@@ -369,13 +381,20 @@ impl Translator {
         let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
         let record = plan.record(&balancing, &self.settings, locations);
         self.notes.set(Part::Backend(id.clone()), notes);
+        self.put_external_name(&id, resolved.external_name);
         self.put_backend(&id, Some((record, resolved.endpoints)));
     }
 
     fn drop_backend(&mut self, id: BackendId) {
         self.plans.remove(&id);
         self.notes.set(Part::Backend(id.clone()), []);
+        self.put_external_name(&id, None);
         self.put_backend(&id, None);
+    }
+
+    fn put_external_name(&mut self, id: &BackendId, name: Option<DnsName>) {
+        let different = self.external_names.set(id, name.into_iter().collect());
+        self.is_new_external_names |= !different.is_empty();
     }
 
     fn put_backend(&mut self, id: &BackendId, backend: Option<(Backend, EndpointSet)>) {

@@ -1,15 +1,19 @@
 //! The objects that matter, as sorted maps.
 //!
-//! Shape:   one map a kind, from namespace and name to a shared object; EndpointSlices also by Service.
+//! Shape:   one map a kind, from namespace and name to a shared object; EndpointSlices also by Service, and what DNS
+//!          says of the names that Services stand for.
 //! Source:  every source ends here, so translate cannot tell a folder from a cluster.
 //!
 //! An object holds only what translate reads. A change of anything else (status, labels, resource
 //! versions) leaves it equal, and equal objects change nothing.
 
+pub mod external_name;
 pub mod ingress;
 pub mod secret;
 pub mod service;
 
+use crate::dns::Answer;
+use external_name::{DnsName, ExternalName};
 use ingress::{Ingress, IngressClass};
 use secret::{Pair, Secret};
 use service::{EndpointSlice, Service};
@@ -119,7 +123,7 @@ pub struct Changed {
     pub ingresses: BTreeSet<Key>,
     pub ingress_classes: BTreeSet<Key>,
     pub secrets: BTreeSet<Key>,
-    /// Services that changed themselves or through one of their EndpointSlices.
+    /// Services that changed themselves, through one of their EndpointSlices or through what DNS says.
     pub services: BTreeSet<Key>,
 }
 
@@ -141,6 +145,8 @@ pub struct World {
     pub services: BTreeMap<Key, Arc<Service>>,
     slices: BTreeMap<Key, Arc<EndpointSlice>>,
     slices_of_service: BTreeMap<Key, BTreeSet<Key>>,
+    answers: BTreeMap<DnsName, Answer>,
+    services_of_name: BTreeMap<DnsName, BTreeSet<Key>>,
 }
 
 /// A Secret and the last pair it had that can be served: a rotation that went wrong keeps the previous
@@ -184,7 +190,7 @@ impl World {
                     Some(Object::Service(new)) => Some(new),
                     _ => None,
                 };
-                replace(&mut self.services, key, new, &mut changed.services);
+                self.apply_service(key, new, &mut changed.services);
             }
             (Kind::Secret, object) => {
                 let new = match object {
@@ -201,6 +207,50 @@ impl World {
                 self.apply_slice(key, new, &mut changed.services);
             }
         }
+    }
+
+    fn apply_service(&mut self, key: Key, new: Option<Arc<Service>>, changed: &mut BTreeSet<Key>) {
+        let name_of = |service: &Arc<Service>| match &service.external_name {
+            Some(ExternalName::Name(name)) => Some(name.clone()),
+            _ => None,
+        };
+        let (old_name, new_name) =
+            (self.services.get(&key).and_then(name_of), new.as_ref().and_then(name_of));
+        if old_name != new_name {
+            if let Some(name) = old_name
+                && let Some(services) = self.services_of_name.get_mut(&name)
+            {
+                services.remove(&key);
+                if services.is_empty() {
+                    self.services_of_name.remove(&name);
+                    self.answers.remove(&name);
+                }
+            }
+            if let Some(name) = new_name {
+                self.services_of_name.entry(name).or_default().insert(key.clone());
+            }
+        }
+        replace(&mut self.services, key, new, changed);
+    }
+
+    /// Takes over what DNS says of a name. After a failure the addresses of before stay.
+    pub fn answer(&mut self, name: DnsName, mut answer: Answer, changed: &mut Changed) {
+        let Some(services) = self.services_of_name.get(&name) else { return };
+        let old = self.answers.get(&name);
+        if let Some(old) = old
+            && answer.failure.is_some()
+        {
+            answer = Answer { failure: answer.failure, ..old.clone() };
+        }
+        if old != Some(&answer) {
+            changed.services.extend(services.iter().cloned());
+            self.answers.insert(name, answer);
+        }
+    }
+
+    /// What DNS says of a name that a Service stands for; none: nothing yet.
+    pub fn answer_for(&self, name: &DnsName) -> Option<&Answer> {
+        self.answers.get(name)
     }
 
     fn apply_secret(&mut self, key: Key, new: Option<Secret>, changed: &mut BTreeSet<Key>) {

@@ -95,9 +95,14 @@ impl Endpoint {
 
     /// One on a loopback address of either family.
     pub fn with(name: &str, behaviour: Behaviour, ip: IpAddr) -> Result<Self> {
-        let domain = if ip.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+        Self::at(name, behaviour, SocketAddr::new(ip, 0))
+    }
+
+    /// One on this port; 0: any.
+    pub fn at(name: &str, behaviour: Behaviour, address: SocketAddr) -> Result<Self> {
+        let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
         let socket = Socket::new(domain, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::new(ip, 0).into())?;
+        socket.bind(&address.into())?;
         let address = socket.local_addr()?.as_socket().context("an IP socket")?;
         let refuses = behaviour == Behaviour::Refuse;
         let state = Arc::new(State {

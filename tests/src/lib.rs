@@ -13,6 +13,7 @@ pub mod controller;
 pub mod crowd;
 pub mod dist;
 pub mod endpoint;
+pub mod fake_dns;
 pub mod load;
 pub mod nginx;
 pub mod parse;

@@ -13,7 +13,6 @@ const FLAGS: &[(&str, bool)] = &[
     ("default-server-port", false),
     ("disable-full-test", true),
     ("disable-leader-election", true),
-    ("disable-svc-external-name", true),
     ("disable-sync-events", true),
     ("dynamic-configuration-retries", false),
     ("election-id", false),

@@ -3,6 +3,7 @@
 //! Errors:  a [`WrongField`] names the field and the remedy. The API server has checked most of this
 //!          already; for a file of manifests this is the only check.
 
+use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::Secret;
 use crate::world::service::{
@@ -167,7 +168,7 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
         ports.push(ServicePort { name: port.name.unwrap_or_default(), number, target });
     }
     let external_name = match spec.type_.as_deref() {
-        Some("ExternalName") => Some(spec.external_name.unwrap_or_default()),
+        Some("ExternalName") => Some(ExternalName::parse(&spec.external_name.unwrap_or_default())),
         _ => None,
     };
     // A headless Service says `None`.

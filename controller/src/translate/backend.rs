@@ -3,9 +3,12 @@
 //! Source:  compat/controller.md §4. Slices belong to a Service by their label alone; the reference also
 //!          wants their names to begin with the Service's, so it ignores hand-made ones.
 
+mod external_name;
+
 use super::Options;
 use super::ingress::Leads;
 use crate::verdict::{Note, Severity};
+use crate::world::external_name::DnsName;
 use crate::world::ingress::Port;
 use crate::world::service::{Condition, EndpointSlice, Service, ServicePort, TargetPort};
 use crate::world::{Key, Kind, ObjectRef, World};
@@ -25,6 +28,8 @@ pub struct Resolved {
     pub remark: Option<Note>,
     /// What there is to say about Services and EndpointSlices.
     pub object_notes: Vec<(ObjectRef, Note)>,
+    /// The DNS name its endpoints come from.
+    pub external_name: Option<DnsName>,
 }
 
 /// Why a backend has no endpoints.
@@ -60,9 +65,8 @@ pub fn resolve(
         resolved.lack = lacks(Severity::Rejected, why, "create it or name another".into());
         return resolved;
     };
-    if service.external_name.is_some() {
-        let why = format!("Service {key} is of type ExternalName, which is not supported yet");
-        resolved.lack = lacks(Severity::Rejected, why, "name one with endpoints".into());
+    if let Some(external) = &service.external_name {
+        external_name::resolve(world, options, leads, service, external, &mut resolved);
         return resolved;
     }
     let Some(port) = find_port(service, &text) else {

@@ -31,6 +31,8 @@ pub struct Options {
     pub default_ssl_certificate: Option<Key>,
     /// `--enable-ssl-passthrough`
     pub ssl_passthrough: bool,
+    /// `--disable-svc-external-name`
+    pub disable_svc_external_name: bool,
     /// Ports of this program's own listeners, which are no endpoints.
     pub own_ports: BTreeSet<u16>,
     /// Addresses of this machine besides loopback.
@@ -52,6 +54,7 @@ impl Default for Options {
             default_backend_service: None,
             default_ssl_certificate: None,
             ssl_passthrough: false,
+            disable_svc_external_name: false,
             own_ports: BTreeSet::new(),
             local_addresses: BTreeSet::new(),
         }

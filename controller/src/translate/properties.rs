@@ -2,6 +2,8 @@
 //! deltas add up to it.
 
 use super::*;
+use crate::dns::Answer;
+use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::{Pair, Secret};
 use crate::world::service::{
@@ -93,10 +95,10 @@ fn service() -> impl Strategy<Value = Object> {
         target: TargetPort::Number(number + 8_000),
     });
     let cluster_ip = option::of(Just([10, 0, 0, 1].into()));
-    (proptest::bool::weighted(0.1), cluster_ip, vec(port, 0..3)).prop_map(
+    (proptest::bool::weighted(0.2), cluster_ip, vec(port, 0..3)).prop_map(
         |(is_external, cluster_ip, ports)| {
             Object::Service(Arc::new(Service {
-                external_name: is_external.then(|| "x.test".into()),
+                external_name: is_external.then(|| ExternalName::parse("x.test")),
                 cluster_ip,
                 ports,
             }))
@@ -194,11 +196,27 @@ fn check_references(served: &Snapshot) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+#[derive(Clone, Debug)]
+enum Step {
+    Seen(Seen),
+    Answer(Answer),
+}
+
+/// An object, or what DNS says of the one name.
+fn step() -> impl Strategy<Value = Step> {
+    let addresses = vec((1..4u8).prop_map(|last| [127, 0, 0, last].into()), 0..3);
+    let answer = (addresses, any::<bool>()).prop_map(|(addresses, is_failure)| match is_failure {
+        true => Answer { failure: Some("gone".into()), ..Answer::default() },
+        false => Answer { addresses, ..Answer::default() },
+    });
+    prop_oneof![14 => seen().prop_map(Step::Seen), 1 => answer.prop_map(Step::Answer)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn incremental_equals_from_scratch(steps in vec(vec(seen(), 1..4), 1..25)) {
+    fn incremental_equals_from_scratch(steps in vec(vec(step(), 1..4), 1..25)) {
         let options = Options {
             configmap: Some(Key::new("n", "a")),
             default_backend_service: Some(Key::new("n", "c")),
@@ -214,7 +232,15 @@ proptest! {
         let mut said = Verdicts::new();
         for step in steps {
             let mut changed = Changed::default();
-            step.into_iter().for_each(|seen| world.apply(seen, &mut changed));
+            for step in step {
+                match step {
+                    Step::Seen(seen) => world.apply(seen, &mut changed),
+                    Step::Answer(answer) => {
+                        let name = DnsName::parse("x.test").unwrap();
+                        world.answer(name, answer, &mut changed);
+                    }
+                }
+            }
             let (patch, verdicts) = translator.update(&world, &changed);
             prop_assert_eq!(patch.contradiction(), None);
             patch.apply(&mut served);

@@ -47,6 +47,11 @@ impl<L: Ord + Clone, R: Ord + Clone> Relation<L, R> {
         self.back.contains_key(right)
     }
 
+    /// Everything that something is related to, in order.
+    pub fn rights(&self) -> impl Iterator<Item = &R> {
+        self.back.keys()
+    }
+
     /// Everything that something is related to, from `first` on, in order.
     pub fn rights_from(&self, first: &R) -> impl Iterator<Item = &R> + use<'_, L, R> {
         self.back.range(first..).map(|(right, _)| right)

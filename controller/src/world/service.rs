@@ -1,13 +1,14 @@
 //! Service and EndpointSlice as translate reads them.
 
 use super::Key;
+use super::external_name::ExternalName;
 use std::net::IpAddr;
 
 /// Ports of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// spec.type is ExternalName; then the name it stands for.
-    pub external_name: Option<String>,
+    pub external_name: Option<ExternalName>,
     /// spec.clusterIP; a headless Service has none.
     pub cluster_ip: Option<IpAddr>,
     /// spec.ports.

@@ -1,0 +1,132 @@
+//! A Service that stands for a name or an address outside of the cluster.
+//!
+//! Source:  compat/controller.md §4. Its [BUG] of port 0 is mended: a named targetPort says nothing where there are
+//!          no pods, so the Service's own number counts.
+
+use super::{Lack, Resolved, find_port};
+use crate::translate::Options;
+use crate::translate::ingress::Leads;
+use crate::verdict::{Note, Severity};
+use crate::world::external_name::ExternalName;
+use crate::world::ingress::Port;
+use crate::world::service::{Service, ServicePort, TargetPort};
+use crate::world::{Kind, ObjectRef, World};
+use oxigress_core::model::{Endpoint, EndpointSet};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+/// Its endpoints: an address itself, or what DNS says of a name.
+pub fn resolve(
+    world: &World,
+    options: &Options,
+    leads: &Leads,
+    service: &Service,
+    external: &ExternalName,
+    resolved: &mut Resolved,
+) {
+    match choose(world, options, leads, service, external, resolved) {
+        Ok(endpoints) => resolved.endpoints = endpoints,
+        Err(lack) => resolved.lack = Some(lack),
+    }
+}
+
+fn choose(
+    world: &World,
+    options: &Options,
+    leads: &Leads,
+    service: &Service,
+    external: &ExternalName,
+    resolved: &mut Resolved,
+) -> Result<EndpointSet, Lack> {
+    let key = &leads.service;
+    let rejected = |why: String, remedy: &str| {
+        Err(Lack { severity: Severity::Rejected, why, remedy: remedy.into() })
+    };
+    if options.disable_svc_external_name {
+        let why = format!(
+            "Service {key} is of type ExternalName, and --disable-svc-external-name is given"
+        );
+        return rejected(why, "name a Service with endpoints");
+    }
+    let Some(port) = port(service, &leads.port) else {
+        let why = format!("Service {key} has no TCP port {}", leads.port);
+        return rejected(why, "add it to spec.ports or use its number");
+    };
+    let addresses = match external {
+        ExternalName::Address(address) => vec![*address],
+        ExternalName::Odd(text, reason) => {
+            let why = format!("spec.externalName {text:?} of Service {key} {reason}");
+            return rejected(why, "write a DNS name or an IP address");
+        }
+        ExternalName::Name(name) => {
+            resolved.external_name = Some(name.clone());
+            // Nothing is known at first. There is nothing to say about that: soon there is.
+            let Some(answer) = world.answer_for(name) else { return Ok(EndpointSet::default()) };
+            let object = || ObjectRef::new(Kind::Service, key.clone());
+            if answer.left_out > 0 {
+                let note = Note::warning(format!(
+                    "spec.externalName: {name} has {} addresses more than the {} that are used",
+                    answer.left_out,
+                    answer.addresses.len()
+                ));
+                resolved.object_notes.push((object(), note));
+            }
+            match &answer.failure {
+                Some(failure) if answer.addresses.is_empty() => {
+                    let why = format!("DNS knows no address of {name}, which Service {key} stands for ({failure})");
+                    return rejected(why, "correct spec.externalName or the name servers");
+                }
+                Some(failure) => resolved.object_notes.push((
+                    object(),
+                    Note::warning(format!(
+                        "spec.externalName: {name} cannot be looked up ({failure}): the last addresses stay in use"
+                    )),
+                )),
+                None => {}
+            }
+            answer.addresses.clone()
+        }
+    };
+    let all = addresses.len();
+    let endpoints = without_own(options, key, port, addresses, resolved);
+    if endpoints.is_empty() && all > 0 {
+        let why = format!("Service {key} leads to listeners of this program only");
+        return rejected(why, "name another host or port");
+    }
+    EndpointSet::new(endpoints).or_else(|refused| {
+        rejected(format!("Service {key} port {}: {refused}", leads.port), "use fewer addresses")
+    })
+}
+
+fn without_own(
+    options: &Options,
+    key: &crate::world::Key,
+    port: NonZeroU16,
+    addresses: Vec<IpAddr>,
+    resolved: &mut Resolved,
+) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    for address in addresses {
+        if options.is_own_listener(address, port.get()) {
+            let own = SocketAddr::new(address, port.get());
+            let note = Note::rejected(format!(
+                "spec.externalName: {own} is a listener of this program and never an endpoint: left out"
+            ));
+            resolved.object_notes.push((ObjectRef::new(Kind::Service, key.clone()), note));
+        } else {
+            endpoints.push(Endpoint::new(address, port));
+        }
+    }
+    endpoints
+}
+
+/// Where to connect to: the Service may list the port, and need not.
+fn port(service: &Service, asked: &Port) -> Option<NonZeroU16> {
+    let number = match (find_port(service, &asked.to_string()), asked) {
+        (Some(ServicePort { target: TargetPort::Number(number), .. }), _) => *number,
+        (Some(port), _) => port.number,
+        (None, Port::Number(number)) => *number,
+        (None, Port::Name(_)) => return None,
+    };
+    NonZeroU16::new(number)
+}
