@@ -12,6 +12,7 @@ use crate::publish::{LONGEST, Next, Outgoing, Publisher};
 use crate::runtime::Runtime;
 use crate::source::folder::Folder;
 use crate::source::{Batch, Source};
+use crate::streams::{self, Streams};
 use crate::translate::Translator;
 use crate::verdict::{Severity, VerdictChanges};
 use crate::world::external_name::DnsName;
@@ -20,6 +21,7 @@ use crate::{health, local};
 use anyhow::Context;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -64,9 +66,11 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         flight: Flight::Landed(Client::new(runtime.socket())),
         wait_until: Instant::now(),
         has_all: false,
+        is_incomplete: false,
         applied_at: None,
         resolver,
         external_names: BTreeSet::new(),
+        streams: runtime.file(streams::FILE),
         answers_by: None,
     };
     tokio::select! {
@@ -119,10 +123,14 @@ struct Controller {
     wait_until: Instant,
     /// The source has told all there was at start: before that, nothing is published.
     has_all: bool,
+    /// Something cannot be read and never could be.
+    is_incomplete: bool,
     /// When nginx last took a configuration.
     applied_at: Option<SystemTime>,
     resolver: Resolver,
     external_names: BTreeSet<DnsName>,
+    /// Where the nginx role finds the listeners.
+    streams: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
     answers_by: Option<Instant>,
 }
@@ -235,6 +243,7 @@ impl Controller {
         let mut changed = Changed::default();
         for batch in batches {
             self.publisher.set_incomplete(batch.is_incomplete);
+            self.is_incomplete = batch.is_incomplete;
             for problem in batch.problems {
                 tracing::warn!("{problem}");
             }
@@ -290,11 +299,30 @@ impl Controller {
         }
     }
 
+    /// Tells the nginx role of TCP and UDP listeners.
+    fn hand_over(&self, mut streams: Streams) {
+        let old = Streams::read(&self.streams).unwrap_or_default();
+        if self.is_incomplete {
+            // What cannot be read may be what names them.
+            for (port, listener) in &old.listeners {
+                streams.listeners.entry(*port).or_insert(*listener);
+            }
+        }
+        if streams != old
+            && let Err(error) = streams.write(&self.streams)
+        {
+            tracing::error!("{}: {error}: nginx gets no new ports", self.streams.display());
+        }
+    }
+
     fn translate(&mut self, changed: &Changed) {
         let start = Instant::now();
         let (patch, verdicts) = self.translator.update(&self.world, changed);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
         report(verdicts, &self.world);
+        if let Some(streams) = self.translator.take_streams() {
+            self.hand_over(streams);
+        }
         if !patch.is_empty() {
             self.publisher.change(patch);
         }

@@ -11,7 +11,7 @@ use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use metrics::MetricsFlags;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -147,6 +147,15 @@ pub struct Flags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub enable_ssl_passthrough: bool,
+    /// Loopback port inside nginx for TLS that is not passed through
+    #[arg(long, value_name = "PORT", default_value_t = 442, value_parser = port())]
+    pub ssl_passthrough_proxy_port: u16,
+    /// ConfigMap with TCP ports and where they lead: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
+    pub tcp_services_configmap: Option<MaybeKey>,
+    /// ConfigMap with UDP ports and where they lead: NAMESPACE/SERVICE:PORT
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
+    pub udp_services_configmap: Option<MaybeKey>,
     /// Secret with the certificate for unknown hosts
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_ssl_certificate: Option<MaybeKey>,
@@ -212,9 +221,26 @@ impl Flags {
             default_ssl_certificate: key_of(&self.default_ssl_certificate),
             ssl_passthrough: self.enable_ssl_passthrough,
             disable_svc_external_name: self.disable_svc_external_name,
-            own_ports: self.status_port.into_iter().chain([self.healthz_port]).collect(),
+            tcp_services_configmap: key_of(&self.tcp_services_configmap),
+            udp_services_configmap: key_of(&self.udp_services_configmap),
+            reserved_ports: self.reserved_ports(),
+            own_ports: self.own_ports().map(|(port, _)| port).collect(),
             local_addresses,
         }
+    }
+
+    /// Ports of listeners that no route may reach, with their flags.
+    fn own_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
+        let inside = (self.ssl_passthrough_proxy_port, "--ssl-passthrough-proxy-port");
+        let inside = self.enable_ssl_passthrough.then_some(inside);
+        let status = self.status_port.map(|port| (port, "--status-port"));
+        inside.into_iter().chain(status).chain([(self.healthz_port, "--healthz-port")])
+    }
+
+    /// Ports that are taken.
+    fn reserved_ports(&self) -> BTreeMap<u16, &'static str> {
+        let clients = [(self.http_port, "--http-port"), (self.https_port, "--https-port")];
+        self.own_ports().chain(clients).collect()
     }
 
     /// The folder of manifests; the error says why there must be one.

@@ -19,6 +19,7 @@ mod processes;
 mod publish;
 mod runtime;
 mod source;
+mod streams;
 mod translate;
 mod verdict;
 mod world;

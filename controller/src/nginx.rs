@@ -6,6 +6,7 @@
 
 mod certificate;
 mod conf;
+mod listeners;
 mod master;
 mod ports;
 mod upgrade;
@@ -13,9 +14,12 @@ mod user;
 
 use crate::flags::Flags;
 use crate::parent::{self, Signals};
+use crate::publish::arrival::Arrival;
 use crate::runtime::Runtime;
+use crate::streams;
 use anyhow::{Context, bail, ensure};
 use conf::Machine;
+use listeners::Listeners;
 use master::{Master, Masters};
 use rustix::process::Signal;
 use std::fs;
@@ -24,6 +28,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::Instant;
@@ -37,6 +42,12 @@ const RAN: Duration = Duration::from_secs(1);
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(800)..=Duration::from_secs(30);
 
+/// Between two tries at ports that somebody else has.
+const PORTS_AGAIN: Duration = Duration::from_secs(5);
+
+/// Between two looks whether nginx is ready for signals.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How long the ports of a killed nginx may stay busy: its workers are told at once that it is gone, but
 /// one of them may be busy.
 const WORKERS_MAY_END: Duration = Duration::from_secs(10);
@@ -49,6 +60,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let mut orders = Orders::new()?;
     master::adopt_orphans();
+    let mut arrival =
+        Arrival::watch(&runtime.file(streams::FILE)).context("watching the runtime folder")?;
     let nginx = Nginx::prepare(flags, runtime)?;
     let mut watched = Watched::first(&nginx, flags).await?;
     loop {
@@ -60,6 +73,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             () = watched.upgrade_moves() => watched.look_at_upgrade(),
             () = watched.old_ended() => watched.leaving = None,
             order = orders.next() => watched.order(order),
+            () = arrival.next() => watched.take_listeners()?,
+            () = watched.listeners_may_be_free() => watched.take_listeners()?,
+            () = watched.may_reload() => watched.reload(),
             () = signals.stop() => break,
         }
     }
@@ -102,6 +118,8 @@ struct Watched<'n> {
     /// This run has started it, and none before: an end says that it cannot run at all.
     is_first: bool,
     upgrade: Option<Upgrade>,
+    /// nginx.conf has other listeners than those that nginx has read.
+    is_behind: bool,
     /// The old one after an upgrade, while it finishes its requests.
     leaving: Option<Master>,
 }
@@ -120,7 +138,8 @@ impl<'n> Watched<'n> {
         };
         let started = Instant::now();
         let pause = Duration::ZERO;
-        Ok(Watched { nginx, master, started, pause, is_first, upgrade, leaving: None })
+        let is_behind = false;
+        Ok(Watched { nginx, master, started, pause, is_first, upgrade, is_behind, leaving: None })
     }
 
     /// After the master has ended: its successor, or a new one.
@@ -189,6 +208,39 @@ impl<'n> Watched<'n> {
         self.upgrade = None;
     }
 
+    /// What the controller role says of TCP and UDP listeners, into nginx.conf.
+    fn take_listeners(&mut self) -> anyhow::Result<()> {
+        let Some(changes) = self.nginx.render_again()? else { return Ok(()) };
+        tracing::info!("{changes}: nginx {} reloads once, gracefully", self.master.pid());
+        self.is_behind = true;
+        Ok(())
+    }
+
+    async fn listeners_may_be_free(&self) {
+        let listeners = &self.nginx.listeners;
+        let has_all = |all: &Listeners| all.refused.is_empty();
+        match has_all(&listeners.lock().unwrap_or_else(PoisonError::into_inner)) {
+            true => pending().await,
+            false => tokio::time::sleep(PORTS_AGAIN).await,
+        }
+    }
+
+    /// Waits until a reload reaches a master that is ready for it and stays.
+    async fn may_reload(&self) {
+        if !self.is_behind || self.upgrade.is_some() {
+            return pending().await;
+        }
+        // Before it writes its pid file nginx has no handler, and the signal would end it.
+        while self.nginx.masters.current().map(|master| master.pid()) != Some(self.master.pid()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn reload(&mut self) {
+        self.is_behind = false;
+        self.master.signal(Signal::HUP);
+    }
+
     async fn old_ended(&self) {
         match &self.leaving {
             Some(old) => {
@@ -250,13 +302,16 @@ async fn stop(masters: &Masters, mut known: Vec<Master>, mut signals: Signals) {
 
 struct Nginx {
     binary: PathBuf,
+    flags: Flags,
+    module: PathBuf,
+    machine: Machine,
     runtime: Runtime,
     conf: PathBuf,
     masters: Masters,
     workers: usize,
     /// nginx.conf differs from the one an adopted nginx may have read.
     is_conf_new: bool,
-    has_ipv6: bool,
+    listeners: Mutex<Listeners>,
 }
 
 impl Nginx {
@@ -269,15 +324,49 @@ impl Nginx {
         let mut machine = Machine::look(&runtime, flags.worker_processes.0);
         machine.worker_user = user::prepare(&worker_folder)?;
         let conf = runtime.file("nginx.conf");
-        let text = conf::render(flags, &runtime, &module, &machine);
+        conf::name_lack_of_a_journal(flags, &runtime, &machine);
+        let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
+        let wanted = listeners::read(&runtime);
+        let listeners = match masters.current().or_else(|| masters.old()) {
+            // One that runs may have them itself.
+            Some(_) => Listeners { live: wanted, ..Listeners::default() },
+            None => Listeners::default().next(wanted, machine.has_ipv6),
+        };
+        let text = conf::render(flags, &runtime, &module, &machine, &listeners.live);
         let is_conf_new = fs::read_to_string(&conf).ok().as_ref() != Some(&text);
         write(&conf, text.as_bytes())?;
         let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
         write(&runtime.file("default.crt"), &certificate)?;
         write(&runtime.file("default.key"), &key)?;
-        let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
-        let (workers, has_ipv6) = (flags.worker_processes.0, machine.has_ipv6);
-        Ok(Nginx { binary, runtime, conf, masters, workers, is_conf_new, has_ipv6 })
+        let workers = flags.worker_processes.0;
+        Ok(Nginx {
+            binary,
+            flags: flags.clone(),
+            module,
+            machine,
+            runtime,
+            conf,
+            masters,
+            workers,
+            is_conf_new,
+            listeners: Mutex::new(listeners),
+        })
+    }
+
+    /// Writes nginx.conf anew if there are other listeners; says which.
+    fn render_again(&self) -> anyhow::Result<Option<String>> {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = listeners.next(listeners::read(&self.runtime), self.machine.has_ipv6);
+        if listeners.live == next.live {
+            *listeners = next;
+            return Ok(None);
+        }
+        let Nginx { flags, runtime, module, machine, .. } = self;
+        let text = conf::render(flags, runtime, module, machine, &next.live);
+        write(&self.conf, text.as_bytes())?;
+        let changes = listeners::describe(&listeners.live, &next.live);
+        *listeners = next;
+        Ok(Some(changes))
     }
 
     /// What a former run of this role left behind.
@@ -303,7 +392,7 @@ impl Nginx {
         if was_killed {
             tracing::debug!("a killed nginx was here: its ports may be busy for a while");
         }
-        Ok(ports::check(flags, self.has_ipv6, patience).await?)
+        Ok(ports::check(flags, self.machine.has_ipv6, patience).await?)
     }
 
     fn start(&self) -> anyhow::Result<Master> {

@@ -22,18 +22,22 @@ mod plan;
 mod properties;
 mod relation;
 mod settings;
+mod stream;
 mod tls;
 
 pub use options::Options;
 pub use tls::secret_behind;
 
+use crate::streams::Streams;
 use crate::verdict::{VerdictChanges, Verdicts};
 use crate::world::external_name::DnsName;
+use crate::world::service::Protocol;
 use crate::world::{Changed, Key, Kind, ObjectRef, World};
+use backend::Usage;
 use ingress::{Claims, Leads};
 use notes::{Notes, Part};
 use oxigress_core::model::{
-    Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Snapshot,
+    Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
 use plan::{Lead, Plan, Speakers};
@@ -75,6 +79,8 @@ pub struct Translator {
     /// Backends and the DNS names their addresses come from.
     external_names: Relation<BackendId, DnsName>,
     is_new_external_names: bool,
+    streams: BTreeMap<StreamPort, stream::Entry>,
+    is_new_streams: bool,
     notes: Notes,
     patch: Patch,
     is_first: bool,
@@ -97,6 +103,8 @@ impl Translator {
             names: Relation::default(),
             external_names: Relation::default(),
             is_new_external_names: false,
+            streams: BTreeMap::new(),
+            is_new_streams: true,
             notes: Notes::default(),
             patch: Patch::default(),
             is_first: true,
@@ -112,6 +120,13 @@ impl Translator {
     pub fn take_external_names(&mut self) -> Option<BTreeSet<DnsName>> {
         let is_new = std::mem::take(&mut self.is_new_external_names);
         is_new.then(|| self.external_names.rights().cloned().collect())
+    }
+
+    /// The TCP and UDP listeners, if they are others than when this was last asked.
+    pub fn take_streams(&mut self) -> Option<Streams> {
+        let is_new = std::mem::take(&mut self.is_new_streams);
+        let listeners = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
+        is_new.then(|| Streams { listeners: listeners.collect(), settings: self.settings.stream })
     }
 
     /// Computes again what `changed` touches; answers what became different.
@@ -155,6 +170,7 @@ impl Translator {
         for service in &changed.services {
             backends.extend(self.backends_of(service));
         }
+        self.read_streams(world, changed, is_first);
         self.choose_default_backend(world, changed, is_first, &mut backends);
         for id in backends {
             self.resolve_backend(world, id);
@@ -177,6 +193,7 @@ impl Translator {
         let object = ObjectRef::new(Kind::ConfigMap, key);
         self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
         let is_new = settings != self.settings;
+        self.is_new_streams |= settings.stream != self.settings.stream;
         self.settings = settings;
         is_new
     }
@@ -355,7 +372,8 @@ impl Translator {
         };
         let balancing = self.speakers.balancing_of(&id, plan);
         let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
-        let resolved = backend::resolve(world, &self.options, &plan.leads, service_upstream);
+        let resolved =
+            backend::resolve(world, &self.options, &plan.leads, Usage::Http { service_upstream });
         let what_follows = match plan.is_canary() {
             true => "the main Ingress's Service gets all requests",
             false => "requests get 503",
@@ -382,6 +400,92 @@ impl Translator {
         let record = plan.record(&balancing, &self.settings, locations);
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
+        self.put_backend(&id, Some((record, resolved.endpoints)));
+    }
+
+    fn read_streams(&mut self, world: &World, changed: &Changed, is_first: bool) {
+        let mut backends = BTreeSet::new();
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let map = match protocol {
+                Protocol::Tcp => &self.options.tcp_services_configmap,
+                Protocol::Udp => &self.options.udp_services_configmap,
+            };
+            if let Some(key) = map.clone()
+                && (is_first || changed.config_maps.contains(&key))
+            {
+                self.read_stream_map(world, key, protocol, &mut backends);
+            }
+        }
+        let entries = self.streams.iter();
+        let touched = entries.filter(|(_, entry)| changed.services.contains(&entry.leads.service));
+        backends.extend(touched.map(|(_, entry)| entry.leads.backend.clone()));
+        for id in backends {
+            self.resolve_stream(world, id);
+        }
+    }
+
+    fn read_stream_map(
+        &mut self,
+        world: &World,
+        key: Key,
+        protocol: Protocol,
+        backends: &mut BTreeSet<BackendId>,
+    ) {
+        let (entries, notes) = match world.config_maps.get(&key) {
+            Some(map) => stream::parse(map, protocol, &self.options),
+            None => {
+                let message = "does not exist, but a flag names it: create it or remove the flag";
+                (BTreeMap::new(), vec![crate::verdict::Note::warning(message)])
+            }
+        };
+        let object = ObjectRef::new(Kind::ConfigMap, key);
+        let notes = notes.into_iter().map(|note| (object.clone(), note));
+        self.notes.set(Part::Streams(protocol), notes);
+        let old = std::mem::take(&mut self.streams);
+        let (mut kept, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            old.into_iter().partition(|(port, _)| stream::protocol_of(port) != protocol);
+        let listeners = |all: &BTreeMap<StreamPort, stream::Entry>| -> Vec<_> {
+            all.iter().map(|(port, entry)| (*port, entry.listener)).collect()
+        };
+        self.is_new_streams |= listeners(&old) != listeners(&entries);
+        for port in old.keys().chain(entries.keys()) {
+            let backend = entries.get(port).map(|entry| entry.leads.backend.clone());
+            let Patch { upsert, remove, .. } = &mut self.patch;
+            put(&mut self.snapshot.ports, &mut upsert.ports, &mut remove.ports, port, backend);
+        }
+        let both = old.values().chain(entries.values());
+        backends.extend(both.map(|entry| entry.leads.backend.clone()));
+        kept.extend(entries);
+        self.streams = kept;
+    }
+
+    fn resolve_stream(&mut self, world: &World, id: BackendId) {
+        let uses = self.streams.iter().filter(|(_, entry)| entry.leads.backend == id);
+        let ports: Vec<StreamPort> = uses.clone().map(|(port, _)| *port).collect();
+        let Some((port, leads)) = uses.map(|(port, entry)| (port, &entry.leads)).next() else {
+            return self.drop_backend(id);
+        };
+        let protocol = stream::protocol_of(port);
+        let resolved = backend::resolve(world, &self.options, leads, Usage::Stream(protocol));
+        let name = stream::upstream_name(protocol, leads);
+        let mut notes = resolved.object_notes;
+        let map = match protocol {
+            Protocol::Tcp => &self.options.tcp_services_configmap,
+            Protocol::Udp => &self.options.udp_services_configmap,
+        };
+        if let (Some(lack), Some(map)) = (&resolved.lack, map) {
+            let object = ObjectRef::new(Kind::ConfigMap, map.clone());
+            notes.extend(ports.iter().map(|port| {
+                let number = port.to_string();
+                let number = number.rsplit('/').next().unwrap_or_default();
+                let mut note = lack.note("sessions are closed");
+                note.message = format!("data.{number}: {}", note.message);
+                (object.clone(), note)
+            }));
+        }
+        self.notes.set(Part::Backend(id.clone()), notes);
+        self.put_external_name(&id, resolved.external_name);
+        let record = Backend { name: Some(name), ..Backend::default() };
         self.put_backend(&id, Some((record, resolved.endpoints)));
     }
 

@@ -1,10 +1,13 @@
-//! The skeleton nginx.conf with the operator's values.
+//! The skeleton nginx.conf with the operator's values and the TCP and UDP listeners.
 //!
 //! Errors:  none at run time: every value is of a type that cannot break the syntax, and a test sees to it
 //!          that no placeholder is left.
 
+mod stream;
+
 use crate::flags::{Flags, Journal};
 use crate::runtime::Runtime;
+use crate::streams::Streams;
 use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -104,20 +107,24 @@ impl Machine {
 const TMPFS: i128 = 0x0102_1994;
 const RAMFS: i128 = 0x8584_58f6;
 
-/// The journal holds private keys: nowhere but in memory unless the operator says so.
-fn journal(flags: &Flags, runtime: &Runtime, machine: &Machine) -> String {
-    let is_wanted = match flags.journal {
-        Journal::On => true,
-        Journal::Off => false,
-        Journal::Auto => machine.is_memory_backed,
-    };
-    if flags.journal == Journal::Auto && !is_wanted {
+/// Says why there is none, where the operator may wonder.
+pub fn name_lack_of_a_journal(flags: &Flags, runtime: &Runtime, machine: &Machine) {
+    if flags.journal == Journal::Auto && !machine.is_memory_backed {
         tracing::info!(
             "no journal, since {:?} is not memory-backed: a restarted nginx serves nothing until the controller \
              has sent everything; put --runtime-dir on a tmpfs, or keep keys on disk with --journal=on",
             runtime.folder()
         );
     }
+}
+
+/// The journal holds private keys: nowhere but in memory unless the operator says so.
+fn journal(flags: &Flags, machine: &Machine) -> String {
+    let is_wanted = match flags.journal {
+        Journal::On => true,
+        Journal::Off => false,
+        Journal::Auto => machine.is_memory_backed,
+    };
     match is_wanted {
         // In the workers' folder, where nginx is started: they cannot enter the one above.
         true => "ingress_journal journal;".into(),
@@ -144,7 +151,13 @@ fn metrics(flags: &Flags) -> String {
 }
 
 /// The whole file.
-pub fn render(flags: &Flags, runtime: &Runtime, module: &Path, machine: &Machine) -> String {
+pub fn render(
+    flags: &Flags,
+    runtime: &Runtime,
+    module: &Path,
+    machine: &Machine,
+    streams: &Streams,
+) -> String {
     let (http, https, backlog) = (flags.http_port, flags.https_port, machine.backlog);
     let v6 = |line: String| if machine.has_ipv6 { line } else { String::new() };
     let values = [
@@ -161,20 +174,36 @@ pub fn render(flags: &Flags, runtime: &Runtime, module: &Path, machine: &Machine
         ("max_open_files", machine.files.max_open.to_string()),
         ("worker_connections", machine.files.connections.to_string()),
         ("zone_size", flags.zone_size.clone()),
-        ("journal", journal(flags, runtime, machine)),
+        ("journal", journal(flags, machine)),
         ("metrics", metrics(flags)),
         ("access_log", machine.access_log.display().to_string()),
         ("http_port", http.to_string()),
-        ("https_port", https.to_string()),
         ("backlog", backlog.to_string()),
         (
             "listen_http_v6",
             v6(format!("listen [::]:{http} default_server reuseport backlog={backlog};")),
         ),
         (
-            "listen_https_v6",
-            v6(format!("listen [::]:{https} default_server ssl reuseport backlog={backlog};")),
+            "listen_https",
+            match flags.enable_ssl_passthrough {
+                // The stream listener hands on what it does not pass through.
+                true => format!(
+                    "listen 127.0.0.1:{} default_server ssl;",
+                    flags.ssl_passthrough_proxy_port
+                ),
+                false => format!("listen {https} default_server ssl reuseport backlog={backlog};"),
+            },
         ),
+        (
+            "listen_https_v6",
+            match flags.enable_ssl_passthrough {
+                true => String::new(),
+                false => v6(format!(
+                    "listen [::]:{https} default_server ssl reuseport backlog={backlog};"
+                )),
+            },
+        ),
+        ("stream", stream::block(flags, machine, streams)),
         ("health_check_path", flags.health_check_path.clone()),
         (
             "listen_status",
@@ -201,7 +230,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::open(folder.path()).unwrap();
         let flags = Cli::parse_from([&["oxigress"], arguments].concat()).flags();
-        render(&flags, &runtime, Path::new("/m/x.so"), machine)
+        render(&flags, &runtime, Path::new("/m/x.so"), machine, &Streams::default())
     }
 
     #[test]

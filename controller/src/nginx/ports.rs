@@ -39,7 +39,10 @@ pub enum PortError {
 /// Looks at each port once; while one is busy, again and again for `patience`.
 pub async fn check(flags: &Flags, has_ipv6: bool, patience: Duration) -> Result<(), PortError> {
     let deadline = Instant::now() + patience;
-    for (flag, port) in [("--http-port", flags.http_port), ("--https-port", flags.https_port)] {
+    let inside = ("--ssl-passthrough-proxy-port", flags.ssl_passthrough_proxy_port);
+    let clients = [("--http-port", flags.http_port), ("--https-port", flags.https_port)];
+    let inside = flags.enable_ssl_passthrough.then_some(inside);
+    for (flag, port) in clients.into_iter().chain(inside) {
         while let Err(error) = open(port, has_ipv6) {
             if error.kind() != ErrorKind::AddrInUse {
                 return Err(PortError::Refused { port, flag, error });

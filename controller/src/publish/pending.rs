@@ -1,7 +1,7 @@
 //! What still has to be sent, and what is withheld because nginx refused it.
 
 use oxigress_core::model::Snapshot;
-use oxigress_core::wire::native::Patch;
+use oxigress_core::wire::native::{Patch, Remove, Upsert};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -20,35 +20,47 @@ pub fn follow(first: &mut Patch, later: Patch) {
         remove.extend(fewer);
         upsert.extend(more);
     }
+    // Without `..`: a table that is forgotten here would only ever be sent with the whole.
     let Patch { upsert: up, remove: down, .. } = first;
     let Patch { upsert, remove, .. } = later;
-    up.settings = upsert.settings.or(up.settings.take());
-    change((&mut up.servers, &mut down.servers), (upsert.servers, remove.servers));
-    change((&mut up.backends, &mut down.backends), (upsert.backends, remove.backends));
-    change((&mut up.endpoints, &mut down.endpoints), (upsert.endpoints, remove.endpoints));
-    change(
-        (&mut up.certificates, &mut down.certificates),
-        (upsert.certificates, remove.certificates),
-    );
-    change((&mut up.names, &mut down.names), (upsert.names, remove.names));
+    let Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports } =
+        upsert;
+    up.settings = settings.or(up.settings.take());
+    change((&mut up.servers, &mut down.servers), (servers, remove.servers));
+    change((&mut up.backends, &mut down.backends), (backends, remove.backends));
+    change((&mut up.endpoints, &mut down.endpoints), (endpoints, remove.endpoints));
+    change((&mut up.certificates, &mut down.certificates), (certificates, remove.certificates));
+    change((&mut up.names, &mut down.names), (names, remove.names));
+    change((&mut up.passthrough, &mut down.passthrough), (passthrough, remove.passthrough));
+    change((&mut up.ports, &mut down.ports), (ports, remove.ports));
 }
 
 /// Records a delta writes and removes.
 pub fn count(patch: &Patch) -> (usize, usize) {
-    let (up, down) = (&patch.upsert, &patch.remove);
-    (
-        usize::from(up.settings.is_some())
-            + up.servers.len()
-            + up.backends.len()
-            + up.endpoints.len()
-            + up.certificates.len()
-            + up.names.len(),
-        down.servers.len()
-            + down.backends.len()
-            + down.endpoints.len()
-            + down.certificates.len()
-            + down.names.len(),
-    )
+    let Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports } =
+        &patch.upsert;
+    let plus = [
+        usize::from(settings.is_some()),
+        servers.len(),
+        backends.len(),
+        endpoints.len(),
+        certificates.len(),
+        names.len(),
+        passthrough.len(),
+        ports.len(),
+    ];
+    let Remove { servers, backends, endpoints, certificates, names, passthrough, ports } =
+        &patch.remove;
+    let minus = [
+        servers.len(),
+        backends.len(),
+        endpoints.len(),
+        certificates.len(),
+        names.len(),
+        passthrough.len(),
+        ports.len(),
+    ];
+    (plus.iter().sum(), minus.iter().sum())
 }
 
 /// One record that nginx refused.
@@ -87,6 +99,8 @@ impl Record {
             "endpoints" => remove(&mut upsert.endpoints, &self.key),
             "certificates" => remove(&mut upsert.certificates, &self.key),
             "names" => remove(&mut upsert.names, &self.key),
+            "passthrough" => remove(&mut upsert.passthrough, &self.key),
+            "ports" => remove(&mut upsert.ports, &self.key),
             _ => false,
         }
     }
@@ -99,6 +113,8 @@ impl Record {
             "endpoints" => remove(&mut snapshot.endpoints, &self.key),
             "certificates" => remove(&mut snapshot.certificates, &self.key),
             "names" => remove(&mut snapshot.names, &self.key),
+            "passthrough" => remove(&mut snapshot.passthrough, &self.key),
+            "ports" => remove(&mut snapshot.ports, &self.key),
             _ => false,
         }
     }
@@ -115,6 +131,8 @@ impl Record {
             "endpoints" => is_key(up.endpoints.keys().chain(&down.endpoints), key),
             "certificates" => is_key(up.certificates.keys().chain(&down.certificates), key),
             "names" => is_key(up.names.keys().chain(&down.names), key),
+            "passthrough" => is_key(up.passthrough.keys().chain(&down.passthrough), key),
+            "ports" => is_key(up.ports.keys().chain(&down.ports), key),
             _ => false,
         }
     }

@@ -7,7 +7,7 @@ use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::Secret;
 use crate::world::service::{
-    Condition, EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Key, Kind, Object, ObjectRef};
 use k8s_openapi::api::core::v1 as core;
@@ -146,10 +146,7 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
     let spec = from.spec.unwrap_or_default();
     let mut ports = Vec::new();
     for (i, port) in spec.ports.unwrap_or_default().into_iter().enumerate() {
-        // UDP and SCTP ports are no business of HTTP.
-        if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
-            continue;
-        }
+        let Some(protocol) = Protocol::parse(port.protocol.as_deref()) else { continue };
         let field = format!("spec.ports[{i}]");
         let number = port_number(port.port).ok_or_else(|| {
             wrong(format!("{field}.port"), format!("{} is not in 1..65535", port.port))
@@ -165,7 +162,7 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
                 })?)
             }
         };
-        ports.push(ServicePort { name: port.name.unwrap_or_default(), number, target });
+        ports.push(ServicePort { protocol, name: port.name.unwrap_or_default(), number, target });
     }
     let external_name = match spec.type_.as_deref() {
         Some("ExternalName") => Some(ExternalName::parse(&spec.external_name.unwrap_or_default())),
@@ -190,16 +187,14 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
     let is_without_ports = all_ports.is_empty();
     let mut ports = Vec::new();
     for (i, port) in all_ports.into_iter().enumerate() {
-        if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
-            continue;
-        }
+        let Some(protocol) = Protocol::parse(port.protocol.as_deref()) else { continue };
         let number = match port.port {
             None => None,
             Some(number) => Some(port_number(number).ok_or_else(|| {
                 wrong(format!("ports[{i}].port"), format!("{number} is not in 1..65535"))
             })?),
         };
-        ports.push(SlicePort { name: port.name.unwrap_or_default(), number });
+        ports.push(SlicePort { protocol, name: port.name.unwrap_or_default(), number });
     }
     let mut odd_addresses = Vec::new();
     let mut endpoints = Vec::new();

@@ -10,7 +10,7 @@ use super::ingress::Leads;
 use crate::verdict::{Note, Severity};
 use crate::world::external_name::DnsName;
 use crate::world::ingress::Port;
-use crate::world::service::{Condition, EndpointSlice, Service, ServicePort, TargetPort};
+use crate::world::service::{Condition, EndpointSlice, Protocol, Service, ServicePort, TargetPort};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{Endpoint, EndpointSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,14 +48,31 @@ impl Lack {
     }
 }
 
+/// What for a Service's port is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// By requests. With `service_upstream` the Service's own address stands for its endpoints.
+    Http {
+        /// The setting or annotation.
+        service_upstream: bool,
+    },
+    /// By TCP or UDP sessions.
+    Stream(Protocol),
+}
+
+impl Usage {
+    fn protocol(self) -> Protocol {
+        match self {
+            Usage::Http { .. } => Protocol::Tcp,
+            Usage::Stream(protocol) => protocol,
+        }
+    }
+}
+
 /// The endpoints of a Service's port as they are now; with `service_upstream` the Service's own address
 /// stands for them.
-pub fn resolve(
-    world: &World,
-    options: &Options,
-    leads: &Leads,
-    service_upstream: bool,
-) -> Resolved {
+pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) -> Resolved {
+    let service_upstream = usage == Usage::Http { service_upstream: true };
     let mut resolved = Resolved::default();
     let key = &leads.service;
     let text = leads.port.to_string();
@@ -66,13 +83,15 @@ pub fn resolve(
         return resolved;
     };
     if let Some(external) = &service.external_name {
-        external_name::resolve(world, options, leads, service, external, &mut resolved);
+        external_name::resolve(world, options, leads, usage, service, external, &mut resolved);
         return resolved;
     }
-    let Some(port) = find_port(service, &text) else {
-        let ports: Vec<_> = service.ports.iter().map(describe).collect();
+    let Some(port) = find_port(service, &text, usage) else {
+        let protocol = usage.protocol();
+        let ports = service.ports.iter().filter(|port| port.protocol == protocol);
+        let ports: Vec<_> = ports.map(describe).collect();
         let remedy = format!("use one of [{}]", ports.join(", "));
-        let why = format!("Service {key} has no TCP port {text}");
+        let why = format!("Service {key} has no {protocol} port {text}");
         resolved.lack = lacks(Severity::Rejected, why, remedy);
         return resolved;
     };
@@ -111,14 +130,18 @@ pub fn resolve(
 
 /// The first port of a Service, which `--default-backend-service` means.
 pub fn first_port(service: &Service) -> Option<Port> {
-    service.ports.first().map(|port| Port::Number(port.number))
+    let first = service.ports.iter().find(|port| port.protocol == Protocol::Tcp);
+    first.map(|port| Port::Number(port.number))
 }
 
-fn find_port<'s>(service: &'s Service, text: &str) -> Option<&'s ServicePort> {
-    service.ports.iter().find(|port| {
+fn find_port<'s>(service: &'s Service, text: &str, usage: Usage) -> Option<&'s ServicePort> {
+    let mut ports = service.ports.iter().filter(|port| port.protocol == usage.protocol());
+    ports.find(|port| {
+        // An Ingress may also name what is behind the Service; the ConfigMaps of TCP and UDP may not.
         port.name == text
             || port.number.to_string() == text
             || match &port.target {
+                _ if usage == Usage::Stream(port.protocol) => false,
                 TargetPort::Number(number) => number.to_string() == text,
                 TargetPort::Name(name) => name == text,
             }
@@ -230,7 +253,7 @@ fn slice_ports(port: &ServicePort, slice: &EndpointSlice) -> BTreeSet<NonZeroU16
     let meant: BTreeSet<_> = slice
         .ports
         .iter()
-        .filter(|candidate| is_meant(&candidate.name))
+        .filter(|candidate| candidate.protocol == port.protocol && is_meant(&candidate.name))
         .filter_map(|candidate| candidate.number.and_then(NonZeroU16::new))
         .collect();
     match meant.is_empty() && !slice.ports.is_empty() {

@@ -129,6 +129,8 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     let passthrough = snapshot.passthrough.iter();
     let passthrough = passthrough.map(|(host, id)| (host.to_string(), json!(id.as_str())));
     put("passthrough", passthrough.collect());
+    let ports = snapshot.ports.iter().map(|(port, id)| (port.to_string(), json!(id.as_str())));
+    put("ports", ports.collect());
     let certificates = snapshot.certificates.iter().map(|(id, certificate)| {
         let pem = (certificate.chain.as_bytes(), certificate.key.as_bytes());
         let pair = crate::world::secret::Pair::parse(pem.0, pem.1).unwrap();

@@ -4,6 +4,7 @@
 //! object.
 
 use crate::verdict::{Note, Verdict, VerdictChanges, Verdicts};
+use crate::world::service::Protocol;
 use crate::world::{Key, ObjectRef};
 use oxigress_core::model::{BackendId, HostPattern};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Part {
     /// The main ConfigMap.
     Settings,
+    /// The ConfigMap of TCP or UDP services.
+    Streams(Protocol),
     /// One Ingress by itself.
     Ingress(Key),
     /// The rules of one host.

@@ -1,7 +1,7 @@
 //! What the operator decided, as far as translate depends on it.
 
 use crate::world::Key;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// What the operator decided at start.
@@ -31,6 +31,12 @@ pub struct Options {
     pub default_ssl_certificate: Option<Key>,
     /// `--enable-ssl-passthrough`
     pub ssl_passthrough: bool,
+    /// `--tcp-services-configmap`
+    pub tcp_services_configmap: Option<Key>,
+    /// `--udp-services-configmap`
+    pub udp_services_configmap: Option<Key>,
+    /// Ports of nginx and of this program, each with the flag that says so.
+    pub reserved_ports: BTreeMap<u16, &'static str>,
     /// `--disable-svc-external-name`
     pub disable_svc_external_name: bool,
     /// Ports of this program's own listeners, which are no endpoints.
@@ -54,6 +60,9 @@ impl Default for Options {
             default_backend_service: None,
             default_ssl_certificate: None,
             ssl_passthrough: false,
+            tcp_services_configmap: None,
+            udp_services_configmap: None,
+            reserved_ports: BTreeMap::new(),
             disable_svc_external_name: false,
             own_ports: BTreeSet::new(),
             local_addresses: BTreeSet::new(),

@@ -7,7 +7,7 @@ use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::{Pair, Secret};
 use crate::world::service::{
-    Condition, EndpointSlice, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Object, Seen};
 use proptest::prelude::*;
@@ -90,6 +90,7 @@ fn ingress() -> impl Strategy<Value = Object> {
 
 fn service() -> impl Strategy<Value = Object> {
     let port = (select(&["", "http"][..]), 80..82u16).prop_map(|(name, number)| ServicePort {
+        protocol: Protocol::Tcp,
         name: name.into(),
         number,
         target: TargetPort::Number(number + 8_000),
@@ -112,8 +113,10 @@ fn slice() -> impl Strategy<Value = Object> {
         condition,
         addresses: vec![[127, 0, 0, last].into()],
     });
-    let port = (select(&["", "http"][..]), option::of(8_080..8_082u16))
-        .prop_map(|(name, number)| SlicePort { name: name.into(), number });
+    let port =
+        (select(&["", "http"][..]), option::of(8_080..8_082u16)).prop_map(|(name, number)| {
+            SlicePort { protocol: Protocol::Tcp, name: name.into(), number }
+        });
     (option::weighted(0.9, name()), vec(port, 0..2), vec(endpoint, 0..3)).prop_map(
         |(service, ports, endpoints)| {
             let is_without_ports = ports.is_empty();

@@ -5,6 +5,7 @@
 
 use super::annotation::balancing::{LOAD_BALANCE, LoadBalance};
 use super::annotation::parse_bool;
+use crate::streams::StreamSettings;
 use crate::verdict::Note;
 use crate::world::ConfigMap;
 use oxigress_core::model::{Algorithm, RedirectCode};
@@ -24,6 +25,8 @@ pub struct Settings {
     pub load_balance: Algorithm,
     /// service-upstream: where no Ingress says otherwise.
     pub service_upstream: bool,
+    /// proxy-stream-*.
+    pub stream: StreamSettings,
     /// A key that protects every location and is not honoured yet: all of them are closed.
     pub closing_key: Option<String>,
 }
@@ -37,6 +40,7 @@ impl Default for Settings {
             no_tls_redirect_locations: vec!["/.well-known/acme-challenge".into()],
             load_balance: Algorithm::RoundRobin,
             service_upstream: false,
+            stream: StreamSettings::default(),
             closing_key: None,
         }
     }
@@ -87,6 +91,11 @@ pub fn parse(map: Option<&ConfigMap>) -> (Settings, Vec<Note>) {
                     ))),
                 }
             }
+            name if name.starts_with("proxy-stream-") => {
+                if let Err(why) = read_stream(&mut settings.stream, name, value.trim()) {
+                    notes.push(Note::warning(format!("data.{key}: {value:?} {why}")));
+                }
+            }
             name if name.starts_with("upstream-hash-by") => notes.push(Note::remark(format!(
                 "data.{key} has no effect, as in ingress-nginx: annotate the Ingress"
             ))),
@@ -119,6 +128,42 @@ pub fn parse(map: Option<&ConfigMap>) -> (Settings, Vec<Note>) {
     (settings, notes)
 }
 
+/// The error says why the default is used.
+fn read_stream(settings: &mut StreamSettings, name: &str, value: &str) -> Result<(), &'static str> {
+    const TIME: &str = "is not a time such as 600s or 10m: the default is used";
+    const NUMBER: &str = "is not a number from 0 to 65535: the default is used";
+    let number = || value.parse::<u16>().map(u32::from).map_err(|_| NUMBER);
+    match name {
+        "proxy-stream-timeout" => settings.timeout_ms = milliseconds(value).ok_or(TIME)?,
+        "proxy-stream-next-upstream-timeout" => {
+            settings.next_upstream_timeout_ms = milliseconds(value).ok_or(TIME)?;
+        }
+        "proxy-stream-next-upstream-tries" => settings.next_upstream_tries = number()?,
+        "proxy-stream-responses" => settings.responses = number()?,
+        "proxy-stream-next-upstream" => {
+            settings.next_upstream =
+                parse_bool(value).ok_or("is not true or false: the default is used")?;
+        }
+        _ => return Err("has no effect: ingress-nginx has no such key"),
+    }
+    Ok(())
+}
+
+/// A time as nginx writes it, of one number and unit; without a unit seconds. At most ten days.
+fn milliseconds(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|ms| *ms <= 864_000_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +179,24 @@ mod tests {
         assert!(settings.ssl_redirect);
         assert_eq!(settings.http_redirect_code, RedirectCode::TemporaryRedirect);
         assert_eq!(notes.len(), 1);
+    }
+
+    #[test]
+    fn times_and_numbers_of_streams_are_read_and_odd_ones_leave_the_default() {
+        let (settings, notes) = parsed(&[
+            ("proxy-stream-timeout", "5m"),
+            ("proxy-stream-next-upstream-timeout", "1s; }"),
+            ("proxy-stream-next-upstream-tries", "-1"),
+            ("proxy-stream-responses", "0"),
+            ("proxy-stream-next-upstream", "false"),
+        ]);
+        let stream = settings.stream;
+        assert_eq!(
+            (stream.timeout_ms, stream.responses, stream.next_upstream),
+            (300_000, 0, false)
+        );
+        assert_eq!((stream.next_upstream_timeout_ms, stream.next_upstream_tries), (600_000, 3));
+        assert_eq!(notes.len(), 2);
     }
 
     #[test]

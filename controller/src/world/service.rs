@@ -2,6 +2,7 @@
 
 use super::Key;
 use super::external_name::ExternalName;
+use std::fmt;
 use std::net::IpAddr;
 
 /// Ports of one Service.
@@ -15,9 +16,39 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
+/// What a port speaks. SCTP ports are not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "said by the names")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    /// As Kubernetes writes it; nothing written means TCP.
+    pub fn parse(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("TCP" | "") => Some(Protocol::Tcp),
+            Some("UDP") => Some(Protocol::Udp),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        })
+    }
+}
+
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
+    /// TCP if not written.
+    pub protocol: Protocol,
     /// Empty if it has none.
     pub name: String,
     /// What clients inside the cluster connect to.
@@ -39,7 +70,7 @@ pub enum TargetPort {
 pub struct EndpointSlice {
     /// Value of the label kubernetes.io/service-name.
     pub service: Option<String>,
-    /// TCP ports only.
+    /// TCP and UDP ports.
     pub ports: Vec<SlicePort>,
     /// The slice names no port at all, of whatever protocol.
     pub is_without_ports: bool,
@@ -59,6 +90,8 @@ impl EndpointSlice {
 /// One port of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
+    /// TCP if not written.
+    pub protocol: Protocol,
     /// Empty if it has none.
     pub name: String,
     /// None: all ports, which cannot be connected to.

@@ -3,7 +3,7 @@
 //! Source:  compat/controller.md §4. Its [BUG] of port 0 is mended: a named targetPort says nothing where there are
 //!          no pods, so the Service's own number counts.
 
-use super::{Lack, Resolved, find_port};
+use super::{Lack, Resolved, Usage, find_port};
 use crate::translate::Options;
 use crate::translate::ingress::Leads;
 use crate::verdict::{Note, Severity};
@@ -20,11 +20,12 @@ pub fn resolve(
     world: &World,
     options: &Options,
     leads: &Leads,
+    usage: Usage,
     service: &Service,
     external: &ExternalName,
     resolved: &mut Resolved,
 ) {
-    match choose(world, options, leads, service, external, resolved) {
+    match choose(world, options, leads, usage, service, external, resolved) {
         Ok(endpoints) => resolved.endpoints = endpoints,
         Err(lack) => resolved.lack = Some(lack),
     }
@@ -34,6 +35,7 @@ fn choose(
     world: &World,
     options: &Options,
     leads: &Leads,
+    usage: Usage,
     service: &Service,
     external: &ExternalName,
     resolved: &mut Resolved,
@@ -48,8 +50,8 @@ fn choose(
         );
         return rejected(why, "name a Service with endpoints");
     }
-    let Some(port) = port(service, &leads.port) else {
-        let why = format!("Service {key} has no TCP port {}", leads.port);
+    let Some(port) = port(service, &leads.port, usage) else {
+        let why = format!("Service {key} has no {} port {}", usage.protocol(), leads.port);
         return rejected(why, "add it to spec.ports or use its number");
     };
     let addresses = match external {
@@ -121,8 +123,8 @@ fn without_own(
 }
 
 /// Where to connect to: the Service may list the port, and need not.
-fn port(service: &Service, asked: &Port) -> Option<NonZeroU16> {
-    let number = match (find_port(service, &asked.to_string()), asked) {
+fn port(service: &Service, asked: &Port, usage: Usage) -> Option<NonZeroU16> {
+    let number = match (find_port(service, &asked.to_string(), usage), asked) {
         (Some(ServicePort { target: TargetPort::Number(number), .. }), _) => *number,
         (Some(port), _) => port.number,
         (None, Port::Number(number)) => *number,

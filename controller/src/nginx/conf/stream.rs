@@ -1,0 +1,139 @@
+//! nginx.conf's `stream` block: TCP and UDP listeners, and the one that passes TLS through.
+//!
+//! Numbers and flags alone go in. What a port or a server name leads to is data in the zone.
+
+use super::Machine;
+use crate::flags::Flags;
+use crate::streams::{Listener, StreamSettings, Streams};
+use oxigress_core::model::StreamPort;
+
+/// The block; nothing where nothing listens.
+pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {
+    if streams.listeners.is_empty() && !flags.enable_ssl_passthrough {
+        return String::new();
+    }
+    let StreamSettings { timeout_ms, next_upstream, next_upstream_timeout_ms, .. } =
+        streams.settings;
+    let tries = streams.settings.next_upstream_tries;
+    let next = if next_upstream { "on" } else { "off" };
+    let log = machine.access_log.display();
+    let mut text = format!(
+        "stream {{
+    log_format log_stream '[$remote_addr] [$time_local] $protocol $status $bytes_sent '
+        '$bytes_received $session_time';
+    access_log {log} log_stream;
+
+    proxy_timeout {timeout_ms}ms;
+    proxy_next_upstream {next};
+    proxy_next_upstream_timeout {next_upstream_timeout_ms}ms;
+    proxy_next_upstream_tries {tries};
+
+    upstream ingress {{
+        # nginx wants a server; the balancer never asks it.
+        server 0.0.0.1:1;
+        ingress_balancer;
+    }}
+"
+    );
+    if flags.enable_ssl_passthrough {
+        text += &passthrough(flags, machine);
+    }
+    for (port, listener) in &streams.listeners {
+        text += &server(*port, *listener, machine, streams.settings.responses);
+    }
+    text + "}"
+}
+
+fn passthrough(flags: &Flags, machine: &Machine) -> String {
+    let backlog = machine.backlog;
+    let parameters = format!("reuseport backlog={backlog}");
+    let listen = listen(flags.https_port, machine, &parameters);
+    let inside = flags.ssl_passthrough_proxy_port;
+    format!(
+        "
+    # TLS that is passed through, by server name; all else goes on to http.
+    server {{
+{listen}        ssl_preread on;
+        preread_timeout 10s;
+        proxy_pass ingress;
+        ingress_passthrough;
+        pass 127.0.0.1:{inside};
+    }}
+"
+    )
+}
+
+fn server(port: StreamPort, listener: Listener, machine: &Machine, responses: u32) -> String {
+    let Listener { takes_proxy, sends_proxy } = listener;
+    let (number, parameters, more) = match port {
+        StreamPort::Tcp(number) => {
+            let takes = if takes_proxy { "proxy_protocol" } else { "" };
+            let mut more = String::new();
+            if takes_proxy {
+                // Who may connect at all is the operator's: all who do begin with the PROXY protocol, so the
+                // client it names is the client.
+                more += "        set_real_ip_from 0.0.0.0/0;\n        set_real_ip_from ::/0;\n";
+            }
+            if sends_proxy {
+                more += "        proxy_protocol on;\n";
+            }
+            (number, takes, more)
+        }
+        // The kernel gives all datagrams of a client to one worker, which knows the session.
+        StreamPort::Udp(number) => {
+            (number, "udp reuseport", format!("        proxy_responses {responses};\n"))
+        }
+    };
+    let listen = listen(number.get(), machine, parameters);
+    format!("\n    server {{\n{listen}{more}        proxy_pass ingress;\n    }}\n")
+}
+
+fn listen(port: u16, machine: &Machine, parameters: &str) -> String {
+    let addresses: &[&str] = if machine.has_ipv6 { &["", "[::]:"] } else { &[""] };
+    let line = |address: &&str| {
+        let line = format!("        listen {address}{port} {parameters}");
+        format!("{};\n", line.trim_end())
+    };
+    addresses.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Cli;
+    use clap::Parser;
+
+    fn rendered(arguments: &[&str], streams: &Streams) -> String {
+        let flags = Cli::parse_from([&["oxigress"], arguments].concat()).flags();
+        block(&flags, &Machine { has_ipv6: true, ..Machine::default() }, streams)
+    }
+
+    #[test]
+    fn nothing_stands_where_nothing_listens() {
+        assert_eq!(rendered(&[], &Streams::default()), "");
+        assert!(
+            rendered(&["--enable-ssl-passthrough"], &Streams::default())
+                .contains("pass 127.0.0.1:442;")
+        );
+    }
+
+    #[test]
+    fn each_port_has_its_listeners_and_flags() {
+        let port = |text| StreamPort::parse(text).unwrap();
+        let both = Listener { takes_proxy: true, sends_proxy: true };
+        let listeners = [(port("tcp/9000"), both), (port("udp/53"), Listener::default())];
+        let streams = Streams { listeners: listeners.into(), ..Streams::default() };
+        let text = rendered(&[], &streams);
+        for line in [
+            "listen 9000 proxy_protocol;",
+            "listen [::]:9000 proxy_protocol;",
+            "proxy_protocol on;",
+            "set_real_ip_from 0.0.0.0/0;",
+            "listen 53 udp reuseport;",
+            "proxy_responses 1;",
+            "proxy_timeout 600000ms;",
+        ] {
+            assert!(text.lines().any(|l| l.trim() == line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The TCP and UDP listeners as the controller role wants them, and whether they can be had.
+
+use crate::runtime::Runtime;
+use crate::streams::{self, Streams};
+use oxigress_core::model::StreamPort;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use tokio::net::TcpSocket;
+
+/// What the file says; one that cannot be read says nothing.
+pub fn read(runtime: &Runtime) -> Streams {
+    let path = runtime.file(streams::FILE);
+    Streams::read(&path).unwrap_or_else(|error| {
+        tracing::error!(
+            "{}: {error}: no TCP and UDP ports until it is written again",
+            path.display()
+        );
+        Streams::default()
+    })
+}
+
+/// What stands in nginx.conf, and what cannot be had yet.
+#[derive(Default)]
+pub struct Listeners {
+    /// In nginx.conf.
+    pub live: Streams,
+    /// Somebody else has these ports.
+    pub refused: BTreeSet<StreamPort>,
+}
+
+impl Listeners {
+    /// nginx refuses a whole configuration for one port that it cannot have: new ones are tried before.
+    pub fn next(&self, wanted: Streams, has_ipv6: bool) -> Self {
+        let mut next = Listeners { live: wanted, refused: BTreeSet::new() };
+        next.live.listeners.retain(|port, _| {
+            if self.live.listeners.contains_key(port) {
+                return true;
+            }
+            let tried = bind(*port, has_ipv6);
+            if let Err(error) = &tried {
+                next.refused.insert(*port);
+                if !self.refused.contains(port) {
+                    tracing::warn!(
+                        "{port} cannot be opened: {error}: free the port, or write another one into the ConfigMap"
+                    );
+                }
+            }
+            tried.is_ok()
+        });
+        next
+    }
+}
+
+fn bind(port: StreamPort, has_ipv6: bool) -> io::Result<()> {
+    let v6 = has_ipv6.then_some(IpAddr::from(Ipv6Addr::UNSPECIFIED));
+    for address in std::iter::once(Ipv4Addr::UNSPECIFIED.into()).chain(v6) {
+        match port {
+            StreamPort::Tcp(number) => {
+                let socket = match address {
+                    IpAddr::V4(_) => TcpSocket::new_v4()?,
+                    IpAddr::V6(_) => TcpSocket::new_v6()?,
+                };
+                socket.set_reuseaddr(true)?;
+                socket.bind(SocketAddr::new(address, number.get()))?;
+            }
+            StreamPort::Udp(number) => {
+                drop(UdpSocket::bind(SocketAddr::new(address, number.get()))?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is different, for the log.
+pub fn describe(old: &Streams, new: &Streams) -> String {
+    let ports = |streams: &Streams| streams.listeners.keys().copied().collect::<BTreeSet<_>>();
+    let (before, after) = (ports(old), ports(new));
+    let names = |ports: Vec<&StreamPort>| {
+        ports.iter().map(|port| port.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let is_other = |port: &&StreamPort| old.listeners.get(*port) != new.listeners.get(*port);
+    let groups = [
+        ("new", names(after.difference(&before).collect())),
+        ("gone", names(before.difference(&after).collect())),
+        ("with other PROXY flags", names(before.intersection(&after).filter(is_other).collect())),
+    ];
+    let groups = groups.iter().filter(|(_, names)| !names.is_empty());
+    let mut words: Vec<_> = groups.map(|(what, names)| format!("{what}: {names}")).collect();
+    if old.settings != new.settings {
+        words.push("other settings".into());
+    }
+    format!("TCP and UDP ports change ({})", words.join("; "))
+}
