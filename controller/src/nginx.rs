@@ -217,9 +217,7 @@ impl<'n> Watched<'n> {
     }
 
     async fn listeners_may_be_free(&self) {
-        let listeners = &self.nginx.listeners;
-        let has_all = |all: &Listeners| all.refused.is_empty();
-        match has_all(&listeners.lock().unwrap_or_else(PoisonError::into_inner)) {
+        match self.nginx.has_all_listeners() {
             true => pending().await,
             false => tokio::time::sleep(PORTS_AGAIN).await,
         }
@@ -351,6 +349,10 @@ impl Nginx {
             is_conf_new,
             listeners: Mutex::new(listeners),
         })
+    }
+
+    fn has_all_listeners(&self) -> bool {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).refused.is_empty()
     }
 
     /// Writes nginx.conf anew if there are other listeners; says which.

@@ -231,8 +231,9 @@ fn what_cannot_be_served_is_told_and_the_rest_is_served() {
             (port, "is not of the form NAMESPACE/SERVICE:PORT"),
         ] {
             let log = controller.error_log();
-            let lines = log.lines().filter(|line| line.contains("ConfigMap default/tcp: rejected"));
-            let last = lines.last().context("a line about the ConfigMap")?;
+            let mut lines =
+                log.lines().filter(|line| line.contains("ConfigMap default/tcp: rejected"));
+            let last = lines.next_back().context("a line about the ConfigMap")?;
             let at =
                 last.find(&format!("data.{port}: ")).with_context(|| format!("data.{port}"))?;
             let until = last[at..].find("; data.").map_or(last.len(), |end| at + end);
