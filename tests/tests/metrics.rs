@@ -146,7 +146,7 @@ fn series_of_a_rule_go_with_it_and_the_others_stay() {
             vec![(Request::get("shop.test", "/"), 200), (Request::get("shop.test", "/cart"), 200)];
         block_on(send_each(site.http(), requests.clone(), 3))?;
         expect(&site, REQUESTS, &[], 6)?;
-        put(&site, &with(&[root.clone()]))?;
+        put(&site, &with(std::slice::from_ref(&root)))?;
         let page = page(&site.configuration, "")?;
         ensure!(page.sum(REQUESTS, &[("path", "/")]) == (3.0, 1), "{:?}", page.all(REQUESTS));
         ensure!(page.sum(REQUESTS, &[("path", "/cart")]).1 == 0, "{:?}", page.all(REQUESTS));
@@ -196,7 +196,7 @@ fn a_thousand_odd_requests_make_no_series_of_their_own() {
         ensure!(all.len() == 8, "{all:?}");
         ensure!(page.sum(REQUESTS, &[("method", "OTHER")]).0 == 250.0, "{all:?}");
         ensure!(page.sum(REQUESTS, &[("host", "_")]).0 == 666.0, "{all:?}");
-        ensure!(free()? == before, "requests took shared memory");
+        ensure!(free()? >= before, "requests took shared memory");
         site.nginx.stop()?;
         site.nginx.check_error_log()
     });
