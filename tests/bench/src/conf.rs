@@ -36,6 +36,11 @@ pub enum Route {
         /// As it is.
         has_log: bool,
     },
+    /// The same with metrics.
+    Metrics {
+        /// As it is.
+        has_log: bool,
+    },
     /// The same without our module: a static upstream, and nginx's own variables for ours.
     Twin {
         /// As in the skeleton.
@@ -94,8 +99,9 @@ impl Route {
                 format!("ingress_router; proxy_pass http://upstream; {proxy}"),
                 socket,
             ),
-            Route::Default { has_log } | Route::Twin { has_log } => {
-                let text = skeleton(bench, folder, ports, main, has_log)?;
+            Route::Default { has_log } | Route::Metrics { has_log } | Route::Twin { has_log } => {
+                let has_metrics = matches!(self, Route::Metrics { .. });
+                let text = skeleton(bench, folder, ports, main, has_log, has_metrics)?;
                 return Ok(if self.has_store() { text } else { twin(&text, bench.endpoints) });
             }
         };
@@ -139,6 +145,7 @@ fn skeleton(
     ports: Ports,
     main: &str,
     has_log: bool,
+    has_metrics: bool,
 ) -> Result<String> {
     let file = oxigress_tests::dist::repository().join("conf/nginx.conf");
     let folder = folder.display().to_string();
@@ -154,7 +161,12 @@ fn skeleton(
         ("journal", String::new()),
         ("access_log", log),
         ("http_port", format!("127.0.0.1:{}", ports.http)),
-        ("https_port", format!("127.0.0.1:{}", ports.https)),
+        (
+            "listen_https",
+            format!("listen 127.0.0.1:{} default_server ssl reuseport backlog=511;", ports.https),
+        ),
+        ("metrics", if has_metrics { "ingress_metrics;".into() } else { String::new() }),
+        ("stream", String::new()),
         ("backlog", "511".into()),
         ("listen_http_v6", String::new()),
         ("listen_https_v6", String::new()),

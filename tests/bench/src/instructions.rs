@@ -23,7 +23,7 @@ pub const WARM_UP: usize = 40;
 pub const REQUESTS: usize = 900;
 
 /// Each of these is one nginx.
-const RUNS: [(&str, Route, usize); 10] = [
+const RUNS: [(&str, Route, usize); 11] = [
     ("static", Route::Static, 0),
     ("static-threads", Route::StaticThreads, 0),
     ("balancer", Route::Balancer, 1),
@@ -33,6 +33,7 @@ const RUNS: [(&str, Route, usize); 10] = [
     ("headers", Route::Default { has_log: false }, 1),
     ("headers-twin", Route::Twin { has_log: false }, 0),
     ("default", Route::Default { has_log: true }, 1),
+    ("default-metrics", Route::Metrics { has_log: true }, 1),
     ("default-twin", Route::Twin { has_log: true }, 0),
 ];
 
@@ -53,6 +54,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
         headers,
         headers_twin,
         full,
+        full_metrics,
         full_twin,
     ] = counts[..]
     else {
@@ -87,7 +89,11 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     table
         .row("default Ingress", thousands(full))
         .peer(against(full, full_twin))
-        .budget("≤ 25,000", full <= 25_000.0);
+        .budget("≤ 25,000 with metrics", full <= 25_000.0);
+    table
+        .row("default Ingress, metrics on", thousands(full_metrics))
+        .peer(against(full_metrics, full))
+        .budget("≤ 25,000", full_metrics <= 25_000.0);
     table.note(
         "peers: stock nginx; for the default Ingress stock nginx with the same headers and log format; \
          for 10,000 the same with 1",
@@ -125,7 +131,8 @@ pub fn start(
     let certificate = Certificate::new("static", &[HOST])?;
     fs::write(folder.join("default.crt"), &certificate.chain)?;
     fs::write(folder.join("default.key"), &certificate.key)?;
-    let needs_tls = has_tls || matches!(route, Route::Default { .. } | Route::Twin { .. });
+    let needs_tls = has_tls
+        || matches!(route, Route::Default { .. } | Route::Metrics { .. } | Route::Twin { .. });
     let https = if needs_tls { free_port()? } else { 0 };
     let ports = Ports { http: free_port()?, https };
     let text = route.text(bench, &folder, ports, "master_process off;")?;

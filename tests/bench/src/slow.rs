@@ -69,10 +69,10 @@ fn serve(listener: &TcpListener, delay: Duration, served: &AtomicU64) {
         }
         while due.front().is_some_and(|(at, _)| *at <= Instant::now()) {
             let Some((_, place)) = due.pop_front() else { break };
-            if let Some(Some(stream)) = connections.get_mut(place) {
-                if stream.write_all(ANSWER).is_ok() {
-                    served.fetch_add(1, Relaxed);
-                }
+            if let Some(Some(stream)) = connections.get_mut(place)
+                && stream.write_all(ANSWER).is_ok()
+            {
+                served.fetch_add(1, Relaxed);
             }
         }
         std::thread::sleep(Duration::from_micros(500));
