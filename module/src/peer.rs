@@ -191,8 +191,10 @@ pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
 #[inline]
 pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
     let Some((record, hash)) = endpoints(guard, backend, *found) else { return false };
-    *found = Found { hash: Some(KeyHash::from_bits(hash)), place: guard.place(&record) };
-    EndpointsView::new(record.value()).has_more()
+    let has_more = EndpointsView::new(record.value()).has_more();
+    let place = guard.place(&record);
+    *found = Found { hash: Some(KeyHash::from_bits(hash)), place, is_plain: !has_more };
+    has_more
 }
 
 /// Every endpoint of the set is busy up to its limit.

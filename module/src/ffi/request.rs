@@ -34,6 +34,8 @@ pub struct Found {
     pub hash: Option<KeyHash>,
     /// Where it stood.
     pub place: Place,
+    /// The backend's record has nothing more to say: nobody has to look.
+    pub is_plain: bool,
 }
 
 /// A decision as it is copied: the rule's texts in one piece.
@@ -61,6 +63,7 @@ struct Context {
     is_decided: Cell<bool>,
     has_id: Cell<bool>,
     is_busy: Cell<bool>,
+    is_plain: Cell<bool>,
     hash: Cell<u64>,
     place: Cell<Place>,
     /// What counts it in the end.
@@ -326,6 +329,7 @@ impl<'r> Request<'r> {
             }
             context.hash.set(found.hash.map_or(0, KeyHash::to_bits));
             context.place.set(found.place);
+            context.is_plain.set(found.is_plain);
             context.is_decided.set(true);
         }
     }
@@ -374,6 +378,7 @@ impl<'r> Request<'r> {
         let found = Found {
             hash: Some(KeyHash::from_bits(context.hash.get())),
             place: context.place.get(),
+            is_plain: context.is_plain.get(),
         };
         Some(Decision {
             texts: [backend, namespace, ingress, service, port, path],

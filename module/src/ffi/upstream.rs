@@ -271,6 +271,9 @@ impl Peer {
     /// `request` is alive and the peer's, on the event loop.
     unsafe fn select(&mut self, request: *mut ngx_http_request_t) {
         let (_, mut found) = self.backend();
+        if found.is_plain {
+            return;
+        }
         let guard = self.worker().reader().read();
         let has_more = peer::find(&guard, self.backend().0, &mut found);
         self.found = found;

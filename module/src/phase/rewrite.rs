@@ -5,7 +5,7 @@ use crate::records::Noting;
 use crate::{metrics, peer, selection};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
-use oxigress_store::Record;
+use oxigress_store::{Guard, KeyHash, Record};
 
 /// Header lines that are taken: security.md §4. Their bytes are bounded by nginx.
 const MAX_HEADERS: usize = 100;
@@ -73,30 +73,57 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     let default = if own.is_some() { None } else { settings().default_backend() };
     let mut decision =
         NewDecision { lengths, texts, instead: default.unwrap_or_default(), is_alternative: false };
-    let Some(mut backend) = own.or(default) else {
+    let Some(backend) = own.or(default) else {
         request.decide(&decision, Found::default());
         return Outcome::Status(404);
     };
-    let kind = Kind::Endpoints as u8;
-    let mut hash = guard.hash(kind, backend);
-    let mut endpoints = guard.get_hashed(hash, kind, backend);
-    if endpoints.is_some_and(|set| EndpointsView::new(set.value()).has_more()) {
-        let record = guard.get(Kind::Backend as u8, backend);
-        let primary = record.map(|record| BackendView::new(record.value())).unwrap_or_default();
-        if let Some(alternative) = selection::alternative(request, &guard, &primary) {
-            (decision.instead, decision.is_alternative) = (alternative, true);
-            if worker.buckets().is_some()
-                && let Some(record) = record
-                && let Some(counter) = metrics::of_alternative(&guard, &record, alternative)
-            {
-                request.count(counter);
-            }
-            backend = alternative;
-            hash = guard.hash(kind, backend);
-            endpoints = guard.get_hashed(hash, kind, backend);
-        }
+    let mut destination = Destination::of(&guard, backend);
+    if destination.has_more()
+        && let Some(alternative) = alternative(request, &guard, backend)
+    {
+        (decision.instead, decision.is_alternative) = (alternative, true);
+        destination = Destination::of(&guard, alternative);
     }
-    let place = endpoints.map(|set| guard.place(&set)).unwrap_or_default();
-    request.decide(&decision, Found { hash: Some(hash), place });
-    outcome(endpoints)
+    request.decide(&decision, destination.found(&guard));
+    outcome(destination.endpoints)
+}
+
+/// The endpoints of a backend.
+struct Destination<'g> {
+    hash: KeyHash,
+    endpoints: Option<Record<'g>>,
+}
+
+impl<'g> Destination<'g> {
+    fn of(guard: &'g Guard<'_>, backend: &[u8]) -> Self {
+        let kind = Kind::Endpoints as u8;
+        let hash = guard.hash(kind, backend);
+        Destination { hash, endpoints: guard.get_hashed(hash, kind, backend) }
+    }
+
+    /// The backend's record has more to say.
+    fn has_more(&self) -> bool {
+        self.endpoints.is_some_and(|set| EndpointsView::new(set.value()).has_more())
+    }
+
+    fn found(&self, guard: &Guard<'_>) -> Found {
+        let place = self.endpoints.map(|set| guard.place(&set)).unwrap_or_default();
+        Found { hash: Some(self.hash), place, is_plain: !self.has_more() }
+    }
+}
+
+/// The alternative that takes the request in place of a backend, which is then counted as the alternative's.
+fn alternative<'g>(
+    request: &Request<'_>,
+    guard: &'g Guard<'_>,
+    backend: &[u8],
+) -> Option<&'g [u8]> {
+    let record = guard.get(Kind::Backend as u8, backend)?;
+    let alternative = selection::alternative(request, guard, &BackendView::new(record.value()))?;
+    if request.worker().buckets().is_some()
+        && let Some(counter) = metrics::of_alternative(guard, &record, alternative)
+    {
+        request.count(counter);
+    }
+    Some(alternative)
 }
