@@ -1,7 +1,7 @@
 //! One attempt: an endpoint of the backend, in the newest generation, by the backend's algorithm.
 //!
 //! An attempt goes to an endpoint that the request has not tried, that is not left out after failures and not busy
-//! up to its limit; one that drains is taken only while all do.
+//! up to its limit; one that drains is taken only while all do, or when the others have failed.
 
 use crate::ffi::{Found, Worker, now_milliseconds, wall_clock_milliseconds};
 use crate::records::{STATISTICS_OF_SET, TURN, statistics};
@@ -201,7 +201,9 @@ pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
 pub fn is_busy(record: &Record<'_>, view: EndpointsView<'_>) -> bool {
     let limit = view.max_in_flight();
     let is_full = |index| statistics(record, index).is_some_and(|cell| cell.in_flight() >= limit);
-    limit > 0 && (0..view.len()).all(is_full)
+    let is_left_alone =
+        |index| view.is_draining() && view.get(index).is_some_and(|e| e.is_draining());
+    limit > 0 && (0..view.len()).all(|index| is_left_alone(index) || is_full(index))
 }
 
 /// The endpoints of a backend, as they are for one attempt.
@@ -252,6 +254,23 @@ impl<'g> Set<'g> {
         self.view.is_draining() && self.view.get(index).is_some_and(|e| e.is_draining())
     }
 
+    /// It drains, and could take a request that nobody else is left for.
+    fn is_last(&self, index: usize) -> bool {
+        let cell = statistics(&self.record, index);
+        let is_full = |in_flight: u32| self.limit != 0 && in_flight >= self.limit;
+        self.is_drained(index)
+            && !self.is_tried(index)
+            && cell.is_none_or(|cell| !is_full(cell.in_flight()))
+    }
+
+    #[cold]
+    fn last(&self) -> Option<(usize, Option<Vec<u8>>)> {
+        if self.tried.is_empty() {
+            return None;
+        }
+        Some(((0..self.view.len()).find(|index| self.is_last(*index))?, None))
+    }
+
     /// So many are left out that the rest could not bear it: then none is.
     fn is_panic(&self) -> bool {
         *self.is_panic.get_or_init(|| {
@@ -271,14 +290,15 @@ impl<'g> Set<'g> {
         if self.tried.is_empty() {
             return self.view.len();
         }
-        (0..self.view.len()).filter(|index| self.is_open_on_closer_look(*index)).count()
+        let may_be = |index: &usize| self.is_open_on_closer_look(*index) || self.is_last(*index);
+        (0..self.view.len()).filter(may_be).count()
     }
 
     #[inline]
     fn begin(&self, worker: &Worker, key: &Key<'_>, backend: u64) -> Option<Begun> {
         // Another worker may take the last place of the limit meanwhile.
         for _ in 0..=MAX_TAKEN {
-            let (index, new_key) = self.pick(worker, key)?;
+            let (index, new_key) = self.pick(worker, key).or_else(|| self.last())?;
             let cell = statistics(&self.record, index)?;
             if let Some(number) = cell.begin(self.limit) {
                 let index = u32::try_from(index).ok()?;
