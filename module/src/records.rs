@@ -93,6 +93,12 @@ pub fn statistics<'g>(set: &Record<'g>, index: usize) -> Option<Cell<'g>> {
     set.cell(index + 1).and_then(Cell::new)
 }
 
+/// Endpoints that came from a journal or from another zone are not new to the set.
+pub fn settle(set: Option<Record<'_>>) {
+    let Some(set) = set else { return };
+    (0..set.cell_count()).filter_map(|n| statistics(&set, n)).for_each(|cell| cell.settle());
+}
+
 /// Endpoints that are new to a set begin at `now` with the mean latency of the others.
 pub fn welcome(set: Option<Record<'_>>, now: u64) {
     let Some(set) = set else { return };

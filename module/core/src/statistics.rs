@@ -122,6 +122,11 @@ impl<'g> Cell<'g> {
         }
     }
 
+    /// It joined at a time that nobody knows, before the endpoints that join now: what stands in a cell that was loaded.
+    pub fn settle(&self) {
+        let _ = self.0[6].compare_exchange(0, 1, Relaxed, Relaxed);
+    }
+
     /// It has been welcomed.
     pub fn is_welcome(&self) -> bool {
         self.0[6].load(Relaxed) != 0
@@ -285,6 +290,17 @@ mod tests {
         assert_eq!(fail(Failure::Answer), None);
         assert_eq!(fail(Failure::Connect), Some(100), "three in a row of any kind");
         assert_eq!(cell.failed(Failure::Connect, None, 500), None, "without a rule never");
+    }
+
+    #[test]
+    fn an_endpoint_that_was_loaded_is_not_new() {
+        let words = words();
+        let cell = cell(&words);
+        cell.observe(10_000, 0.25);
+        cell.settle();
+        cell.welcome(10_000, 0.5);
+        assert_eq!(cell.share(10_000, 1_000), 1.0);
+        assert!((cell.latency(10_000) - 0.25).abs() < 0.001);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::answer::tag;
 use super::{Answer, Shared};
 use crate::ffi::monotonic_milliseconds;
 use crate::ffi::{ZoneLock, check_pair, random};
-use crate::records::{cells, welcome};
+use crate::records::{cells, settle, welcome};
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
 use oxigress_core::wire::native::{Patch, Problem, Whole};
@@ -250,14 +250,16 @@ impl Write<'_> {
             let kind_number = *kind as u8;
             let written = match value {
                 None => transaction.remove(kind_number, key).map(drop),
-                Some(value) => {
+                Some(value) if *kind == Kind::Endpoints => {
+                    settle(transaction.get(kind_number, key));
                     let written = transaction.upsert(kind_number, key, value, cells);
                     written.map(|written| {
-                        if written == Written::Changed && *kind == Kind::Endpoints {
+                        if written == Written::Changed {
                             welcome(transaction.get(kind_number, key), now);
                         }
                     })
                 }
+                Some(value) => transaction.upsert(kind_number, key, value, cells).map(drop),
             };
             if let Err(error) = written {
                 let rest = changes.get(place + 1..).unwrap_or_default();

@@ -59,6 +59,10 @@ unsafe fn answer_busy(raw: *mut ngx_http_request_t) {
         let out = &mut (*raw).headers_out;
         out.status = NGX_HTTP_SERVICE_UNAVAILABLE as usize;
         out.status_line.len = 0;
+        // What logs and metrics tell.
+        if (*raw).err_status != 0 {
+            (*raw).err_status = NGX_HTTP_SERVICE_UNAVAILABLE as usize;
+        }
         // The page at hand is that of 502: there is none.
         out.content_length_n = 0;
         if let Some(length) = out.content_length.as_mut() {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 /// Requests of one worker that are remembered.
-const ENTRIES: usize = 8_192;
+const ENTRIES: usize = 32_768;
 
 /// The requests of one worker.
 #[repr(C)]

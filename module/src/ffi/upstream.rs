@@ -215,7 +215,12 @@ unsafe extern "C" fn get_peer(
             // SAFETY: the request is alive, and what it is answered with is not known yet.
             unsafe { peer.give_cookie(key) };
         }
-        let Some(length) = peer.take(&choice) else { return NGX_ERROR as ngx_int_t };
+        let Some(length) = peer.take(&choice) else {
+            // nginx calls `free` for an attempt with an address only.
+            // SAFETY: the attempt that began above.
+            unsafe { peer.end(0) };
+            return NGX_ERROR as ngx_int_t;
+        };
         let tries = peer.attempts_left(choice.untried);
         // SAFETY: as above.
         let connection = unsafe { &mut *connection };
