@@ -207,7 +207,7 @@ fn replace_all_again_and_again(directory: &Directory) -> Result<()> {
     let mut site = start(&plan(1, "4m")?, directory)?;
     let certificate = Certificate::new("x", &["x.test"])?;
     let all = |marker: usize| -> Value {
-        let sets: Map<_, _> = (0..1_900)
+        let sets: Map<_, _> = (0..720)
             .map(|n| {
                 let set: Vec<_> = (0..20)
                     .map(|e| json!({"address": format!("127.{marker}.{e}.1"), "port": 80}))

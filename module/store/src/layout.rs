@@ -3,6 +3,7 @@
 use crate::OpenError;
 use crate::arena;
 use crate::memory::{GRANULE, Memory};
+use crate::record::WITH_CELLS;
 use crate::sync;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -75,8 +76,8 @@ pub(crate) fn initialise(memory: Memory, bytes: usize, seed: [u64; 2]) -> Result
     let first = size_of::<Header>().div_ceil(GRANULE);
     // Room for a generation and a few records, and the last granule that ends the arena.
     let least = (first + 64) * GRANULE;
-    // Granule numbers have 32 bits: 128 GiB.
-    let end = u32::try_from(bytes / GRANULE).unwrap_or(u32::MAX);
+    // Granule numbers have 31 bits: 64 GiB. The highest bit is of batches.
+    let end = u32::try_from(bytes / GRANULE).unwrap_or(WITH_CELLS).min(WITH_CELLS - 1);
     if bytes < least {
         return Err(OpenError::TooSmall { bytes, least });
     }

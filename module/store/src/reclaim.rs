@@ -1,7 +1,8 @@
 //! Generations, worker slots, batches of replaced blocks, and recovery after a writer that died.
 //!
 //! A generation: `number u64, epoch u64, root u32, 0, counts [u32; 16]`.
-//! A batch: `generation u64, next u32, count u32`, then block numbers: what that generation replaced.
+//! A batch: `generation u64, next u32, count u32`, then block numbers: what that generation replaced;
+//! an attachment with [`WITH_CELLS`] stands for its cells too.
 //!
 //! A batch is linked before its generation is published. If the writer dies between the two, recovery
 //! finds a batch newer than the live generation and drops it; its blocks are in use.
@@ -11,7 +12,7 @@ use crate::failpoint::failpoint;
 use crate::fault::is_planted;
 use crate::index::{self, Visited};
 use crate::memory::{Block, Memory};
-use crate::record::Record;
+use crate::record::{self, Record, WITH_CELLS};
 use crate::sync::fence;
 use crate::{Live, WriteError};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -116,14 +117,28 @@ pub(crate) fn free_batches(memory: Memory, is_alive: fn(u32) -> bool, batches: u
         }
         compiler_fence(SeqCst);
         failpoint("free.cut");
-        for place in 0..memory.word(batch, BATCH_COUNT).load(Relaxed) as usize {
-            arena::release(memory, memory.word(batch, BATCH_BLOCKS + place * 4).load(Relaxed));
+        for block in listed(memory, batch) {
+            // Before the table that says where they are.
+            cells_of(memory, block).for_each(|cell| arena::release(memory, cell));
+            arena::release(memory, block & !WITH_CELLS);
             failpoint("free.block");
         }
         arena::release(memory, batch);
     }
     let batch = header.oldest_batch.load(Relaxed);
     batch != 0 && memory.long(batch, BATCH_GENERATION).load(Relaxed) <= safe
+}
+
+/// What a batch lists.
+fn listed(memory: Memory, batch: Block) -> impl Iterator<Item = Block> {
+    let count = memory.word(batch, BATCH_COUNT).load(Relaxed) as usize;
+    (0..count).map(move |place| memory.word(batch, BATCH_BLOCKS + place * 4).load(Relaxed))
+}
+
+/// The cells that go with a block of a batch.
+fn cells_of(memory: Memory, listed: Block) -> impl Iterator<Item = Block> {
+    let attachment = Some(listed & !WITH_CELLS).filter(|_| listed & WITH_CELLS != 0);
+    attachment.into_iter().flat_map(move |attachment| record::cells(memory, attachment))
 }
 
 /// Something could be freed, if the workers have moved on.
@@ -231,9 +246,10 @@ pub(crate) fn recover(memory: Memory) {
     let mut batch = header.oldest_batch.load(Acquire);
     while batch != 0 && memory.long(batch, BATCH_GENERATION).load(Relaxed) <= number {
         alive.push(batch);
-        let count = memory.word(batch, BATCH_COUNT).load(Relaxed) as usize;
-        let block = |place| memory.word(batch, BATCH_BLOCKS + place * 4).load(Relaxed);
-        alive.extend((0..count).map(block));
+        for block in listed(memory, batch) {
+            alive.push(block & !WITH_CELLS);
+            alive.extend(cells_of(memory, block));
+        }
         newest = batch;
         batch = memory.word(batch, BATCH_NEXT).load(Acquire);
     }

@@ -34,6 +34,10 @@ const CELL_BLOCKS: usize = HEAD + 8;
 /// Of a cell: its words.
 const CELL_WORDS: usize = HEAD;
 
+/// In a batch: an attachment, and all of its cells. A removal lists one block for them, so that it needs little memory
+/// in a store that is full.
+pub(crate) const WITH_CELLS: Block = 1 << 31;
+
 /// The cells of a record: their names, each once, and the size of each.
 #[derive(Debug, Default)]
 pub struct CellNames<'v> {
@@ -124,6 +128,11 @@ impl<'g> Record<'g> {
         arena::check_alive(memory, cell);
         // SAFETY: a cell lives as long as a record that names it, and has only counters here.
         unsafe { memory.longs(cell, CELL_WORDS, words as usize) }
+    }
+
+    /// Its attachment, as a batch names it together with its cells.
+    pub(crate) fn attachment_with_cells(&self) -> Option<Block> {
+        Some(self.attachment()).filter(|block| *block != 0).map(|block| block | WITH_CELLS)
     }
 
     /// The blocks of its attachment and of its cells.
@@ -219,7 +228,8 @@ pub(crate) fn write(memory: Memory, new: &NewRecord<'_>) -> Result<Block, WriteE
     Ok(block)
 }
 
-fn cells(memory: Memory, attachment: Block) -> impl Iterator<Item = Block> {
+/// The blocks of an attachment's cells.
+pub(crate) fn cells(memory: Memory, attachment: Block) -> impl Iterator<Item = Block> {
     let count = memory.word(attachment, CELLS).load(Relaxed) as usize;
     (0..count).map(move |place| memory.word(attachment, CELL_BLOCKS + place * 4).load(Relaxed))
 }

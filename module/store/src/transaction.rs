@@ -219,7 +219,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.root = editor.remove(self.root, hash)?;
         self.live.counts[usize::from(kind).min(15)] -= 1;
         let record = Record::new(memory, old);
-        self.replaced.extend(record.attached());
+        self.replaced.extend(record.attachment_with_cells());
         self.drop_record(old);
         Ok(true)
     }
