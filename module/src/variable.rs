@@ -55,6 +55,9 @@ fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 /// The alternative that takes the request, as ingress-nginx writes its name; empty if none does.
 fn alternative_upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(id) = request.alternative() else { return Some(Cow::Borrowed(b"")) };
+    // `namespace/service/port`; what tells it from other backends of the port is the controller's.
+    let end = id.windows(2).position(|pair| pair == b"//").unwrap_or(id.len());
+    let id = id.get(..end).unwrap_or(id);
     if !id.contains(&b'/') {
         return Some(Cow::Borrowed(id));
     }

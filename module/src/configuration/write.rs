@@ -84,7 +84,7 @@ pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
     if let Some(first) = unresolved.first() {
         let count = unresolved.len();
         answer.log.push(format!(
-            "{count} host names among the endpoints are not resolved yet and left out: {first}, …"
+            "{count} host names among the endpoints are left out, since the module resolves none: {first}, …"
         ));
     }
     if let Some(first) = notes.first() {
