@@ -87,7 +87,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
         format!("{}, {}", show(times.p50()), show(times.quantile(0.99))),
     );
     table
-        .row("longest callback, CPU", show(longest))
+        .row("longest stretch without a wait, CPU: no callback is longer", show(longest))
         .budget("≤ 1 ms", longest <= Duration::from_millis(1));
     table.row(
         "CPU of the worker, the requests included",
