@@ -6,10 +6,9 @@
 use crate::ffi::Worker;
 use oxigress_core::metrics::{self, Exposition, Labels, Observation};
 use oxigress_core::record::{BackendView, Kind, RuleView, ServerView};
-use oxigress_store::{CellPlace, Guard, KeyHash, Record, Transaction, WriterLock};
+use oxigress_store::{CellPlace, Guard, KeyHash, Record, Transaction, WriterLock, cell_number};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The cell that counts a request, to be found again when it ends. Zeroes are "none".
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +26,7 @@ impl Counter {
     fn new(guard: &Guard<'_>, record: &Record<'_>, index: usize) -> Option<Counter> {
         let place = guard.cell_place(record, index)?;
         Some(Counter {
-            number: number(guard.cell_at(place)?)?,
+            number: cell_number(guard.cell_at(place)?)?,
             place,
             hash: record.key_hash().to_bits(),
             index: u32::try_from(index).ok()?,
@@ -39,12 +38,6 @@ impl Counter {
     pub fn is_some(&self) -> bool {
         self.number != 0
     }
-}
-
-/// What tells a cell from every other.
-#[inline]
-fn number(cell: &[AtomicU64]) -> Option<u32> {
-    Some((cell.first()?.load(Relaxed) >> 32) as u32)
 }
 
 /// The cell of a rule, which stands in `server`; of what no rule takes without one.
@@ -83,10 +76,7 @@ pub fn observe(worker: &Worker, counter: &Counter, seen: &Observation) {
 #[cold]
 fn find<'g>(guard: &'g Guard<'_>, counter: &Counter) -> Option<&'g [AtomicU64]> {
     let record = guard.find_hashed(KeyHash::from_bits(counter.hash), counter.kind)?;
-    let is_it = |cell: &&[AtomicU64]| number(cell) == Some(counter.number);
-    // Mostly something else has changed.
-    let first = record.cell(counter.index as usize).filter(is_it);
-    first.or_else(|| (0..record.cell_count()).filter_map(|n| record.cell(n)).find(is_it))
+    record.cell_numbered(counter.index as usize, counter.number)
 }
 
 /// Labels that outlive the record they come from.

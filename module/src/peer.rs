@@ -4,7 +4,7 @@
 //! up to its limit; one that drains is taken only while all do, or when the others have failed.
 
 use crate::ffi::{Found, Worker, now_milliseconds, wall_clock_milliseconds};
-use crate::records::{STATISTICS_OF_SET, TURN, statistics};
+use crate::records::{STATISTICS_OF_SET, TURN, statistics, statistics_numbered};
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
@@ -102,10 +102,10 @@ pub struct Outcome {
 /// because of this.
 pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
     let guard = worker.reader().read();
-    let hash = KeyHash::from_bits(begun.backend);
-    let record =
-        guard.at(begun.place).or_else(|| guard.find_hashed(hash, Kind::Endpoints as u8))?;
-    let cell = cell_of(&record, begun).filter(|cell| cell.end(begun.cell))?;
+    let (record, cell) = under_way(&guard, begun)?;
+    if !cell.end(begun.cell) {
+        return None;
+    }
     let now = now_milliseconds();
     let view = EndpointsView::new(record.value());
     observe(view, cell, now, outcome.seconds, outcome.is_answered);
@@ -124,23 +124,20 @@ pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
 /// What [`choose`] began goes on, and its endpoint is well: it took the connection after so many seconds.
 pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
     let guard = worker.reader().read();
-    let hash = KeyHash::from_bits(begun.backend);
-    let Some(record) = guard.find_hashed(hash, Kind::Endpoints as u8) else { return };
-    if let Some(cell) = cell_of(&record, begun) {
+    if let Some((record, cell)) = under_way(&guard, begun) {
         let view = EndpointsView::new(record.value());
         observe(view, cell, now_milliseconds(), seconds, true);
         cell.succeeded();
     }
 }
 
-/// The statistics of an attempt's endpoint, if it is still there.
+/// The endpoint set and the statistics of an attempt that is under way, if its endpoint is still there.
 #[inline]
-fn cell_of<'g>(record: &'g Record<'g>, begun: &Begun) -> Option<Cell<'g>> {
-    let is_it = |cell: &Cell<'g>| cell.number() == begun.cell;
-    statistics(record, begun.index as usize).filter(is_it).or_else(|| {
-        // The set has changed.
-        (0..record.cell_count()).filter_map(|n| statistics(record, n)).find(is_it)
-    })
+fn under_way<'g>(guard: &'g Guard<'_>, begun: &Begun) -> Option<(Record<'g>, Cell<'g>)> {
+    let hash = KeyHash::from_bits(begun.backend);
+    let record =
+        guard.at(begun.place).or_else(|| guard.find_hashed(hash, Kind::Endpoints as u8))?;
+    Some((record, statistics_numbered(&record, begun.index, begun.cell)?))
 }
 
 #[inline]
@@ -155,11 +152,10 @@ fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_a
 }
 
 /// A request that a worker died with is in flight no more.
-pub fn forget(guard: &Guard<'_>, backend: u64, number: u32) {
+pub fn forget(guard: &Guard<'_>, backend: u64, index: u32, number: u32) {
     let record = guard.find_hashed(KeyHash::from_bits(backend), Kind::Endpoints as u8);
-    if let Some(record) = record {
-        let mut all = (0..record.cell_count()).filter_map(|n| statistics(&record, n));
-        all.find(|cell| cell.end(number));
+    if let Some(cell) = record.and_then(|record| statistics_numbered(&record, index, number)) {
+        cell.end(number);
     }
 }
 
@@ -177,17 +173,13 @@ fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(
     Some((record, hash.to_bits()))
 }
 
-/// No endpoint is left that was not tried, and of those that were not some are busy up to their limit.
+/// Of the endpoints that the request has not tried some are busy up to their limit.
 pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
     let guard = worker.reader().read();
     let Some((record, _)) = endpoints(&guard, search.backend, search.found) else { return false };
     let view = EndpointsView::new(record.value());
     let set = Set::new(view, record, search.tried, now_milliseconds());
-    let is_full = |index| {
-        let cell = statistics(&set.record, index);
-        !set.is_tried(index) && cell.is_some_and(|cell| cell.in_flight() >= set.limit)
-    };
-    set.limit > 0 && (0..view.len()).any(is_full)
+    (0..view.len()).any(|index| !set.is_tried(index) && set.is_full(index))
 }
 
 /// Finds the endpoint set of a backend, and answers whether the backend's record has more to say.
@@ -201,12 +193,9 @@ pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
 }
 
 /// Every endpoint of the set is busy up to its limit.
-pub fn is_busy(record: &Record<'_>, view: EndpointsView<'_>) -> bool {
-    let limit = view.max_in_flight();
-    let is_full = |index| statistics(record, index).is_some_and(|cell| cell.in_flight() >= limit);
-    let is_left_alone =
-        |index| view.is_draining() && view.get(index).is_some_and(|e| e.is_draining());
-    limit > 0 && (0..view.len()).all(|index| is_left_alone(index) || is_full(index))
+pub fn is_busy(record: Record<'_>, view: EndpointsView<'_>) -> bool {
+    let set = Set::new(view, record, &[], now_milliseconds());
+    set.limit > 0 && (0..view.len()).all(|index| set.is_drained(index) || set.is_full(index))
 }
 
 /// The endpoints of a backend, as they are for one attempt.
@@ -240,12 +229,19 @@ impl<'g> Set<'g> {
     }
 
     fn is_open_on_closer_look(&self, index: usize) -> bool {
-        if self.is_tried(index) || self.is_drained(index) {
-            return false;
-        }
-        let Some(cell) = statistics(&self.record, index) else { return true };
-        (self.limit == 0 || cell.in_flight() < self.limit)
-            && (self.ejection.is_none() || !cell.is_ejected(self.now) || self.is_panic())
+        !self.is_tried(index)
+            && !self.is_drained(index)
+            && !self.is_full(index)
+            && (self.ejection.is_none() || !self.is_ejected(index) || self.is_panic())
+    }
+
+    fn is_full(&self, index: usize) -> bool {
+        let cell = statistics(&self.record, index);
+        self.limit != 0 && cell.is_some_and(|cell| cell.in_flight() >= self.limit)
+    }
+
+    fn is_ejected(&self, index: usize) -> bool {
+        statistics(&self.record, index).is_some_and(|cell| cell.is_ejected(self.now))
     }
 
     fn is_tried(&self, index: usize) -> bool {
@@ -259,11 +255,7 @@ impl<'g> Set<'g> {
 
     /// It drains, and could take a request that nobody else is left for.
     fn is_last(&self, index: usize) -> bool {
-        let cell = statistics(&self.record, index);
-        let is_full = |in_flight: u32| self.limit != 0 && in_flight >= self.limit;
-        self.is_drained(index)
-            && !self.is_tried(index)
-            && cell.is_none_or(|cell| !is_full(cell.in_flight()))
+        self.is_drained(index) && !self.is_tried(index) && !self.is_full(index)
     }
 
     #[cold]
@@ -278,10 +270,7 @@ impl<'g> Set<'g> {
     fn is_panic(&self) -> bool {
         *self.is_panic.get_or_init(|| {
             let all = self.view.len();
-            let is_ejected = |index: &usize| {
-                statistics(&self.record, *index).is_some_and(|c| c.is_ejected(self.now))
-            };
-            let left = all - (0..all).filter(is_ejected).count();
+            let left = (0..all).filter(|index| !self.is_ejected(*index)).count();
             let percent = self.ejection.map_or(0, |ejection| usize::from(ejection.panic_percent));
             left * 100 < percent * all
         })

@@ -93,6 +93,12 @@ pub fn statistics<'g>(set: &Record<'g>, index: usize) -> Option<Cell<'g>> {
     set.cell(index + 1).and_then(Cell::new)
 }
 
+/// The cell of an endpoint that stood at `index`, by its number, as long as the endpoint is in the set.
+#[inline]
+pub fn statistics_numbered<'g>(set: &Record<'g>, index: u32, number: u32) -> Option<Cell<'g>> {
+    set.cell_numbered(index as usize + 1, number).and_then(Cell::new)
+}
+
 /// Endpoints that came from a journal or from another zone are not new to the set.
 pub fn settle(set: Option<Record<'_>>) {
     let Some(set) = set else { return };

@@ -29,15 +29,16 @@ pub fn passthrough<T>(
     session::passthrough(&Held(&guard), server_name).map(copy)
 }
 
-/// The hash of what the backend says its sessions are to be sent by; `None`: it says nothing. Cookies and
+/// Finds the backend's endpoint set, and answers the hash of what its sessions are to be sent by; `None`: it says nothing. Cookies and
 /// alternatives are of requests only.
 pub fn hash<'v>(
     worker: &Worker,
     backend: &[u8],
+    found: &mut Found,
     variable: impl Fn(&[u8]) -> Option<&'v [u8]>,
 ) -> Option<u32> {
     let guard = worker.reader().read();
-    if !peer::find(&guard, backend, &mut Found::default()) {
+    if !peer::find(&guard, backend, found) {
         return None;
     }
     let record = guard.get(Kind::Backend as u8, backend)?;

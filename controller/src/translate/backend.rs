@@ -83,7 +83,11 @@ pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) ->
         return resolved;
     };
     if let Some(external) = &service.external_name {
-        external_name::resolve(world, options, leads, usage, service, external, &mut resolved);
+        match external_name::resolve(world, options, leads, usage, service, external, &mut resolved)
+        {
+            Ok(endpoints) => resolved.endpoints = endpoints,
+            Err(lack) => resolved.lack = Some(lack),
+        }
         return resolved;
     }
     let Some(port) = find_port(service, &text, usage) else {

@@ -13,8 +13,7 @@ pub use backend::{
     Affinity, AffinityMode, Algorithm, Backend, Cookie, Ejection, Endpoint, EndpointSet, HashBy,
     SameSite, Split,
 };
-pub(crate) use text::shorten;
-pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort};
+pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -65,19 +65,14 @@ impl<'g> Cell<'g> {
     /// Counts a request as under way unless `limit` are; 0: no limit. Answers the cell's number.
     #[inline]
     pub fn begin(&self, limit: u32) -> Option<u32> {
-        self.0[2].fetch_add(1, Relaxed);
-        if limit == 0 {
-            // The lower half never overflows: a request takes more memory than a number.
-            return Some((self.0[0].fetch_add(1, Relaxed) >> 32) as u32);
-        }
         let more = |word: u64| ((word as u32) < limit).then_some(word + 1);
-        match self.0[0].fetch_update(Relaxed, Relaxed, more) {
-            Ok(word) => Some((word >> 32) as u32),
-            Err(_) => {
-                self.0[2].fetch_sub(1, Relaxed);
-                None
-            }
-        }
+        let word = match limit {
+            // The lower half never overflows: a request takes more memory than a number.
+            0 => self.0[0].fetch_add(1, Relaxed),
+            _ => self.0[0].fetch_update(Relaxed, Relaxed, more).ok()?,
+        };
+        self.0[2].fetch_add(1, Relaxed);
+        Some((word >> 32) as u32)
     }
 
     /// A request that [`Cell::begin`] counted in cell `number` has ended; answers whether this is that cell.

@@ -2,8 +2,7 @@
 
 use super::answer::tag;
 use super::{Answer, Shared};
-use crate::ffi::monotonic_milliseconds;
-use crate::ffi::{ZoneLock, check_pair, random};
+use crate::ffi::{ZoneLock, check_pair, monotonic_milliseconds, random};
 use crate::records::{cells, settle, welcome};
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};

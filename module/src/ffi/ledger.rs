@@ -163,7 +163,7 @@ fn settle(page: &Page, reader: &Reader) {
         let backend = entry.backend.swap(0, Acquire);
         if backend != 0 && is_same_zone {
             let cell = entry.cell.load(Relaxed);
-            peer::forget(&guard, backend, cell as u32);
+            peer::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
         }
     }
 }

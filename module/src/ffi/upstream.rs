@@ -275,7 +275,7 @@ impl Peer {
     /// # Safety
     /// `request` is alive and the peer's, on the event loop.
     unsafe fn select(&mut self, request: *mut ngx_http_request_t) {
-        let (_, mut found) = self.backend();
+        let mut found = self.found;
         if found.is_plain {
             return;
         }

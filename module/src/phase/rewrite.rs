@@ -18,7 +18,7 @@ fn outcome(set: Option<Record<'_>>) -> Outcome {
     let view = EndpointsView::new(set.value());
     match view.is_empty() {
         true => Outcome::Status(503),
-        false if peer::is_busy(&set, view) => Outcome::Busy,
+        false if peer::is_busy(set, view) => Outcome::Busy,
         false => Outcome::Continue,
     }
 }

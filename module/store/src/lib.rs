@@ -51,7 +51,7 @@ pub use fault::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
 pub use reader::{CellPlace, Guard, KeyHash, Place, Reader};
-pub use record::{CellNames, Cells, Record, no_cells};
+pub use record::{CellNames, Cells, Record, cell_number, no_cells};
 pub use transaction::{Transaction, Written};
 
 use memory::Memory;

@@ -111,6 +111,16 @@ impl<'g> Record<'g> {
         Some(Record::cell_of(self.memory, cell, words))
     }
 
+    /// The cell with this number: the one at `place`, if that is still it, else wherever it is now.
+    #[inline]
+    pub fn cell_numbered(&self, place: usize, number: u32) -> Option<&'g [AtomicU64]> {
+        let is_it = |cell: &&[AtomicU64]| cell_number(cell) == Some(number);
+        self.cell(place).filter(is_it).or_else(|| {
+            // The record has other cells than it had.
+            (0..self.cell_count()).filter_map(|place| self.cell(place)).find(is_it)
+        })
+    }
+
     /// The block of one of its cells, and how many words it has.
     #[inline]
     pub(crate) fn cell_block(&self, index: usize) -> Option<(Block, u32)> {
@@ -226,6 +236,12 @@ pub(crate) fn write(memory: Memory, new: &NewRecord<'_>) -> Result<Block, WriteE
     // SAFETY: as above.
     unsafe { memory.write(block, value_at, new.value) };
     Ok(block)
+}
+
+/// What tells a cell from every other that the store had.
+#[inline]
+pub fn cell_number(cell: &[AtomicU64]) -> Option<u32> {
+    Some((cell.first()?.load(Relaxed) >> 32) as u32)
 }
 
 /// The blocks of an attachment's cells.

@@ -6,7 +6,7 @@
 use super::value::{Value, is_plain};
 use crate::verdict::Note;
 use oxigress_core::balancer::hash_key;
-use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite};
+use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
 
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -221,7 +221,7 @@ fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
     let what_follows = if has_known { "counts as empty" } else { "the default is used" };
     notes.push(Note::warning(format!(
         "annotation upstream-hash-by: there is no ${} to hash: {what_follows}",
-        super::value::shorten(&unknown.join(", $"))
+        shorten(&unknown.join(", $"))
     )));
     has_known
 }

@@ -3,10 +3,10 @@
 //! Source:  compat/annotations.md §6. A rule that cannot be read is left out and never widened: the share
 //!          of requests a canary gets is at most the one that its other rules say.
 
-use super::value::{Value, is_plain, parse_bool, shorten};
+use super::value::{Value, is_plain, parse_bool};
 use crate::verdict::Note;
 use oxigress_core::balancer::patterns::pattern_is_valid;
-use oxigress_core::model::{Cookie, Split};
+use oxigress_core::model::{Cookie, Split, shorten};
 
 /// Which requests of the main Ingress's paths a canary takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

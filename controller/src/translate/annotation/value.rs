@@ -4,6 +4,7 @@
 //! Source:  compat/annotations.md §1: G2 for texts, G3 for booleans and numbers.
 
 use crate::verdict::Note;
+use oxigress_core::model::shorten;
 
 /// The value of one annotation.
 pub struct Value<'a> {
@@ -77,15 +78,6 @@ pub fn parse_bool(text: &str) -> Option<bool> {
 /// Letters, digits and `- . _ ~ / :`, the reference's plainest alphabet, and those of `more`.
 pub fn is_plain(text: &str, more: &[u8]) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~/:".contains(&b) || more.contains(&b))
-}
-
-/// At most 256 bytes of user text go into a message (security.md §10).
-pub fn shorten(text: &str) -> &str {
-    let mut end = text.len().min(256);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]

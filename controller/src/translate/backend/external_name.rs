@@ -15,23 +15,8 @@ use oxigress_core::model::{Endpoint, EndpointSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-/// Its endpoints: an address itself, or what DNS says of a name.
+/// Its endpoints: an address itself, or what DNS says of a name. What else there is to say goes into `resolved`.
 pub fn resolve(
-    world: &World,
-    options: &Options,
-    leads: &Leads,
-    usage: Usage,
-    service: &Service,
-    external: &ExternalName,
-    resolved: &mut Resolved,
-) {
-    match choose(world, options, leads, usage, service, external, resolved) {
-        Ok(endpoints) => resolved.endpoints = endpoints,
-        Err(lack) => resolved.lack = Some(lack),
-    }
-}
-
-fn choose(
     world: &World,
     options: &Options,
     leads: &Leads,

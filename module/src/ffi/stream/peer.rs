@@ -30,6 +30,8 @@ struct Peer {
     upstream: *mut ngx_stream_upstream_srv_conf_t,
     /// Empty: none, and the log has said so.
     backend: ngx_str_t,
+    /// Its endpoint set, as it was found first.
+    found: Found,
     attempts: ngx_uint_t,
     /// `proxy_next_upstream_tries`, if it is set.
     limit: ngx_uint_t,
@@ -89,9 +91,11 @@ unsafe fn prepare(
     peer.backend = unsafe { backend(session, upstream, worker) }.unwrap_or_default();
     // SAFETY: the values are used at once.
     let value = |name: &[u8]| unsafe { variable_by_name(session, name) };
-    if let Some(hash) = stream::hash(worker, peer.backend(), value) {
+    let mut found = Found::default();
+    if let Some(hash) = stream::hash(worker, peer.backend(), &mut found, value) {
         (peer.is_hashed, peer.hash) = (true, hash);
     }
+    peer.found = found;
     // SAFETY: nginx creates the upstream before it initialises the peer.
     let attempts = unsafe { &mut (*(*session).upstream).peer };
     attempts.data = (&raw mut *peer).cast();
@@ -237,12 +241,7 @@ impl Peer {
 
     fn search(&self) -> Search<'_> {
         let key = if self.is_hashed { Key::Hash(self.hash) } else { Key::None };
-        Search {
-            backend: self.backend(),
-            found: Found::default(),
-            tried: self.tried.as_slice(),
-            key,
-        }
+        Search { backend: self.backend(), found: self.found, tried: self.tried.as_slice(), key }
     }
 
     /// Times of the attempt that is under way, in milliseconds: to its connection, to the first byte of its endpoint.
