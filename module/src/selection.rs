@@ -41,6 +41,7 @@ pub fn hash<'k, 'v: 'k>(key: &'k [u8], variable: impl Fn(&[u8]) -> Option<&'v [u
             variable(&name.to_ascii_lowercase()).unwrap_or_default()
         }
         Part::Variable(name) => variable(name).unwrap_or_default(),
+        Part::Capture(_) => &[],
     }))
 }
 

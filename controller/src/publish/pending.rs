@@ -23,8 +23,18 @@ pub fn follow(first: &mut Patch, later: Patch) {
     // Without `..`: a table that is forgotten here would only ever be sent with the whole.
     let Patch { upsert: up, remove: down, .. } = first;
     let Patch { upsert, remove, .. } = later;
-    let Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports } =
-        upsert;
+    let Upsert {
+        settings,
+        servers,
+        backends,
+        endpoints,
+        certificates,
+        names,
+        passthrough,
+        ports,
+        policies,
+        tls,
+    } = upsert;
     up.settings = settings.or(up.settings.take());
     change((&mut up.servers, &mut down.servers), (servers, remove.servers));
     change((&mut up.backends, &mut down.backends), (backends, remove.backends));
@@ -33,12 +43,24 @@ pub fn follow(first: &mut Patch, later: Patch) {
     change((&mut up.names, &mut down.names), (names, remove.names));
     change((&mut up.passthrough, &mut down.passthrough), (passthrough, remove.passthrough));
     change((&mut up.ports, &mut down.ports), (ports, remove.ports));
+    change((&mut up.policies, &mut down.policies), (policies, remove.policies));
+    change((&mut up.tls, &mut down.tls), (tls, remove.tls));
 }
 
 /// Records a delta writes and removes.
 pub fn count(patch: &Patch) -> (usize, usize) {
-    let Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports } =
-        &patch.upsert;
+    let Upsert {
+        settings,
+        servers,
+        backends,
+        endpoints,
+        certificates,
+        names,
+        passthrough,
+        ports,
+        policies,
+        tls,
+    } = &patch.upsert;
     let plus = [
         usize::from(settings.is_some()),
         servers.len(),
@@ -48,9 +70,20 @@ pub fn count(patch: &Patch) -> (usize, usize) {
         names.len(),
         passthrough.len(),
         ports.len(),
+        policies.len(),
+        tls.len(),
     ];
-    let Remove { servers, backends, endpoints, certificates, names, passthrough, ports } =
-        &patch.remove;
+    let Remove {
+        servers,
+        backends,
+        endpoints,
+        certificates,
+        names,
+        passthrough,
+        ports,
+        policies,
+        tls,
+    } = &patch.remove;
     let minus = [
         servers.len(),
         backends.len(),
@@ -59,6 +92,8 @@ pub fn count(patch: &Patch) -> (usize, usize) {
         names.len(),
         passthrough.len(),
         ports.len(),
+        policies.len(),
+        tls.len(),
     ];
     (plus.iter().sum(), minus.iter().sum())
 }

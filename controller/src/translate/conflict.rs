@@ -239,7 +239,8 @@ impl<'a> Settling<'a> {
                 (_, None) => None,
             };
             let origin = winner.by.origin(winner.leads, winner.path);
-            Rule { path: pattern.clone(), backend, origin, policy: winner.policy.clone() }
+            let policy = winner.policy.clone();
+            Rule { path: pattern.clone(), backend, origin, policy, policies: None }
         });
         let rules = rules.collect();
         self.name_paths_without_canary(&winners);

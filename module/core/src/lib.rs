@@ -24,5 +24,6 @@ pub mod redirect;
 pub mod router;
 pub mod session;
 pub mod statistics;
+pub mod template;
 pub mod tls;
 pub mod wire;

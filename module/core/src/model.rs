@@ -7,6 +7,7 @@
 //! Source:  design.md §4; limits from security.md §4.
 
 mod backend;
+pub mod policy;
 mod text;
 
 pub use backend::{
@@ -15,6 +16,7 @@ pub use backend::{
 };
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
+use policy::{Policies, PolicyId, TlsPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,6 +68,18 @@ pub struct Snapshot {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub ports: BTreeMap<StreamPort, BackendId>,
+    /// What rules share that say the same about their requests.
+    #[serde(
+        deserialize_with = "crate::wire::unique_map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub policies: BTreeMap<PolicyId, Policies>,
+    /// How a host speaks TLS, by TLS server name and by the host of a request.
+    #[serde(
+        deserialize_with = "crate::wire::unique_map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub tls: BTreeMap<HostPattern, TlsPolicy>,
 }
 
 /// Values that hold for every server.
@@ -171,6 +185,10 @@ pub struct Rule {
     /// What is decided per request.
     #[serde(default)]
     pub policy: Policy,
+    /// What else is decided per request; absent: nothing. One that is not there answers 503, as a policy that
+    /// protects may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<PolicyId>,
 }
 
 /// The Kubernetes objects a rule comes from, for logs, metrics and variables.

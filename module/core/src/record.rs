@@ -15,6 +15,7 @@ pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_b
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{RuleView, ServerView, encode_server};
 
+use crate::model::policy::{Policies, TlsPolicy};
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
 use crate::wire::native::{Patch, Upsert};
 use std::collections::BTreeSet;
@@ -41,11 +42,15 @@ pub enum Kind {
     Passthrough = 7,
     /// The backend of a stream listener, by [`crate::model::StreamPort`].
     Port = 8,
+    /// [`Policies`] as JSON, by [`crate::model::policy::PolicyId`].
+    Policies = 9,
+    /// A host's [`TlsPolicy`] as JSON, by [`crate::model::HostPattern`].
+    Tls = 10,
 }
 
 impl Kind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Settings,
         Kind::Server,
         Kind::Backend,
@@ -55,6 +60,8 @@ impl Kind {
         Kind::General,
         Kind::Passthrough,
         Kind::Port,
+        Kind::Policies,
+        Kind::Tls,
     ];
 
     /// The kind of a number, if it is one's.
@@ -74,6 +81,8 @@ impl Kind {
             Kind::General => "general",
             Kind::Passthrough => "passthrough",
             Kind::Port => "ports",
+            Kind::Policies => "policies",
+            Kind::Tls => "tls",
         }
     }
 }
@@ -124,10 +133,21 @@ pub fn snapshot_records(snapshot: Snapshot) -> Vec<Change> {
         names,
         passthrough,
         ports,
+        policies,
+        tls,
     } = snapshot;
-    let settings = Some(settings);
-    let upsert =
-        Upsert { settings, servers, backends, endpoints, certificates, names, passthrough, ports };
+    let upsert = Upsert {
+        settings: Some(settings),
+        servers,
+        backends,
+        endpoints,
+        certificates,
+        names,
+        passthrough,
+        ports,
+        policies,
+        tls,
+    };
     delta_records(&Patch { upsert, ..Patch::default() }, |_, _| None)
 }
 
@@ -163,6 +183,10 @@ pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>
     );
     let ports = upsert.ports.iter();
     all.extend(ports.map(|(k, v)| Change::upsert(Kind::Port, k.to_string(), v.as_str().into())));
+    let policies = upsert.policies.iter();
+    all.extend(policies.map(|(k, v)| Change::upsert(Kind::Policies, k.as_str(), encode_json(v))));
+    let tls = upsert.tls.iter();
+    all.extend(tls.map(|(k, v)| Change::upsert(Kind::Tls, k.as_str(), encode_json(v))));
     all.extend(remove.servers.iter().map(|k| Change::remove(Kind::Server, k.as_str())));
     all.extend(remove.backends.iter().map(|k| Change::remove(Kind::Backend, k.as_str())));
     all.extend(remove.endpoints.iter().map(|k| Change::remove(Kind::Endpoints, k.as_str())));
@@ -170,6 +194,8 @@ pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>
     all.extend(remove.names.iter().map(|k| Change::remove(Kind::Name, k.as_str())));
     all.extend(remove.passthrough.iter().map(|k| Change::remove(Kind::Passthrough, k.as_str())));
     all.extend(remove.ports.iter().map(|k| Change::remove(Kind::Port, k.to_string())));
+    all.extend(remove.policies.iter().map(|k| Change::remove(Kind::Policies, k.as_str())));
+    all.extend(remove.tls.iter().map(|k| Change::remove(Kind::Tls, k.as_str())));
     all
 }
 
@@ -196,6 +222,22 @@ fn endpoint_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>>
         all.push(Change::upsert(Kind::Endpoints, key, encode_endpoints(set, backend, id.as_str())));
     }
     all
+}
+
+/// A record that workers read once and keep compiled: JSON, since nothing reads it per request.
+fn encode_json(value: &impl serde::Serialize) -> Vec<u8> {
+    // Strings, numbers and lists of them: nothing that JSON cannot hold.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// [`Policies`] of a record; `None` for damaged bytes.
+pub fn decode_policies(value: &[u8]) -> Option<Policies> {
+    serde_json::from_slice(value).ok()
+}
+
+/// The [`TlsPolicy`] of a record; `None` for damaged bytes.
+pub fn decode_tls(value: &[u8]) -> Option<TlsPolicy> {
+    serde_json::from_slice(value).ok()
 }
 
 /// [`Settings`] read in place.

@@ -57,6 +57,7 @@ mod tests {
                 backend: Some(BackendId::parse(*host).unwrap()),
                 origin: Default::default(),
                 policy: Default::default(),
+                policies: None,
             };
             snapshot
                 .servers

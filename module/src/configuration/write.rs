@@ -23,6 +23,8 @@ const NATIVE: &[Kind] = &[
     Kind::Name,
     Kind::Passthrough,
     Kind::Port,
+    Kind::Policies,
+    Kind::Tls,
 ];
 const BACKENDS: &[Kind] = &[Kind::Backend, Kind::Endpoints];
 const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];

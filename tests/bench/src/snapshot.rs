@@ -80,6 +80,7 @@ pub fn servers_of(numbers: Range<usize>) -> Result<BTreeMap<HostPattern, Server>
             backend: Some(backend(number)?),
             origin,
             policy: Policy { https_redirect: HttpsRedirect::WithCertificate },
+            policies: None,
         };
         let server = Server { rules: vec![rule] };
         servers.insert(HostPattern::parse(&host(number))?, server);

@@ -64,14 +64,28 @@ fn path(arguments: &str) -> &str {
 
 fn ingress(stage: &Stage, value: &str) -> Result<String> {
     let rules = short::rules(value)?;
+    let beside = stage.variables.expand(&stage.snapshot)?;
+    let is_named = |name: &&String| beside.contains(&format!("\"{name}\""));
+    let of_rules = rules.iter().filter_map(|rule| rule.backend.as_ref());
     let mut backends: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for name in rules.iter().filter_map(|rule| rule.backend.as_ref()) {
+    for name in of_rules.chain(stage.backends.keys().filter(is_named)) {
         let endpoints = stage.backends.get(name).context("a backend without endpoints")?;
         let find = |name| stage.variables.endpoints.get(name).map(|e| e.native());
         let list: Option<Vec<_>> = endpoints.iter().map(find).collect();
         backends.insert(name.clone(), list.with_context(|| format!("endpoints of {name}"))?);
     }
-    Ok(json!({"version": 1, "snapshot": short::snapshot(&rules, &backends)}).to_string())
+    let mut snapshot = short::snapshot(&rules, &backends);
+    if !beside.is_empty() {
+        let tables: BTreeMap<String, Value> =
+            serde_json::from_str(&beside).context("--- snapshot")?;
+        for (name, table) in tables {
+            match (snapshot[&name].as_object_mut(), table) {
+                (Some(all), Value::Object(more)) => all.extend(more),
+                (_, table) => snapshot[&name] = table,
+            }
+        }
+    }
+    Ok(json!({"version": 1, "snapshot": snapshot}).to_string())
 }
 
 /// Endpoints close their idle connections; done when nothing of them is left.

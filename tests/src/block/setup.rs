@@ -28,6 +28,7 @@ pub const SECTIONS: &[&str] = &[
     "http_config",
     "location_config",
     "main_config",
+    "snapshot",
     "stock",
     "workers",
     "zone_size",
@@ -131,6 +132,8 @@ pub struct Stage {
     pub connections: BTreeMap<String, Connection>,
     /// Endpoints of each backend.
     pub backends: BTreeMap<String, Vec<String>>,
+    /// What `--- ingress` puts beside its rules: JSON of tables of a snapshot.
+    pub snapshot: String,
     /// Endpoints that a line of requests gave a name, `@x`.
     pub named: BTreeMap<String, String>,
     /// Requests of `--- held` without an answer yet.
@@ -172,6 +175,7 @@ impl Stage {
         };
         stage.backends = backends;
         stage.worker_pids = stage.current_workers();
+        stage.snapshot = setup.texts.get("snapshot").cloned().unwrap_or_default();
         let allowed = setup.texts.get("allow_error_log").map_or("", String::as_str);
         stage.allowed_in_log = allowed.lines().map(str::to_owned).collect();
         Ok(stage)
@@ -185,6 +189,7 @@ impl Stage {
             tag: None,
             connections: BTreeMap::new(),
             backends: BTreeMap::new(),
+            snapshot: String::new(),
             named: BTreeMap::new(),
             held: Vec::new(),
             worker_pids: Vec::new(),

@@ -11,12 +11,26 @@ pub struct Rule {
     pub host: String,
     /// `/` when absent.
     pub path: String,
-    /// `Prefix` when absent.
-    pub exact: bool,
+    /// `prefix`, `exact` or `regex`.
+    pub kind: Kind,
     /// Name of a backend: a line of `--- backends`, else the sample endpoint of that name.
     pub backend: Option<String>,
     /// `redirect: always` or `with_certificate`.
     pub redirect: Option<String>,
+    /// Id of policies, which `--- snapshot` has.
+    pub policies: Option<String>,
+}
+
+/// Which paths a rule takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// `pathType: Prefix`, and `ImplementationSpecific`
+    #[default]
+    Prefix,
+    /// `pathType: Exact`
+    Exact,
+    /// `pathType: Regex`, which Kubernetes does not have
+    Regex,
 }
 
 /// The rules, one a line.
@@ -36,14 +50,16 @@ fn rule(line: &str) -> Result<Rule> {
             "host" => rule.host = value,
             "path" => rule.path = value,
             "pathType" => {
-                rule.exact = value == "Exact";
-                ensure!(
-                    ["Exact", "Prefix", "ImplementationSpecific"].contains(&value.as_str()),
-                    "no pathType `{value}`"
-                );
+                rule.kind = match value.as_str() {
+                    "Prefix" | "ImplementationSpecific" => Kind::Prefix,
+                    "Exact" => Kind::Exact,
+                    "Regex" => Kind::Regex,
+                    other => bail!("no pathType `{other}`"),
+                };
             }
             "backend" => rule.backend = Some(value),
             "redirect" => rule.redirect = Some(value),
+            "policies" => rule.policies = Some(value),
             key => bail!("there is no key `{key}`"),
         }
     }
@@ -54,13 +70,20 @@ fn rule(line: &str) -> Result<Rule> {
 pub fn snapshot(rules: &[Rule], backends: &BTreeMap<String, Vec<Value>>) -> Value {
     let mut servers: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for rule in rules {
-        let kind = if rule.exact { "exact" } else { "prefix" };
+        let kind = match rule.kind {
+            Kind::Prefix => "prefix",
+            Kind::Exact => "exact",
+            Kind::Regex => "regex",
+        };
         let mut value = json!({"path": {kind: rule.path}});
         if let Some(backend) = &rule.backend {
             value["backend"] = backend.as_str().into();
         }
         if let Some(redirect) = &rule.redirect {
             value["policy"] = json!({"https_redirect": redirect});
+        }
+        if let Some(policies) = &rule.policies {
+            value["policies"] = policies.as_str().into();
         }
         servers.entry(&rule.host).or_default().push(value);
     }

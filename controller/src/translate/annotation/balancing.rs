@@ -7,6 +7,7 @@ use super::value::{Value, is_plain};
 use crate::verdict::Note;
 use oxigress_core::balancer::hash_key;
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
+use oxigress_core::template;
 
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -212,7 +213,7 @@ fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
         let part = part.strip_prefix('{').unwrap_or(part);
         part.split(|c| !is_name(c)).next().unwrap_or_default()
     });
-    let unknown: Vec<_> = names.filter(|name| !hash_key::is_allowed(name.as_bytes())).collect();
+    let unknown: Vec<_> = names.filter(|name| !template::is_allowed(name.as_bytes())).collect();
     if unknown.is_empty() {
         return true;
     }

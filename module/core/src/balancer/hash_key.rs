@@ -1,136 +1,20 @@
 //! The text that consistent hashing hashes, with variables.
 //!
-//! Shape:   `$name` and `${name}` are variables, all else is text, also a `$` that begins no name.
+//! Shape:   a [`template`].
 //! Errors:  none: a variable that is not on the list is empty, as an unknown one is in the reference; so
 //!          are regex captures (`$1`), since paths capture nothing yet.
 //! Source:  compat/balancer.md §8, chash; security.md §2 for the list.
 
-/// A piece of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
-    /// As it is.
-    Literal(&'a [u8]),
-    /// The value of a variable of nginx or of ours, as it is written: nginx looks it up in lower case.
-    Variable(&'a [u8]),
-}
-
-/// Variables that a key may have: what a request says and where it came from. Nothing that tells of this
-/// machine, other requests or secrets.
-const NAMES: [&str; 54] = [
-    "args",
-    "best_http_host",
-    "binary_remote_addr",
-    "content_length",
-    "content_type",
-    "document_uri",
-    "host",
-    "hostname",
-    "http2",
-    "https",
-    "ingress_name",
-    "is_args",
-    "location_path",
-    "namespace",
-    "pass_access_scheme",
-    "pass_port",
-    "pass_server_port",
-    "proxy_add_x_forwarded_for",
-    "proxy_host",
-    "proxy_protocol_addr",
-    "proxy_protocol_port",
-    "proxy_protocol_server_addr",
-    "proxy_protocol_server_port",
-    "proxy_upstream_name",
-    "query_string",
-    "realip_remote_addr",
-    "realip_remote_port",
-    "remote_addr",
-    "remote_port",
-    "remote_user",
-    "req_id",
-    "request",
-    "request_filename",
-    "request_id",
-    "request_method",
-    "request_uri",
-    "scheme",
-    "server_addr",
-    "server_name",
-    "server_port",
-    "server_protocol",
-    "service_name",
-    "service_port",
-    "ssl_cipher",
-    "ssl_client_fingerprint",
-    "ssl_client_i_dn",
-    "ssl_client_s_dn",
-    "ssl_client_serial",
-    "ssl_client_verify",
-    "ssl_protocol",
-    "ssl_server_name",
-    "ssl_session_id",
-    "the_real_ip",
-    "uri",
-];
-
-/// Variables whose name goes on.
-const PREFIXES: [&str; 3] = ["arg_", "cookie_", "http_"];
-
-/// Whether a key may have this variable.
-pub fn is_allowed(name: &[u8]) -> bool {
-    // As almost everybody writes it: a look into a sorted list, at the cost of some six comparisons.
-    if NAMES.binary_search_by(|known| known.as_bytes().cmp(name)).is_ok() {
-        return true;
-    }
-    let same = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
-    let begins = |prefix: &&str| {
-        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
-            && name.len() > prefix.len()
-    };
-    PREFIXES.iter().any(begins) || NAMES.iter().any(same)
-}
+use crate::template;
+pub use crate::template::Part;
 
 /// The parts of a key. Those that are empty are left out.
 pub fn parse(key: &[u8]) -> impl Iterator<Item = Part<'_>> {
-    let mut rest = key;
-    std::iter::from_fn(move || {
-        while !rest.is_empty() {
-            let (part, after) = first_part(rest);
-            rest = after;
-            match part {
-                Part::Variable(name) if !is_allowed(name) => {}
-                part => return Some(part),
-            }
-        }
-        None
+    template::parts(key).filter(|part| match part {
+        Part::Literal(_) => true,
+        Part::Variable(name) => template::is_allowed(name),
+        Part::Capture(_) => false,
     })
-}
-
-/// The first part of a text that is not empty, and what follows.
-fn first_part(text: &[u8]) -> (Part<'_>, &[u8]) {
-    if let Some((name, after)) = variable(text) {
-        return (Part::Variable(name), after);
-    }
-    // A `$` that begins no variable is text: look for the next one behind it.
-    let next = text.iter().skip(1).position(|byte| *byte == b'$').map_or(text.len(), |at| at + 1);
-    let (literal, after) = text.split_at_checked(next).unwrap_or((text, &[]));
-    (Part::Literal(literal), after)
-}
-
-fn variable(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let after = text.strip_prefix(b"$")?;
-    let (braced, after) = match after.strip_prefix(b"{") {
-        Some(after) => (true, after),
-        None => (false, after),
-    };
-    // `$1x` is a capture and an `x`.
-    let is_capture = after.first().is_some_and(u8::is_ascii_digit);
-    let is_name = |byte: &u8| {
-        byte.is_ascii_digit() || !is_capture && (byte.is_ascii_alphabetic() || *byte == b'_')
-    };
-    let end = after.iter().position(|byte| !is_name(byte)).unwrap_or(after.len());
-    let (name, after) = after.split_at_checked(end).filter(|(name, _)| !name.is_empty())?;
-    if braced { Some((name, after.strip_prefix(b"}")?)) } else { Some((name, after)) }
 }
 
 #[cfg(test)]
@@ -183,16 +67,11 @@ mod tests {
         assert_eq!(all, [Literal(b"a"), Literal(b"b")]);
     }
 
-    #[test]
-    fn the_list_is_sorted() {
-        assert!(NAMES.is_sorted());
-    }
-
     proptest! {
         #[test]
         fn text_without_variables_stays_whole(key in "[a-z${}_ -]{0,40}") {
             let parts: usize = parse(key.as_bytes())
-                .map(|part| match part { Literal(text) | Variable(text) => text.len() })
+                .map(|part| match part { Literal(text) | Variable(text) => text.len(), Part::Capture(_) => 2 })
                 .sum();
             prop_assert!(parts <= key.len());
             if !key.contains('$') {

@@ -80,6 +80,8 @@ pub enum PathPattern {
     Exact(String),
     /// This path and everything below; the root is the empty text.
     Prefix(String),
+    /// Paths that begin with a match of this regular expression, upper and lower case alike.
+    Regex(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,6 +89,7 @@ pub enum PathPattern {
 enum RawPath {
     Exact(String),
     Prefix(String),
+    Regex(String),
 }
 
 impl PathPattern {
@@ -101,6 +104,12 @@ impl PathPattern {
     /// `path` and everything below it.
     pub fn prefix(path: &str) -> Result<Self, Invalid> {
         Ok(PathPattern::Prefix(Self::check(path)?.trim_end_matches('/').into()))
+    }
+
+    /// Paths that begin with a match of `pattern`, which begins with a slash itself.
+    pub fn regex(pattern: &str) -> Result<Self, Invalid> {
+        crate::balancer::patterns::pattern_is_valid(Self::check(pattern)?)?;
+        Ok(PathPattern::Regex(pattern.into()))
     }
 
     fn check(path: &str) -> Result<&str, Invalid> {
@@ -126,6 +135,7 @@ impl TryFrom<RawPath> for PathPattern {
         match raw {
             RawPath::Exact(path) => PathPattern::exact(&path),
             RawPath::Prefix(path) => PathPattern::prefix(&path),
+            RawPath::Regex(pattern) => PathPattern::regex(&pattern),
         }
     }
 }
@@ -136,6 +146,7 @@ impl From<PathPattern> for RawPath {
             PathPattern::Exact(path) => RawPath::Exact(path),
             PathPattern::Prefix(path) if path.is_empty() => RawPath::Prefix("/".into()),
             PathPattern::Prefix(path) => RawPath::Prefix(path),
+            PathPattern::Regex(pattern) => RawPath::Regex(pattern),
         }
     }
 }
@@ -146,6 +157,7 @@ impl fmt::Display for PathPattern {
             PathPattern::Exact(path) => write!(f, "{path} (Exact)"),
             PathPattern::Prefix(path) if path.is_empty() => write!(f, "/ (Prefix)"),
             PathPattern::Prefix(path) => write!(f, "{path} (Prefix)"),
+            PathPattern::Regex(pattern) => write!(f, "{pattern} (regular expression)"),
         }
     }
 }

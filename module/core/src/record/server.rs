@@ -1,8 +1,9 @@
 //! A server's record: its rules, ordered so that one binary search finds the rule of a path.
 //!
 //! Layout: `rule_count u32`, `exact_count u32`, then per rule 16 bytes: `path_offset u32`,
-//! `path_length u16`, `parent u16`, `body_offset u32`, `body_length u32`; then for each rule its policy
-//! (`https_redirect u8`), its kind (`u8`, 1: exact), its path and its body.
+//! `path_length u16`, `parent u16`, `body_offset u32`, `body_length u32`; then for each rule the id of its
+//! policies, their length (`u16`), its policy (`https_redirect u8`), its kind (`u8`, 1: exact), its path and its
+//! body.
 //!
 //! Exact rules come first, in byte order; then prefixes in *segment order*, where `/` sorts before every
 //! other byte, so that a prefix stands directly before everything below it. `parent` is the nearest
@@ -28,12 +29,15 @@ const NONE: u16 = u16::MAX;
 /// The record's value of a server.
 pub fn encode_server(server: &Server) -> Vec<u8> {
     let path = |rule: &Rule| match &rule.path {
-        PathPattern::Exact(path) | PathPattern::Prefix(path) => path.clone().into_bytes(),
+        PathPattern::Exact(path) | PathPattern::Prefix(path) | PathPattern::Regex(path) => {
+            path.clone().into_bytes()
+        }
     };
     let is_exact = |rule: &&Rule| matches!(rule.path, PathPattern::Exact(_));
     let mut exact: Vec<_> =
         server.rules.iter().filter(is_exact).map(|rule| (path(rule), rule)).collect();
-    let prefixes = server.rules.iter().filter(|rule| !is_exact(rule));
+    let is_prefix = |rule: &&Rule| matches!(rule.path, PathPattern::Prefix(_));
+    let prefixes = server.rules.iter().filter(is_prefix);
     let mut prefixes: Vec<_> = prefixes.map(|rule| (path(rule), rule)).collect();
     exact.sort_by(|a, b| a.0.cmp(&b.0));
     prefixes.sort_by(|a, b| segment_order(&a.0, &b.0));
@@ -55,6 +59,9 @@ pub fn encode_server(server: &Server) -> Vec<u8> {
             ancestors.push(index);
         }
         let body = encode_body(rule);
+        let policies = rule.policies.as_ref().map_or("", |id| id.as_str());
+        tail.extend(policies.as_bytes());
+        tail.extend((policies.len() as u16).to_le_bytes());
         tail.push(encode_policy(rule));
         tail.push(u8::from(index < exact.len()));
         value.extend(length(tail_at + tail.len()).to_le_bytes());
@@ -168,7 +175,10 @@ impl<'g> ServerView<'g> {
         let body = self.value.get(start..)?.get(..u32_at(self.value, entry + 12)? as usize)?;
         let path = u32_at(self.value, entry)? as usize;
         let policy = *self.value.get(path.checked_sub(2)?)?;
-        (body.len() >= TEXTS_AT).then_some(RuleView { body, policy, index })
+        let policies_end = path.checked_sub(4)?;
+        let policies_length = usize::from(u16_at(self.value, policies_end)?);
+        let policies = self.value.get(policies_end.checked_sub(policies_length)?..policies_end)?;
+        (body.len() >= TEXTS_AT).then_some(RuleView { body, policy, policies, index })
     }
 
     /// All rules, in the order of [`RuleView::index`].
@@ -195,6 +205,7 @@ impl<'g> ServerView<'g> {
 pub struct RuleView<'g> {
     body: &'g [u8],
     policy: u8,
+    policies: &'g [u8],
     index: usize,
 }
 
@@ -206,6 +217,12 @@ impl<'g> RuleView<'g> {
             2 => HttpsRedirect::Always,
             _ => HttpsRedirect::Never,
         }
+    }
+
+    /// Id of its policies; empty: it has none.
+    #[inline]
+    pub fn policies(&self) -> &'g [u8] {
+        self.policies
     }
 
     /// Its place among the rules of its server.
@@ -260,6 +277,7 @@ mod tests {
             backend: Some(BackendId::parse(backend).unwrap()),
             origin: Origin { ingress: "shop".into(), ..Origin::default() },
             policy: Policy { https_redirect: HttpsRedirect::Always },
+            policies: None,
         }
     }
 

@@ -8,6 +8,7 @@
 //! {"version": 1, "upsert": {"endpoints": {"default/shop/80": []}}, "remove": {"servers": ["old.test"]}}
 //! ```
 
+use crate::model::policy::{Policies, PolicyId, TlsPolicy};
 use crate::model::{
     Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Server, Settings,
     Snapshot, StreamPort,
@@ -91,6 +92,10 @@ pub struct Upsert {
     pub passthrough: BTreeMap<HostPattern, BackendId>,
     #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<StreamPort, BackendId>,
+    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub policies: BTreeMap<PolicyId, Policies>,
+    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub tls: BTreeMap<HostPattern, TlsPolicy>,
 }
 
 /// Keys of records that go.
@@ -113,6 +118,10 @@ pub struct Remove {
     pub passthrough: BTreeSet<HostPattern>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub ports: BTreeSet<StreamPort>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub policies: BTreeSet<PolicyId>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub tls: BTreeSet<HostPattern>,
 }
 
 impl Upsert {
@@ -144,6 +153,8 @@ impl Patch {
         (patch.upsert.passthrough, patch.remove.passthrough) =
             difference(&old.passthrough, &new.passthrough);
         (patch.upsert.ports, patch.remove.ports) = difference(&old.ports, &new.ports);
+        (patch.upsert.policies, patch.remove.policies) = difference(&old.policies, &new.policies);
+        (patch.upsert.tls, patch.remove.tls) = difference(&old.tls, &new.tls);
         patch
     }
 
@@ -172,6 +183,8 @@ impl Patch {
         change(&mut snapshot.names, upsert.names, remove.names);
         change(&mut snapshot.passthrough, upsert.passthrough, remove.passthrough);
         change(&mut snapshot.ports, upsert.ports, remove.ports);
+        change(&mut snapshot.policies, upsert.policies, remove.policies);
+        change(&mut snapshot.tls, upsert.tls, remove.tls);
     }
 
     /// The JSON pointer of the first key that is both upserted and removed.
@@ -192,6 +205,8 @@ impl Patch {
             .or_else(|| both("names", &upsert.names, &remove.names))
             .or_else(|| both("passthrough", &upsert.passthrough, &remove.passthrough))
             .or_else(|| both("ports", &upsert.ports, &remove.ports))
+            .or_else(|| both("policies", &upsert.policies, &remove.policies))
+            .or_else(|| both("tls", &upsert.tls, &remove.tls))
     }
 }
 

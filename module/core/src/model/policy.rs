@@ -1,0 +1,265 @@
+//! What is decided per request about the paths of a rule, beyond where they lead.
+//!
+//! Shape:   a rule names at most one [`Policies`], which any number of rules share: the controller names one by
+//!          a digest of its content, so that ten thousand Ingresses that say the same have one record, and each
+//!          worker one compiled form.
+//! Units:   fields say theirs; an absent field is what nginx.conf says.
+//! Errors:  [`Invalid`]: every text has its grammar, here, for both programs.
+//! Source:  compat/annotations.md; limits from security.md §4.
+
+mod access;
+mod proxy;
+mod text;
+mod tls;
+
+pub use access::{
+    Access, AuthCache, AuthHost, BasicAuth, ConnectionLimit, ExternalAuth, Limits, RateLimit,
+    Validity,
+};
+pub use proxy::{
+    Condition, ConnectionHeader, HttpVersion, Protocol, Proxy, ProxyRedirect, Replacement,
+    UpstreamTls,
+};
+pub use text::{HeaderName, HeaderValue, Template};
+pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
+
+use super::{BackendId, Invalid};
+use serde::{Deserialize, Serialize};
+
+crate::wire::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
+
+/// What is decided per request about the paths of the rules that name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Policies {
+    /// Every request is answered with this status: a protecting setting that cannot be honoured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<u16>,
+    /// Every request is sent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redirect: Option<Redirect>,
+    /// A redirect to HTTPS keeps the slash at the end of the request target.
+    #[serde(skip_serializing_if = "is_false")]
+    pub keeps_trailing_slash: bool,
+    /// A redirect to HTTPS, and nginx's own redirects, name the port: this one, of the HTTPS listener.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redirect_port: Option<u16>,
+    /// nginx's own redirects name no host.
+    #[serde(skip_serializing_if = "is_false")]
+    pub relative_redirects: bool,
+    /// The path and query that the endpoint sees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rewrite: Option<Rewrite>,
+    /// `Host` as the endpoint sees it; absent: the client's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_host: Option<Template>,
+    /// Cross-origin resource sharing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cors: Option<Cors>,
+    /// Who may come in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
+    /// How often and how fast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// How nginx talks to client and endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxy>,
+    /// Headers of every response, whatever its status, in place of the endpoint's own of the same name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub response_headers: Vec<ResponseHeader>,
+    /// Headers that the endpoint gets beside nginx.conf's, in place of the client's of the same name; an empty
+    /// value takes the client's away.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub request_headers: Vec<RequestHeader>,
+    /// Statuses that another backend answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Errors>,
+    /// Serves, as an error of 503, while the rule's backend has no endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<BackendId>,
+    /// Gets a copy of every request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Mirror>,
+    /// Requests are left out of the access log.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_unlogged: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+pub(super) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Sends a client elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Redirect {
+    /// 300 to 308.
+    #[serde(deserialize_with = "checked_redirect_code")]
+    pub code: u16,
+    /// `Location`, as it is: a URL, or a path on the same host and port when it begins with a slash, which
+    /// then gets `scheme://host:port` before it.
+    pub location: Template,
+    /// The request target, without one slash at its end, follows the location.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub appends_target: bool,
+}
+
+fn checked_redirect_code<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    let code = u16::deserialize(from)?;
+    match (300..=308).contains(&code) {
+        true => Ok(code),
+        false => {
+            Err(serde::de::Error::custom(format!("redirect code {code} is not one of 300 to 308")))
+        }
+    }
+}
+
+/// The path and query that the endpoint sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Rewrite {
+    /// What takes the place of the whole path: text with variables and captures of the rule's path pattern
+    /// (`$1`; of a path that is no pattern only the text counts). One that begins with `http://`, `https://` or
+    /// `$scheme` sends the client there instead, with status 302.
+    pub target: Template,
+    /// `X-Forwarded-Prefix` for the endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarded_prefix: Option<Template>,
+}
+
+/// Cross-origin resource sharing, decided by the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Cors {
+    /// `scheme://host[:port]` with `*.` for one first label, or `null`; absent: every origin is allowed. Empty:
+    /// none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origins: Option<Vec<HeaderValue>>,
+    /// `Access-Control-Allow-Methods`
+    pub methods: HeaderValue,
+    /// `Access-Control-Allow-Headers`
+    pub headers: HeaderValue,
+    /// `Access-Control-Expose-Headers`; absent: no such header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<HeaderValue>,
+    /// `Access-Control-Allow-Credentials: true`
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub credentials: bool,
+    /// `Access-Control-Max-Age`, seconds.
+    pub max_age: i64,
+}
+
+/// A header of a response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct ResponseHeader {
+    /// Its name.
+    pub name: HeaderName,
+    /// Its value, literally.
+    pub value: HeaderValue,
+}
+
+/// A header for the endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestHeader {
+    /// Its name.
+    pub name: HeaderName,
+    /// Its value, with variables; one that turns out empty is not sent.
+    pub value: Template,
+}
+
+/// Statuses that another backend answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct Errors {
+    /// 300 to 599.
+    #[serde(deserialize_with = "checked_error_codes")]
+    pub codes: Vec<u16>,
+    /// Who answers; absent: the default backend.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendId>,
+    /// Only nginx's own errors count; those of an endpoint pass as they are.
+    #[serde(skip_serializing_if = "is_false")]
+    pub own_only: bool,
+}
+
+fn checked_error_codes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u16>, D::Error> {
+    let codes = Vec::<u16>::deserialize(from)?;
+    match codes.iter().find(|code| !(300..=599).contains(*code)) {
+        None => Ok(codes),
+        Some(code) => {
+            Err(serde::de::Error::custom(format!("error code {code} is not one of 300 to 599")))
+        }
+    }
+}
+
+/// Gets a copy of every request; its answers are dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Mirror {
+    /// Where to.
+    pub to: AuthHost,
+    /// Path and query of the copy, with variables; empty: the client's.
+    #[serde(default = "Template::empty")]
+    pub target: Template,
+    /// `Host` of the copy; absent: that of `to`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HeaderValue>,
+    /// The copy has no body.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub without_body: bool,
+}
+
+impl Policies {
+    /// Most bytes of one record's JSON.
+    pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+}
+
+/// Identity of [`Policies`]; the controller uses a digest of the content.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PolicyId(String);
+
+impl PolicyId {
+    /// 1 to 255 bytes of letters, digits and `- _ . /`.
+    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+        let text = text.into();
+        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+        match (1..=255).contains(&text.len()) && text.bytes().all(is_fine) {
+            true => Ok(PolicyId(text)),
+            false => Err(Invalid::new(format!(
+                "policy id {:?} is not 1 to 255 letters, digits, `-`, `_`, `.` and `/`",
+                super::shorten(&text)
+            ))),
+        }
+    }
+
+    /// The text form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for PolicyId {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        PolicyId::parse(text)
+    }
+}
+
+impl From<PolicyId> for String {
+    fn from(id: PolicyId) -> String {
+        id.0
+    }
+}
+
+impl std::fmt::Display for PolicyId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,149 @@
+//! Texts of policies: header names and values, and templates.
+
+use crate::model::{Invalid, shorten};
+use crate::template::{self, Part};
+use serde::{Deserialize, Serialize};
+
+/// The name of a header: a token (RFC 9110 §5.6.2) of at most 128 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HeaderName(String);
+
+impl HeaderName {
+    /// Reads a name; keeps its case.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        match (1..=128).contains(&text.len()) && text.bytes().all(is_token) {
+            true => Ok(HeaderName(text.into())),
+            false => Err(Invalid::new(format!(
+                "header name {:?} is not 1 to 128 letters, digits and `-`",
+                shorten(text)
+            ))),
+        }
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The value of a header: at most 8 KiB, no control byte but the tab.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HeaderValue(String);
+
+impl HeaderValue {
+    /// Reads a value.
+    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+        let text = text.into();
+        check_value(&text)?;
+        Ok(HeaderValue(text))
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn check_value(text: &str) -> Result<(), Invalid> {
+    if text.len() > 8 * 1024 {
+        return Err(Invalid::new(format!("value of {} bytes, at most 8192 are taken", text.len())));
+    }
+    match text.bytes().any(|b| b.is_ascii_control() && b != b'\t') {
+        true => {
+            Err(Invalid::new(format!("value {:?} has control bytes: remove them", shorten(text))))
+        }
+        false => Ok(()),
+    }
+}
+
+/// A text with variables: `$name` or `${name}` of [`template::is_allowed`], and captures `$1` to `$9`.
+///
+/// Expanded once for each request, by the module; the result is never expanded again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Template(String);
+
+impl Template {
+    /// Reads a template; refuses a variable that nobody may ask for.
+    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+        let text = text.into();
+        check_value(&text)?;
+        let foreign = template::parts(text.as_bytes()).find_map(|part| match part {
+            Part::Variable(name) if !template::is_allowed(name) => {
+                Some(name.escape_ascii().to_string())
+            }
+            _ => None,
+        });
+        match foreign {
+            Some(name) => {
+                Err(Invalid::new(format!("variable ${} cannot be used here", shorten(&name))))
+            }
+            None => Ok(Template(text)),
+        }
+    }
+
+    /// A text without variables, whatever it holds: none is looked for in a text that has no `$`.
+    pub fn empty() -> Self {
+        Template(String::new())
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Its parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        template::parts(self.0.as_bytes())
+    }
+}
+
+macro_rules! texts {
+    ($($name:ident),*) => {$(
+        impl TryFrom<String> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: String) -> Result<Self, Invalid> {
+                // Not every one takes a String.
+                #[allow(clippy::needless_borrows_for_generic_args, reason = "as above")]
+                $name::parse(&*text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> String {
+                text.0
+            }
+        }
+    )*};
+}
+
+texts!(HeaderName, HeaderValue, Template);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_end_a_header_is_refused() {
+        for text in ["a\r\nb", "a\nb", "a\0b", "\u{7f}"] {
+            assert!(HeaderValue::parse(text).is_err(), "{text:?}");
+            assert!(Template::parse(text).is_err(), "{text:?}");
+        }
+        for name in ["", "a b", "a:", "é", "a\n", &"a".repeat(129)] {
+            assert!(HeaderName::parse(name).is_err(), "{name:?}");
+        }
+        HeaderName::parse("X-Real-IP").unwrap();
+        HeaderValue::parse("a\tb $x").unwrap();
+    }
+
+    #[test]
+    fn a_template_has_variables_that_anybody_may_ask_for() {
+        Template::parse("/x/$1?h=${host}&a=$arg_b").unwrap();
+        assert!(Template::parse("$ssl_client_raw_cert").is_err());
+        assert!(Template::parse("$document_root").is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! TLS toward clients, a host at a time: it is settled before there is a request.
+//!
+//! Source: compat/annotations.md §7 and §10; sessions and 421: nginx-internals.md §5.
+
+use super::{HeaderValue, Template, is_false};
+use serde::{Deserialize, Serialize};
+
+crate::wire::objects!(TlsPolicy, ClientCertificates);
+
+/// How a host speaks TLS; an absent field is what nginx.conf says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[serde(remote = "Self")]
+pub struct TlsPolicy {
+    /// OpenSSL's cipher list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ciphers: Option<HeaderValue>,
+    /// The server's order of ciphers counts, not the client's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefers_server_ciphers: Option<bool>,
+    /// Clients show certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientCertificates>,
+    /// Every request of the host is answered with 403: its client certificates cannot be checked.
+    #[serde(skip_serializing_if = "is_false")]
+    pub denied: bool,
+}
+
+/// Clients show certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct ClientCertificates {
+    /// PEM: who vouches for clients; at most 1 MiB.
+    pub authorities: String,
+    /// PEM: revoked certificates; at most 1 MiB. Empty: none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub revoked: String,
+    /// What a certificate has to be.
+    pub verify: VerifyClient,
+    /// Certificates between the client's and the authority's.
+    pub depth: u32,
+    /// Where a client without one is sent (302), or an internal path; absent: 400.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_page: Option<Template>,
+    /// `ssl-client-cert` for endpoints: URL-encoded PEM.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub passes_certificate: bool,
+    /// What is found in the subject, or 403: a regular expression, not anchored, that begins with `CN=`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<HeaderValue>,
+}
+
+/// What a client's certificate has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifyClient {
+    /// Nobody asks.
+    Off,
+    /// There, and valid.
+    On,
+    /// Valid, if there is one.
+    Optional,
+    /// Anything; its state is told to endpoints.
+    OptionalNoCa,
+}
