@@ -18,6 +18,7 @@ mod guard;
 mod journal;
 mod keepalive;
 mod ledger;
+mod location;
 mod log;
 mod memory;
 mod metrics;
@@ -33,6 +34,7 @@ mod worker;
 mod zone;
 
 pub use endpoint::Head;
+pub use location::{Entered, Locations};
 pub use memory::{monotonic_milliseconds, now_milliseconds, random};
 pub use request::{Found, NewDecision, Request};
 pub use tls::{Parsed, ServerName, check_pair, sha256};

@@ -7,6 +7,7 @@
 //! | `ingress_metrics` | main | requests are counted, by rule |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
+//! | `ingress_target PROTOCOL` | location | where requests for endpoints of this protocol go on |
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |
 //! | `ingress_passthrough` | stream server | TLS server names that are not terminated here |
@@ -14,6 +15,7 @@
 //! | nginx calls | when | which calls |
 //! |---|---|---|
 //! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
+//! | REWRITE to LOG | the rule has policies | [`policy`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
@@ -36,6 +38,7 @@ mod journal;
 mod metrics;
 mod peer;
 mod phase;
+mod policy;
 mod records;
 mod selection;
 mod stream;

@@ -116,3 +116,22 @@ pub fn welcome(set: Option<Record<'_>>, now: u64) {
     let mean = known().sum::<f32>() / known().count().max(1) as f32;
     all().for_each(|cell| cell.welcome(now, mean));
 }
+
+/// A hasher for keys that are keyed hashes already.
+#[derive(Default)]
+pub struct Identity(u64);
+
+impl std::hash::Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Nobody asks: keys are numbers.
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}

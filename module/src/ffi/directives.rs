@@ -55,6 +55,8 @@ pub struct SrvConf {
     variable: ngx_int_t,
     /// A location of this server has `ingress_router`.
     has_router: bool,
+    /// The settings of its `ingress_target` locations; null: it has none for that protocol.
+    targets: [*mut *mut c_void; Target::COUNT],
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
     /// This upstream has `ingress_balancer`.
@@ -80,6 +82,28 @@ impl SrvConf {
 struct LocConf {
     is_router: bool,
     pool: *mut ngx_thread_pool_t,
+}
+
+/// What endpoints speak: each has a location of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "names of protocols")]
+pub enum Target {
+    Http,
+    Https,
+    Grpc,
+    Grpcs,
+    Fastcgi,
+}
+
+impl Target {
+    const COUNT: usize = 5;
+    const ALL: [(&[u8], Target); Self::COUNT] = [
+        (b"http", Target::Http),
+        (b"https", Target::Https),
+        (b"grpc", Target::Grpc),
+        (b"grpcs", Target::Grpcs),
+        (b"fastcgi", Target::Fastcgi),
+    ];
 }
 
 type InitUpstream =
@@ -395,6 +419,49 @@ pub unsafe extern "C" fn ingress_router(
         (*srv_conf::<SrvConf>(cf, http_index())).has_router = true;
         OK
     })
+}
+
+/// `ingress_target PROTOCOL;`
+pub unsafe extern "C" fn ingress_target(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    _: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`, inside of a location.
+    guard::contain("ingress_target", refused(), || unsafe {
+        let [_, name] = arguments(cf) else { return refused() };
+        let name = memory::bytes(*name);
+        let Some((_, target)) = Target::ALL.iter().find(|(known, _)| *known == name) else {
+            let shown = name.escape_ascii();
+            return refuse(
+                cf,
+                format_args!(
+                    "invalid protocol \"{shown}\": it is http, https, grpc, grpcs or fastcgi"
+                ),
+            );
+        };
+        let conf = srv_conf::<SrvConf>(cf, http_index());
+        let Some(place) = (*conf).targets.get_mut(*target as usize) else { return refused() };
+        if !place.is_null() {
+            return c"is duplicate in this server".as_ptr().cast_mut();
+        }
+        *place = (*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).loc_conf;
+        OK
+    })
+}
+
+/// The settings of a target in the server of a request.
+///
+/// # Safety
+/// The request is alive.
+#[inline]
+pub unsafe fn target(request: *mut ngx_http_request_t, target: Target) -> Option<*mut *mut c_void> {
+    // SAFETY: nginx gives a request the configurations of its server.
+    let conf = unsafe { (*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
+    // SAFETY: `create_srv_conf` made it for every server.
+    let place = unsafe { (&raw const (*conf).targets).cast::<*mut *mut c_void>() };
+    // SAFETY: a place for each of them.
+    Some(unsafe { *place.add(target as usize) }).filter(|settings| !settings.is_null())
 }
 
 /// `ingress_balancer [$variable];`

@@ -290,7 +290,7 @@ pub unsafe fn mixes_handshakes(request: *mut ngx_http_request_t, kept: KeptByNgi
 ///
 /// # Safety
 /// The cycle's modules have been counted.
-unsafe fn index_of(cycle: *mut ngx_cycle_t, name: &CStr) -> Option<usize> {
+pub unsafe fn index_of(cycle: *mut ngx_cycle_t, name: &CStr) -> Option<usize> {
     // SAFETY: a list that ends with null; modules have names.
     unsafe {
         let mut module = (*cycle).modules;

@@ -1,13 +1,15 @@
 //! A request, seen safely.
 
+use super::location::{self, Entered};
 use super::memory;
 use super::table::http_index;
 use super::worker::{self, Worker};
 use crate::metrics::Counter;
+use crate::policy::Compiled;
 use nginx_bitfields as bits;
 use nginx_sys::{
     AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_variable, ngx_http_request_t, ngx_list_part_t,
-    ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
+    ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
 };
 use oxigress_store::{KeyHash, Place};
 use std::cell::Cell;
@@ -15,6 +17,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr::null_mut;
+use std::rc::Rc;
 
 /// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
 #[derive(Clone, Copy)]
@@ -72,6 +75,17 @@ struct Context {
     id: Cell<[u8; 32]>,
     /// Of the configuration endpoint: its work, while it goes on.
     pending: Cell<*mut c_void>,
+    /// The policies of the rule, held by [`Held`]; null: it has none.
+    policies: Cell<*const Compiled>,
+}
+
+/// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
+/// with a request when it redirects it internally.
+#[repr(C)]
+struct Held {
+    request: *mut ngx_http_request_t,
+    context: *const Context,
+    policies: *const Compiled,
 }
 
 /// A request during one callback.
@@ -293,11 +307,77 @@ impl<'r> Request<'r> {
         }
     }
 
+    #[inline]
     fn context(&self) -> Option<&'r Context> {
         // SAFETY: nginx allocates a place for every http module.
         let place = unsafe { self.raw().ctx.add(http_index()) };
         // SAFETY: the place is of this module; null until it is set.
-        unsafe { (*place).cast::<Context>().as_ref() }
+        match unsafe { (*place).cast::<Context>().as_ref() } {
+            Some(context) => Some(context),
+            None => self.context_from_before(),
+        }
+    }
+
+    /// What was kept before an internal redirect.
+    fn context_from_before(&self) -> Option<&'r Context> {
+        let held = self.held()?;
+        // SAFETY: nginx allocates a place for every http module; the context lies in the request's pool.
+        unsafe {
+            let context = (*held).context;
+            *self.raw().ctx.add(http_index()) = context.cast_mut().cast();
+            context.as_ref()
+        }
+    }
+
+    /// The newest.
+    fn held(&self) -> Option<*mut Held> {
+        // SAFETY: a request has a pool; its clean-ups are a list that ends with null.
+        let mut next = unsafe { (*self.raw().pool).cleanup };
+        // SAFETY: as above.
+        while let Some(cleanup) = unsafe { next.as_ref() } {
+            let is_ours = cleanup.handler.is_some_and(|handler| {
+                std::ptr::fn_addr_eq(handler, release as unsafe extern "C" fn(*mut c_void))
+            });
+            let held = cleanup.data.cast::<Held>();
+            // A subrequest has the pool of its main request.
+            // SAFETY: what `hold` put there.
+            if is_ours && unsafe { (*held).request } == self.raw {
+                return Some(held);
+            }
+            next = cleanup.next;
+        }
+        None
+    }
+
+    /// Holds the policies of the rule, if it has any, until the request ends; `false` when memory is out.
+    pub fn hold(&self, policies: Rc<Compiled>) -> bool {
+        let Some(context) = self.context_or_new() else { return false };
+        // A request that is redirected internally may be routed again, and holds both.
+        // SAFETY: the request's pool is alive.
+        let cleanup = unsafe { ngx_pool_cleanup_add(self.raw().pool, size_of::<Held>()) };
+        // SAFETY: null, or a new clean-up with room for what was asked for.
+        let Some(cleanup) = (unsafe { cleanup.as_mut() }) else { return false };
+        let policies = Rc::into_raw(policies);
+        // SAFETY: as above.
+        unsafe {
+            cleanup.data.cast::<Held>().write(Held { request: self.raw, context, policies });
+        }
+        cleanup.handler = Some(release);
+        context.policies.set(policies);
+        true
+    }
+
+    /// The policies of the rule; `None`: it has none.
+    #[inline]
+    pub fn policies(&self) -> Option<&'r Compiled> {
+        // SAFETY: null, or held until the request's pool goes.
+        unsafe { self.context()?.policies.get().as_ref() }
+    }
+
+    /// Goes on with the settings of the policies' protocol, as [`location::enter`].
+    pub fn enter_location(&self) -> Entered {
+        // SAFETY: alive, and called in the REWRITE phase.
+        unsafe { location::enter(self.raw, self.policies(), self.is_https()) }
     }
 
     fn context_or_new(&self) -> Option<&'r Context> {
@@ -422,4 +502,14 @@ impl<'r> Request<'r> {
         // SAFETY: written above or before, once, and in the request's pool.
         Some(unsafe { std::slice::from_raw_parts(context.id.as_ptr().cast(), 32) })
     }
+}
+
+/// nginx's callback when the pool of a request goes.
+unsafe extern "C" fn release(data: *mut c_void) {
+    super::guard::contain("release", (), || {
+        // SAFETY: what `hold` put there.
+        let policies = unsafe { (*data.cast::<Held>()).policies };
+        // SAFETY: `hold` made it of a counted pointer; released once.
+        drop(unsafe { Rc::from_raw(policies) });
+    });
 }

@@ -6,6 +6,7 @@ use super::pool::Pools;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard, reserve};
 use crate::certificate::Cache;
+use crate::policy;
 use crate::records;
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_core_conf_t, ngx_core_module,
@@ -19,6 +20,8 @@ use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hash::Hasher;
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How often an idle worker says that it holds nothing old: bounds how long replaced records take memory.
 const TICK_MSEC: ngx_msec_t = 200;
@@ -37,6 +40,7 @@ pub struct Worker {
     ledger: Ledger,
     random: Cell<u64>,
     patterns: Patterns,
+    policies: policy::Cache,
     ticks: Cell<u32>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
@@ -51,6 +55,14 @@ struct Slot(UnsafeCell<*mut Worker>);
 
 // SAFETY: set in init_process and read in callbacks, all on the event loop's thread.
 unsafe impl Sync for Slot {}
+
+/// How many configurations this process has taken over: settings of an earlier one are not a later one's.
+static CYCLES: AtomicU64 = AtomicU64::new(0);
+
+/// The number of the running configuration.
+pub fn cycle_number() -> u64 {
+    CYCLES.load(Relaxed)
+}
 
 static WORKER: Slot = Slot(UnsafeCell::new(null_mut()));
 
@@ -113,6 +125,12 @@ impl Worker {
     /// Compiled patterns of traffic splits.
     pub fn patterns(&self) -> &Patterns {
         &self.patterns
+    }
+
+    /// Policies of rules, compiled.
+    #[inline]
+    pub fn policies(&self) -> &policy::Cache {
+        &self.policies
     }
 
     /// A number that spreads requests; whoever sees enough of them can foretell it (SplitMix64).
@@ -181,6 +199,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         reader,
         random: Cell::new(super::random()),
         patterns: Patterns::default(),
+        policies: policy::Cache::default(),
         ticks: Cell::new(0),
         lock,
         certificates: RefCell::default(),
@@ -301,6 +320,7 @@ fn allow_upgrade() {
 /// and without a journal: nginx starts the threads once a process.
 pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_module", (), || {
+        CYCLES.fetch_add(1, Relaxed);
         ledger::create();
         // SAFETY: nginx gives the cycle it goes on with.
         unsafe { zone::take_over(cycle) };

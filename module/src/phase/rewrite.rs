@@ -1,8 +1,9 @@
 //! REWRITE: host and path decide, once per request.
 
-use crate::ffi::{Found, NewDecision, Request};
+use crate::ffi::{Entered, Found, NewDecision, Request};
+use crate::policy::Compiled;
 use crate::records::Noting;
-use crate::{metrics, peer, selection};
+use crate::{metrics, peer, policy, selection};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::{Guard, KeyHash, Record};
@@ -57,6 +58,18 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     if worker.buckets().is_some() {
         request.count(metrics::of_rule(&guard, records.server(), rule));
     }
+    if let Some(id) = rule.map(|rule| rule.policies()).filter(|id| !id.is_empty()) {
+        // Policies that are named and not there may be those that protect.
+        let Some(policies) = policy::find(request.worker(), &guard, id) else {
+            return Outcome::Status(503);
+        };
+        if !request.hold(policies) {
+            return Outcome::Status(500);
+        }
+        if let Some(outcome) = request.policies().and_then(answer) {
+            return outcome;
+        }
+    }
     if let Some(rule) = rule {
         let has_certificate = || tls::has_certificate(&records, request.host());
         let is_redirected =
@@ -85,7 +98,23 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         destination = Destination::of(&guard, alternative);
     }
     request.decide(&decision, destination.found(&guard));
-    outcome(destination.endpoints)
+    match outcome(destination.endpoints) {
+        Outcome::Continue => match request.enter_location() {
+            Entered::Target => Outcome::Continue,
+            Entered::NoTarget => Outcome::Status(503),
+            Entered::TooLarge => Outcome::Status(413),
+        },
+        other => other,
+    }
+}
+
+/// What policies answer a request with before it is sent anywhere.
+fn answer(policies: &Compiled) -> Option<Outcome> {
+    let source = &policies.source;
+    if let Some(status) = source.denied {
+        return Some(Outcome::Status(status));
+    }
+    None
 }
 
 /// The endpoints of a backend.

@@ -1,0 +1,107 @@
+//! Policies as a worker uses them: read from their record once, and kept with each request that they hold for.
+//!
+//! A record is JSON, which nobody reads per request: the first request of a rule that names it makes a
+//! [`Compiled`], later ones find that under the record's id and the generation that wrote it. A request holds its
+//! compiled form from REWRITE to the end, so that it never mixes two.
+
+use crate::ffi::{Locations, Worker};
+use crate::records::Identity;
+use oxigress_core::model::policy::Policies;
+use oxigress_core::record::{Kind, decode_policies};
+use oxigress_store::Guard;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::rc::Rc;
+
+/// What one worker keeps compiled, about: records are small, and most rules share theirs.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// Policies of a rule, with what is worked out of them once.
+pub struct Compiled {
+    /// As they were written.
+    pub source: Policies,
+    /// nginx's own settings for requests, by what the endpoint speaks.
+    pub locations: Locations,
+}
+
+impl Compiled {
+    fn new(source: Policies) -> Self {
+        Compiled { source, locations: Locations::default() }
+    }
+}
+
+/// Compiled policies of one worker.
+#[derive(Default)]
+pub struct Cache(RefCell<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    /// By the keyed hash of the id.
+    by_hash: HashMap<u64, Entry, BuildHasherDefault<Identity>>,
+    bytes: usize,
+}
+
+struct Entry {
+    id: Box<[u8]>,
+    /// Of the record.
+    generation: u64,
+    compiled: Rc<Compiled>,
+    bytes: usize,
+    is_used: bool,
+}
+
+/// The policies of this id; `None`: there are none, or none that can be read.
+pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled>> {
+    let kind = Kind::Policies as u8;
+    let hash = guard.hash(kind, id);
+    let record = guard.get_hashed(hash, kind, id)?;
+    let mut entries = worker.policies().0.try_borrow_mut().ok()?;
+    let found = entries.by_hash.get_mut(&hash.to_bits());
+    if let Some(entry) =
+        found.filter(|entry| entry.generation == record.generation() && *entry.id == *id)
+    {
+        entry.is_used = true;
+        return Some(entry.compiled.clone());
+    }
+    // It was checked before it was published.
+    let compiled = Rc::new(Compiled::new(decode_policies(record.value())?));
+    entries.put(
+        hash.to_bits(),
+        Entry {
+            id: id.into(),
+            generation: record.generation(),
+            compiled: compiled.clone(),
+            // nginx's structs beside what was read.
+            bytes: 4 * record.value().len() + Locations::BYTES,
+            is_used: true,
+        },
+    );
+    Some(compiled)
+}
+
+impl Entries {
+    fn put(&mut self, hash: u64, entry: Entry) {
+        self.bytes += entry.bytes;
+        if let Some(old) = self.by_hash.insert(hash, entry) {
+            self.bytes -= old.bytes;
+        }
+        if self.bytes <= MAX_BYTES {
+            return;
+        }
+        // Those that nobody asked for since the last time go, or else all of them.
+        let mut bytes = 0;
+        for is_last in [false, true] {
+            bytes = 0;
+            self.by_hash.retain(|other, entry| {
+                let stays = *other == hash || std::mem::take(&mut entry.is_used) && !is_last;
+                bytes += if stays { entry.bytes } else { 0 };
+                stays
+            });
+            if bytes <= MAX_BYTES {
+                break;
+            }
+        }
+        self.bytes = bytes;
+    }
+}
