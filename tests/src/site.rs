@@ -87,13 +87,37 @@ impl Plan {
     }}"
             );
             router = format!(
-                "location / {{
+                "proxy_http_version 1.1;
+        proxy_set_header Host $host;
+        proxy_set_header Connection \"\";
+        location / {{
             ingress_router;
             proxy_pass http://ingress;
-            proxy_http_version 1.1;
-            proxy_set_header Host $host;
-            proxy_set_header Connection \"\";
+            client_max_body_size 0;
             {location_config}
+        }}
+        location @http {{
+            ingress_target http;
+            proxy_pass http://ingress;
+            {location_config}
+        }}
+        location @https {{
+            ingress_target https;
+            proxy_pass https://ingress;
+        }}
+        location @grpc {{
+            ingress_target grpc;
+            grpc_pass grpc://ingress;
+        }}
+        location @grpcs {{
+            ingress_target grpcs;
+            grpc_pass grpcs://ingress;
+        }}
+        location @fastcgi {{
+            ingress_target fastcgi;
+            fastcgi_pass ingress;
+            fastcgi_param REQUEST_METHOD $request_method;
+            fastcgi_param REQUEST_URI $request_uri;
         }}"
             );
         }
