@@ -8,6 +8,7 @@
 //! * [`record`]: the bytes the module keeps in shared memory, and views that read them in place.
 //! * [`router`]: host and path to a rule.
 //! * [`balancer`]: one of several endpoints.
+//! * [`header`]: what a header may be called and hold.
 //! * [`idle`]: upstream connections that wait for the next request.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+pub mod header;
 pub mod idle;
 pub mod metrics;
 pub mod model;

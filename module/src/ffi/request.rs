@@ -1,5 +1,7 @@
 //! A request, seen safely.
 
+mod headers;
+
 use super::location::{self, Entered};
 use super::memory;
 use super::table::http_index;
