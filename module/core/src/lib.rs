@@ -8,21 +8,25 @@
 //! * [`record`]: the bytes the module keeps in shared memory, and views that read them in place.
 //! * [`router`]: host and path to a rule.
 //! * [`balancer`]: one of several endpoints.
+//! * [`cors`]: which origins may read.
 //! * [`header`]: what a header may be called and hold.
 //! * [`idle`]: upstream connections that wait for the next request.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
 //! * [`redirect`]: when a request has to come back over HTTPS.
+//! * [`reverse`]: what endpoints say of themselves, as clients see it.
 //! * [`session`]: a TCP or UDP session to its backend.
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+pub mod cors;
 pub mod header;
 pub mod idle;
 pub mod metrics;
 pub mod model;
 pub mod record;
 pub mod redirect;
+pub mod reverse;
 pub mod router;
 pub mod session;
 pub mod statistics;

@@ -1,0 +1,210 @@
+//! Cross-origin resource sharing: which origins may read, and what they are told.
+//!
+//! Shape:   [`Origins`] is read once from a policy; [`Origins::decide`] is asked once a request.
+//! Source:  compat/annotations.md §9; the Fetch standard for what an origin is. Other than in the reference a text is
+//!          compared from both ends, a list with nothing in it allows nobody, and answers say that they depend on
+//!          the origin.
+
+use crate::model::policy::Cors;
+
+/// Who may read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origins {
+    /// Everybody.
+    Any,
+    /// These.
+    Listed(Vec<Pattern>),
+}
+
+/// One entry of a list, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// This origin.
+    Exact(Vec<u8>),
+    /// One label, of letters, digits and `-`, between two texts.
+    AnyLabel {
+        /// `https://`
+        before: Vec<u8>,
+        /// `.shop.test:8443`
+        after: Vec<u8>,
+    },
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision<'r> {
+    /// Its answer says nothing of sharing.
+    Unshared,
+    /// Its answer tells the client; this is `Access-Control-Allow-Origin`.
+    Shared(&'r [u8]),
+}
+
+impl Origins {
+    /// Of a policy. An entry that is no origin matches none.
+    pub fn of(cors: &Cors) -> Self {
+        match &cors.origins {
+            None => Origins::Any,
+            Some(list) => Origins::Listed(
+                list.iter().filter_map(|text| Pattern::parse(text.as_str())).collect(),
+            ),
+        }
+    }
+
+    /// Whether the answer depends on who asks.
+    pub fn vary(&self) -> bool {
+        matches!(self, Origins::Listed(_))
+    }
+
+    /// What the client is told whose `Origin` this is.
+    pub fn decide<'r>(&self, origin: Option<&'r [u8]>) -> Decision<'r> {
+        match (self, origin) {
+            (Origins::Any, _) => Decision::Shared(b"*"),
+            (Origins::Listed(list), Some(origin)) if list.iter().any(|p| p.matches(origin)) => {
+                Decision::Shared(origin)
+            }
+            _ => Decision::Unshared,
+        }
+    }
+}
+
+impl Pattern {
+    /// `scheme://host[:port]`, where the host may begin with `*.`, or `null`.
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_ascii_lowercase();
+        if text == "null" {
+            return Some(Pattern::Exact(text.into()));
+        }
+        let (scheme, rest) = text.split_once("://")?;
+        let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+        let name = rest.strip_prefix('*').unwrap_or(rest);
+        let is_fine = !scheme.is_empty()
+            && scheme.bytes().all(is_scheme)
+            && name.bytes().all(is_host)
+            && !name.is_empty();
+        match (is_fine, rest.starts_with('*')) {
+            (true, false) => Some(Pattern::Exact(text.into())),
+            // `*` stands for a label: `https://*shop.test` would be an end of one.
+            (true, true) if name.starts_with('.') && name.len() > 1 => Some(Pattern::AnyLabel {
+                before: format!("{scheme}://").into(),
+                after: name.into(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn matches(&self, origin: &[u8]) -> bool {
+        match self {
+            Pattern::Exact(text) => text.eq_ignore_ascii_case(origin),
+            Pattern::AnyLabel { before, after } => {
+                let label = origin.len().checked_sub(before.len() + after.len()).filter(|n| *n > 0);
+                let Some((start, rest)) = label.and_then(|_| origin.split_at_checked(before.len()))
+                else {
+                    return false;
+                };
+                let Some((label, end)) = rest.split_at_checked(rest.len() - after.len()) else {
+                    return false;
+                };
+                start.eq_ignore_ascii_case(before)
+                    && end.eq_ignore_ascii_case(after)
+                    && label.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::policy::HeaderValue;
+
+    fn listed(list: &[&str]) -> Origins {
+        let value = |text: &&str| HeaderValue::parse(*text).unwrap();
+        let header = || HeaderValue::parse("GET").unwrap();
+        Origins::of(&Cors {
+            origins: Some(list.iter().map(value).collect()),
+            methods: header(),
+            headers: header(),
+            exposed: None,
+            credentials: false,
+            max_age: 0,
+        })
+    }
+
+    fn allows(list: &[&str], origin: &str) -> bool {
+        listed(list).decide(Some(origin.as_bytes())) == Decision::Shared(origin.as_bytes())
+    }
+
+    #[test]
+    fn an_origin_is_compared_from_both_ends() {
+        assert!(allows(&["https://good.test"], "https://good.test"));
+        for origin in [
+            "https://evil.test/https://good.test",
+            "https://good.test.evil.test",
+            "xhttps://good.test",
+            "https://good.test:8443",
+            "https://good.test/",
+            "https://agood.test",
+            "http://good.test",
+            "good.test",
+            "null",
+            "",
+        ] {
+            assert!(!allows(&["https://good.test"], origin), "{origin}");
+        }
+    }
+
+    #[test]
+    fn case_says_nothing() {
+        assert!(allows(&["HTTPS://Good.test"], "https://gOOd.TEST"));
+        assert!(allows(&["https://*.Good.test"], "HTTPS://A.good.TEST"));
+    }
+
+    #[test]
+    fn a_star_is_one_label() {
+        let list = ["https://*.good.test:8443"];
+        assert!(allows(&list, "https://a-1.good.test:8443"));
+        for origin in [
+            "https://good.test:8443",
+            "https://.good.test:8443",
+            "https://a.b.good.test:8443",
+            "https://evil.test/.good.test:8443",
+            "https://evil.test?.good.test:8443",
+            "https://a.good.test",
+            "https://a.good.test:84430",
+        ] {
+            assert!(!allows(&list, origin), "{origin}");
+        }
+        // `before` and `after` do not share bytes.
+        assert!(!allows(&["https://*./"], "https://./"));
+    }
+
+    #[test]
+    fn what_is_no_origin_matches_nobody() {
+        for entry in
+            ["good.test", "https://", "https://*", "https://*good.test", "https://a b", "://a"]
+        {
+            assert_eq!(listed(&[entry]), Origins::Listed(vec![]), "{entry}");
+        }
+        assert!(!allows(&["good.test"], "good.test"));
+    }
+
+    #[test]
+    fn a_list_with_nothing_in_it_allows_nobody() {
+        assert!(!allows(&[], "https://good.test"));
+        assert!(!allows(&[], ""));
+        assert_eq!(listed(&[]).decide(None), Decision::Unshared);
+    }
+
+    #[test]
+    fn null_is_an_origin_where_it_is_listed() {
+        assert!(allows(&["null"], "null"));
+        assert!(!allows(&["https://good.test"], "null"));
+    }
+
+    #[test]
+    fn everybody_may_is_said_with_a_star() {
+        assert_eq!(Origins::Any.decide(Some(b"https://a.test")), Decision::Shared(b"*"));
+        assert_eq!(Origins::Any.decide(None), Decision::Shared(b"*"));
+    }
+}

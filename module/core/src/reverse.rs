@@ -1,0 +1,157 @@
+//! What endpoints say of themselves, as clients are to see it: `proxy_cookie_domain`, `proxy_cookie_path` and
+//! `proxy_redirect`, with texts.
+//!
+//! Errors:  none; `None` says that nothing changes.
+//! Source:  ngx_http_proxy_module.c: a domain is compared whole and without case, a path and a redirect from their
+//!          beginning. Nothing of it is a pattern or has variables.
+
+use crate::model::policy::Replacement;
+
+/// A `Set-Cookie` with another domain and path. As nginx, writes the attributes apart with `; ` when one changes.
+pub fn cookie(
+    value: &[u8],
+    domain: Option<&Replacement>,
+    path: Option<&Replacement>,
+) -> Option<Vec<u8>> {
+    let mut is_changed = false;
+    let mut attributes = Vec::new();
+    for (place, attribute) in value.split(|byte| *byte == b';').enumerate() {
+        let mut halves = attribute.splitn(2, |byte| *byte == b'=');
+        let name = trim(halves.next().unwrap_or_default());
+        let text = halves.next().map(trim);
+        if place == 0 {
+            // Without a value it is no cookie.
+            text?;
+        }
+        let changed = match text {
+            Some(text) if place > 0 && name.eq_ignore_ascii_case(b"domain") => {
+                domain.and_then(|domain| replace_domain(text, domain))
+            }
+            Some(text) if place > 0 && name.eq_ignore_ascii_case(b"path") => {
+                path.and_then(|path| replace_start(text, path))
+            }
+            _ => None,
+        };
+        is_changed |= changed.is_some();
+        attributes.push(match (changed, text) {
+            (Some(changed), _) => [name, b"=", &changed].concat(),
+            (None, Some(text)) => [name, b"=", text].concat(),
+            (None, None) => name.to_vec(),
+        });
+    }
+    is_changed.then(|| attributes.join(&b"; "[..]))
+}
+
+/// A dot before a domain says nothing, wherever it stands.
+fn replace_domain(text: &[u8], domain: &Replacement) -> Option<Vec<u8>> {
+    let undotted = |text: &'_ [u8]| text.strip_prefix(b".").map_or(0, |_| 1);
+    let (from, to) = (domain.from.as_str().as_bytes(), domain.to.as_str().as_bytes());
+    let (dot, name) = text.split_at_checked(undotted(text))?;
+    let is_same = name.eq_ignore_ascii_case(from.get(undotted(from)..)?);
+    is_same.then_some(())?;
+    Some([dot, to.get(undotted(to)..)?].concat())
+}
+
+fn replace_start(text: &[u8], path: &Replacement) -> Option<Vec<u8>> {
+    let rest = text.strip_prefix(path.from.as_str().as_bytes())?;
+    Some([path.to.as_str().as_bytes(), rest].concat())
+}
+
+fn trim(mut text: &[u8]) -> &[u8] {
+    while let Some(rest) = text.strip_prefix(b" ") {
+        text = rest;
+    }
+    while let Some(rest) = text.strip_suffix(b" ") {
+        text = rest;
+    }
+    text
+}
+
+/// A `Location`, or the URL of a `Refresh`, that begins with `from`.
+pub fn location(value: &[u8], replacement: &Replacement) -> Option<Vec<u8>> {
+    replace_start(value, replacement)
+}
+
+/// The path of a URL that names one of the endpoint's own authorities: an address with its port, a host.
+pub fn own_path<'v>(value: &'v [u8], authorities: &[&[u8]]) -> Option<&'v [u8]> {
+    let scheme = |scheme: &[u8]| {
+        value.split_at_checked(scheme.len()).filter(|(start, _)| start.eq_ignore_ascii_case(scheme))
+    };
+    let (_, rest) = scheme(b"http://").or_else(|| scheme(b"https://"))?;
+    let end = rest.iter().position(|byte| b"/?#".contains(byte))?;
+    let (authority, path) = rest.split_at_checked(end)?;
+    let is_own = |own: &&[u8]| !own.is_empty() && own.eq_ignore_ascii_case(authority);
+    (path.first() == Some(&b'/') && authorities.iter().any(is_own)).then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::policy::HeaderValue;
+
+    fn replacement(from: &str, to: &str) -> Replacement {
+        let value = |text| HeaderValue::parse(text).unwrap();
+        Replacement { from: value(from), to: value(to) }
+    }
+
+    fn text(value: Option<Vec<u8>>) -> Option<String> {
+        value.map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn a_domain_is_compared_whole_and_without_case() {
+        let domain = replacement("endpoint.local", "shop.test");
+        let with = |value: &str| text(cookie(value.as_bytes(), Some(&domain), None));
+        assert_eq!(with("a=b; Domain=Endpoint.Local").unwrap(), "a=b; Domain=shop.test");
+        assert_eq!(
+            with("a=b;domain=.endpoint.local;HttpOnly").unwrap(),
+            "a=b; domain=.shop.test; HttpOnly"
+        );
+        for other in
+            ["a=b; Domain=x.endpoint.local", "a=b", "a=endpoint.local", "Domain=endpoint.local"]
+        {
+            assert_eq!(with(other), None, "{other}");
+        }
+        let dotted = replacement(".endpoint.local", ".shop.test");
+        let with = |value: &str| text(cookie(value.as_bytes(), Some(&dotted), None));
+        assert_eq!(with("a=b; Domain=endpoint.local").unwrap(), "a=b; Domain=shop.test");
+    }
+
+    #[test]
+    fn a_path_is_compared_from_its_beginning() {
+        let path = replacement("/app", "/");
+        let with = |value: &str| text(cookie(value.as_bytes(), None, Some(&path)));
+        assert_eq!(with("a=b; Path=/app/x; Secure").unwrap(), "a=b; Path=//x; Secure");
+        assert_eq!(with("a=b; PATH = /app").unwrap(), "a=b; PATH=/");
+        assert_eq!(with("a=b; Path=/App"), None);
+        assert_eq!(with("a=b; Path=/x/app"), None);
+        assert_eq!(with("a; Path=/app"), None);
+        assert_eq!(with(""), None);
+    }
+
+    #[test]
+    fn a_redirect_is_compared_from_its_beginning() {
+        let redirect = replacement("http://inside:8080/", "https://shop.test/");
+        let with = |value: &str| text(location(value.as_bytes(), &redirect));
+        assert_eq!(with("http://inside:8080/a?b").unwrap(), "https://shop.test/a?b");
+        assert_eq!(with("http://inside:8080"), None);
+        assert_eq!(with("/a"), None);
+    }
+
+    #[test]
+    fn only_an_endpoints_own_url_becomes_a_path() {
+        let own: [&[u8]; 2] = [b"10.0.0.5:8080", b"vhost.test"];
+        assert_eq!(own_path(b"http://10.0.0.5:8080/a?b", &own), Some(&b"/a?b"[..]));
+        assert_eq!(own_path(b"HTTPS://VHOST.test/", &own), Some(&b"/"[..]));
+        for other in [
+            "http://10.0.0.5:80801/",
+            "http://10.0.0.5:8080",
+            "http://vhost.test?x",
+            "/a",
+            "ftp://vhost.test/",
+        ] {
+            assert_eq!(own_path(other.as_bytes(), &own), None, "{other}");
+        }
+        assert_eq!(own_path(b"http:///a", &[b""]), None);
+    }
+}
