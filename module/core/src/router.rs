@@ -27,18 +27,23 @@ pub fn is_named<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
 
 /// The record of an exact host, or of the wildcard one label above it.
 pub(crate) fn by_host<'g>(records: &impl Records<'g>, kind: Kind, host: &[u8]) -> Option<&'g [u8]> {
+    by_pattern(host, |pattern| records.value(kind, pattern))
+}
+
+/// What `look` finds under an exact host, or under the wildcard one label above it.
+pub(crate) fn by_pattern<T>(host: &[u8], look: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     // A star is ours to put there: a client that sends one names no wildcard record.
     if host.is_empty() || host.len() > HostPattern::MAX_BYTES || host[0] == b'*' {
         return None;
     }
-    records.value(kind, host).or_else(|| {
+    look(host).or_else(|| {
         // The star stands for a label, and a label is not empty.
         let dot = host.iter().position(|&byte| byte == b'.').filter(|dot| *dot > 0)?;
         let mut wildcard = [0; HostPattern::MAX_BYTES + 1];
         wildcard[0] = b'*';
         let parent = host.get(dot..)?;
         wildcard.get_mut(1..=parent.len())?.copy_from_slice(parent);
-        records.value(kind, wildcard.get(..=parent.len())?)
+        look(wildcard.get(..=parent.len())?)
     })
 }
 

@@ -1,8 +1,8 @@
-//! Server name to certificate (compat/balancer.md §5).
+//! Server name to certificate (compat/balancer.md §5), and to the host's TLS policy.
 
 use crate::model::HostPattern;
 use crate::record::{Kind, Records};
-use crate::router::by_host;
+use crate::router::{by_host, by_pattern};
 
 /// The id of the certificate for a handshake: the exact name, `*.` in place of its first label, else the
 /// default's. `None`: the certificate in nginx.conf stays.
@@ -24,6 +24,19 @@ pub fn has_certificate<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
 /// The id of the certificate that stands under exactly this name.
 pub fn exact_certificate_id<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
     records.value(Kind::Name, name.to_ascii_lowercase().as_slice())
+}
+
+/// The policy of a handshake's server name, or of a request's host: the same for both, or a client could ask for a
+/// host without its policy. It is the one under the host pattern that serves: a host with a server of its own
+/// does not get the policy of a wildcard.
+pub fn policy<'g>(records: &impl Records<'g>, name: Option<&[u8]>) -> Option<&'g [u8]> {
+    let of = |pattern: &[u8]| match records.value(Kind::Tls, pattern) {
+        Some(policy) => Some(Some(policy)),
+        None => records.value(Kind::Server, pattern).map(|_| None),
+    };
+    let mut buffer = [0; HostPattern::MAX_BYTES];
+    let named = name.and_then(|name| by_pattern(normal(name, &mut buffer)?, of));
+    named.or_else(|| of(HostPattern::DEFAULT.as_bytes())).flatten()
 }
 
 fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
@@ -64,6 +77,28 @@ mod tests {
         assert_eq!(id(Some(b"a.b.test")).as_deref(), Some("default"));
         assert_eq!(id(None).as_deref(), Some("default"));
         assert_eq!(id(Some(&[b'a'; 300])).as_deref(), Some("default"));
+    }
+
+    #[test]
+    fn a_policy_is_that_of_the_pattern_that_serves_the_host() {
+        let record =
+            |kind, host: &str| ((kind, host.as_bytes().to_vec()), host.as_bytes().to_vec());
+        let records = BTreeMap::from([
+            record(Kind::Tls, "*.test"),
+            record(Kind::Tls, "a.example"),
+            record(Kind::Tls, "_"),
+            record(Kind::Server, "*.test"),
+            record(Kind::Server, "*.example"),
+            record(Kind::Server, "open.test"),
+        ]);
+        let of = |name| policy(&&records, name).map(|key| String::from_utf8(key.to_vec()).unwrap());
+        assert_eq!(of(Some(b"A.test.")).as_deref(), Some("*.test"));
+        assert_eq!(of(Some(b"open.test")), None, "it has a server of its own");
+        assert_eq!(of(Some(b"a.example")).as_deref(), Some("a.example"), "no server, but a policy");
+        assert_eq!(of(Some(b"b.example")), None, "the wildcard serves it");
+        assert_eq!(of(Some(b"else.where")).as_deref(), Some("_"));
+        assert_eq!(of(Some(b"*.test")).as_deref(), Some("_"), "a star of the client's");
+        assert_eq!(of(None).as_deref(), Some("_"));
     }
 
     #[test]

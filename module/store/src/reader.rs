@@ -46,7 +46,7 @@ impl Reader {
             reclaim::acknowledge(self.store.memory, self.slot, generation);
         }
         self.depth.set(self.depth.get() + 1);
-        Guard { reader: self, root, generation }
+        Guard { reader: self, block: current, root, generation }
     }
 
     /// The store it reads.
@@ -102,6 +102,8 @@ impl KeyHash {
 /// One generation, held. Records borrow from it, so none can outlive it.
 pub struct Guard<'r> {
     reader: &'r Reader,
+    /// Of the generation.
+    block: Block,
     root: Block,
     generation: u64,
 }
@@ -110,6 +112,12 @@ impl Guard<'_> {
     /// The number of this generation.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// How many records of a kind it has: what asks for none need not be looked up.
+    #[inline]
+    pub fn count(&self, kind: u8) -> u32 {
+        reclaim::count(self.reader.store.memory, self.block, usize::from(kind).min(15))
     }
 
     /// The record of a key.

@@ -40,8 +40,14 @@ pub(crate) fn root(memory: Memory, generation: Block) -> (Block, u64) {
     (memory.word(generation, ROOT).load(Relaxed), memory.long(generation, NUMBER).load(Relaxed))
 }
 
+/// How many records of a kind a generation has; `kind` is below 16.
+#[inline]
+pub(crate) fn count(memory: Memory, generation: Block, kind: usize) -> u32 {
+    memory.word(generation, COUNTS + kind * 4).load(Relaxed)
+}
+
 pub(crate) fn live(memory: Memory, generation: Block) -> Live {
-    let count = |kind| memory.word(generation, COUNTS + kind * 4).load(Relaxed);
+    let count = |kind| count(memory, generation, kind);
     Live {
         epoch: memory.long(generation, EPOCH).load(Relaxed),
         generation: memory.long(generation, NUMBER).load(Relaxed),
