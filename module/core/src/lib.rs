@@ -11,6 +11,7 @@
 //! * [`cors`]: which origins may read.
 //! * [`header`]: what a header may be called and hold.
 //! * [`idle`]: upstream connections that wait for the next request.
+//! * [`limits`]: requests by time and at once, counted by all workers together.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
 //! * [`redirect`]: when a request has to come back over HTTPS.
@@ -22,6 +23,7 @@ pub mod balancer;
 pub mod cors;
 pub mod header;
 pub mod idle;
+pub mod limits;
 pub mod metrics;
 pub mod model;
 pub mod record;

@@ -1,0 +1,108 @@
+use super::*;
+use std::cell::Cell;
+use std::sync::atomic::AtomicI64;
+use std::thread;
+
+/// The words of some sets, and how many found no place.
+struct Block(Vec<AtomicU64>, AtomicU64);
+
+fn block(sets: usize) -> Block {
+    Block((0..sets * SET_WORDS).map(|_| AtomicU64::new(0)).collect(), AtomicU64::new(0))
+}
+
+impl Block {
+    fn connections(&self) -> Connections<'_> {
+        Connections::new(&self.0, &self.1).unwrap()
+    }
+}
+
+#[test]
+fn a_request_above_the_limit_waits_for_one_to_end() {
+    let block = block(4);
+    let connections = block.connections();
+    let begin = |key| connections.begin(key, 2, |_| ());
+    let first = begin(9).unwrap();
+    begin(9).unwrap();
+    assert_eq!(begin(9), Err(Overload::Limit));
+    begin(10).unwrap();
+    connections.end(first);
+    begin(9).unwrap();
+    assert_eq!([connections.under_way(9), connections.under_way(10)], [2, 1]);
+    assert_eq!(connections.begin(11, 0, |_| ()), Err(Overload::Limit), "a limit of none");
+}
+
+#[test]
+fn a_place_is_free_again_when_the_last_request_has_ended() {
+    let block = block(1);
+    let connections = block.connections();
+    let begin = |key| connections.begin(key, 9, |_| ());
+    let all: Vec<_> = (1..=8).map(|key| begin(key).unwrap()).collect();
+    assert_eq!(begin(9), Err(Overload::Full), "it cannot be counted: it does not come in");
+    assert_eq!(block.1.load(SeqCst), 1);
+    connections.end(all[3]);
+    begin(9).unwrap();
+    // Its place is another one's now.
+    connections.end(all[3]);
+    assert_eq!(connections.under_way(9), 1);
+}
+
+#[test]
+fn what_is_noted_is_what_is_held() {
+    let block = block(4);
+    let connections = block.connections();
+    let noted = Cell::new(None);
+    let held = connections.begin(0, 1, |held| noted.set(Some(held))).unwrap();
+    assert_eq!(noted.get(), Some(held));
+    let again = Held::from_bits(held.to_bits()).unwrap();
+    connections.end(again);
+    assert_eq!(connections.under_way(0), 0);
+    assert_eq!(Held::from_bits(0), None);
+}
+
+/// Places come and go all the time, so that two threads often give a key two of them.
+#[test]
+fn threads_never_hold_more_than_the_limit() {
+    const LIMIT: u32 = 3;
+    let block = block(1);
+    let connections = block.connections();
+    let under_way: [AtomicI64; 4] = Default::default();
+    let admitted = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (connections, under_way, admitted) = (&connections, &under_way, &admitted);
+            scope.spawn(move || {
+                for turn in 0..30_000_u64 {
+                    let key = (turn / 3 + thread) % 4;
+                    let begin = || connections.begin(key + 1, LIMIT, |_| ());
+                    let held: Vec<_> = (0..2).filter_map(|_| begin().ok()).collect();
+                    // Counted after they came in, and until before they go: never more than there are.
+                    let count = &under_way[key as usize];
+                    let now = count.fetch_add(held.len() as i64, SeqCst) + held.len() as i64;
+                    assert!(now <= i64::from(LIMIT), "{now} at once");
+                    admitted.fetch_add(held.len() as u64, Relaxed);
+                    count.fetch_sub(held.len() as i64, SeqCst);
+                    held.into_iter().for_each(|held| connections.end(held));
+                }
+            });
+        }
+    });
+    assert!(block.0.iter().all(|word| word.load(Relaxed) == 0), "a count is left over");
+    assert!(admitted.into_inner() > 60_000);
+}
+
+/// What the threads above do now and then, in one order: another worker gives the same key the place before.
+#[test]
+fn two_places_of_a_key_are_one_count() {
+    let block = block(1);
+    let connections = block.connections();
+    let other = connections.begin(1, 1, |_| ()).unwrap();
+    let is_first = Cell::new(true);
+    let meanwhile = |_| {
+        if is_first.replace(false) {
+            connections.end(other);
+            connections.begin(2, 1, |_| ()).unwrap();
+        }
+    };
+    assert_eq!(connections.begin(2, 1, meanwhile), Err(Overload::Limit));
+    assert_eq!(connections.under_way(2), 1);
+}

@@ -1,0 +1,197 @@
+//! Leaky buckets, one a key: nginx's `limit_req` with `nodelay`.
+//!
+//! Shape:   a set is four words. The first has the tags of its three members, 21 bits each; 0 is nobody's place.
+//!          The others say until when each one's requests drain away. One word decides who is a member, so a key
+//!          never has two places.
+//! Exact:   of one key never more than `rate * time + burst + 1` requests are let in, by any number of threads,
+//!          as long as nobody took its place. A fourth key in a set takes the place of one that has drained, which
+//!          loses nothing; else of the one that drains first, which is counted.
+
+use super::{MAX_TRIES, set_of};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+const SET_WORDS: usize = 4;
+const MEMBERS: usize = SET_WORDS - 1;
+const TAG_BITS: u32 = 21;
+const TAG: u64 = (1 << TAG_BITS) - 1;
+/// Of the hash, that choose the set.
+const INDEX_BITS: u32 = 40;
+
+/// A rate and a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// One request drains away in this time. Rounded up: never more than the rate.
+    interval: u64,
+    /// So much may be left of those before.
+    tolerance: u64,
+}
+
+impl Bucket {
+    /// `requests` in each `unit`, and `burst` at once above that; no requests at all if that is 0.
+    pub fn new(requests: u32, unit: Duration, burst: u32) -> Self {
+        let unit = u64::try_from(unit.as_nanos()).unwrap_or(u64::MAX);
+        if requests == 0 {
+            return Bucket { interval: 0, tolerance: 0 };
+        }
+        let interval = unit.div_ceil(u64::from(requests)).max(1);
+        Bucket { interval, tolerance: interval.saturating_mul(u64::from(burst)) }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.interval == 0
+    }
+}
+
+/// A request that was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    place: usize,
+    before: u64,
+    after: u64,
+}
+
+/// What is to become of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It goes on.
+    Admitted(Taken),
+    /// It is above the rate and the burst by so many thousandths of a request.
+    Refused {
+        /// As nginx logs it.
+        excess_milli: u64,
+    },
+}
+
+/// All buckets.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates<'m> {
+    sets: &'m [[AtomicU64; SET_WORDS]],
+    evicted: &'m AtomicU64,
+}
+
+impl<'m> Rates<'m> {
+    /// The buckets in these words; `None` if there are too few.
+    pub(super) fn new(words: &'m [AtomicU64], evicted: &'m AtomicU64) -> Option<Self> {
+        let (sets, _) = words.as_chunks::<SET_WORDS>();
+        (!sets.is_empty()).then_some(Rates { sets, evicted })
+    }
+
+    /// How many clients have a place.
+    pub fn capacity(&self) -> usize {
+        self.sets.len() * MEMBERS
+    }
+
+    /// Whether a request would be let in now; nothing is counted.
+    #[inline]
+    pub fn has_room(&self, key: u64, bucket: &Bucket, clock: impl Fn() -> u64) -> bool {
+        let Some((_, set)) = self.set(key).filter(|_| !bucket.is_closed()) else { return false };
+        let cell = member(set[0].load(SeqCst), tag(key)).and_then(|member| set.get(1 + member));
+        let until = cell.map_or(0, |until| until.load(SeqCst));
+        until.saturating_sub(clock()) <= bucket.tolerance
+    }
+
+    /// Counts a request of `key` if there is room for it.
+    ///
+    /// The clock is read after the word that it is compared with: so no count is from later than that.
+    #[inline]
+    pub fn take(&self, key: u64, bucket: &Bucket, clock: impl Fn() -> u64) -> Admission {
+        let refused = Admission::Refused { excess_milli: 0 };
+        let Some((index, set)) = self.set(key).filter(|_| !bucket.is_closed()) else {
+            return refused;
+        };
+        let tag = tag(key);
+        for _ in 0..MAX_TRIES {
+            let members = set[0].load(SeqCst);
+            let Some(member) = member(members, tag) else {
+                self.join(set, members, tag, clock());
+                continue;
+            };
+            let Some(cell) = set.get(1 + member) else { return refused };
+            let before = cell.load(SeqCst);
+            let now = clock();
+            let ahead = before.saturating_sub(now);
+            if ahead > bucket.tolerance {
+                let most = bucket.tolerance.saturating_add(bucket.interval);
+                // Counted by a slower rate, before the configuration changed: from now on by this one.
+                if ahead > most && is_member(set, member, tag) {
+                    let until = now.saturating_add(most);
+                    let _ = cell.compare_exchange(before, until, SeqCst, SeqCst);
+                }
+                let above = (ahead - bucket.tolerance).min(bucket.interval);
+                let excess_milli = u128::from(above) * 1_000 / u128::from(bucket.interval);
+                return Admission::Refused { excess_milli: excess_milli as u64 };
+            }
+            let after = before.max(now).saturating_add(bucket.interval);
+            if cell.compare_exchange(before, after, SeqCst, SeqCst).is_err() {
+                continue;
+            }
+            // Another key may have taken the place meanwhile: then that one bears it, and this one counts anew.
+            if is_member(set, member, tag) {
+                let place = index * SET_WORDS + 1 + member;
+                return Admission::Admitted(Taken { place, before, after });
+            }
+        }
+        refused
+    }
+
+    /// Takes a request back that was refused after all, unless somebody counted there since.
+    pub fn give_back(&self, taken: &Taken) {
+        let cell = self.sets.as_flattened().get(taken.place);
+        // Another key that took the place meanwhile has another word.
+        let _ = cell.map(|cell| cell.compare_exchange(taken.after, taken.before, SeqCst, SeqCst));
+    }
+
+    #[inline]
+    fn set(&self, key: u64) -> Option<(usize, &'m [AtomicU64; SET_WORDS])> {
+        let index = set_of(key, self.sets.len(), INDEX_BITS);
+        self.sets.get(index).map(|set| (index, set))
+    }
+
+    /// Tries to make a key a member of its set; the caller looks whether it became one.
+    #[cold]
+    fn join(&self, set: &[AtomicU64; SET_WORDS], members: u64, new: u64, now: u64) {
+        let until = |member: usize| set.get(1 + member).map_or(0, |until| until.load(SeqCst));
+        let free = (0..MEMBERS).find(|member| tag_at(members, *member) == 0);
+        let first = || (0..MEMBERS).min_by_key(|member| until(*member));
+        let Some(member) = free.or_else(first) else { return };
+        let left = until(member);
+        if left > now {
+            // First it is emptied, then it changes hands: whoever counts in between is counted, if for another.
+            let cell = set.get(1 + member);
+            let emptied = cell.map(|cell| cell.compare_exchange(left, 0, SeqCst, SeqCst));
+            if !matches!(emptied, Some(Ok(_))) {
+                return;
+            }
+            self.evicted.fetch_add(1, Relaxed);
+        }
+        let place = member as u32 * TAG_BITS;
+        let next = members & !(TAG << place) | new << place;
+        let _ = set[0].compare_exchange(members, next, SeqCst, SeqCst);
+    }
+}
+
+/// Never 0.
+#[inline]
+fn tag(key: u64) -> u64 {
+    (key & TAG).max(1)
+}
+
+#[inline]
+fn tag_at(members: u64, member: usize) -> u64 {
+    members >> (member as u32 * TAG_BITS) & TAG
+}
+
+#[inline]
+fn member(members: u64, tag: u64) -> Option<usize> {
+    (0..MEMBERS).find(|member| tag_at(members, *member) == tag)
+}
+
+#[inline]
+fn is_member(set: &[AtomicU64; SET_WORDS], place: usize, tag: u64) -> bool {
+    tag_at(set[0].load(SeqCst), place) == tag
+}
+
+#[cfg(test)]
+mod tests;
