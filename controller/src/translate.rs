@@ -517,6 +517,7 @@ impl Translator {
         let settings = oxigress_core::model::Settings {
             default_backend: default_backend.filter(has_endpoints).cloned(),
             http_redirect_code: self.settings.http_redirect_code,
+            ..oxigress_core::model::Settings::default()
         };
         if settings != self.snapshot.settings {
             self.snapshot.settings = settings.clone();

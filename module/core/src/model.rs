@@ -16,7 +16,7 @@ pub use backend::{
 };
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
-use policy::{Policies, PolicyId, TlsPolicy};
+use policy::{HeaderPattern, HeaderValue, Policies, PolicyId, TlsPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,11 +92,26 @@ pub struct Settings {
     pub default_backend: Option<BackendId>,
     /// Status of redirects to HTTPS.
     pub http_redirect_code: RedirectCode,
+    /// `Strict-Transport-Security` of responses that go out over TLS; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hsts: Option<HeaderValue>,
+    /// Requests with one of these `User-Agent`s are answered with 403.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked_user_agents: Vec<HeaderPattern>,
+    /// The same by `Referer`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked_referers: Vec<HeaderPattern>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { default_backend: None, http_redirect_code: RedirectCode::PermanentRedirect }
+        Settings {
+            default_backend: None,
+            http_redirect_code: RedirectCode::PermanentRedirect,
+            hsts: None,
+            blocked_user_agents: Vec::new(),
+            blocked_referers: Vec::new(),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_b
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{RuleView, ServerView, encode_server};
 
+use crate::balancer::patterns::Patterns;
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
 use crate::wire::native::{Patch, Upsert};
@@ -258,13 +259,67 @@ impl<'g> SettingsView<'g> {
 
     /// The backend that serves what no rule takes.
     pub fn default_backend(&self) -> Option<&'g [u8]> {
-        self.0?.get(2..).filter(|id| !id.is_empty())
+        self.texts().next().map(|(_, text)| text).filter(|id| !id.is_empty())
+    }
+
+    /// `Strict-Transport-Security` of responses that go out over TLS.
+    pub fn hsts(&self) -> Option<&'g [u8]> {
+        self.texts().nth(1).map(|(_, text)| text).filter(|value| !value.is_empty())
+    }
+
+    /// Some `User-Agent` or `Referer` is refused.
+    #[inline]
+    pub fn has_blocked(&self) -> bool {
+        self.0.and_then(|value| value.get(2)).is_some_and(|flag| *flag != 0)
+    }
+
+    /// Whether a request with these two headers is refused. A pattern that cannot decide refuses: it protects.
+    pub fn is_blocked(&self, patterns: &Patterns, agent: &[u8], referer: &[u8]) -> bool {
+        self.texts().skip(2).any(|(role, text)| {
+            let value = if role & BLOCKS_REFERER == 0 { agent } else { referer };
+            match role & IS_REGEX == 0 {
+                true => text.eq_ignore_ascii_case(value),
+                false => patterns.is_match(text, value).unwrap_or(true),
+            }
+        })
+    }
+
+    /// What each text is and the text, in the order of the encoding.
+    fn texts(&self) -> impl Iterator<Item = (u8, &'g [u8])> + use<'g> {
+        let mut rest = self.0.and_then(|value| value.get(3..)).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (role, length) = (*rest.first()?, usize::from(u16_at(rest, 1)?));
+            let text = rest.get(3..3 + length)?;
+            rest = rest.get(3 + length..)?;
+            Some((role, text))
+        })
     }
 }
 
+const BLOCKS_REFERER: u8 = 1;
+const IS_REGEX: u8 = 2;
+
+/// Status, whether anything is blocked, then texts with a role and a length each: the default backend, HSTS, and
+/// what is blocked.
 fn encode_settings(settings: &Settings) -> Vec<u8> {
+    let (agents, referers) = (&settings.blocked_user_agents, &settings.blocked_referers);
     let mut value = u16::from(settings.http_redirect_code).to_le_bytes().to_vec();
-    value.extend(settings.default_backend.iter().flat_map(|id| id.as_str().bytes()));
+    value.push(u8::from(!agents.is_empty() || !referers.is_empty()));
+    let mut put = |role: u8, text: &str| {
+        let text = short(text);
+        value.push(role);
+        value.extend((text.len() as u16).to_le_bytes());
+        value.extend(text);
+    };
+    put(0, settings.default_backend.as_ref().map_or("", |id| id.as_str()));
+    put(0, settings.hsts.as_ref().map_or("", |hsts| hsts.as_str()));
+    let referers = referers.iter().map(|pattern| (BLOCKS_REFERER, pattern));
+    for (role, pattern) in agents.iter().map(|pattern| (0, pattern)).chain(referers) {
+        match pattern.regex() {
+            Some(regex) => put(role | IS_REGEX, &regex),
+            None => put(role, pattern.as_str()),
+        }
+    }
     value
 }
 
@@ -311,4 +366,41 @@ fn u16_at(value: &[u8], at: usize) -> Option<u16> {
 #[inline]
 fn u32_at(value: &[u8], at: usize) -> Option<u32> {
     value.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::policy::{HeaderPattern, HeaderValue};
+
+    struct One(Vec<u8>);
+
+    impl<'g> Records<'g> for &'g One {
+        fn value(&self, _: Kind, _: &[u8]) -> Option<&'g [u8]> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn settings_are_read_as_they_were_written() {
+        let pattern = |text: &str| HeaderPattern::parse(text).unwrap();
+        let settings = Settings {
+            hsts: Some(HeaderValue::parse("max-age=5").unwrap()),
+            blocked_user_agents: vec![pattern("Bad Agent"), pattern("~*^curl/")],
+            blocked_referers: vec![pattern("~spam")],
+            ..Settings::default()
+        };
+        let one = One(encode_settings(&settings));
+        let view = SettingsView::of(&&one);
+        assert_eq!((view.default_backend(), view.hsts()), (None, Some(&b"max-age=5"[..])));
+        assert!(view.has_blocked());
+        let blocked = |agent: &str, referer: &str| {
+            view.is_blocked(&Patterns::default(), agent.as_bytes(), referer.as_bytes())
+        };
+        assert!(blocked("bad agent", "") && blocked("CURL/8", "") && blocked("", "a spam b"));
+        assert!(!blocked("a bad agent", "SPAM") && !blocked("", "curl/8"));
+        let none = One(encode_settings(&Settings::default()));
+        let view = SettingsView::of(&&none);
+        assert!(!view.has_blocked() && view.hsts().is_none() && view.default_backend().is_none());
+    }
 }

@@ -20,7 +20,7 @@ pub use proxy::{
     Condition, ConnectionHeader, HttpVersion, Protocol, Proxy, ProxyRedirect, Replacement,
     UpstreamTls,
 };
-pub use text::{HeaderName, HeaderValue, Template};
+pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 
 use super::{BackendId, Invalid};

@@ -47,6 +47,38 @@ impl HeaderValue {
     }
 }
 
+/// What values of a header it means, as nginx's `map` writes it: the whole value, upper and lower case alike, or
+/// after `~` (`~*`: without case) a regular expression that is found in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HeaderPattern(String);
+
+impl HeaderPattern {
+    /// Reads a pattern; refuses a regular expression that could not be served.
+    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+        let pattern = HeaderPattern(text.into());
+        check_value(&pattern.0)?;
+        if let Some(regex) = pattern.regex() {
+            crate::balancer::patterns::pattern_is_valid(&regex)?;
+        }
+        Ok(pattern)
+    }
+
+    /// The regular expression, if it is one.
+    pub fn regex(&self) -> Option<String> {
+        let text = self.0.strip_prefix('~')?;
+        Some(match text.strip_prefix('*') {
+            Some(text) => format!("(?i){text}"),
+            None => text.into(),
+        })
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 fn check_value(text: &str) -> Result<(), Invalid> {
     if text.len() > 8 * 1024 {
         return Err(Invalid::new(format!("value of {} bytes, at most 8192 are taken", text.len())));
@@ -121,7 +153,7 @@ macro_rules! texts {
     )*};
 }
 
-texts!(HeaderName, HeaderValue, Template);
+texts!(HeaderName, HeaderPattern, HeaderValue, Template);
 
 #[cfg(test)]
 mod tests {
