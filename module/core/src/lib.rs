@@ -10,6 +10,8 @@
 //! * [`balancer`]: one of several endpoints.
 //! * [`cors`]: which origins may read.
 //! * [`header`]: what a header may be called and hold.
+//! * [`networks`]: an address in one of many networks.
+//! * [`passwords`]: a password file, and what an entry costs.
 //! * [`idle`]: upstream connections that wait for the next request.
 //! * [`limits`]: requests by time and at once, counted by all workers together.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
@@ -26,6 +28,8 @@ pub mod idle;
 pub mod limits;
 pub mod metrics;
 pub mod model;
+pub mod networks;
+pub mod passwords;
 pub mod record;
 pub mod redirect;
 pub mod reverse;
