@@ -33,7 +33,32 @@ impl Compiled {
 
 /// Compiled policies of one worker.
 #[derive(Default)]
-pub struct Cache(RefCell<Entries>);
+pub struct Cache {
+    entries: RefCell<Entries>,
+    /// Nobody holds them any more. nginx still looks at a location's settings when it has freed the request
+    /// (`ngx_http_set_keepalive`), so they stay until the event loop's next turn.
+    ended: RefCell<Vec<Rc<Compiled>>>,
+}
+
+impl Cache {
+    /// A request has ended that held them.
+    pub fn release(&self, policies: Rc<Compiled>) {
+        if Rc::strong_count(&policies) > 1 {
+            return;
+        }
+        match self.ended.try_borrow_mut() {
+            Ok(mut ended) => ended.push(policies),
+            // Better kept for ever than freed too early.
+            Err(_) => std::mem::forget(policies),
+        }
+    }
+
+    /// Frees what nobody holds. Called by a timer, when nginx is done with the requests of earlier events.
+    pub fn free_ended(&self) {
+        let ended = self.ended.try_borrow_mut().map(|mut ended| std::mem::take(&mut *ended));
+        drop(ended);
+    }
+}
 
 #[derive(Default)]
 struct Entries {
@@ -56,7 +81,7 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     let kind = Kind::Policies as u8;
     let hash = guard.hash(kind, id);
     let record = guard.get_hashed(hash, kind, id)?;
-    let mut entries = worker.policies().0.try_borrow_mut().ok()?;
+    let mut entries = worker.policies().entries.try_borrow_mut().ok()?;
     let found = entries.by_hash.get_mut(&hash.to_bits());
     if let Some(entry) =
         found.filter(|entry| entry.generation == record.generation() && *entry.id == *id)

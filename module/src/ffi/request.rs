@@ -512,6 +512,12 @@ unsafe extern "C" fn release(data: *mut c_void) {
         // SAFETY: what `hold` put there.
         let policies = unsafe { (*data.cast::<Held>()).policies };
         // SAFETY: `hold` made it of a counted pointer; released once.
-        drop(unsafe { Rc::from_raw(policies) });
+        let policies = unsafe { Rc::from_raw(policies) };
+        // SAFETY: on the event loop.
+        match unsafe { worker::current() } {
+            Some(worker) => worker.policies().release(policies),
+            // The worker is leaving.
+            None => std::mem::forget(policies),
+        }
     });
 }

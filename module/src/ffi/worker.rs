@@ -278,6 +278,7 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         // SAFETY: a timer's callback runs on the event loop's thread.
         let Some(worker) = (unsafe { current() }) else { return TICK_MSEC };
         drop(worker.reader.read());
+        worker.policies.free_ended();
         // SAFETY: a number that nginx sets on this thread.
         let is_exiting = unsafe { ngx_exiting } != 0;
         let is_leader = worker.reader.store().role() == Role::Leader;
