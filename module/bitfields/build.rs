@@ -21,11 +21,12 @@ const STRUCTS: [&str; 10] = [
 /// Structs that a .c file keeps to itself: the module copies a location's settings and changes some, asks whether it
 /// speaks TLS to its endpoints, whether nginx keeps connections, and whether a stream server has what passthrough
 /// needs. From the file, so that the layout is that of this very nginx.
-const PRIVATE: [(&str, &str); 7] = [
+const PRIVATE: [(&str, &str); 8] = [
     ("ngx_http_upstream_keepalive_module.c", "ngx_http_upstream_keepalive_srv_conf_t"),
     ("ngx_http_proxy_module.c", "ngx_http_proxy_loc_conf_t"),
     ("ngx_http_grpc_module.c", "ngx_http_grpc_loc_conf_t"),
     ("ngx_http_fastcgi_module.c", "ngx_http_fastcgi_loc_conf_t"),
+    ("ngx_http_log_module.c", "ngx_http_log_loc_conf_t"),
     ("ngx_http_uwsgi_module.c", "ngx_http_uwsgi_loc_conf_t"),
     ("ngx_stream_proxy_module.c", "ngx_stream_proxy_srv_conf_t"),
     ("ngx_stream_ssl_preread_module.c", "ngx_stream_ssl_preread_srv_conf_t"),

@@ -9,12 +9,12 @@
 
 mod answer;
 mod attempt;
-mod busy;
 mod directives;
 mod endpoint;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod guard;
+mod header_filter;
 mod journal;
 mod keepalive;
 mod ledger;
@@ -23,8 +23,10 @@ mod log;
 mod memory;
 mod metrics;
 mod pool;
+mod precontent;
 mod request;
 mod reserve;
+mod reverse;
 mod stream;
 mod table;
 mod tls;

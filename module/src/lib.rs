@@ -7,6 +7,7 @@
 //! | `ingress_metrics` | main | requests are counted, by rule |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
+//! | `ingress_error` | named location | another backend answers in the place of a status |
 //! | `ingress_target PROTOCOL` | location | where requests for endpoints of this protocol go on |
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |
@@ -20,6 +21,8 @@
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
+//! | PRECONTENT phase | a request is let in | [`requests`] |
+//! | header filter | a response is about to be sent | [`responses`] |
 //! | LOG phase | a request has ended | [`metrics`] |
 //! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
 //! | timer, thread | five times a second | [`journal`] |
@@ -40,6 +43,8 @@ mod peer;
 mod phase;
 mod policy;
 mod records;
+mod requests;
+mod responses;
 mod selection;
 mod stream;
 mod variable;

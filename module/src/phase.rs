@@ -1,3 +1,4 @@
 //! One safe function a phase.
 
+pub mod error;
 pub mod rewrite;

@@ -6,6 +6,7 @@
 
 use crate::ffi::{Locations, Worker};
 use crate::records::Identity;
+use crate::responses;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::record::{Kind, decode_policies};
 use oxigress_store::Guard;
@@ -23,11 +24,14 @@ pub struct Compiled {
     pub source: Policies,
     /// nginx's own settings for requests, by what the endpoint speaks.
     pub locations: Locations,
+    /// What responses say.
+    pub responses: responses::Compiled,
 }
 
 impl Compiled {
     fn new(source: Policies) -> Self {
-        Compiled { source, locations: Locations::default() }
+        let responses = responses::Compiled::new(&source);
+        Compiled { source, locations: Locations::default(), responses }
     }
 }
 

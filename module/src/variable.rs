@@ -1,6 +1,7 @@
 //! The variables, under the names ingress-nginx's log formats and headers use (compat/balancer.md §14).
 
 use crate::ffi::Request;
+use crate::requests;
 use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.
@@ -30,6 +31,10 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "best_http_host", is_lasting: true, value: best_http_host },
     Variable { name: "pass_access_scheme", is_lasting: true, value: scheme },
     Variable { name: "pass_port", is_lasting: true, value: port },
+    Variable { name: "ingress_upstream_host", is_lasting: true, value: upstream_host },
+    Variable { name: "ingress_connection", is_lasting: true, value: connection },
+    Variable { name: "ingress_error_code", is_lasting: false, value: error_code },
+    Variable { name: "ingress_error_length", is_lasting: false, value: error_length },
     Variable { name: "req_id", is_lasting: true, value: request_id },
 ];
 
@@ -71,6 +76,34 @@ fn location_path<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 
 fn best_http_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(request.host_header().unwrap_or(request.host())))
+}
+
+/// `Host` for the endpoint: what the policies say, else what the client said.
+fn upstream_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    match requests::host(request) {
+        Some(host) => Some(Cow::Owned(host)),
+        None => best_http_host(request),
+    }
+}
+
+/// `Connection` for the endpoint: what the policies say, else `upgrade` if the client asks for one.
+fn connection<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    Some(Cow::Borrowed(requests::connection(request)))
+}
+
+/// The status that another backend answers; empty if none does.
+fn error_code<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    let code = request.error_status().map(|status| status.to_string().into_bytes());
+    Some(code.map_or(Cow::Borrowed(&b""[..]), Cow::Owned))
+}
+
+/// `Content-Length` for that backend; empty where the body is not there to be sent.
+fn error_length<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    let length = request.content_length().filter(|_| request.has_body());
+    Some(
+        length
+            .map_or(Cow::Borrowed(&b""[..]), |length| Cow::Owned(length.to_string().into_bytes())),
+    )
 }
 
 fn scheme<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {

@@ -1,7 +1,8 @@
 //! Sample endpoints: small HTTP servers that say who they are.
 //!
 //! An answer has `X-Endpoint: NAME`, `X-Endpoint-Requests: N` (the how-manieth on its connection) and, as its
-//! body, the request line and headers as they arrived, header names in lower case.
+//! body, the request line and headers as they arrived, header names in lower case. A request may ask for more: its
+//! `Answer-Status` is the status, and `Answer-NAME` comes back as a header `NAME`.
 
 use crate::wait::runtime;
 use anyhow::{Context, Result, bail};
@@ -244,8 +245,15 @@ async fn answer(
     state.requests.fetch_add(1, Ordering::SeqCst);
     let number = on_connection.fetch_add(1, Ordering::SeqCst) + 1;
     let mut seen = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
+    let mut answer = Response::builder();
+    let mut asked_status = None;
     for (name, value) in request.headers() {
         seen += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
+        match name.as_str().strip_prefix("answer-") {
+            Some("status") => asked_status = value.to_str()?.parse().ok(),
+            Some(name) => answer = answer.header(name, value),
+            None => {}
+        }
     }
     let body = request.into_body().collect().await?.to_bytes();
     if !body.is_empty() {
@@ -271,10 +279,12 @@ async fn answer(
         Behaviour::Stale if number > 1 => bail!("closed"),
         Behaviour::Ok | Behaviour::Stale | Behaviour::Refuse => 200,
     };
-    Ok(Response::builder()
-        .status(status)
+    if !answer.headers_ref().is_some_and(|headers| headers.contains_key("content-type")) {
+        answer = answer.header("Content-Type", "text/plain");
+    }
+    Ok(answer
+        .status(asked_status.unwrap_or(status))
         .header("X-Endpoint", &state.name)
         .header("X-Endpoint-Requests", number)
-        .header("Content-Type", "text/plain")
         .body(Full::new(seen.into()))?)
 }

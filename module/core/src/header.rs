@@ -20,6 +20,35 @@ pub fn is_reserved(name: &[u8]) -> bool {
     RESERVED.iter().any(|reserved| is_alike(name, reserved.as_bytes()))
 }
 
+/// Headers by which endpoints are told about the client, the route and what we found out: security.md §7. Those that
+/// end with a dash have more names.
+const MANAGED: [&str; 16] = [
+    "content-length",
+    "ssl-client-",
+    "transfer-encoding",
+    "x-auth-request-redirect",
+    "x-code",
+    "x-format",
+    "x-forwarded-",
+    "x-ingress-name",
+    "x-namespace",
+    "x-original-",
+    "x-real-ip",
+    "x-request-id",
+    "x-scheme",
+    "x-service-name",
+    "x-service-port",
+    "x-sent-from",
+];
+
+/// A header that endpoints take for ours, or that says what nginx has looked at under its own name.
+pub fn is_managed(name: &[u8]) -> bool {
+    MANAGED.iter().any(|known| match known.ends_with('-') {
+        true => name.get(..known.len()).is_some_and(|start| is_alike(start, known.as_bytes())),
+        false => is_alike(name, known.as_bytes()),
+    })
+}
+
 /// The same name, where `-` and `_` are one: CGI and what came after it cannot tell them apart.
 pub fn is_alike(a: &[u8], b: &[u8]) -> bool {
     let plain = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
@@ -41,6 +70,16 @@ mod tests {
         assert!(is_alike(b"X_Real-IP", b"x-real_ip"));
         assert!(!is_alike(b"X-Real-IP", b"x-real-ip2"));
         assert!(!is_alike(b"X-Real-IP", b"xrealip"));
+    }
+
+    #[test]
+    fn only_we_say_where_a_request_came_from() {
+        for name in ["X_Forwarded_For", "x-forwarded_proto", "X_Real_IP", "SSL_Client_Verify"] {
+            assert!(is_managed(name.as_bytes()), "{name}");
+        }
+        for name in ["X_Mine", "X_Forwarded", "Content_Type", "Cookie2"] {
+            assert!(!is_managed(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Request, directives, guard, log, memory};
 use crate::configuration::Answer;
+use crate::phase::error;
 use crate::phase::rewrite::{self, Outcome};
 use nginx_bitfields as bits;
 use nginx_sys::{
@@ -17,7 +18,11 @@ const INTERNAL_ERROR: ngx_int_t = NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
 pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
     // SAFETY: nginx runs this phase for a live request.
     if !unsafe { directives::is_router(raw) } {
-        return NGX_DECLINED as ngx_int_t;
+        // SAFETY: as above.
+        return match unsafe { directives::is_error(raw) } {
+            true => error_handler(raw),
+            false => NGX_DECLINED as ngx_int_t,
+        };
     }
     guard::contain("rewrite", INTERNAL_ERROR, || {
         // SAFETY: alive, on the event loop.
@@ -42,6 +47,21 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 unsafe { (*raw).headers_out.location = header };
                 ngx_int_t::from(code as i16)
             }
+        }
+    })
+}
+
+/// A request that nginx has sent to the `ingress_error` location, in its REWRITE phase.
+fn error_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    guard::contain("error", INTERNAL_ERROR, || {
+        // SAFETY: alive, on the event loop.
+        let Some(request) = (unsafe { Request::from_callback(raw) }) else {
+            return INTERNAL_ERROR;
+        };
+        match error::decide(&request) {
+            Outcome::Continue => NGX_DECLINED as ngx_int_t,
+            Outcome::Status(status) => ngx_int_t::from(status as i16),
+            Outcome::Busy | Outcome::Redirect { .. } => INTERNAL_ERROR,
         }
     })
 }

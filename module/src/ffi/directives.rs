@@ -10,10 +10,11 @@ use nginx_sys::{
     ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
-    ngx_http_phases_NGX_HTTP_LOG_PHASE, ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t,
-    ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
-    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
-    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    ngx_http_phases_NGX_HTTP_LOG_PHASE, ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE,
+    ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
+    ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
+    ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
+    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
 use oxigress_core::metrics::Buckets;
 use std::ffi::{OsStr, c_char, c_void};
@@ -57,6 +58,8 @@ pub struct SrvConf {
     has_router: bool,
     /// The settings of its `ingress_target` locations; null: it has none for that protocol.
     targets: [*mut *mut c_void; Target::COUNT],
+    /// The name of its `ingress_error` location; empty: it has none.
+    error_location: ngx_str_t,
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
     /// This upstream has `ingress_balancer`.
@@ -81,6 +84,7 @@ impl SrvConf {
 #[repr(C)]
 struct LocConf {
     is_router: bool,
+    is_error: bool,
     pool: *mut ngx_thread_pool_t,
 }
 
@@ -195,6 +199,7 @@ pub unsafe extern "C" fn merge_loc_conf(
         if flags.noname() != 0 || flags.lmt_excpt() != 0 {
             let (outer, inner) = (&*outer.cast::<LocConf>(), &mut *inner.cast::<LocConf>());
             inner.is_router = outer.is_router;
+            inner.is_error = outer.is_error;
             inner.pool = outer.pool;
             if flags.lmt_excpt() != 0 && (*core).handler.is_none() && !outer.pool.is_null() {
                 (*core).handler = Some(endpoint::content_handler);
@@ -450,6 +455,43 @@ pub unsafe extern "C" fn ingress_target(
     })
 }
 
+/// `ingress_error;`
+pub unsafe extern "C" fn ingress_error(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`; `conf` is of this location.
+    guard::contain("ingress_error", refused(), || unsafe {
+        if zone_of((*cf).cycle).is_null() {
+            return refuse(cf, format_args!("\"ingress_error\" {NO_ZONE}"));
+        }
+        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
+        let name = (*core).name;
+        if !memory::bytes(name).starts_with(b"@") {
+            return refuse(cf, "\"ingress_error\" stands in a named location");
+        }
+        let server = srv_conf::<SrvConf>(cf, http_index());
+        if (*server).error_location.len > 0 {
+            return c"is duplicate in this server".as_ptr().cast_mut();
+        }
+        (*server).error_location = name;
+        (*conf.cast::<LocConf>()).is_error = true;
+        OK
+    })
+}
+
+/// The name of the `ingress_error` location in the server of a request, if it has one.
+///
+/// # Safety
+/// The request is alive.
+pub unsafe fn error_location(request: *mut ngx_http_request_t) -> Option<ngx_str_t> {
+    // SAFETY: nginx gives a request the configurations of its server; `create_srv_conf` made it for every server.
+    let name =
+        unsafe { (*(*(*request).srv_conf.add(http_index())).cast::<SrvConf>()).error_location };
+    (name.len > 0).then_some(name)
+}
+
 /// The settings of a target in the server of a request.
 ///
 /// # Safety
@@ -528,7 +570,13 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             return NGX_ERROR as ngx_int_t;
         }
         *handler = Some(super::answer::rewrite_handler);
-        super::busy::install();
+        super::header_filter::install();
+        let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE as usize];
+        let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
+        if handler.is_null() {
+            return NGX_ERROR as ngx_int_t;
+        }
+        *handler = Some(super::precontent::handler);
         let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_LOG_PHASE as usize];
         let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
         if handler.is_null() {
@@ -579,6 +627,16 @@ unsafe fn request_conf(request: *mut ngx_http_request_t) -> *mut LocConf {
 pub unsafe fn is_router(request: *mut ngx_http_request_t) -> bool {
     // SAFETY: vouched for by the caller.
     unsafe { (*request_conf(request)).is_router }
+}
+
+/// The request's location has `ingress_error`.
+///
+/// # Safety
+/// `request` is alive.
+#[inline]
+pub unsafe fn is_error(request: *mut ngx_http_request_t) -> bool {
+    // SAFETY: vouched for by the caller.
+    unsafe { (*request_conf(request)).is_error }
 }
 
 /// The thread pool of the request's `ingress_configuration`; null elsewhere.

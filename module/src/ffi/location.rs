@@ -7,9 +7,12 @@
 //!
 //! Rejected: copies a request, which cost 530 instructions each (nginx-internals.md §6).
 
+mod errors;
+
 use super::directives::{self, Target};
 use super::{keepalive, worker};
 use crate::policy::Compiled;
+use errors::ErrorPages;
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_HTTP_UPSTREAM_FT_ERROR, NGX_HTTP_UPSTREAM_FT_HTTP_403, NGX_HTTP_UPSTREAM_FT_HTTP_404,
@@ -18,7 +21,7 @@ use nginx_sys::{
     NGX_HTTP_UPSTREAM_FT_INVALID_HEADER, NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT,
     NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, ngx_cycle, ngx_http_core_loc_conf_t,
     ngx_http_core_module, ngx_http_discard_request_body, ngx_http_max_module, ngx_http_request_t,
-    ngx_http_update_location_config,
+    ngx_http_update_location_config, ngx_str_t,
 };
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
 use std::cell::RefCell;
@@ -40,18 +43,32 @@ impl Locations {
     ///
     /// # Safety
     /// `base` are the settings of a target of the running cycle, on the event loop's thread.
-    unsafe fn get(&self, base: Settings, target: Target, policies: &Policies) -> Option<Settings> {
+    unsafe fn get(
+        &self,
+        base: Settings,
+        purpose: Purpose,
+        policies: &Policies,
+    ) -> Option<Settings> {
         let mut all = self.0.try_borrow_mut().ok()?;
         let cycle = worker::cycle_number();
         if let Some(known) = all.iter().find(|l| l.base == base && l.cycle == cycle) {
             return Some(known.settings());
         }
         // SAFETY: vouched for by the caller.
-        let location = unsafe { Location::new(base, target, policies) };
+        let location = unsafe { Location::new(base, purpose, policies) };
         let settings = location.settings();
         all.push(location);
         Some(settings)
     }
+}
+
+/// What a location is for.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// Endpoints of this protocol. Statuses that policies name go to the second.
+    Target(Target, Option<ngx_str_t>),
+    /// The backend that answers in the place of a status.
+    Error,
 }
 
 /// What every http module keeps for a location: nginx's array, by the modules' places.
@@ -67,6 +84,8 @@ struct Location {
     /// Kept for `modules`.
     _core: Box<bits::ngx_http_core_loc_conf_s>,
     _proxy: Option<Changed>,
+    _errors: Option<Box<ErrorPages>>,
+    _log: Option<Box<bits::ngx_http_log_loc_conf_t>>,
 }
 
 /// The settings of the module that talks to endpoints.
@@ -79,7 +98,7 @@ enum Changed {
 impl Location {
     /// # Safety
     /// As for [`Locations::get`].
-    unsafe fn new(base: Settings, target: Target, policies: &Policies) -> Self {
+    unsafe fn new(base: Settings, purpose: Purpose, policies: &Policies) -> Self {
         // SAFETY: a number that nginx counts before it reads http{}.
         let count = unsafe { ngx_http_max_module };
         // SAFETY: nginx's array has that many places.
@@ -88,14 +107,35 @@ impl Location {
         // SAFETY: the core module's settings for this location; a C struct of numbers and pointers.
         let mut core = unsafe { Box::new(std::ptr::read(core_of(base))) };
         core.loc_conf = modules.as_mut_ptr();
-        change_core(&mut core, policies);
+        let (mut proxy, mut errors) = (None, None);
+        if let Purpose::Target(target, errors_to) = purpose {
+            change_core(&mut core, policies);
+            let pages = policies.errors.as_ref().zip(errors_to);
+            errors = pages.map(|(errors, to)| ErrorPages::new(errors, to));
+            if let Some(pages) = &errors {
+                core.error_pages = pages.as_ptr().cast();
+            }
+            // SAFETY: vouched for by the caller.
+            proxy = unsafe { Changed::copy(&modules, target, policies) };
+        }
         put(&mut modules, core_index(), &raw mut *core);
-        // SAFETY: vouched for by the caller.
-        let proxy = unsafe { Changed::copy(&modules, target, policies) };
         if let Some((index, settings)) = proxy.as_ref().and_then(Changed::place) {
             put(&mut modules, index, settings);
         }
-        Location { base, cycle: worker::cycle_number(), modules, _core: core, _proxy: proxy }
+        // SAFETY: vouched for by the caller.
+        let log = unsafe { silent(&modules, policies) };
+        if let Some((index, settings)) = &log {
+            put(&mut modules, *index, (&raw const **settings).cast_mut());
+        }
+        Location {
+            base,
+            cycle: worker::cycle_number(),
+            modules,
+            _core: core,
+            _proxy: proxy,
+            _errors: errors,
+            _log: log.map(|(_, settings)| settings),
+        }
     }
 
     fn settings(&self) -> Settings {
@@ -177,6 +217,27 @@ impl Changed {
     }
 }
 
+/// The log module's settings with `access_log off`, where policies say so.
+///
+/// # Safety
+/// `modules` are the settings of a location.
+unsafe fn silent(
+    modules: &[*mut c_void],
+    policies: &Policies,
+) -> Option<(usize, Box<bits::ngx_http_log_loc_conf_t>)> {
+    if !policies.is_unlogged {
+        return None;
+    }
+    // SAFETY: a struct of the module of that very name, which nginx made; numbers and pointers.
+    unsafe {
+        let index = index_of(c"ngx_http_log_module")?;
+        let from = modules.get(index).filter(|place| !place.is_null())?;
+        let mut copy = Box::new(std::ptr::read(from.cast::<bits::ngx_http_log_loc_conf_t>()));
+        copy.off = 1;
+        Some((index, copy))
+    }
+}
+
 const PROXY: &CStr = c"ngx_http_proxy_module";
 const GRPC: &CStr = c"ngx_http_grpc_module";
 const FASTCGI: &CStr = c"ngx_http_fastcgi_module";
@@ -207,6 +268,10 @@ fn change_core(core: &mut bits::ngx_http_core_loc_conf_s, policies: &Policies) {
 
 /// What nginx does about endpoints, whatever their protocol.
 fn change_upstream(conf: &mut bits::ngx_http_upstream_conf_t, policies: &Policies) {
+    if let Some(errors) = &policies.errors {
+        // Without pages for statuses it has no effect.
+        conf.intercept_errors = isize::from(!errors.own_only);
+    }
     let Some(proxy) = &policies.proxy else { return };
     let seconds = |seconds: u32| seconds as usize * 1_000;
     let timeout = |from: Option<u32>, into: &mut usize| {
@@ -284,8 +349,12 @@ fn flag(condition: Condition) -> u32 {
 
 /// Whether a location of their own is needed.
 fn has_own(policies: &Policies) -> bool {
-    let Policies { proxy, relative_redirects, redirect_port, .. } = policies;
-    proxy.is_some() || *relative_redirects || redirect_port.is_some()
+    let Policies { proxy, relative_redirects, redirect_port, errors, is_unlogged, .. } = policies;
+    proxy.is_some()
+        || *relative_redirects
+        || redirect_port.is_some()
+        || errors.is_some()
+        || *is_unlogged
 }
 
 /// Where a request goes on.
@@ -335,7 +404,10 @@ pub unsafe fn enter(
     };
     let settings = match own {
         // SAFETY: a target of the request's cycle.
-        Some(own) => unsafe { own.locations.get(base, target, &own.source) },
+        Some(own) => unsafe {
+            let purpose = Purpose::Target(target, directives::error_location(request));
+            own.locations.get(base, purpose, &own.source)
+        },
         None => Some(base),
     };
     let Some(settings) = settings else { return Entered::NoTarget };
@@ -355,6 +427,24 @@ pub unsafe fn enter(
         }
     }
     Entered::Target
+}
+
+/// Gives a request that nginx has sent to the `ingress_error` location what its policies say of every answer.
+///
+/// # Safety
+/// As for [`enter`].
+pub unsafe fn enter_error(request: *mut ngx_http_request_t, policies: &Compiled) {
+    if !policies.source.is_unlogged {
+        return;
+    }
+    // SAFETY: the request is alive, in a location that nginx found; its settings live as long as the policies, which
+    // the request holds.
+    unsafe {
+        let base = (*request).loc_conf;
+        if let Some(own) = policies.locations.get(base, Purpose::Error, &policies.source) {
+            (*request).loc_conf = own;
+        }
+    }
 }
 
 /// A body may follow: nginx takes its limits from the location.

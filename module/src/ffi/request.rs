@@ -1,6 +1,8 @@
 //! A request, seen safely.
 
+mod error;
 mod headers;
+mod response;
 
 use super::location::{self, Entered};
 use super::memory;
@@ -79,6 +81,8 @@ struct Context {
     pending: Cell<*mut c_void>,
     /// The policies of the rule, held by [`Held`]; null: it has none.
     policies: Cell<*const Compiled>,
+    /// The status that another backend answers; 0: none does.
+    error: Cell<u16>,
 }
 
 /// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
@@ -255,6 +259,13 @@ impl<'r> Request<'r> {
         self.headers().any(|(key, _)| {
             key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
         })
+    }
+
+    /// The client asks for another protocol on the connection.
+    #[inline]
+    pub fn has_upgrade(&self) -> bool {
+        // SAFETY: null, or an element of the header list.
+        unsafe { self.raw().headers_in.upgrade.as_ref() }.is_some_and(|header| header.value.len > 0)
     }
 
     /// The method as it was sent.
@@ -443,6 +454,12 @@ impl<'r> Request<'r> {
         let context = self.context().filter(|context| !context.alternative.get().is_null())?;
         let data = context.alternative.get().cast_mut();
         Some(self.text(ngx_str_t { len: context.alternative_length.get(), data }))
+    }
+
+    /// REWRITE has decided where it goes, or that it goes nowhere.
+    #[inline]
+    pub fn is_decided(&self) -> bool {
+        self.context().is_some_and(|context| context.is_decided.get())
     }
 
     /// The decision, if there is one.

@@ -7,7 +7,7 @@ use super::attempt::{Address, Choice, InFlight, Name, Tried};
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
-use super::{directives, guard, keepalive, log, memory};
+use super::{directives, guard, keepalive, log, memory, reverse};
 use crate::peer::{self, Key, Outcome, Search};
 use crate::selection;
 use nginx_bitfields as bits;
@@ -153,6 +153,8 @@ unsafe fn prepare(
         let backend = decision.backend;
         peer.backend = text(backend);
         peer.found = decision.found;
+        // SAFETY: nginx creates the upstream before it initialises the peer.
+        unsafe { reverse::install(request, &super::Request::from_callback(request)?) };
         if conf.keep.connections != 0 {
             peer.settings = &raw const conf.keep;
             // SAFETY: the request is alive, with the upstream that is being initialised.

@@ -3,7 +3,7 @@
 use crate::ffi::{Entered, Found, NewDecision, Request};
 use crate::policy::Compiled;
 use crate::records::Noting;
-use crate::{metrics, peer, policy, selection};
+use crate::{metrics, peer, policy, responses, selection};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::{Guard, KeyHash, Record};
@@ -46,6 +46,7 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     if request.header_count() > MAX_HEADERS {
         return Outcome::Status(HEADER_TOO_LARGE);
     }
+    request.remove_managed();
     let worker = request.worker();
     let guard = worker.reader().read();
     let records = Noting::new(&guard);
@@ -66,7 +67,7 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         if !request.hold(policies) {
             return Outcome::Status(500);
         }
-        if let Some(outcome) = request.policies().and_then(answer) {
+        if let Some(outcome) = request.policies().and_then(|policies| answer(request, policies)) {
             return outcome;
         }
     }
@@ -81,6 +82,8 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
             return Outcome::Redirect { code: settings().http_redirect_code().into(), location };
         }
     }
+    // Before anything is refused: what becomes of a refusal is the location's.
+    let entered = request.enter_location();
     let (lengths, texts) = rule.map(|rule| rule.packed()).unwrap_or_default();
     let own = texts.get(..usize::from(lengths[0])).filter(|id| !id.is_empty());
     let default = if own.is_some() { None } else { settings().default_backend() };
@@ -97,34 +100,54 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         (decision.instead, decision.is_alternative) = (alternative, true);
         destination = Destination::of(&guard, alternative);
     }
+    let fallback = if destination.has_endpoints() { None } else { fallback(request, &guard) };
+    if let Some((backend, other)) = fallback {
+        (decision.instead, decision.is_alternative) = (backend, false);
+        destination = other;
+    }
     request.decide(&decision, destination.found(&guard));
-    match outcome(destination.endpoints) {
-        Outcome::Continue => match request.enter_location() {
-            Entered::Target => Outcome::Continue,
-            Entered::NoTarget => Outcome::Status(503),
-            Entered::TooLarge => Outcome::Status(413),
-        },
-        other => other,
+    if fallback.is_some() {
+        super::error::tell(request, 503);
+    }
+    match entered {
+        Entered::Target => outcome(destination.endpoints),
+        Entered::NoTarget => Outcome::Status(503),
+        Entered::TooLarge => Outcome::Status(413),
     }
 }
 
+/// Who serves while the rule's own backend has no endpoint.
+fn fallback<'g>(
+    request: &Request<'g>,
+    guard: &'g Guard<'_>,
+) -> Option<(&'g [u8], Destination<'g>)> {
+    let backend = request.policies()?.source.fallback.as_ref()?.as_str().as_bytes();
+    let destination = Destination::of(guard, backend);
+    destination.has_endpoints().then_some((backend, destination))
+}
+
 /// What policies answer a request with before it is sent anywhere.
-fn answer(policies: &Compiled) -> Option<Outcome> {
+fn answer(request: &Request<'_>, policies: &Compiled) -> Option<Outcome> {
     let source = &policies.source;
     if let Some(status) = source.denied {
         return Some(Outcome::Status(status));
+    }
+    if responses::answers_preflight(request, policies) {
+        return Some(Outcome::Status(204));
     }
     None
 }
 
 /// The endpoints of a backend.
-struct Destination<'g> {
+#[derive(Clone, Copy)]
+pub struct Destination<'g> {
     hash: KeyHash,
     endpoints: Option<Record<'g>>,
 }
 
 impl<'g> Destination<'g> {
-    fn of(guard: &'g Guard<'_>, backend: &[u8]) -> Self {
+    /// Of this id, in this generation.
+    pub fn of(guard: &'g Guard<'_>, backend: &[u8]) -> Self {
         let kind = Kind::Endpoints as u8;
         let hash = guard.hash(kind, backend);
         Destination { hash, endpoints: guard.get_hashed(hash, kind, backend) }
@@ -135,7 +158,13 @@ impl<'g> Destination<'g> {
         self.endpoints.is_some_and(|set| EndpointsView::new(set.value()).has_more())
     }
 
-    fn found(&self, guard: &Guard<'_>) -> Found {
+    /// It has endpoints, busy or not.
+    pub fn has_endpoints(&self) -> bool {
+        self.endpoints.is_some_and(|set| !EndpointsView::new(set.value()).is_empty())
+    }
+
+    /// How to find them again.
+    pub fn found(&self, guard: &Guard<'_>) -> Found {
         let place = self.endpoints.map(|set| guard.place(&set)).unwrap_or_default();
         Found { hash: Some(self.hash), place, is_plain: !self.has_more() }
     }

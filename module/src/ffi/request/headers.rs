@@ -8,8 +8,8 @@
 use super::Request;
 use crate::ffi::memory;
 use nginx_sys::{
-    ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_list_push,
-    ngx_str_t, ngx_table_elt_t,
+    ngx_hash_key, ngx_http_core_module, ngx_http_core_srv_conf_t, ngx_http_header_t,
+    ngx_http_headers_in, ngx_list_part_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
 };
 use oxigress_core::header;
 use std::ptr::null_mut;
@@ -36,16 +36,39 @@ impl<'r> Request<'r> {
             return;
         }
         // From the beginning again after each: it is rare that there is one, and rarer that there are two.
-        while let Some((previous, part, place)) = self.find_header(name) {
+        while let Some((previous, part, place)) =
+            self.find_header(|key| header::is_alike(key, name))
+        {
             // SAFETY: `find_header` found them in this request's list, and nobody else holds a reference.
             unsafe { self.take_header(previous, part, place) };
         }
     }
 
-    /// The part of the list with the first header that is alike, the part before it, and its place.
+    /// Takes the client's copies of what only we may say away that are spelled with underscores: nginx.conf replaces
+    /// the others, but an endpoint may read these as the same.
+    pub fn remove_managed(&self) {
+        // SAFETY: a request has the configuration of its server.
+        let takes_underscores = unsafe {
+            let server = (*self.raw).srv_conf.add(ngx_http_core_module.ctx_index);
+            (*(*server).cast::<ngx_http_core_srv_conf_t>()).underscores_in_headers != 0
+        };
+        if !takes_underscores {
+            return;
+        }
+        let is_managed = |name: &[u8]| name.contains(&b'_') && header::is_managed(name);
+        while let Some(name) = self.headers().map(|(name, _)| name).find(|name| is_managed(name)) {
+            match self.find_header(|key| key == name) {
+                // SAFETY: `find_header` found them in this request's list, and nobody else holds a reference.
+                Some((previous, part, place)) => unsafe { self.take_header(previous, part, place) },
+                None => return,
+            }
+        }
+    }
+
+    /// The part of the list with the first header that is it, the part before it, and its place.
     fn find_header(
         &self,
-        name: &[u8],
+        is_it: impl Fn(&[u8]) -> bool,
     ) -> Option<(*mut ngx_list_part_t, *mut ngx_list_part_t, usize)> {
         let mut previous = null_mut();
         // SAFETY: the request is alive.
@@ -57,7 +80,7 @@ impl<'r> Request<'r> {
             for place in 0..count {
                 // SAFETY: the part has `nelts` elements, with keys in the request's buffers.
                 let key = unsafe { memory::bytes((*elements.add(place)).key) };
-                if header::is_alike(key, name) {
+                if is_it(key) {
                     return Some((previous, part, place));
                 }
             }

@@ -1,10 +1,11 @@
-//! 503 where every endpoint is busy up to its limit.
+//! The header filter: the last word on a response's head, whoever made it, endpoint or nginx.
 //!
-//! REWRITE answers so when it sees that nobody can take a request. Other workers may take the last places between
-//! that and the attempt; nginx has one answer to "no endpoint", 502, which this header filter turns into the other.
+//! It runs before nginx's own filters, once for a response. Interim responses (1xx) do not come here, and those of
+//! subrequests are nobody's.
 
 use super::answer::add_header;
-use super::{Request, guard};
+use super::{Request, directives, guard};
+use crate::responses;
 use nginx_sys::{
     NGX_ERROR, NGX_HTTP_BAD_GATEWAY, NGX_HTTP_SERVICE_UNAVAILABLE,
     ngx_http_output_header_filter_pt, ngx_http_request_t, ngx_http_top_header_filter, ngx_int_t,
@@ -33,10 +34,11 @@ pub unsafe fn install() {
 }
 
 unsafe extern "C" fn header_filter(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    // A response that protects may lack a header, and is not sent without it.
     // SAFETY: nginx gives a live request, on the event loop.
-    if unsafe { (*raw).headers_out.status } == NGX_HTTP_BAD_GATEWAY as usize {
-        // SAFETY: as above.
-        guard::contain("header_filter", (), || unsafe { answer_busy(raw) });
+    let is_done = guard::contain("header_filter", false, || unsafe { run(raw) });
+    if !is_done {
+        return NGX_ERROR as ngx_int_t;
     }
     // SAFETY: written by `install`; nginx's own filter is there before any module's.
     match unsafe { *NEXT.0.get() } {
@@ -46,13 +48,42 @@ unsafe extern "C" fn header_filter(raw: *mut ngx_http_request_t) -> ngx_int_t {
     }
 }
 
+/// The steps, in their order; `false`: this response cannot be sent.
+///
+/// # Safety
+/// `raw` is alive, on the event loop, and its header was not sent.
+unsafe fn run(raw: *mut ngx_http_request_t) -> bool {
+    // SAFETY: vouched for by the caller.
+    if raw != unsafe { (*raw).main } {
+        return true;
+    }
+    // SAFETY: as above.
+    let Some(request) = (unsafe { Request::from_callback(raw) }) else { return true };
+    // SAFETY: as above.
+    if unsafe { (*raw).headers_out.status } == NGX_HTTP_BAD_GATEWAY as usize && request.is_busy() {
+        // SAFETY: as above.
+        unsafe { answer_busy(raw) };
+    }
+    if let Some(policies) = request.policies() {
+        if !responses::finish(&request, policies) {
+            return false;
+        }
+    }
+    // SAFETY: as above.
+    if request.is_https() && (request.is_decided() || unsafe { directives::is_router(raw) }) {
+        return responses::secure(&request);
+    }
+    true
+}
+
+/// 503 where every endpoint is busy up to its limit.
+///
+/// REWRITE answers so when it sees that nobody can take a request. Other workers may take the last places between
+/// that and the attempt; nginx has one answer to "no endpoint", 502, which becomes the other here.
+///
 /// # Safety
 /// `raw` is alive, on the event loop, and its header was not sent.
 unsafe fn answer_busy(raw: *mut ngx_http_request_t) {
-    // SAFETY: vouched for by the caller.
-    if !unsafe { Request::from_callback(raw) }.is_some_and(|request| request.is_busy()) {
-        return;
-    }
     // SAFETY: as above; the same struct, through bindings that have its bitfields right.
     unsafe {
         add_header(raw, "Retry-After", b"1");

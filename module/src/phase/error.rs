@@ -1,0 +1,48 @@
+//! A status is answered by another backend: REWRITE of the `ingress_error` location.
+//!
+//! nginx comes here for the statuses that policies name, its own and those of endpoints. It does so once for a request:
+//! what happens here is final, and so is what the backend answers. What ACCESS decides never comes here.
+
+use super::rewrite::{Destination, Outcome};
+use crate::ffi::Request;
+use crate::records::Noting;
+use oxigress_core::record::SettingsView;
+
+/// Sends the request to the backend that answers errors, as it came, but for its path.
+pub fn decide(request: &Request<'_>) -> Outcome {
+    let status = request.take_error_status();
+    let (Some(policies), Some(status)) = (request.policies(), status) else {
+        return Outcome::Status(404);
+    };
+    let guard = request.worker().reader().read();
+    let own = policies.source.errors.as_ref().and_then(|errors| errors.backend.as_ref());
+    let backend = match own {
+        Some(id) => Some(id.as_str().as_bytes()),
+        None => SettingsView::of(&Noting::new(&guard)).default_backend(),
+    };
+    let destination = backend.map(|backend| Destination::of(&guard, backend));
+    let (Some(backend), Some(destination)) = (backend, destination) else {
+        return Outcome::Status(status);
+    };
+    request.enter_error_location();
+    // Nobody there: nginx's page says what happened.
+    if !destination.has_endpoints() || !request.serve_by(backend, destination.found(&guard)) {
+        return Outcome::Status(status);
+    }
+    request.set_path(b"/");
+    request.note_error(status);
+    Outcome::Continue
+}
+
+/// Tells an endpoint that answers for another one what happened, where nginx.conf does not.
+pub fn tell(request: &Request<'_>, status: u16) {
+    request.note_error(status);
+    let Some(decision) = request.decision() else { return };
+    let [_, namespace, ingress, service, port, _] = decision.texts;
+    request.set_header(b"X-Code", status.to_string().as_bytes());
+    request.set_header(b"X-Format", request.header(b"accept").unwrap_or_default());
+    request.set_header(b"X-Namespace", namespace);
+    request.set_header(b"X-Ingress-Name", ingress);
+    request.set_header(b"X-Service-Name", service);
+    request.set_header(b"X-Service-Port", port);
+}

@@ -1,0 +1,72 @@
+//! What policies say about requests, as endpoints see them.
+
+use crate::ffi::Request;
+use oxigress_core::header;
+use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect, Template};
+use oxigress_core::reverse;
+use oxigress_core::template::Part;
+
+/// Writes the policies' headers into a request that is about to be passed on.
+pub fn prepare(request: &Request<'_>, policies: &Policies) {
+    for header in &policies.request_headers {
+        // One that turns out to have a line break is not sent, and the client's own is gone.
+        request.set_header(header.name.as_str().as_bytes(), &expand(request, &header.value));
+    }
+}
+
+/// `Host` as the endpoint sees it; `None`: as the client said.
+pub fn host(request: &Request<'_>) -> Option<Vec<u8>> {
+    let template = request.policies()?.source.upstream_host.as_ref()?;
+    let host = expand(request, template);
+    (!host.is_empty() && header::is_value(&host)).then_some(host)
+}
+
+/// `Connection` as the endpoint sees it; empty: no such header, so that connections are kept.
+pub fn connection(request: &Request<'_>) -> &'static [u8] {
+    let policies = request.policies();
+    match policies.and_then(|policies| policies.source.proxy.as_ref()?.connection) {
+        Some(ConnectionHeader::Close) => b"close",
+        Some(ConnectionHeader::KeepAlive) => b"keep-alive",
+        None if request.has_upgrade() => b"upgrade",
+        None => b"",
+    }
+}
+
+/// What becomes of a cookie of an endpoint; `None`: nothing.
+pub fn cookie(policies: &Policies, value: &[u8]) -> Option<Vec<u8>> {
+    let proxy = policies.proxy.as_ref()?;
+    reverse::cookie(value, proxy.cookie_domain.as_ref(), proxy.cookie_path.as_ref())
+}
+
+/// What becomes of a URL that an endpoint sends the client to; `None`: nothing.
+pub fn location(
+    request: &Request<'_>,
+    policies: &Policies,
+    url: &[u8],
+    endpoint: &[u8],
+) -> Option<Vec<u8>> {
+    match policies.proxy.as_ref()?.redirect.as_ref()? {
+        ProxyRedirect::Off => None,
+        ProxyRedirect::Default => {
+            let host = host(request).unwrap_or_default();
+            reverse::own_path(url, &[endpoint, &host]).map(<[u8]>::to_vec)
+        }
+        ProxyRedirect::Replace(replacement) => reverse::location(url, replacement),
+    }
+}
+
+fn expand(request: &Request<'_>, template: &Template) -> Vec<u8> {
+    let mut text = Vec::new();
+    for part in template.parts() {
+        match part {
+            Part::Literal(literal) => text.extend_from_slice(literal),
+            Part::Variable(name) => {
+                let value = request.variable(&name.to_ascii_lowercase());
+                text.extend_from_slice(value.unwrap_or_default());
+            }
+            // Of the rule's path, which says nothing here.
+            Part::Capture(_) => {}
+        }
+    }
+    text
+}

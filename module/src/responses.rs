@@ -1,0 +1,97 @@
+//! What policies say about responses: headers, and who may read them across origins.
+
+use crate::ffi::Request;
+use oxigress_core::cors::{Decision, Origins};
+use oxigress_core::model::policy::{Cors, Policies};
+use oxigress_core::record::SettingsView;
+
+/// What is worked out of [`Policies`] once.
+pub struct Compiled {
+    sharing: Option<Sharing>,
+}
+
+/// Of [`Cors`].
+struct Sharing {
+    origins: Origins,
+    /// As text.
+    max_age: String,
+}
+
+impl Compiled {
+    pub fn new(source: &Policies) -> Self {
+        let sharing = source
+            .cors
+            .as_ref()
+            .map(|cors| Sharing { origins: Origins::of(cors), max_age: cors.max_age.to_string() });
+        Compiled { sharing }
+    }
+}
+
+/// Writes the policies' headers into a response; `false`: it cannot be sent.
+pub fn finish(request: &Request<'_>, policies: &crate::policy::Compiled) -> bool {
+    let source = &policies.source;
+    let mut is_done = true;
+    for header in &source.response_headers {
+        let (name, value) = (header.name.as_str().as_bytes(), header.value.as_str().as_bytes());
+        // One that nginx keeps to itself is left out.
+        request.set_response_header(name, value);
+    }
+    if let (Some(cors), Some(sharing)) = (&source.cors, &policies.responses.sharing) {
+        is_done &= share(request, cors, sharing);
+    }
+    is_done
+}
+
+/// Strict-Transport-Security, for what went over TLS.
+pub fn secure(request: &Request<'_>) -> bool {
+    let guard = request.worker().reader().read();
+    match SettingsView::of(&crate::records::Noting::new(&guard)).hsts() {
+        Some(value) => request.set_response_header(b"Strict-Transport-Security", value),
+        None => true,
+    }
+}
+
+/// Answers for the endpoint when a browser asks whether it may: every `OPTIONS` of an origin that may read.
+pub fn answers_preflight(request: &Request<'_>, policies: &crate::policy::Compiled) -> bool {
+    let Some(sharing) = &policies.responses.sharing else { return false };
+    if request.method() != b"OPTIONS" {
+        return false;
+    }
+    let Decision::Shared(_) = sharing.origins.decide(request.header(b"origin")) else {
+        return false;
+    };
+    // nginx writes neither into a 204 by itself.
+    request.add_response_header(b"Content-Type", b"text/plain charset=UTF-8")
+        && request.add_response_header(b"Content-Length", b"0")
+}
+
+/// An endpoint's own headers stay where the origin may not read.
+fn share(request: &Request<'_>, cors: &Cors, sharing: &Sharing) -> bool {
+    if sharing.origins.vary() && !request.has_response_header(b"Vary", varies_by_origin) {
+        // The next client's answer is another one, also where this one's says nothing.
+        if !request.add_response_header(b"Vary", b"Origin") {
+            return false;
+        }
+    }
+    let Decision::Shared(origin) = sharing.origins.decide(request.header(b"origin")) else {
+        return true;
+    };
+    let set = |name: &str, value: &[u8]| request.set_response_header(name.as_bytes(), value);
+    if !cors.credentials {
+        request.remove_response_header(b"Access-Control-Allow-Credentials");
+    }
+    (!cors.credentials || set("Access-Control-Allow-Credentials", b"true"))
+        && set("Access-Control-Allow-Origin", origin)
+        && set("Access-Control-Allow-Methods", cors.methods.as_str().as_bytes())
+        && set("Access-Control-Allow-Headers", cors.headers.as_str().as_bytes())
+        && cors
+            .exposed
+            .as_ref()
+            .is_none_or(|names| set("Access-Control-Expose-Headers", names.as_str().as_bytes()))
+        && set("Access-Control-Max-Age", sharing.max_age.as_bytes())
+}
+
+fn varies_by_origin(value: &[u8]) -> bool {
+    let says = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"origin");
+    value.split(|byte| *byte == b',').any(|name| says(name.trim_ascii()))
+}
