@@ -18,6 +18,7 @@ mod header_filter;
 mod journal;
 mod keepalive;
 mod ledger;
+mod limits;
 mod location;
 mod log;
 mod memory;
@@ -37,7 +38,7 @@ mod zone;
 
 pub use endpoint::Head;
 pub use location::{Entered, Locations};
-pub use memory::{monotonic_milliseconds, now_milliseconds, random};
+pub use memory::{monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, random};
 pub use request::{Found, NewDecision, Request};
 pub use tls::{Parsed, ServerName, check_pair, sha256};
 pub use worker::{Worker, wall_clock_milliseconds};

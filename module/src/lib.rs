@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `ingress_zone NAME SIZE` | main | the shared memory everything lives in |
 //! | `ingress_journal PATH` | main | the file that a new zone starts from |
+//! | `ingress_limits SIZE` | main | the shared memory of rate and connection limits |
 //! | `ingress_metrics` | main | requests are counted, by rule |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
@@ -19,6 +20,7 @@
 //! | REWRITE to LOG | the rule has policies | [`policy`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
+//! | PREACCESS phase | a routed request may be one too many | [`limits`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
 //! | PRECONTENT phase | a request is let in | [`requests`] |
@@ -38,6 +40,7 @@ mod configuration;
 #[allow(unsafe_code)]
 mod ffi;
 mod journal;
+mod limits;
 mod metrics;
 mod peer;
 mod phase;

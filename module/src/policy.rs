@@ -5,12 +5,13 @@
 //! compiled form from REWRITE to the end, so that it never mixes two.
 
 use crate::ffi::{Locations, Worker};
+use crate::limits::Limiter;
 use crate::records::Identity;
 use crate::responses;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::record::{Kind, decode_policies};
 use oxigress_store::Guard;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
@@ -26,12 +27,15 @@ pub struct Compiled {
     pub locations: Locations,
     /// What responses say.
     pub responses: responses::Compiled,
+    /// How its limits are counted, worked out when first asked for.
+    pub limiter: OnceCell<Limiter>,
 }
 
 impl Compiled {
     fn new(source: Policies) -> Self {
         let responses = responses::Compiled::new(&source);
-        Compiled { source, locations: Locations::default(), responses }
+        let limiter = OnceCell::new();
+        Compiled { source, locations: Locations::default(), responses, limiter }
     }
 }
 

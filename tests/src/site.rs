@@ -25,6 +25,8 @@ pub struct Plan {
     pub module: Option<PathBuf>,
     /// Of the shared memory.
     pub zone_size: String,
+    /// Of the shared memory of limits.
+    pub limits_size: String,
     /// Outside of all blocks.
     pub main_config: String,
     /// In `http`.
@@ -52,6 +54,7 @@ impl Plan {
             worker_connections: 512,
             module,
             zone_size: "4m".into(),
+            limits_size: "1m".into(),
             main_config: String::new(),
             http_config: String::new(),
             config: None,
@@ -63,11 +66,13 @@ impl Plan {
 
     fn text(&self) -> String {
         let Plan { workers, worker_connections, zone_size, main_config, http_config, .. } = self;
+        let limits_size = &self.limits_size;
         let (location_config, configuration_config) =
             (&self.location_config, &self.configuration_config);
         let (mut load, mut ours, mut router) = Default::default();
         if let Some(module) = &self.module {
-            load = format!("load_module {};\ningress_zone ingress {zone_size};", module.display());
+            let zones = format!("ingress_zone ingress {zone_size};\ningress_limits {limits_size};");
+            load = format!("load_module {};\n{zones}", module.display());
             ours = format!(
                 "upstream ingress {{
         server 0.0.0.1;

@@ -10,11 +10,11 @@ use nginx_sys::{
     ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
-    ngx_http_phases_NGX_HTTP_LOG_PHASE, ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE,
-    ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
-    ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
-    ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
-    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    ngx_http_phases_NGX_HTTP_LOG_PHASE, ngx_http_phases_NGX_HTTP_PREACCESS_PHASE,
+    ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
+    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
+    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
+    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
 use oxigress_core::metrics::Buckets;
 use std::ffi::{OsStr, c_char, c_void};
@@ -30,6 +30,8 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 #[repr(C)]
 pub struct CoreConf {
     pub zone: *mut ngx_shm_zone_t,
+    /// Of `ingress_limits`; null without.
+    pub limits: *mut ngx_shm_zone_t,
     /// Absolute; empty without `ingress_journal`.
     journal: ngx_str_t,
     /// Whose threads write the journal.
@@ -227,6 +229,15 @@ unsafe fn core_conf(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
 pub unsafe fn zone_of(cycle: *mut ngx_cycle_t) -> *mut ngx_shm_zone_t {
     // SAFETY: vouched for by the caller.
     unsafe { core_conf(cycle).as_ref() }.map_or(null_mut(), |conf| conf.zone)
+}
+
+/// The zone of `ingress_limits` of a cycle; null without.
+///
+/// # Safety
+/// The cycle has this module.
+pub unsafe fn limits_zone_of(cycle: *mut ngx_cycle_t) -> *mut ngx_shm_zone_t {
+    // SAFETY: vouched for by the caller.
+    unsafe { core_conf(cycle).as_ref() }.map_or(null_mut(), |conf| conf.limits)
 }
 
 /// The bounds of the histograms, if requests are counted.
@@ -556,6 +567,16 @@ pub unsafe extern "C" fn ingress_balancer(
     })
 }
 
+type PhaseHandler = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
+
+/// What runs in which phase.
+const HANDLERS: [(u32, PhaseHandler); 4] = [
+    (ngx_http_phases_NGX_HTTP_REWRITE_PHASE, super::answer::rewrite_handler),
+    (ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, super::limits::preaccess_handler),
+    (ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, super::precontent::handler),
+    (ngx_http_phases_NGX_HTTP_LOG_PHASE, super::metrics::log_handler),
+];
+
 /// Runs when http{} has been read and merged.
 pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
     // SAFETY: nginx calls it inside of http{}.
@@ -564,25 +585,15 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             return NGX_ERROR as ngx_int_t;
         }
         let main: *mut ngx_http_core_main_conf_t = main_conf(cf, ngx_http_core_module.ctx_index);
-        let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_REWRITE_PHASE as usize];
-        let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
-        if handler.is_null() {
-            return NGX_ERROR as ngx_int_t;
+        for (phase, handler) in HANDLERS {
+            let handlers = &raw mut (*main).phases[phase as usize].handlers;
+            let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
+            if place.is_null() {
+                return NGX_ERROR as ngx_int_t;
+            }
+            *place = Some(handler);
         }
-        *handler = Some(super::answer::rewrite_handler);
         super::header_filter::install();
-        let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE as usize];
-        let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
-        if handler.is_null() {
-            return NGX_ERROR as ngx_int_t;
-        }
-        *handler = Some(super::precontent::handler);
-        let phase = &raw mut (*main).phases[ngx_http_phases_NGX_HTTP_LOG_PHASE as usize];
-        let handler: *mut ngx_http_handler_pt = ngx_array_push(&raw mut (*phase).handlers).cast();
-        if handler.is_null() {
-            return NGX_ERROR as ngx_int_t;
-        }
-        *handler = Some(super::metrics::log_handler);
         for server in (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() {
             let confs = (*(**server).ctx).srv_conf;
             let ours: *mut SrvConf = (*confs.add(http_index())).cast();

@@ -8,6 +8,7 @@
 
 use super::{log, zone};
 use crate::peer::{self, Begun};
+use oxigress_core::limits::{Counts, Held};
 use oxigress_store::{MAX_SLOTS, Reader};
 use std::cell::RefCell;
 use std::ptr::{NonNull, null_mut};
@@ -28,6 +29,12 @@ struct Page {
     /// Of the zone that the cells are in.
     birth: AtomicU64,
     entries: [Entry; ENTRIES],
+    /// As `used`, of `limited`.
+    limited_used: AtomicU32,
+    /// Of the zone of `ingress_limits` that `limited` is about.
+    limits_birth: AtomicU64,
+    /// [`Held`] requests; 0: none.
+    limited: [AtomicU64; ENTRIES],
 }
 
 /// A request; zeroes are none.
@@ -72,18 +79,64 @@ fn page(slot: usize) -> Option<&'static Page> {
 pub struct Ledger {
     page: Option<&'static Page>,
     free: RefCell<Vec<u32>>,
+    free_limited: RefCell<Vec<u32>>,
+}
+
+/// What the entries of a page are ended in.
+#[derive(Clone, Copy)]
+pub struct Accounts<'a> {
+    /// Requests of endpoints.
+    pub reader: &'a Reader,
+    /// Requests of clients with a limit; `None` without `ingress_limits`.
+    pub counts: Option<Counts<'static>>,
 }
 
 impl Ledger {
     /// Takes the page of a slot, whose last worker is dead.
-    pub fn open(slot: usize, pid: u32, reader: &Reader) -> Ledger {
+    pub fn open(slot: usize, pid: u32, accounts: Accounts<'_>) -> Ledger {
         let page = page(slot).filter(|page| take(page, pid));
         if let Some(page) = page {
-            settle(page, reader);
-            page.birth.store(reader.store().birth(), Relaxed);
+            settle(page, accounts);
+            page.birth.store(accounts.reader.store().birth(), Relaxed);
+            page.limits_birth.store(accounts.counts.map_or(0, |counts| counts.birth()), Relaxed);
             page.used.store(0, Relaxed);
+            page.limited_used.store(0, Relaxed);
         }
-        Ledger { page, free: RefCell::default() }
+        Ledger { page, free: RefCell::default(), free_limited: RefCell::default() }
+    }
+
+    /// Room to remember a request that a limit of connections counts; 0: there is none.
+    pub fn reserve_limited(&self) -> u32 {
+        let Some(page) = self.page else { return 0 };
+        let free = self.free_limited.try_borrow_mut().ok().and_then(|mut free| free.pop());
+        let place = free.unwrap_or_else(|| {
+            let used = page.limited_used.load(Relaxed);
+            page.limited_used.store((used + 1).min(ENTRIES as u32), Release);
+            used
+        });
+        if (place as usize) < ENTRIES { place + 1 } else { 0 }
+    }
+
+    /// Says what is remembered at a place of [`Ledger::reserve_limited`].
+    #[inline]
+    pub fn write_limited(&self, place: u32, held: Held) {
+        if let Some(entry) = self.limited(place) {
+            entry.store(held.to_bits(), Release);
+        }
+    }
+
+    /// What was remembered there has ended.
+    #[inline]
+    pub fn clear_limited(&self, place: u32) {
+        let Some(entry) = self.limited(place) else { return };
+        entry.store(0, Relaxed);
+        if let Ok(mut free) = self.free_limited.try_borrow_mut() {
+            free.push(place - 1);
+        }
+    }
+
+    fn limited(&self, place: u32) -> Option<&'static AtomicU64> {
+        self.page?.limited.get(place.checked_sub(1)? as usize)
     }
 
     /// Remembers a request; 0: there is no room.
@@ -117,17 +170,17 @@ impl Ledger {
     }
 
     /// Gives the page back.
-    pub fn close(&self, reader: &Reader) {
+    pub fn close(&self, accounts: Accounts<'_>) {
         if let Some(page) = self.page {
-            settle(page, reader);
+            settle(page, accounts);
             page.pid.store(0, Release);
         }
     }
 }
 
 /// Ends what dead workers left, of any slot.
-pub fn sweep(reader: &Reader) {
-    for page in (0..reader.store().slots_used()).filter_map(page) {
+pub fn sweep(accounts: Accounts<'_>) {
+    for page in (0..accounts.reader.store().slots_used()).filter_map(page) {
         let pid = page.pid.load(Acquire);
         // One worker takes the page; if it dies here the rest stays counted.
         let own = std::process::id();
@@ -135,7 +188,7 @@ pub fn sweep(reader: &Reader) {
             && !zone::is_alive(pid)
             && page.pid.compare_exchange(pid, own, AcqRel, Relaxed).is_ok()
         {
-            settle(page, reader);
+            settle(page, accounts);
             page.pid.store(0, Release);
         }
     }
@@ -155,7 +208,7 @@ fn take(page: &Page, pid: u32) -> bool {
 }
 
 /// Ends every request of a page whose worker does nothing any more.
-fn settle(page: &Page, reader: &Reader) {
+fn settle(page: &Page, Accounts { reader, counts }: Accounts<'_>) {
     let is_same_zone = page.birth.load(Relaxed) == reader.store().birth();
     let guard = reader.read();
     let used = (page.used.load(Acquire) as usize).min(ENTRIES);
@@ -164,6 +217,13 @@ fn settle(page: &Page, reader: &Reader) {
         if backend != 0 && is_same_zone {
             let cell = entry.cell.load(Relaxed);
             peer::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
+        }
+    }
+    let counts = counts.filter(|counts| page.limits_birth.load(Relaxed) == counts.birth());
+    let used = (page.limited_used.load(Acquire) as usize).min(ENTRIES);
+    for entry in &page.limited[..used] {
+        if let (Some(held), Some(counts)) = (Held::from_bits(entry.swap(0, Acquire)), counts) {
+            counts.connections().end(held);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod error;
 mod headers;
+mod limits;
 mod response;
 
 use super::location::{self, Entered};
@@ -71,6 +72,8 @@ struct Context {
     has_id: Cell<bool>,
     is_busy: Cell<bool>,
     is_plain: Cell<bool>,
+    /// Limits were applied.
+    is_limited: Cell<bool>,
     hash: Cell<u64>,
     place: Cell<Place>,
     /// What counts it in the end.

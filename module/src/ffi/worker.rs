@@ -1,10 +1,10 @@
 //! What one worker process has: its reader, its caches, its timer.
 
 use super::journal::Journal;
-use super::ledger::{self, Ledger};
+use super::ledger::{self, Accounts, Ledger};
 use super::pool::Pools;
 use super::zone::{self, ZoneLock};
-use super::{directives, guard, reserve};
+use super::{directives, guard, limits, reserve};
 use crate::certificate::Cache;
 use crate::policy;
 use crate::records;
@@ -14,6 +14,7 @@ use nginx_sys::{
     ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
 };
 use oxigress_core::balancer::patterns::Patterns;
+use oxigress_core::limits::Counts;
 use oxigress_core::metrics::Buckets;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
@@ -38,6 +39,7 @@ pub struct Worker {
     journal: Option<Journal>,
     pools: Pools,
     ledger: Ledger,
+    counts: Option<Counts<'static>>,
     random: Cell<u64>,
     patterns: Patterns,
     policies: policy::Cache,
@@ -122,6 +124,16 @@ impl Worker {
         &self.ledger
     }
 
+    /// What all workers count together about clients; `None` without `ingress_limits`.
+    #[inline]
+    pub fn counts(&self) -> Option<&Counts<'static>> {
+        self.counts.as_ref()
+    }
+
+    fn accounts(&self) -> Accounts<'_> {
+        Accounts { reader: &self.reader, counts: self.counts }
+    }
+
     /// Compiled patterns of traffic splits.
     pub fn patterns(&self) -> &Patterns {
         &self.patterns
@@ -194,8 +206,11 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
     let buckets = unsafe { directives::metrics_of(cycle) };
     // The master may have read another configuration since, and given it up.
     records::set_counting(buckets.is_some());
+    // SAFETY: vouched for by the caller; its zones stay mapped until the worker is stopped.
+    let counts = unsafe { limits::counts_of(cycle) };
     let worker = Box::leak(Box::new(Worker {
-        ledger: Ledger::open(slot, pid as u32, &reader),
+        ledger: Ledger::open(slot, pid as u32, Accounts { reader: &reader, counts }),
+        counts,
         reader,
         random: Cell::new(super::random()),
         patterns: Patterns::default(),
@@ -291,7 +306,7 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         unsafe { reserve::tick(is_leader) };
         worker.ticks.set(worker.ticks.get().wrapping_add(1));
         if worker.ticks.get().is_multiple_of(SWEEP_TICKS) {
-            ledger::sweep(&worker.reader);
+            ledger::sweep(worker.accounts());
         }
         let has_garbage =
             worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
@@ -377,7 +392,7 @@ unsafe fn stop() {
     // SAFETY: `start` leaked it from a box.
     unsafe { (*worker).pools.close_all() };
     // SAFETY: as above.
-    unsafe { (*worker).ledger.close(&(*worker).reader) };
+    unsafe { (*worker).ledger.close((*worker).accounts()) };
     // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
     unsafe {
         reserve::stop();

@@ -83,15 +83,6 @@ impl<'m> Rates<'m> {
         self.sets.len() * MEMBERS
     }
 
-    /// Whether a request would be let in now; nothing is counted.
-    #[inline]
-    pub fn has_room(&self, key: u64, bucket: &Bucket, clock: impl Fn() -> u64) -> bool {
-        let Some((_, set)) = self.set(key).filter(|_| !bucket.is_closed()) else { return false };
-        let cell = member(set[0].load(SeqCst), tag(key)).and_then(|member| set.get(1 + member));
-        let until = cell.map_or(0, |until| until.load(SeqCst));
-        until.saturating_sub(clock()) <= bucket.tolerance
-    }
-
     /// Counts a request of `key` if there is room for it.
     ///
     /// The clock is read after the word that it is compared with: so no count is from later than that.
