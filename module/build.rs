@@ -13,5 +13,10 @@ fn main() {
     if version >= 1_025_005 {
         println!("cargo::rustc-cfg=nginx_has_pass");
     }
+    println!("cargo::rustc-check-cfg=cfg(nginx_has_client_hello)");
+    // 1.29.2: nginx has a client-hello callback of its own.
+    if version >= 1_029_002 {
+        println!("cargo::rustc-cfg=nginx_has_client_hello");
+    }
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -40,6 +40,6 @@ pub use endpoint::Head;
 pub use location::{Entered, Locations};
 pub use memory::{monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, random};
 pub use request::{Found, NewDecision, Request};
-pub use tls::{Parsed, ServerName, check_pair, sha256};
+pub use tls::{ClientHello, Handshake, Parsed, ServerName, Shown, check_pair, sha256};
 pub use worker::{Worker, wall_clock_milliseconds};
 pub use zone::ZoneLock;

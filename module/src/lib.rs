@@ -18,6 +18,7 @@
 //! |---|---|---|
 //! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
 //! | REWRITE to LOG | the rule has policies | [`policy`] |
+//! | TLS client-hello callback | a handshake begins | [`client_certificate`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | PREACCESS phase | a routed request may be one too many | [`limits`] |
@@ -35,7 +36,9 @@
 //! and converts its answer; a panic is contained at every callback.
 #![deny(unsafe_code)]
 
+mod cache;
 mod certificate;
+mod client_certificate;
 mod configuration;
 #[allow(unsafe_code)]
 mod ffi;

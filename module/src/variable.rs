@@ -1,5 +1,6 @@
 //! The variables, under the names ingress-nginx's log formats and headers use (compat/balancer.md §14).
 
+use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
 use crate::requests;
 use std::borrow::Cow;
@@ -36,6 +37,26 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "ingress_error_code", is_lasting: false, value: error_code },
     Variable { name: "ingress_error_length", is_lasting: false, value: error_length },
     Variable { name: "req_id", is_lasting: true, value: request_id },
+    Variable {
+        name: "ingress_client_verify",
+        is_lasting: true,
+        value: |request| client_certificate::told(request, Told::Verdict),
+    },
+    Variable {
+        name: "ingress_client_subject_dn",
+        is_lasting: true,
+        value: |request| client_certificate::told(request, Told::Subject),
+    },
+    Variable {
+        name: "ingress_client_issuer_dn",
+        is_lasting: true,
+        value: |request| client_certificate::told(request, Told::Issuer),
+    },
+    Variable {
+        name: "ingress_client_cert",
+        is_lasting: true,
+        value: |request| client_certificate::told(request, Told::Certificate),
+    },
 ];
 
 fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {

@@ -26,6 +26,17 @@ pub fn exact_certificate_id<'g>(records: &impl Records<'g>, name: &[u8]) -> Opti
     records.value(Kind::Name, name.to_ascii_lowercase().as_slice())
 }
 
+/// The name in the body of a hello's server name extension (RFC 6066 §3).
+pub fn server_name(extension: &[u8]) -> Option<&[u8]> {
+    let sized = |bytes: &'_ [u8]| -> Option<usize> {
+        Some(usize::from(u16::from_be_bytes(*bytes.first_chunk()?)))
+    };
+    let list = extension.get(2..)?.get(..sized(extension)?)?;
+    // One name, of the only kind there is.
+    let (0, rest) = list.split_first().map(|(kind, rest)| (*kind, rest))? else { return None };
+    rest.get(2..)?.get(..sized(rest)?).filter(|name| !name.is_empty())
+}
+
 /// The policy of a handshake's server name, or of a request's host: the same for both, or a client could ask for a
 /// host without its policy. It is the one under the host pattern that serves: a host with a server of its own
 /// does not get the policy of a wildcard.
@@ -77,6 +88,17 @@ mod tests {
         assert_eq!(id(Some(b"a.b.test")).as_deref(), Some("default"));
         assert_eq!(id(None).as_deref(), Some("default"));
         assert_eq!(id(Some(&[b'a'; 300])).as_deref(), Some("default"));
+    }
+
+    #[test]
+    fn a_server_name_is_read_and_damage_is_no_name() {
+        let whole = b"\x00\x09\x00\x00\x06a.test";
+        assert_eq!(server_name(whole), Some(&b"a.test"[..]));
+        for end in 0..whole.len() {
+            assert_eq!(server_name(&whole[..end]), None, "{end} bytes");
+        }
+        assert_eq!(server_name(b"\x00\x03\x00\x00\x00"), None);
+        assert_eq!(server_name(b"\x00\x09\x01\x00\x06a.test"), None, "another kind of name");
     }
 
     #[test]

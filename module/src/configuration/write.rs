@@ -2,6 +2,7 @@
 
 use super::answer::tag;
 use super::{Answer, Shared};
+use crate::client_certificate;
 use crate::ffi::{ZoneLock, check_pair, monotonic_milliseconds, random};
 use crate::records::{cells, settle, welcome};
 use oxigress_core::model::Snapshot;
@@ -36,9 +37,8 @@ pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<A
         Err(error) => return Some(Answer::undecodable(error)),
     };
     let source = Source::Whole(snapshot_records(whole.snapshot));
-    let certificates = "/snapshot/certificates";
-    let write =
-        Write { source, replaces: NATIVE, expected, epoch: None, status: 200, certificates };
+    let tables = "/snapshot";
+    let write = Write { source, replaces: NATIVE, expected, epoch: None, status: 200, tables };
     write.apply(shared, ignored)
 }
 
@@ -53,8 +53,8 @@ pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option
         return Some(Answer::undecodable(error));
     }
     let source = Source::Delta(Box::new(patch));
-    let certificates = "/upsert/certificates";
-    let write = Write { source, replaces: &[], expected, epoch: None, status: 200, certificates };
+    let tables = "/upsert";
+    let write = Write { source, replaces: &[], expected, epoch: None, status: 200, tables };
     write.apply(shared, ignored)
 }
 
@@ -130,7 +130,7 @@ fn takeover(snapshot: Snapshot, replaces: &'static [Kind]) -> Write<'static> {
         expected: None,
         epoch: Some(random()),
         status: 201,
-        certificates: "/certificates",
+        tables: "",
     }
 }
 
@@ -152,8 +152,8 @@ struct Write<'a> {
     epoch: Option<u64>,
     /// Of the answer.
     status: u16,
-    /// JSON pointer of the document's certificates.
-    certificates: &'static str,
+    /// JSON pointer of the document's tables.
+    tables: &'static str,
 }
 
 impl Write<'_> {
@@ -192,7 +192,7 @@ impl Write<'_> {
                 transaction.get(kind as u8, key).map(|record| record.value().to_vec())
             })),
         };
-        if let Err(error) = self.check_certificates(&changes, &transaction) {
+        if let Err(error) = self.check(&changes, &transaction) {
             return Answer::undecodable(error);
         }
         if !self.replaces.is_empty() {
@@ -213,24 +213,26 @@ impl Write<'_> {
         }
     }
 
-    /// Checks the pairs that are new or changed: those that are live were checked when they came.
-    fn check_certificates(
+    /// Checks what OpenSSL has to understand, where it is new or changed: what is live was checked when it came.
+    fn check(
         &self,
         changes: &[Change],
         transaction: &Transaction<'_, ZoneLock>,
     ) -> Result<(), DecodeError> {
         for Change { kind, key, value } in changes {
-            let (Kind::Certificate, Some(value)) = (*kind, value) else { continue };
+            let (Kind::Certificate | Kind::Tls, Some(value)) = (*kind, value) else { continue };
             if transaction.get(*kind as u8, key).is_some_and(|live| live.value() == value) {
                 continue;
             }
-            let view = CertificateView(value);
-            check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default()).map_err(
-                |error| {
-                    let key = pointer_step(&String::from_utf8_lossy(key));
-                    DecodeError::new(format!("{}/{key}", self.certificates), error)
-                },
-            )?;
+            let checked = match kind {
+                Kind::Tls => client_certificate::check(value),
+                _ => check_certificate(CertificateView(value)),
+            };
+            checked.map_err(|(field, error)| {
+                let key = pointer_step(&String::from_utf8_lossy(key));
+                let (tables, table) = (self.tables, kind.label());
+                DecodeError::new(format!("{tables}/{table}/{key}{field}"), error)
+            })?;
         }
         Ok(())
     }
@@ -293,6 +295,12 @@ impl Write<'_> {
         });
         stale
     }
+}
+
+/// The reason of a failure comes with the JSON pointer of the field, from the record on.
+fn check_certificate(view: CertificateView<'_>) -> Result<(), (&'static str, String)> {
+    check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default())
+        .map_err(|error| ("", error))
 }
 
 /// Bytes of the records among `changes` that are not live already.

@@ -6,8 +6,9 @@ use crate::phase::error;
 use crate::phase::rewrite::{self, Outcome};
 use nginx_bitfields as bits;
 use nginx_sys::{
-    NGX_DECLINED, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK,
-    ngx_buf_t, ngx_chain_t, ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header,
+    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR,
+    NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK, ngx_buf_t, ngx_chain_t, ngx_http_finalize_request,
+    ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header,
     ngx_int_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
 };
 use std::ptr::null_mut;
@@ -37,6 +38,8 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 NGX_HTTP_SERVICE_UNAVAILABLE as ngx_int_t
             }
             Outcome::Status(status) => ngx_int_t::from(status as i16),
+            // SAFETY: alive, in a phase.
+            Outcome::Internal(path) => unsafe { redirect_internally(raw, &path) },
             Outcome::Redirect { code, location } => {
                 // SAFETY: alive.
                 let header = unsafe { add_header(raw, "Location", &location) };
@@ -61,9 +64,32 @@ fn error_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
         match error::decide(&request) {
             Outcome::Continue => NGX_DECLINED as ngx_int_t,
             Outcome::Status(status) => ngx_int_t::from(status as i16),
-            Outcome::Busy | Outcome::Redirect { .. } => INTERNAL_ERROR,
+            Outcome::Busy | Outcome::Internal(_) | Outcome::Redirect { .. } => INTERNAL_ERROR,
         }
     })
+}
+
+/// Goes on at another path, query included; answers what a phase's handler answers.
+///
+/// # Safety
+/// `raw` is alive, and its handler returns the answer.
+unsafe fn redirect_internally(raw: *mut ngx_http_request_t, target: &[u8]) -> ngx_int_t {
+    let (path, query) = match target.iter().position(|byte| *byte == b'?') {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, &b""[..]),
+    };
+    // SAFETY: the request's pool is alive.
+    let copies = unsafe {
+        let pool = (*raw).pool;
+        memory::concat(pool, &[path]).zip(memory::concat(pool, &[query]))
+    };
+    let Some((mut path, mut query)) = copies else { return INTERNAL_ERROR };
+    // SAFETY: alive; nginx counts the request up for what follows and down again here.
+    unsafe {
+        ngx_http_internal_redirect(raw, &raw mut path, &raw mut query);
+        ngx_http_finalize_request(raw, NGX_DONE as ngx_int_t);
+    }
+    NGX_DONE as ngx_int_t
 }
 
 /// Adds a response header; null when memory is out.

@@ -609,6 +609,7 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
                 return NGX_ERROR as ngx_int_t;
             }
             tls::choose_certificates(&raw mut (*ssl).ssl);
+            tls::begin_handshakes(&raw mut (*ssl).ssl);
         }
         NGX_OK as ngx_int_t
     })

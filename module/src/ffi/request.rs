@@ -130,6 +130,11 @@ impl<'r> Request<'r> {
         unsafe { memory::bytes(text) }
     }
 
+    /// nginx's own request.
+    pub(super) fn as_ptr(&self) -> *mut ngx_http_request_t {
+        self.raw
+    }
+
     /// The worker it runs in.
     pub fn worker(&self) -> &'static Worker {
         self.worker

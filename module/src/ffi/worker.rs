@@ -3,11 +3,12 @@
 use super::journal::Journal;
 use super::ledger::{self, Accounts, Ledger};
 use super::pool::Pools;
+use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard, limits, reserve};
-use crate::certificate::Cache;
-use crate::policy;
-use crate::records;
+use crate::cache::Cache;
+use crate::client_certificate::HostPolicy;
+use crate::{certificate, client_certificate, policy, records};
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_core_conf_t, ngx_core_module,
     ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent,
@@ -21,6 +22,7 @@ use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hash::Hasher;
 use std::ptr::null_mut;
+use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,7 +37,8 @@ const BUSY_TICK_MSEC: ngx_msec_t = 5;
 pub struct Worker {
     reader: Reader,
     lock: ZoneLock,
-    certificates: RefCell<Cache>,
+    certificates: RefCell<Cache<Parsed>>,
+    host_policies: RefCell<Cache<Rc<HostPolicy>>>,
     journal: Option<Journal>,
     pools: Pools,
     ledger: Ledger,
@@ -103,8 +106,13 @@ impl Worker {
     }
 
     /// Its parsed certificates.
-    pub fn certificates(&self) -> &RefCell<Cache> {
+    pub fn certificates(&self) -> &RefCell<Cache<Parsed>> {
         &self.certificates
+    }
+
+    /// Its TLS policies of hosts.
+    pub fn host_policies(&self) -> &RefCell<Cache<Rc<HostPolicy>>> {
+        &self.host_policies
     }
 
     /// Its part in the journal; `None` without one.
@@ -217,7 +225,8 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         policies: policy::Cache::default(),
         ticks: Cell::new(0),
         lock,
-        certificates: RefCell::default(),
+        certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
+        host_policies: RefCell::new(Cache::new(client_certificate::MAX_BYTES)),
         // SAFETY: the zone is of this cycle.
         journal: unsafe { Journal::of(cycle, store, lock, pid as u32) },
         pools: Pools::default(),

@@ -3,7 +3,7 @@
 use crate::ffi::{Entered, Found, NewDecision, Request};
 use crate::policy::Compiled;
 use crate::records::Noting;
-use crate::{metrics, peer, policy, responses, selection};
+use crate::{client_certificate, metrics, peer, policy, responses, selection};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::{Guard, KeyHash, Record};
@@ -32,6 +32,8 @@ pub enum Outcome {
     Busy,
     /// It is answered with this status.
     Status(u16),
+    /// It goes on at another path, of the same host.
+    Internal(Vec<u8>),
     /// It is sent elsewhere.
     Redirect {
         /// Status.
@@ -53,6 +55,9 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     if guard.generation() == 0 {
         // Nothing was ever published: not "no such host" but "not ready".
         return Outcome::Status(503);
+    }
+    if let Some(outcome) = client_certificate::answer(request, &guard) {
+        return outcome;
     }
     let settings = || SettingsView::of(&records);
     let rule = router::route(&records, request.host(), request.path());

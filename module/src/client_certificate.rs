@@ -1,0 +1,259 @@
+//! The TLS policy of a host: what a handshake asks of clients, and what their requests have shown.
+//!
+//! A handshake is for a server name and a request for a host, which need not be the same: a client may name another
+//! host, none at all, or put requests for several hosts on one HTTP/2 connection; and it may go on with a session
+//! of another host. So a handshake writes into its session what certificate it asked for ([`Handshake::context`]):
+//! OpenSSL resumes no session of another context, and a request whose host asks for something else than its
+//! connection did gets 421. That holds for connections that live through a change of the policy too.
+//!
+//! Source: nginx-internals.md §5; statuses from ngx_http_process_request.
+
+use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
+use crate::phase::rewrite::Outcome;
+use oxigress_core::balancer::patterns::pattern_is_valid;
+use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
+use oxigress_core::record::{Kind, Records, decode_tls};
+use oxigress_core::template::Part;
+use oxigress_core::{redirect, router, tls};
+use oxigress_store::{Guard, Record};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What one worker keeps: a policy with one authority takes some 20 KiB.
+pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// nginx's own statuses; the client sees 400, the page names the reason.
+const CERTIFICATE_ERROR: u16 = 495;
+const NO_CERTIFICATE: u16 = 496;
+const MISDIRECTED: u16 = 421;
+/// Challenges of certificate authorities come over plain HTTP.
+const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+
+/// A host's policy as a worker uses it.
+pub struct HostPolicy {
+    /// Without the PEM, which `handshake` has parsed.
+    source: TlsPolicy,
+    handshake: Handshake,
+}
+
+impl HostPolicy {
+    /// The reason of a failure comes with the JSON pointer of the field, from the policy on.
+    pub fn new(mut source: TlsPolicy) -> Result<Self, (&'static str, String)> {
+        let handshake = Handshake::new(&source)?;
+        if let Some(client) = &mut source.client {
+            (client.authorities, client.revoked) = (String::new(), String::new());
+        }
+        Ok(HostPolicy { source, handshake })
+    }
+}
+
+/// Refuses a policy that could not be used, before it is published; the reason comes with the JSON pointer of the
+/// field, from the record on.
+pub fn check(value: &[u8]) -> Result<(), (&'static str, String)> {
+    let policy = decode_tls(value).ok_or(("", "this is no policy".to_owned()))?;
+    if let Some(client) = &policy.client {
+        if let Some(subject) = &client.subject {
+            pattern_is_valid(subject.as_str())
+                .map_err(|error| ("/client/subject", error.to_string()))?;
+        }
+        // A path that a client has a say in would be a way around the certificate.
+        let is_variable = |part| !matches!(part, Part::Literal(_));
+        if let Some(page) = &client.error_page
+            && page.as_str().starts_with('/')
+            && page.parts().any(is_variable)
+        {
+            let error = "the path of an error page has no variables: send a URL or a plain path";
+            return Err(("/client/error_page", error.into()));
+        }
+    }
+    HostPolicy::new(policy).map(drop)
+}
+
+/// A host's policy cannot be used, though it was checked before it was published.
+struct Unusable;
+
+/// The policy of a server name or of a request's host.
+fn find(
+    worker: &Worker,
+    guard: &Guard<'_>,
+    name: Option<&[u8]>,
+) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+    if guard.count(Kind::Tls as u8) == 0 {
+        return Ok(None);
+    }
+    let records = Noting { guard, policy: Cell::new(None) };
+    if tls::policy(&records, name).is_none() {
+        return Ok(None);
+    }
+    let record = records.policy.get().ok_or(Unusable)?;
+    let mut cache = worker.host_policies().try_borrow_mut().map_err(|_| Unusable)?;
+    let made = cache.get(record.key(), record.generation(), || {
+        let policy = HostPolicy::new(decode_tls(record.value())?).ok()?;
+        // OpenSSL's structs take some ten times the DER.
+        Some((Rc::new(policy), 8 * record.value().len()))
+    });
+    made.cloned().map(Some).ok_or(Unusable)
+}
+
+/// Remembers the policy that was found.
+struct Noting<'g> {
+    guard: &'g Guard<'g>,
+    policy: Cell<Option<Record<'g>>>,
+}
+
+impl<'g> Records<'g> for Noting<'g> {
+    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
+        let record = self.guard.get(kind as u8, key)?;
+        if kind == Kind::Tls {
+            self.policy.set(Some(record));
+        }
+        Some(record.value())
+    }
+}
+
+/// A handshake begins: asks the client for what the policy of its server name says. `false` ends the handshake.
+pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
+    let guard = worker.reader().read();
+    match find(worker, &guard, hello.server_name()) {
+        Ok(None) => true,
+        Ok(Some(policy)) => hello.apply(&policy.handshake),
+        // Its requests are refused; those for other hosts get 421.
+        Err(Unusable) => true,
+    }
+}
+
+/// What the TLS policy of the request's host answers; `None`: it goes on.
+#[inline]
+pub fn answer(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome> {
+    match guard.count(Kind::Tls as u8) {
+        0 => None,
+        _ => answer_by_policy(request, guard),
+    }
+}
+
+fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome> {
+    let host = Some(request.host()).filter(|host| !host.is_empty());
+    let policy = match find(request.worker(), guard, host) {
+        Ok(policy) => policy,
+        Err(Unusable) => return Some(Outcome::Status(503)),
+    };
+    if policy.as_ref().is_some_and(|policy| policy.source.denied) {
+        return Some(Outcome::Status(403));
+    }
+    if request.is_https() {
+        let wanted = policy.as_ref().map_or([0; 16], |policy| policy.handshake.asks());
+        if request.asked_for_certificate() != wanted {
+            // Whoever asks again has to shake hands again.
+            request.close_after_answer();
+            return Some(Outcome::Status(MISDIRECTED));
+        }
+    }
+    let policy = policy?;
+    let client = policy.source.client.as_ref()?;
+    if !request.is_https() && may_come_without_tls(request, guard) {
+        return None;
+    }
+    if let Some(status) = fault(client, request.certificate_shown()) {
+        request.forget_session();
+        return refuse(request, client, status);
+    }
+    let subject = client.subject.as_ref()?;
+    let shown = request.certificate_subject().unwrap_or_default();
+    // A pattern that cannot be tried on a subject does not match it.
+    let is_match = request.worker().patterns().is_match(subject.as_str().as_bytes(), shown);
+    (is_match != Some(true)).then_some(Outcome::Status(403))
+}
+
+/// Plain HTTP shows no certificate. What goes on to be sent to HTTPS may come, and so may what certificate
+/// authorities ask for, if a rule of its own takes it.
+fn may_come_without_tls(request: &Request<'_>, guard: &Guard<'_>) -> bool {
+    let records = crate::records::Held(guard);
+    let Some(rule) = router::route(&records, request.host(), request.path()) else { return false };
+    let [.., path] = rule.texts();
+    let has_certificate = || tls::has_certificate(&records, request.host());
+    (path.starts_with(CHALLENGES) && request.path().starts_with(CHALLENGES))
+        || redirect::is_redirected(rule.https_redirect(), false, has_certificate)
+}
+
+/// nginx's status for what a client has shown, where it is not enough.
+fn fault(client: &ClientCertificates, shown: Shown) -> Option<u16> {
+    match (client.verify, shown) {
+        (VerifyClient::Off, _) | (_, Shown::Valid) => None,
+        (VerifyClient::On, Shown::Nothing) => Some(NO_CERTIFICATE),
+        (VerifyClient::Optional | VerifyClient::OptionalNoCa, Shown::Nothing)
+        | (VerifyClient::OptionalNoCa, Shown::Unvouched) => None,
+        (_, Shown::Unvouched | Shown::Invalid) => Some(CERTIFICATE_ERROR),
+    }
+}
+
+/// The error page, if there is one and it can be made, else nginx's own.
+fn refuse(request: &Request<'_>, client: &ClientCertificates, status: u16) -> Option<Outcome> {
+    let own = Some(Outcome::Status(status));
+    let Some(page) = &client.error_page else { return own };
+    match page.as_str().as_bytes() {
+        // It was sent here by the line below.
+        [b'/', ..] if request.is_internal() && is_path(page.as_str(), request.path()) => None,
+        // A name of nginx.conf's, which has none for users.
+        [b'@', ..] => own,
+        [b'/', ..] => Some(Outcome::Internal(page.as_str().into())),
+        _ => match expand(request, page.parts()) {
+            Some(location) => Some(Outcome::Redirect { code: 302, location }),
+            None => own,
+        },
+    }
+}
+
+fn is_path(page: &str, path: &[u8]) -> bool {
+    page.split('?').next().is_some_and(|page| page.as_bytes() == path)
+}
+
+/// `None`: it would not be the value of a header.
+fn expand<'p>(request: &Request<'_>, parts: impl Iterator<Item = Part<'p>>) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for part in parts {
+        match part {
+            Part::Literal(literal) => text.extend(literal),
+            Part::Variable(name) => {
+                text.extend(request.variable(&name.to_ascii_lowercase()).unwrap_or_default())
+            }
+            Part::Capture(_) => {}
+        }
+    }
+    (!text.is_empty() && !text.iter().any(u8::is_ascii_control)).then_some(text)
+}
+
+/// What an endpoint is told about a client's certificate.
+#[derive(Clone, Copy)]
+pub enum Told {
+    /// `SUCCESS`, `NONE` or `FAILED:reason`.
+    Verdict,
+    /// Its subject.
+    Subject,
+    /// Its issuer.
+    Issuer,
+    /// The certificate itself, URL-encoded PEM.
+    Certificate,
+}
+
+/// The value of a header for endpoints: `None` where the connection was not asked for a certificate. REWRITE has
+/// seen to it that the connection was asked for what the request's host wants.
+pub fn told<'r>(request: &'r Request<'r>, what: Told) -> Option<Cow<'r, [u8]>> {
+    if !request.is_https() || request.asked_for_certificate() == [0; 16] {
+        return None;
+    }
+    let value = match what {
+        Told::Verdict => request.certificate_verdict(),
+        Told::Subject => request.certificate_subject(),
+        Told::Issuer => request.certificate_issuer(),
+        Told::Certificate if passes_certificate(request) => request.certificate_escaped(),
+        Told::Certificate => None,
+    };
+    value.map(Cow::Borrowed)
+}
+
+fn passes_certificate(request: &Request<'_>) -> bool {
+    let guard = request.worker().reader().read();
+    let host = Some(request.host()).filter(|host| !host.is_empty());
+    let policy = find(request.worker(), &guard, host).ok().flatten();
+    policy.and_then(|policy| Some(policy.source.client.as_ref()?.passes_certificate)) == Some(true)
+}
