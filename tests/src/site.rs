@@ -93,8 +93,8 @@ impl Plan {
             );
             router = format!(
                 "proxy_http_version 1.1;
-        proxy_set_header Host $host;
-        proxy_set_header Connection \"\";
+        proxy_set_header Host $ingress_upstream_host;
+        proxy_set_header Connection $ingress_connection;
         location / {{
             ingress_router;
             proxy_pass http://ingress;
@@ -105,6 +105,21 @@ impl Plan {
             ingress_target http;
             proxy_pass http://ingress;
             {location_config}
+        }}
+        location @errors {{
+            ingress_error;
+            proxy_pass http://ingress;
+            proxy_set_header Host $best_http_host;
+            proxy_set_header Connection \"\";
+            proxy_set_header Content-Length $ingress_error_length;
+            proxy_set_header X-Code $ingress_error_code;
+            proxy_set_header X-Format $http_accept;
+            proxy_set_header X-Original-URI $request_uri;
+            proxy_set_header X-Namespace $namespace;
+            proxy_set_header X-Ingress-Name $ingress_name;
+            proxy_set_header X-Service-Name $service_name;
+            proxy_set_header X-Service-Port $service_port;
+            proxy_set_header X-Request-ID $req_id;
         }}
         location @https {{
             ingress_target https;

@@ -106,6 +106,19 @@ fn check(
         "endpoint_requests" => {
             counts(value, &before.requests, stage, |endpoint| endpoint.requests())
         }
+        "access_log" => value.lines().try_for_each(|line| {
+            wait::until("the access log", || {
+                ensure!(stage.access_log()?.contains(line), "no {line} in the access log");
+                Ok(())
+            })
+        }),
+        "no_access_log" => {
+            let log = stage.access_log()?;
+            match value.lines().find(|line| log.contains(*line)) {
+                None => Ok(()),
+                Some(line) => bail!("{line} is in the access log"),
+            }
+        }
         "error_log" => value.lines().try_for_each(|line| stage.wait_for_log(line)),
         "generation" => {
             let (epoch, number) = before.generation.as_ref().context("no generation before")?;

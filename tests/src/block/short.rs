@@ -19,6 +19,8 @@ pub struct Rule {
     pub redirect: Option<String>,
     /// Id of policies, which `--- snapshot` has.
     pub policies: Option<String>,
+    /// `namespace/ingress/service/port`: whose rule it is.
+    pub origin: Option<String>,
 }
 
 /// Which paths a rule takes.
@@ -60,6 +62,7 @@ fn rule(line: &str) -> Result<Rule> {
             "backend" => rule.backend = Some(value),
             "redirect" => rule.redirect = Some(value),
             "policies" => rule.policies = Some(value),
+            "origin" => rule.origin = Some(value),
             key => bail!("there is no key `{key}`"),
         }
     }
@@ -84,6 +87,10 @@ pub fn snapshot(rules: &[Rule], backends: &BTreeMap<String, Vec<Value>>) -> Valu
         }
         if let Some(policies) = &rule.policies {
             value["policies"] = policies.as_str().into();
+        }
+        if let Some(origin) = &rule.origin {
+            let keys = ["namespace", "ingress", "service", "port"];
+            value["origin"] = keys.into_iter().zip(origin.split('/')).collect();
         }
         servers.entry(&rule.host).or_default().push(value);
     }
