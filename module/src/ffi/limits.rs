@@ -143,6 +143,10 @@ pub unsafe extern "C" fn preaccess_handler(raw: *mut ngx_http_request_t) -> ngx_
     let refused = guard::contain("preaccess", closed, || {
         // SAFETY: nginx runs this phase for a live request, on the event loop.
         let request = unsafe { Request::from_callback(raw) }?;
+        // nginx runs the phases once more for the answer of an error backend.
+        if request.is_error() {
+            return None;
+        }
         limits::decide(&request, request.policies()?)
     });
     match refused {

@@ -16,6 +16,7 @@ pub unsafe extern "C" fn handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
             && let Some(policies) = request.policies()
             && !request.is_error()
         {
+            request.let_in();
             requests::prepare(&request, &policies.source);
         }
         NGX_DECLINED as ngx_int_t

@@ -86,6 +86,8 @@ struct Context {
     policies: Cell<*const Compiled>,
     /// The status that another backend answers; 0: none does.
     error: Cell<u16>,
+    /// ACCESS has let it in.
+    is_let_in: Cell<bool>,
 }
 
 /// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep

@@ -1,7 +1,7 @@
 //! A status is answered by another backend: REWRITE of the `ingress_error` location.
 //!
 //! nginx comes here for the statuses that policies name, its own and those of endpoints. It does so once for a request:
-//! what happens here is final, and so is what the backend answers. What ACCESS decides never comes here.
+//! what happens here is final, and so is what the backend answers.
 
 use super::rewrite::{Destination, Outcome};
 use crate::ffi::Request;
@@ -14,6 +14,9 @@ pub fn decide(request: &Request<'_>) -> Outcome {
     let (Some(policies), Some(status)) = (request.policies(), status) else {
         return Outcome::Status(404);
     };
+    if is_verdict(status) && !request.is_let_in() {
+        return Outcome::Status(status);
+    }
     let guard = request.worker().reader().read();
     let own = policies.source.errors.as_ref().and_then(|errors| errors.backend.as_ref());
     let backend = match own {
@@ -32,6 +35,11 @@ pub fn decide(request: &Request<'_>) -> Outcome {
     request.set_path(b"/");
     request.note_error(status);
     Outcome::Continue
+}
+
+/// Who may come in and who not: an answer of its own, which nobody replaces.
+fn is_verdict(status: u16) -> bool {
+    matches!(status, 300..=399 | 400 | 401 | 403 | 421)
 }
 
 /// Tells an endpoint that answers for another one what happened, where nginx.conf does not.

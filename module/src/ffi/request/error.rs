@@ -32,6 +32,18 @@ impl Request<'_> {
         }
     }
 
+    /// Notes that ACCESS has let the request in.
+    pub fn let_in(&self) {
+        if let Some(context) = self.context() {
+            context.is_let_in.set(true);
+        }
+    }
+
+    /// ACCESS has let the request in.
+    pub fn is_let_in(&self) -> bool {
+        self.context().is_some_and(|context| context.is_let_in.get())
+    }
+
     /// Keeps the status that another backend answers.
     pub fn note_error(&self, status: u16) {
         if let Some(context) = self.context_or_new() {

@@ -32,11 +32,6 @@ const FIELDS: [(&str, bool, Field); 13] = [
 ];
 
 impl Request<'_> {
-    /// The status that the client will see.
-    pub fn response_status(&self) -> u16 {
-        self.raw().headers_out.status as u16
-    }
-
     /// The response has this header and no other of the name. `false` for a header that is nginx's own, a value with
     /// a line break, and when memory is out.
     pub fn set_response_header(&self, name: &[u8], value: &[u8]) -> bool {
