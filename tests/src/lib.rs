@@ -15,6 +15,7 @@ pub mod dist;
 pub mod endpoint;
 pub mod fake_dns;
 pub mod load;
+pub mod mutual;
 pub mod nginx;
 pub mod parse;
 pub mod pinned;

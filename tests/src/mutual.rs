@@ -1,0 +1,391 @@
+//! Clients that show certificates: authorities, what they issue and revoke, and a client that decides about its TLS
+//! handshakes and sessions itself.
+
+use crate::client::TIMEOUT;
+use anyhow::{Context as _, Result, bail, ensure};
+use openssl::asn1::{Asn1Integer, Asn1Time};
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::sign::Signer;
+use openssl::ssl::{
+    Ssl, SslContext, SslMethod, SslOptions, SslSession, SslSessionCacheMode, SslStream,
+    SslVerifyMode, SslVersion,
+};
+use openssl::x509::extension::BasicConstraints;
+use openssl::x509::{X509, X509NameBuilder};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A certificate with its key, and whoever issued it up to the root.
+#[derive(Clone)]
+pub struct Identity {
+    /// The leaf first; without the root.
+    chain: Vec<X509>,
+    key: PKey<Private>,
+    serial: Vec<u8>,
+}
+
+/// How long a certificate is valid, in days from now.
+#[derive(Clone, Copy)]
+pub struct Days(pub i64, pub i64);
+
+/// Valid now.
+pub const VALID: Days = Days(-1, 30);
+/// Not any more.
+pub const EXPIRED: Days = Days(-30, -1);
+
+impl Identity {
+    /// A root.
+    pub fn root(name: &str) -> Result<Self> {
+        Self::make(name, None, VALID, true)
+    }
+
+    /// One that this one vouches for.
+    pub fn issue(&self, name: &str, days: Days) -> Result<Self> {
+        Self::make(name, Some(self), days, false)
+    }
+
+    /// An authority that this one vouches for.
+    pub fn intermediate(&self, name: &str) -> Result<Self> {
+        Self::make(name, Some(self), VALID, true)
+    }
+
+    fn make(name: &str, issuer: Option<&Identity>, days: Days, vouches: bool) -> Result<Self> {
+        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+        let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
+        let mut subject = X509NameBuilder::new()?;
+        subject.append_entry_by_nid(Nid::COMMONNAME, name)?;
+        let subject = subject.build();
+        let mut serial = BigNum::new()?;
+        serial.rand(63, MsbOption::ONE, false)?;
+        let mut builder = X509::builder()?;
+        builder.set_version(2)?;
+        builder.set_serial_number(Asn1Integer::from_bn(&serial)?.as_ref())?;
+        builder.set_subject_name(&subject)?;
+        builder.set_issuer_name(issuer.map_or(&subject, |i| i.leaf().subject_name()))?;
+        builder.set_pubkey(&key)?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        let at = |days: i64| Asn1Time::from_unix(now as i64 + days * 86_400);
+        builder.set_not_before(at(days.0)?.as_ref())?;
+        builder.set_not_after(at(days.1)?.as_ref())?;
+        if vouches {
+            builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+        }
+        builder.sign(issuer.map_or(&key, |issuer| &issuer.key), MessageDigest::sha256())?;
+        let mut chain = vec![builder.build()];
+        // The root is not sent.
+        chain.extend(issuer.iter().filter(|i| !i.is_root()).flat_map(|i| i.chain.clone()));
+        Ok(Identity { chain, key, serial: serial.to_vec() })
+    }
+
+    fn leaf(&self) -> &X509 {
+        &self.chain[0]
+    }
+
+    fn is_root(&self) -> bool {
+        let leaf = self.leaf();
+        let same = leaf.subject_name().try_cmp(leaf.issuer_name());
+        same.is_ok_and(|order| order.is_eq())
+    }
+
+    /// The certificate, PEM.
+    pub fn pem(&self) -> Result<String> {
+        Ok(String::from_utf8(self.leaf().to_pem()?)?)
+    }
+
+    /// Its key, PEM.
+    pub fn key_pem(&self) -> Result<String> {
+        Ok(String::from_utf8(self.key.private_key_to_pem_pkcs8()?)?)
+    }
+
+    /// A revocation list of this authority's, PEM (RFC 5280 §5.1).
+    pub fn revoke(&self, identities: &[&Identity]) -> Result<String> {
+        // ecdsa-with-SHA256
+        let algorithm = der(0x30, &der(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]));
+        let (before, after) = (der(0x17, b"200101000000Z"), der(0x17, b"490101000000Z"));
+        let entry = |i: &&Identity| der(0x30, &[der(0x02, &i.serial), before.clone()].concat());
+        let entries: Vec<_> = identities.iter().flat_map(entry).collect();
+        let issuer = self.leaf().subject_name().to_der()?;
+        let mut parts = vec![der(0x02, &[1]), algorithm.clone(), issuer, before.clone(), after];
+        if !entries.is_empty() {
+            parts.push(der(0x30, &entries));
+        }
+        let list = der(0x30, &parts.concat());
+        let mut signer = Signer::new(MessageDigest::sha256(), &self.key)?;
+        let mut signature = vec![0];
+        signature.extend(signer.sign_oneshot_to_vec(&list)?);
+        let signed = der(0x30, &[list, algorithm, der(0x03, &signature)].concat());
+        let text = openssl::base64::encode_block(&signed);
+        let lines: Vec<_> =
+            text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line)).collect();
+        Ok(format!("-----BEGIN X509 CRL-----\n{}\n-----END X509 CRL-----\n", lines.join("\n")))
+    }
+}
+
+/// A value with its tag and length.
+fn der(tag: u8, value: &[u8]) -> Vec<u8> {
+    let mut all = vec![tag];
+    match value.len() {
+        short @ 0..128 => all.push(short as u8),
+        long => {
+            all.push(0x82);
+            all.extend((long as u16).to_be_bytes());
+        }
+    }
+    all.extend(value);
+    all
+}
+
+/// How a client shakes hands. What is cloned of one shares its sessions.
+#[derive(Clone)]
+pub struct Caller<'i> {
+    port: u16,
+    context: SslContext,
+    newest: Arc<Mutex<Option<SslSession>>>,
+    /// SNI; none is sent without one.
+    name: Option<String>,
+    /// Shown if it is asked for.
+    identity: Option<&'i Identity>,
+    /// The one version that is spoken.
+    pub version: SslVersion,
+    /// To go on with.
+    session: Option<SslSession>,
+    /// Offered, in TLS 1.2.
+    pub ciphers: Option<String>,
+    /// HTTP/2.
+    pub is_h2: bool,
+}
+
+impl<'i> Caller<'i> {
+    /// TLS 1.3 with a new session, and nothing to show.
+    pub fn new(port: u16, name: &str) -> Result<Self> {
+        Self::with_tickets(port, name, true)
+    }
+
+    /// `false`: sessions of TLS 1.2 are ids.
+    pub fn with_tickets(port: u16, name: &str, tickets: bool) -> Result<Self> {
+        let mut context = SslContext::builder(SslMethod::tls_client())?;
+        context.set_verify(SslVerifyMode::NONE);
+        if !tickets {
+            context.set_options(SslOptions::NO_TICKET);
+        }
+        let newest = Arc::new(Mutex::new(None));
+        let slot = newest.clone();
+        context.set_session_cache_mode(SslSessionCacheMode::CLIENT);
+        context.set_new_session_callback(move |_, session| {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+        });
+        Ok(Caller {
+            port,
+            context: context.build(),
+            newest,
+            name: Some(name.into()),
+            identity: None,
+            version: SslVersion::TLS1_3,
+            session: None,
+            ciphers: None,
+            is_h2: false,
+        })
+    }
+
+    /// Another name, or none.
+    pub fn name(&self, name: Option<&str>) -> Self {
+        Caller { name: name.map(Into::into), ..self.clone() }
+    }
+
+    /// Shows this.
+    pub fn showing(&self, identity: &'i Identity) -> Self {
+        Caller { identity: Some(identity), ..self.clone() }
+    }
+
+    /// Shows nothing.
+    pub fn anonymous(&self) -> Self {
+        Caller { identity: None, ..self.clone() }
+    }
+
+    /// Goes on with the newest session. TLS 1.3 gives it after the handshake, so ask for something first.
+    pub fn resuming(&self) -> Result<Self> {
+        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Caller { session: Some(newest.context("no session was given")?), ..self.clone() })
+    }
+
+    /// Connects.
+    pub fn call(&self) -> Result<Call> {
+        let mut ssl = Ssl::new(&self.context)?;
+        ssl.set_min_proto_version(Some(self.version))?;
+        ssl.set_max_proto_version(Some(self.version))?;
+        if let Some(ciphers) = &self.ciphers {
+            ssl.set_cipher_list(ciphers)?;
+        }
+        if let Some(identity) = self.identity {
+            ssl.set_certificate(identity.leaf())?;
+            ssl.set_private_key(&identity.key)?;
+            for issuer in &identity.chain[1..] {
+                ssl.add_chain_cert(issuer.clone())?;
+            }
+        }
+        if self.is_h2 {
+            ssl.set_alpn_protos(b"\x02h2")?;
+        }
+        if let Some(name) = &self.name {
+            ssl.set_hostname(name)?;
+        }
+        if let Some(session) = &self.session {
+            // SAFETY: the session came from `newest`, which only this context's callback fills.
+            unsafe { ssl.set_session(session)? };
+        }
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        let mut stream = SslStream::new(ssl, stream)?;
+        stream.connect().context("TLS handshake")?;
+        Ok(Call { stream })
+    }
+
+    /// A request on a connection of its own: its status.
+    pub fn status(&self, host: &str) -> Result<u16> {
+        Ok(self.call()?.get(host, "/")?.status)
+    }
+}
+
+/// A connection.
+pub struct Call {
+    stream: SslStream<TcpStream>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // Or OpenSSL would take the session for a broken one, and go on with it no more.
+        let _ = self.stream.shutdown();
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its head.
+    pub head: String,
+    /// Its body.
+    pub body: String,
+}
+
+impl Call {
+    /// The connection goes on with the caller's session.
+    pub fn is_resumed(&self) -> bool {
+        self.stream.ssl().session_reused()
+    }
+
+    /// The cipher.
+    pub fn cipher(&self) -> String {
+        self.stream.ssl().current_cipher().map_or("", |cipher| cipher.name()).into()
+    }
+
+    /// `GET` on this connection.
+    pub fn get(&mut self, host: &str, target: &str) -> Result<Answer> {
+        self.send(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    /// Sends these bytes and reads an answer.
+    pub fn send(&mut self, bytes: &str) -> Result<Answer> {
+        self.stream.write_all(bytes.as_bytes())?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.byte()?);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let status = head.get(9..12).context("a status line")?.parse()?;
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>())
+        });
+        let mut body = vec![0; length.context("Content-Length")??];
+        self.stream.read_exact(&mut body)?;
+        Ok(Answer { status, head, body: String::from_utf8_lossy(&body).into_owned() })
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte).context("the connection ended")?;
+        Ok(byte[0])
+    }
+
+    /// Whether the other side ends the connection, without an answer to anything.
+    pub fn is_closed(&mut self) -> Result<bool> {
+        match self.stream.read(&mut [0]) {
+            Ok(0) => Ok(true),
+            Ok(_) => bail!("bytes that nobody asked for"),
+            Err(error) => Ok(error.kind() != ErrorKind::WouldBlock),
+        }
+    }
+
+    /// HTTP/2: the statuses of `GET /` for these hosts, one after the other on this connection.
+    pub fn h2_statuses(&mut self, hosts: &[&str]) -> Result<Vec<u16>> {
+        self.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")?;
+        self.stream.write_all(&frame(4, 0, 0, &[]))?;
+        let mut statuses = Vec::new();
+        for (place, host) in hosts.iter().enumerate() {
+            let stream = 2 * place as u32 + 1;
+            // HPACK (RFC 7541): GET, https, /, and the authority as a literal.
+            let mut head = vec![0x82, 0x87, 0x84, 0x01, host.len() as u8];
+            head.extend(host.as_bytes());
+            // The end of the headers and of the stream.
+            self.stream.write_all(&frame(1, 5, stream, &head))?;
+            statuses.push(self.h2_status(stream)?);
+        }
+        Ok(statuses)
+    }
+
+    fn h2_status(&mut self, wanted: u32) -> Result<u16> {
+        loop {
+            let mut head = [0; 9];
+            self.stream.read_exact(&mut head).context("an HTTP/2 frame")?;
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            let mut payload = vec![0; length];
+            self.stream.read_exact(&mut payload)?;
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            match head[3] {
+                1 if stream == wanted => return h2_status(&payload),
+                3 if stream == wanted => bail!("the stream was reset"),
+                7 => bail!("the connection goes away"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, flags];
+    [&head[..], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The status that a header block begins with, as nginx writes it: from the static table, or in digits.
+fn h2_status(block: &[u8]) -> Result<u16> {
+    // A change of the table's size may stand first.
+    let block = match block {
+        [first, rest @ ..] if first & 0xe0 == 0x20 => rest,
+        other => other,
+    };
+    match block {
+        [indexed @ 0x88..=0x8e, ..] => {
+            Ok([200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)])
+        }
+        [0x48, 0x03, digits @ ..] => {
+            let digits = digits.get(..3).context("three digits")?;
+            Ok(std::str::from_utf8(digits)?.parse()?)
+        }
+        other => bail!("a header block that begins with {:x?}", other.get(..8)),
+    }
+}
+
+/// Fails with what was done if it is not this status.
+pub fn expect(what: &str, status: u16, expected: u16) -> Result<()> {
+    ensure!(status == expected, "{what}: {status} and not {expected}");
+    Ok(())
+}
