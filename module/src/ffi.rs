@@ -7,6 +7,7 @@
 //! * configuration structs live as long as the cycle, and so longer than its requests;
 //! * memory from `ngx_pcalloc` is zeroed and aligned to 8 (`NGX_ALIGNMENT`, checked by nginx-sys).
 
+mod access;
 mod answer;
 mod attempt;
 mod directives;
@@ -23,8 +24,10 @@ mod location;
 mod log;
 mod memory;
 mod metrics;
+mod password;
 mod pool;
 mod precontent;
+mod question;
 mod request;
 mod reserve;
 mod reverse;
@@ -36,9 +39,13 @@ mod variables;
 mod worker;
 mod zone;
 
+pub use access::{Answered, Passwords, Progress};
 pub use endpoint::Head;
 pub use location::{Entered, Locations};
-pub use memory::{monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, random};
+pub use log::warn;
+pub use memory::{
+    monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, now_seconds, random,
+};
 pub use request::{Found, NewDecision, Request};
 pub use tls::{ClientHello, Handshake, Parsed, ServerName, Shown, check_pair, sha256};
 pub use worker::{Worker, wall_clock_milliseconds};

@@ -9,6 +9,7 @@
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_error` | named location | another backend answers in the place of a status |
+//! | `ingress_auth PROTOCOL` | location | through which auth servers are asked |
 //! | `ingress_target PROTOCOL` | location | where requests for endpoints of this protocol go on |
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |
@@ -19,6 +20,7 @@
 //! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
 //! | REWRITE to LOG | the rule has policies | [`policy`] |
 //! | TLS client-hello callback | a handshake begins | [`client_certificate`] |
+//! | ACCESS phase | the rule's policies say who may come in | [`phase::access`], with [`access`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
 //! | PREACCESS phase | a routed request may be one too many | [`limits`] |
@@ -36,6 +38,7 @@
 //! and converts its answer; a panic is contained at every callback.
 #![deny(unsafe_code)]
 
+mod access;
 mod cache;
 mod certificate;
 mod client_certificate;

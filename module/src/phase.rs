@@ -1,4 +1,5 @@
 //! One safe function a phase.
 
+pub mod access;
 pub mod error;
 pub mod rewrite;

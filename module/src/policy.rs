@@ -4,7 +4,8 @@
 //! [`Compiled`], later ones find that under the record's id and the generation that wrote it. A request holds its
 //! compiled form from REWRITE to the end, so that it never mixes two.
 
-use crate::ffi::{Locations, Worker};
+use crate::access::Rules;
+use crate::ffi::{self, Locations, Worker};
 use crate::limits::Limiter;
 use crate::records::Identity;
 use crate::responses;
@@ -29,13 +30,16 @@ pub struct Compiled {
     pub responses: responses::Compiled,
     /// How its limits are counted, worked out when first asked for.
     pub limiter: OnceCell<Limiter>,
+    /// Who may come in.
+    pub access: Option<Rules>,
 }
 
 impl Compiled {
     fn new(source: Policies) -> Self {
         let responses = responses::Compiled::new(&source);
+        let access = source.access.as_ref().map(Rules::new);
         let limiter = OnceCell::new();
-        Compiled { source, locations: Locations::default(), responses, limiter }
+        Compiled { source, locations: Locations::default(), responses, access, limiter }
     }
 }
 
@@ -99,6 +103,14 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     }
     // It was checked before it was published.
     let compiled = Rc::new(Compiled::new(decode_policies(record.value())?));
+    let refused = compiled.access.as_ref().map_or(0, Rules::refused_passwords);
+    if refused > 0 {
+        let shown = id.escape_ascii();
+        ffi::warn(format_args!(
+            "ingress: {refused} entries of the password file of policies \"{shown}\" are left out: \
+             their hash is unknown or costs too much"
+        ));
+    }
     entries.put(
         hash.to_bits(),
         Entry {

@@ -36,6 +36,9 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "ingress_connection", is_lasting: true, value: connection },
     Variable { name: "ingress_error_code", is_lasting: false, value: error_code },
     Variable { name: "ingress_error_length", is_lasting: false, value: error_length },
+    Variable { name: "ingress_auth_host", is_lasting: false, value: auth_host },
+    Variable { name: "ingress_auth_cache", is_lasting: false, value: auth_cache },
+    Variable { name: "ingress_auth_cache_key", is_lasting: false, value: auth_cache_key },
     Variable { name: "req_id", is_lasting: true, value: request_id },
     Variable {
         name: "ingress_client_verify",
@@ -146,4 +149,20 @@ fn request_id<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
         Some(id) if !id.is_empty() => Some(Cow::Borrowed(id)),
         _ => Some(Cow::Borrowed(request.id()?)),
     }
+}
+
+/// In an `ingress_auth` location: the auth server's name.
+fn auth_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    Some(Cow::Borrowed(request.question()?.host()))
+}
+
+/// In an `ingress_auth` location: the cache that the answer is kept in, or `off`.
+fn auth_cache<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    let is_kept = request.question().is_some_and(|question| !question.cache_key().is_empty());
+    Some(Cow::Borrowed(if is_kept { b"ingress_auth" } else { b"off" }))
+}
+
+/// In an `ingress_auth` location: what the answer is kept under.
+fn auth_cache_key<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+    Some(Cow::Borrowed(request.question()?.cache_key()))
 }

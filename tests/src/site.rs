@@ -138,6 +138,29 @@ impl Plan {
             fastcgi_pass ingress;
             fastcgi_param REQUEST_METHOD $request_method;
             fastcgi_param REQUEST_URI $request_uri;
+        }}
+        location ingress-auth {{
+            proxy_pass_request_body off;
+            proxy_set_header Host $ingress_auth_host;
+            proxy_set_header Connection \"\";
+            proxy_set_header Content-Length \"\";
+            proxy_cache $ingress_auth_cache;
+            proxy_cache_key $ingress_auth_cache_key;
+            proxy_cache_lock on;
+            proxy_buffer_size 64k;
+            proxy_buffers 4 64k;
+            proxy_ignore_headers X-Accel-Redirect X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset;
+            proxy_read_timeout 2s;
+            proxy_ssl_server_name on;
+            proxy_ssl_name $ingress_auth_host;
+            location = ingress-auth-http {{
+                ingress_auth http;
+                proxy_pass http://ingress;
+            }}
+            location = ingress-auth-https {{
+                ingress_auth https;
+                proxy_pass https://ingress;
+            }}
         }}"
             );
         }

@@ -73,9 +73,8 @@ fn a_request_passes_with_a_certificate_that_the_hosts_authority_vouches_for() {
         let (far, expired) = (intermediate.issue("far", VALID)?, ours.issue("late", EXPIRED)?);
         let (stranger, itself) = (other.issue("client", VALID)?, Identity::root("itself")?);
         let revoked = ours.issue("revoked", VALID)?;
-        let policy = |verify| -> Result<Value> {
-            Ok(json!({"a.test": {"client": asks(&ours, verify)?}}))
-        };
+        let policy =
+            |verify| -> Result<Value> { Ok(json!({"a.test": {"client": asks(&ours, verify)?}})) };
         let caller = place.caller("a.test")?;
         let cases = |expected: [u16; 7]| -> Result<()> {
             let shown = [&client, &stranger, &itself, &expired, &revoked, &far];
@@ -135,7 +134,9 @@ fn no_session_crosses_hosts_whose_policies_differ() {
             let place = Place::start(directory, &hosts, &more)?;
             let (ours, other) = (Identity::root("ours")?, Identity::root("other")?);
             let client = ours.issue("client", VALID)?;
-            place.put(json!({"a.test": on(&ours)?, "same.test": on(&ours)?, "b.test": on(&other)?}))?;
+            place.put(
+                json!({"a.test": on(&ours)?, "same.test": on(&ours)?, "b.test": on(&other)?}),
+            )?;
             for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
                 let mut caller = Caller::with_tickets(place.site.https_port, "a.test", tickets)?;
                 caller.version = version;
@@ -300,7 +301,8 @@ fn endpoints_are_told_by_nobody_else() {
         ensure!(body.contains("ssl-client-subject-dn: CN=client"), "{body}");
         ensure!(body.contains("ssl-client-issuer-dn: CN=ours"), "{body}");
         ensure!(!body.contains("ssl-client-cert"), "{body}");
-        let body = place.caller("open.test")?.call()?.send(&forged.replace("HOST", "open.test"))?.body;
+        let body =
+            place.caller("open.test")?.call()?.send(&forged.replace("HOST", "open.test"))?.body;
         ensure!(!body.contains("ssl-client"), "{body}");
         policy["passes_certificate"] = json!(true);
         place.put(json!({"a.test": {"client": policy}}))?;
@@ -372,7 +374,10 @@ fn an_error_page_is_for_those_without_a_certificate_and_for_nothing_else() {
         place.put(with("https://login.test/?from=$host")?)?;
         let answer = caller.call()?.get("a.test", "/")?;
         expect("elsewhere", answer.status, 302)?;
-        ensure!(answer.head.contains("Location: https://login.test/?from=a.test\r\n"), "{answer:?}");
+        ensure!(
+            answer.head.contains("Location: https://login.test/?from=a.test\r\n"),
+            "{answer:?}"
+        );
         place.put(with("/sorry?why=certificate")?)?;
         let answer = caller.call()?.get("a.test", "/secret")?;
         expect("internal", answer.status, 200)?;

@@ -10,6 +10,7 @@
 //! * [`balancer`]: one of several endpoints.
 //! * [`cors`]: which origins may read.
 //! * [`header`]: what a header may be called and hold.
+//! * [`auth`]: what another server says about a request.
 //! * [`networks`]: an address in one of many networks.
 //! * [`passwords`]: a password file, and what an entry costs.
 //! * [`idle`]: upstream connections that wait for the next request.
@@ -21,6 +22,7 @@
 //! * [`session`]: a TCP or UDP session to its backend.
 #![forbid(unsafe_code)]
 
+pub mod auth;
 pub mod balancer;
 pub mod cors;
 pub mod header;

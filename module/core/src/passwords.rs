@@ -4,7 +4,7 @@
 //! Errors:  a line that is no entry, or whose hash is unknown or costs too much, is not there: its user is unknown.
 //! Source:  ngx_http_auth_basic_handler; what an entry may cost, security.md §4.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 
 /// bcrypt: the logarithm of its rounds.
@@ -44,12 +44,6 @@ impl Hash {
     /// Without the NUL.
     pub fn bytes(&self) -> &[u8] {
         self.0.split_last().map_or(&[], |(_, hash)| hash)
-    }
-
-    /// The hash is this one; takes as long for any other of its length.
-    pub fn is(&self, other: &[u8]) -> bool {
-        let own = self.bytes();
-        own.len() == other.len() && own.iter().zip(other).fold(0, |all, (a, b)| all | a ^ b) == 0
     }
 
     /// crypt(3) is asked, and takes [`MAX_PASSWORD`] bytes.
@@ -142,6 +136,66 @@ fn number(text: &[u8]) -> Option<u32> {
         .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?
         .parse()
         .ok()
+}
+
+/// Two texts are the same; takes as long for any two of one length.
+pub fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | a ^ b) == 0
+}
+
+/// How long a verdict holds.
+const VERDICT_SECONDS: u64 = 60;
+/// Verdicts of each kind: some 800 KiB. Wrong passwords do not push right ones out.
+const MAX_VERDICTS: usize = 10_000;
+
+/// What was found out about names and passwords lately, so that a hash which is slow by design is not computed for
+/// each request. Whoever asks names them by a keyed hash of file, name and password: nothing secret is kept.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    right: Recent,
+    wrong: Recent,
+}
+
+impl Verdicts {
+    /// Whether the password was right; `None`: nobody knows.
+    pub fn get(&self, key: u128, now_seconds: u64) -> Option<bool> {
+        match (self.right.has(key, now_seconds), self.wrong.has(key, now_seconds)) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        }
+    }
+
+    /// Notes whether the password is right.
+    pub fn put(&mut self, key: u128, is_right: bool, now_seconds: u64) {
+        let list = if is_right { &mut self.right } else { &mut self.wrong };
+        list.put(key, now_seconds);
+    }
+}
+
+/// Keys in the order they came in, each with its end.
+#[derive(Debug, Default)]
+struct Recent {
+    ends: HashMap<u128, u64>,
+    order: VecDeque<u128>,
+}
+
+impl Recent {
+    fn has(&self, key: u128, now: u64) -> bool {
+        self.ends.get(&key).is_some_and(|end| now < *end)
+    }
+
+    fn put(&mut self, key: u128, now: u64) {
+        let is_over = |key: &u128| self.ends.get(key).is_none_or(|end| *end <= now);
+        let over = self.order.iter().take_while(|key| is_over(key)).count();
+        let above = (self.order.len() - over + 1).saturating_sub(MAX_VERDICTS);
+        for key in self.order.drain(..over + above) {
+            self.ends.remove(&key);
+        }
+        if self.ends.insert(key, now + VERDICT_SECONDS).is_none() {
+            self.order.push_back(key);
+        }
+    }
 }
 
 /// `WWW-Authenticate` that asks for a password.
@@ -240,12 +294,38 @@ mod tests {
     #[test]
     fn a_hash_is_only_itself() {
         let passwords = parse("jane:{PLAIN}one");
-        let hash = passwords.of(b"jane").unwrap();
-        assert!(hash.is(b"{PLAIN}one"));
+        let hash = passwords.of(b"jane").unwrap().bytes();
+        assert!(is_same(hash, b"{PLAIN}one"));
         for other in ["{PLAIN}on", "{PLAIN}one\0", "{PLAIN}onf", "", "{PLAIN}one1"] {
-            assert!(!hash.is(other.as_bytes()), "{other:?}");
+            assert!(!is_same(hash, other.as_bytes()), "{other:?}");
         }
         assert_eq!(format!("{passwords:?}").find("one"), None);
+    }
+
+    #[test]
+    fn a_verdict_holds_for_a_minute() {
+        let mut verdicts = Verdicts::default();
+        verdicts.put(1, true, 100);
+        verdicts.put(2, false, 100);
+        assert_eq!((verdicts.get(1, 159), verdicts.get(1, 160)), (Some(true), None));
+        assert_eq!((verdicts.get(2, 159), verdicts.get(2, 160)), (Some(false), None));
+        assert_eq!(verdicts.get(3, 100), None);
+        verdicts.put(3, true, 200);
+        assert_eq!(verdicts.right.ends.len(), 1, "what is over goes");
+        assert_eq!(verdicts.right.order.len(), 1);
+    }
+
+    #[test]
+    fn wrong_passwords_are_bounded_and_push_no_right_one_out() {
+        let mut verdicts = Verdicts::default();
+        verdicts.put(0, true, 1);
+        (1..=MAX_VERDICTS as u128 + 5).for_each(|key| verdicts.put(key, false, 1));
+        assert_eq!(verdicts.wrong.ends.len(), MAX_VERDICTS);
+        assert_eq!(verdicts.wrong.order.len(), MAX_VERDICTS);
+        assert_eq!(
+            (verdicts.get(0, 2), verdicts.get(5, 2), verdicts.get(6, 2)),
+            (Some(true), None, Some(false))
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::phase::error;
 use crate::phase::rewrite::{self, Outcome};
 use nginx_bitfields as bits;
 use nginx_sys::{
-    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR,
+    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_NOT_FOUND,
     NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK, ngx_buf_t, ngx_chain_t, ngx_http_finalize_request,
     ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header,
     ngx_int_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
@@ -22,7 +22,8 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
         // SAFETY: as above.
         return match unsafe { directives::is_error(raw) } {
             true => error_handler(raw),
-            false => NGX_DECLINED as ngx_int_t,
+            // SAFETY: as above.
+            false => unsafe { not_routed(raw) },
         };
     }
     guard::contain("rewrite", INTERNAL_ERROR, || {
@@ -65,6 +66,25 @@ fn error_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
             Outcome::Continue => NGX_DECLINED as ngx_int_t,
             Outcome::Status(status) => ngx_int_t::from(status as i16),
             Outcome::Busy | Outcome::Internal(_) | Outcome::Redirect { .. } => INTERNAL_ERROR,
+        }
+    })
+}
+
+/// The phase elsewhere: questions to auth servers, and nobody else, go through their location.
+///
+/// # Safety
+/// `raw` is alive.
+unsafe fn not_routed(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    // SAFETY: vouched for by the caller.
+    if !unsafe { directives::is_auth_location(raw) } {
+        return NGX_DECLINED as ngx_int_t;
+    }
+    guard::contain("rewrite", INTERNAL_ERROR, || {
+        // SAFETY: alive, on the event loop.
+        let request = unsafe { Request::from_callback(raw) };
+        match request.is_some_and(|request| request.question().is_some()) {
+            true => NGX_DECLINED as ngx_int_t,
+            false => NGX_HTTP_NOT_FOUND as ngx_int_t,
         }
     })
 }

@@ -10,11 +10,12 @@ use nginx_sys::{
     ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
-    ngx_http_phases_NGX_HTTP_LOG_PHASE, ngx_http_phases_NGX_HTTP_PREACCESS_PHASE,
-    ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
-    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
-    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
-    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    ngx_http_phases_NGX_HTTP_ACCESS_PHASE, ngx_http_phases_NGX_HTTP_LOG_PHASE,
+    ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE,
+    ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
+    ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
+    ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
+    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
 use oxigress_core::metrics::Buckets;
 use std::ffi::{OsStr, c_char, c_void};
@@ -38,6 +39,8 @@ pub struct CoreConf {
     journal_pool: *mut ngx_thread_pool_t,
     /// Upstreams with `ingress_balancer`.
     balancers: usize,
+    /// Whose threads look at passwords.
+    password_pool: *mut ngx_thread_pool_t,
     /// There is an `ingress_metrics`.
     pub has_metrics: bool,
     /// Its bounds.
@@ -62,6 +65,8 @@ pub struct SrvConf {
     targets: [*mut *mut c_void; Target::COUNT],
     /// The name of its `ingress_error` location; empty: it has none.
     error_location: ngx_str_t,
+    /// The names of its `ingress_auth` locations; empty: it has none for that protocol.
+    auth_locations: [ngx_str_t; AuthProtocol::COUNT],
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
     /// This upstream has `ingress_balancer`.
@@ -87,7 +92,20 @@ impl SrvConf {
 struct LocConf {
     is_router: bool,
     is_error: bool,
+    is_auth: bool,
     pool: *mut ngx_thread_pool_t,
+}
+
+/// What auth servers speak: each has a location of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "names of protocols")]
+pub enum AuthProtocol {
+    Http,
+    Https,
+}
+
+impl AuthProtocol {
+    const COUNT: usize = 2;
 }
 
 /// What endpoints speak: each has a location of its own.
@@ -431,6 +449,12 @@ pub unsafe extern "C" fn ingress_router(
         if zone_of((*cf).cycle).is_null() {
             return refuse(cf, format_args!("\"ingress_router\" {NO_ZONE}"));
         }
+        // Null names the pool "default".
+        let pool = ngx_thread_pool_add(cf, null_mut());
+        if pool.is_null() {
+            return refused();
+        }
+        (*core_conf((*cf).cycle)).password_pool = pool;
         (*conf.cast::<LocConf>()).is_router = true;
         (*srv_conf::<SrvConf>(cf, http_index())).has_router = true;
         OK
@@ -517,6 +541,78 @@ pub unsafe fn target(request: *mut ngx_http_request_t, target: Target) -> Option
     Some(unsafe { *place.add(target as usize) }).filter(|settings| !settings.is_null())
 }
 
+/// `ingress_auth PROTOCOL;`
+pub unsafe extern "C" fn ingress_auth(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`; `conf` is of this location.
+    guard::contain("ingress_auth", refused(), || unsafe {
+        let [_, name] = arguments(cf) else { return refused() };
+        let protocol = match memory::bytes(*name) {
+            b"http" => AuthProtocol::Http,
+            b"https" => AuthProtocol::Https,
+            other => {
+                let shown = other.escape_ascii();
+                let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
+                return refuse(cf, reason);
+            }
+        };
+        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
+        if (*core.cast::<bits::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
+            return refuse(cf, "\"ingress_auth\" stands in a \"location = NAME\"");
+        }
+        let server = srv_conf::<SrvConf>(cf, http_index());
+        let Some(place) = (*server).auth_locations.get_mut(protocol as usize) else {
+            return refused();
+        };
+        if place.len != 0 {
+            return c"is duplicate in this server".as_ptr().cast_mut();
+        }
+        *place = (*core).name;
+        // Nobody comes here from outside.
+        (*core).internal = 1;
+        (*conf.cast::<LocConf>()).is_auth = true;
+        OK
+    })
+}
+
+/// The name of the location through which auth servers of a protocol are asked, in the server of a request.
+///
+/// # Safety
+/// The request is alive.
+pub unsafe fn auth_location(
+    request: *mut ngx_http_request_t,
+    protocol: AuthProtocol,
+) -> Option<ngx_str_t> {
+    // SAFETY: nginx gives a request the configurations of its server.
+    let conf = unsafe { (*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
+    // SAFETY: `create_srv_conf` made it for every server; only read since.
+    let locations = unsafe { &(*conf).auth_locations };
+    locations.get(protocol as usize).copied().filter(|name| name.len > 0)
+}
+
+/// The request's location has `ingress_auth`.
+///
+/// # Safety
+/// `request` is alive.
+#[inline]
+pub unsafe fn is_auth_location(request: *mut ngx_http_request_t) -> bool {
+    // SAFETY: vouched for by the caller.
+    unsafe { (*request_conf(request)).is_auth }
+}
+
+/// Whose threads look at passwords; null without an `ingress_router`.
+///
+/// # Safety
+/// On the event loop of a worker.
+pub unsafe fn password_pool() -> *mut ngx_thread_pool_t {
+    // SAFETY: nginx's pointer to the running cycle.
+    unsafe { core_conf(nginx_sys::ngx_cycle).as_ref() }
+        .map_or(null_mut(), |conf| conf.password_pool)
+}
+
 /// `ingress_balancer [$variable];`
 pub unsafe extern "C" fn ingress_balancer(
     cf: *mut ngx_conf_t,
@@ -570,9 +666,10 @@ pub unsafe extern "C" fn ingress_balancer(
 type PhaseHandler = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
 
 /// What runs in which phase.
-const HANDLERS: [(u32, PhaseHandler); 4] = [
+const HANDLERS: [(u32, PhaseHandler); 5] = [
     (ngx_http_phases_NGX_HTTP_REWRITE_PHASE, super::answer::rewrite_handler),
     (ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, super::limits::preaccess_handler),
+    (ngx_http_phases_NGX_HTTP_ACCESS_PHASE, super::access::access_handler),
     (ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, super::precontent::handler),
     (ngx_http_phases_NGX_HTTP_LOG_PHASE, super::metrics::log_handler),
 ];

@@ -40,6 +40,8 @@ unsafe extern "C" fn header_filter(raw: *mut ngx_http_request_t) -> ngx_int_t {
     if !is_done {
         return NGX_ERROR as ngx_int_t;
     }
+    // SAFETY: as above.
+    guard::contain("auth_header_filter", (), || unsafe { super::access::filter_header(raw) });
     // SAFETY: written by `install`; nginx's own filter is there before any module's.
     match unsafe { *NEXT.0.get() } {
         // SAFETY: a header filter, for the request it is meant for.

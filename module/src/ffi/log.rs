@@ -30,3 +30,8 @@ pub fn cycle(level: ngx_uint_t, line: Arguments<'_>) {
     // SAFETY: nginx sets ngx_cycle before it loads a module, and gives it a log.
     unsafe { write(level, (*ngx_cycle).log, line) };
 }
+
+/// Warns the operator, outside of any request.
+pub fn warn(line: Arguments<'_>) {
+    cycle(WARN, line);
+}

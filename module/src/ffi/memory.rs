@@ -95,6 +95,11 @@ pub fn now_milliseconds() -> u64 {
     unsafe { nginx_sys::ngx_current_msec as u64 }
 }
 
+/// The same clock in seconds.
+pub fn now_seconds() -> u64 {
+    now_milliseconds() / 1_000
+}
+
 /// The same clock, on any thread.
 pub fn monotonic_milliseconds() -> u64 {
     monotonic_nanoseconds() / 1_000_000

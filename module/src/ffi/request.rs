@@ -1,12 +1,15 @@
 //! A request, seen safely.
 
+mod access;
 mod error;
 mod headers;
 mod limits;
 mod response;
 
+use super::access::Progress;
 use super::location::{self, Entered};
 use super::memory;
+use super::question::Question;
 use super::table::http_index;
 use super::worker::{self, Worker};
 use crate::metrics::Counter;
@@ -88,6 +91,12 @@ struct Context {
     error: Cell<u16>,
     /// ACCESS has let it in.
     is_let_in: Cell<bool>,
+    /// How far it has come in the ACCESS phase; null: it was not there.
+    progress: Cell<*const Progress>,
+    /// Of a question to an auth server; null: it is none.
+    question: Cell<*const Question>,
+    /// Its answer is final.
+    is_final: Cell<bool>,
 }
 
 /// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
@@ -387,6 +396,8 @@ impl<'r> Request<'r> {
         }
         cleanup.handler = Some(release);
         context.policies.set(policies);
+        // Who was let in by others was not by these.
+        context.progress.set(std::ptr::null());
         true
     }
 

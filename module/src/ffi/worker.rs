@@ -2,17 +2,18 @@
 
 use super::journal::Journal;
 use super::ledger::{self, Accounts, Ledger};
+use super::password::Checks;
 use super::pool::Pools;
 use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
 use super::{directives, guard, limits, reserve};
 use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
-use crate::{certificate, client_certificate, policy, records};
+use crate::{access, certificate, client_certificate, policy, records};
 use nginx_sys::{
-    NGX_OK, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t, ngx_core_conf_t, ngx_core_module,
-    ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent,
-    ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
+    NGX_OK, NGX_PROCESS_HELPER, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t,
+    ngx_core_conf_t, ngx_core_module, ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited,
+    ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
 };
 use oxigress_core::balancer::patterns::Patterns;
 use oxigress_core::limits::Counts;
@@ -46,6 +47,8 @@ pub struct Worker {
     random: Cell<u64>,
     patterns: Patterns,
     policies: policy::Cache,
+    known_passwords: access::Known,
+    password_checks: Checks,
     ticks: Cell<u32>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
@@ -153,6 +156,16 @@ impl Worker {
         &self.policies
     }
 
+    /// What was found out about passwords lately.
+    pub fn known_passwords(&self) -> &access::Known {
+        &self.known_passwords
+    }
+
+    /// Passwords that threads look at.
+    pub(super) fn password_checks(&self) -> &Checks {
+        &self.password_checks
+    }
+
     /// A number that spreads requests; whoever sees enough of them can foretell it (SplitMix64).
     #[inline]
     pub fn random(&self) -> u64 {
@@ -185,6 +198,11 @@ impl Worker {
 pub unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int_t {
     guard::contain("init_process", (), || {
         die_with_master();
+        // The cache manager and the cache loader serve nobody: they take no slot of the zone.
+        // SAFETY: a number that nginx sets before it forks.
+        if unsafe { ngx_process } == NGX_PROCESS_HELPER as usize {
+            return;
+        }
         keep_memory_small();
         #[cfg(feature = "failpoints")]
         super::failpoints::arm();
@@ -223,6 +241,8 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         random: Cell::new(super::random()),
         patterns: Patterns::default(),
         policies: policy::Cache::default(),
+        known_passwords: access::Known::new([super::random(), super::random()]),
+        password_checks: Checks::default(),
         ticks: Cell::new(0),
         lock,
         certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
@@ -285,7 +305,7 @@ fn keep_memory_small() {
 fn die_with_master() {
     // SAFETY: plain numbers that nginx sets before it forks.
     let (process, master) = unsafe { (ngx_process, ngx_parent) };
-    if process != NGX_PROCESS_WORKER as usize {
+    if ![NGX_PROCESS_WORKER, NGX_PROCESS_HELPER].contains(&(process as u32)) {
         return;
     }
     // SAFETY: sets an attribute of this process.

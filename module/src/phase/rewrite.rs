@@ -143,6 +143,11 @@ fn answer(request: &Request<'_>, policies: &Compiled) -> Option<Outcome> {
     None
 }
 
+/// How to find the endpoints of a backend again.
+pub fn found(guard: &Guard<'_>, backend: &[u8]) -> Found {
+    Destination::of(guard, backend).found(guard)
+}
+
 /// The endpoints of a backend.
 #[derive(Clone, Copy)]
 pub struct Destination<'g> {

@@ -1,0 +1,236 @@
+//! What another server says about a request, and what it is told.
+//!
+//! Source:  compat/annotations.md §7; security.md §3 and §7.
+
+use crate::header::is_alike;
+
+/// What the answer of an auth server means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request goes on.
+    Allowed,
+    /// The client gets this status, which is final.
+    Refused(u16),
+    /// It said neither: nobody comes in.
+    Broken,
+}
+
+/// The verdict of an answer with this status.
+pub fn verdict(status: u16) -> Verdict {
+    match status {
+        200..=299 => Verdict::Allowed,
+        401 | 403 => Verdict::Refused(status),
+        _ => Verdict::Broken,
+    }
+}
+
+/// Statuses with which the cookies of the auth server reach the client: those of nginx's `add_header`.
+pub fn carries_cookies(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
+}
+
+/// Headers of a client that an auth server never gets: ours to say, about a body that is not sent, or such as would
+/// make its answer one about a copy (304, 206).
+const WITHHELD: [&str; 18] = [
+    "accept-ranges",
+    "content-length",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "proxy",
+    "range",
+    "transfer-encoding",
+    "trailer",
+    "x-auth-request-redirect",
+    "x-real-ip",
+    "x-request-id",
+    "x-scheme",
+    "x-sent-from",
+    "expect",
+];
+const WITHHELD_PREFIXES: [&str; 3] = ["x-forwarded-", "x-original-", "ssl-client-"];
+
+/// A header of a client that the auth server gets.
+pub fn is_passed(name: &[u8]) -> bool {
+    let begins = |prefix: &&str| {
+        name.get(..prefix.len()).is_some_and(|start| is_alike(start, prefix.as_bytes()))
+    };
+    !WITHHELD.iter().any(|known| is_alike(name, known.as_bytes()))
+        && !WITHHELD_PREFIXES.iter().any(begins)
+}
+
+/// A request target that begins with a slash and has no byte that would end it.
+pub fn target(text: &[u8]) -> Vec<u8> {
+    let mut target = Vec::with_capacity(text.len() + 1);
+    if text.first() != Some(&b'/') {
+        target.push(b'/');
+    }
+    push_printable(&mut target, text);
+    target
+}
+
+/// Whether a sign-in URL is told where the client wanted to go: not if it says so itself.
+pub fn asks_for_return(signin: &str, parameter: &str) -> bool {
+    let (_, query) = signin.split_once('?').unwrap_or((signin, ""));
+    !query.split('&').any(|pair| {
+        pair.split_once('=').is_some_and(|(name, value)| name == parameter && !value.is_empty())
+    })
+}
+
+/// `Location` of a client that has to sign in; `back`: the parameter, and scheme, authority and request target
+/// that it takes the client back to.
+pub fn signin(url: &[u8], back: Option<(&str, [&[u8]; 3])>) -> Vec<u8> {
+    let mut location = Vec::with_capacity(url.len() + 64);
+    push_printable(&mut location, url);
+    let Some((parameter, [scheme, authority, target])) = back else { return location };
+    match (url.contains(&b'?'), url.last()) {
+        (false, _) => location.push(b'?'),
+        (true, Some(b'?' | b'&')) => {}
+        (true, _) => location.push(b'&'),
+    }
+    location.extend_from_slice(parameter.as_bytes());
+    location.push(b'=');
+    location.extend_from_slice(scheme);
+    location.extend_from_slice(b"://");
+    push_escaped(&mut location, authority, b":[]");
+    push_escaped(&mut location, target, b"");
+    location
+}
+
+/// What would end a line or a request target is escaped.
+fn push_printable(into: &mut Vec<u8>, text: &[u8]) {
+    for &byte in text {
+        match byte {
+            0..=b' ' | 0x7f => push_percent(into, byte),
+            _ => into.push(byte),
+        }
+    }
+}
+
+/// All but unreserved characters (RFC 3986 §2.3) and these is escaped.
+fn push_escaped(into: &mut Vec<u8>, text: &[u8], but: &[u8]) {
+    for &byte in text {
+        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || but.contains(&byte) {
+            true => into.push(byte),
+            false => push_percent(into, byte),
+        }
+    }
+}
+
+fn push_percent(into: &mut Vec<u8>, byte: u8) {
+    into.extend_from_slice(format!("%{byte:02X}").as_bytes());
+}
+
+/// What a client calls the host it asked, with its port, as far as that is the host that the request was routed by:
+/// an absolute request target and `Host` may differ.
+pub fn authority<'a>(host: &'a [u8], header: Option<&'a [u8]>) -> &'a [u8] {
+    let Some(header) = header else { return host };
+    let name = match header.iter().rposition(|byte| *byte == b':').map(|at| header.split_at(at)) {
+        // A port has digits only; the colons of an IPv6 address stand within brackets.
+        Some((name, port)) if port.iter().skip(1).all(u8::is_ascii_digit) => name,
+        _ => header,
+    };
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.eq_ignore_ascii_case(host) { header } else { host }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_2xx_lets_in_and_only_401_and_403_are_said_to_the_client() {
+        for status in 0..1000 {
+            let expected = match status {
+                200..=299 => Verdict::Allowed,
+                401 => Verdict::Refused(401),
+                403 => Verdict::Refused(403),
+                _ => Verdict::Broken,
+            };
+            assert_eq!(verdict(status), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_we_say_ourselves_is_withheld_however_it_is_spelt() {
+        for name in [
+            "X-Original-URL",
+            "x_original_url",
+            "X-Original-Method",
+            "X-ORIGINAL_anything",
+            "X-Forwarded-For",
+            "x_forwarded-proto",
+            "X-Real-IP",
+            "X-Auth-Request-Redirect",
+            "X-Sent-From",
+            "ssl-client-verify",
+            "SSL_Client_Subject_DN",
+            "Content-Length",
+            "Transfer_Encoding",
+            "Host",
+            "If-None-Match",
+            "Range",
+        ] {
+            assert!(!is_passed(name.as_bytes()), "{name}");
+        }
+        for name in ["Authorization", "Cookie", "X-Origin", "X-Forwarded", "Accept", "X-Api-Key"] {
+            assert!(is_passed(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_target_stays_one_target() {
+        assert_eq!(target(b"/auth?x=1"), b"/auth?x=1");
+        assert_eq!(target(b""), b"/");
+        assert_eq!(target(b"?x"), b"/?x");
+        assert_eq!(target(b"/a b\r\nHost: x\0"), b"/a%20b%0D%0AHost:%20x%00");
+    }
+
+    #[test]
+    fn a_client_that_signs_in_comes_back() {
+        let back =
+            |target: &'static [u8]| Some(("rd", [&b"https"[..], &b"shop.test:8443"[..], target]));
+        let case =
+            |url: &str, target| String::from_utf8(signin(url.as_bytes(), back(target))).unwrap();
+        assert_eq!(
+            case("https://in.test/start", b"/a b?x=1&y=%2F#z"),
+            "https://in.test/start?rd=https://shop.test:8443%2Fa%20b%3Fx%3D1%26y%3D%252F%23z"
+        );
+        assert_eq!(
+            case("https://in.test/?a=b", b"/"),
+            "https://in.test/?a=b&rd=https://shop.test:8443%2F"
+        );
+        assert_eq!(
+            case("https://in.test/?", b"/"),
+            "https://in.test/?rd=https://shop.test:8443%2F"
+        );
+        assert_eq!(signin(b"/in\r\nX: y", None), b"/in%0D%0AX:%20y");
+        // A host has no way to add a parameter.
+        let odd = signin(b"/in", Some(("rd", [b"http", b"a&rd=b#c", b"/"])));
+        assert_eq!(odd, b"/in?rd=http://a%26rd%3Db%23c%2F");
+    }
+
+    #[test]
+    fn a_url_that_says_where_to_return_is_left_alone() {
+        assert!(asks_for_return("https://in.test/start", "rd"));
+        assert!(asks_for_return("https://in.test/start?x=rd", "rd"));
+        assert!(asks_for_return("https://in.test/start?rd=", "rd"));
+        assert!(asks_for_return("https://in.test/start?ard=1", "rd"));
+        assert!(!asks_for_return("https://in.test/start?a=b&rd=$scheme://x", "rd"));
+        assert!(asks_for_return("https://in.test/start?rd=1", "next"));
+    }
+
+    #[test]
+    fn the_host_that_was_routed_by_is_told_whatever_the_header_says() {
+        assert_eq!(authority(b"a.test", Some(b"a.test:8080")), b"a.test:8080");
+        assert_eq!(authority(b"a.test", Some(b"A.test.")), b"A.test.");
+        assert_eq!(authority(b"a.test", Some(b"open.test")), b"a.test");
+        assert_eq!(authority(b"a.test", Some(b"a.test:80@x")), b"a.test");
+        assert_eq!(authority(b"a.test", None), b"a.test");
+        assert_eq!(authority(b"[::1]", Some(b"[::1]:80")), b"[::1]:80");
+        assert_eq!(authority(b"[::1]", Some(b"[::1]")), b"[::1]");
+    }
+}

@@ -1,0 +1,52 @@
+//! What the ACCESS phase keeps with a request.
+
+use super::Request;
+use crate::ffi::access::Progress;
+use crate::ffi::question::Question;
+use nginx_sys::{ngx_http_request_t, ngx_pool_t};
+
+impl<'r> Request<'r> {
+    /// nginx's own.
+    pub(in crate::ffi) fn as_raw(&self) -> *mut ngx_http_request_t {
+        self.raw
+    }
+
+    /// Its pool.
+    pub(in crate::ffi) fn pool(&self) -> *mut ngx_pool_t {
+        self.raw().pool
+    }
+
+    /// How far it has come in the ACCESS phase; `None`: it was not there.
+    pub fn begun_progress(&self) -> Option<&'r Progress> {
+        // SAFETY: null, or in the request's pool.
+        unsafe { self.context()?.progress.get().as_ref() }
+    }
+
+    /// Keeps how far it has come; `false` when memory is out.
+    pub(in crate::ffi) fn set_progress(&self, progress: &'r Progress) -> bool {
+        self.context_or_new().map(|context| context.progress.set(progress)).is_some()
+    }
+
+    /// The question to an auth server that this subrequest is; `None`: it is none.
+    pub fn question(&self) -> Option<&'r Question> {
+        // SAFETY: null, or in the request's pool.
+        unsafe { self.context()?.question.get().as_ref() }
+    }
+
+    /// Makes a question of a subrequest; `false` when memory is out.
+    pub(in crate::ffi) fn set_question(&self, question: &'r Question) -> bool {
+        self.context_or_new().map(|context| context.question.set(question)).is_some()
+    }
+
+    /// Its answer was decided on for good: no error page takes its place.
+    pub fn is_final(&self) -> bool {
+        self.context().is_some_and(|context| context.is_final.get())
+    }
+
+    /// Says so.
+    pub fn set_final(&self) {
+        if let Some(context) = self.context_or_new() {
+            context.is_final.set(true);
+        }
+    }
+}
