@@ -278,7 +278,7 @@ impl Stage {
     /// nginx's access log so far.
     pub fn access_log(&self) -> Result<String> {
         let directory = self.variables.texts.get("DIR").context("no directory")?;
-        Ok(std::fs::read_to_string(Path::new(directory).join("access.log"))?)
+        Ok(std::fs::read_to_string(std::path::Path::new(directory).join("access.log"))?)
     }
 
     /// nginx's error log; a controller's output as well.
