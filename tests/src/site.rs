@@ -95,6 +95,10 @@ impl Plan {
                 "proxy_http_version 1.1;
         proxy_set_header Host $ingress_upstream_host;
         proxy_set_header Connection $ingress_connection;
+        proxy_set_header ssl-client-verify $ingress_client_verify;
+        proxy_set_header ssl-client-cert $ingress_client_cert;
+        proxy_set_header ssl-client-subject-dn $ingress_client_subject_dn;
+        proxy_set_header ssl-client-issuer-dn $ingress_client_issuer_dn;
         location / {{
             ingress_router;
             proxy_pass http://ingress;
@@ -124,6 +128,7 @@ impl Plan {
         location @https {{
             ingress_target https;
             proxy_pass https://ingress;
+            proxy_ssl_name $host;
         }}
         location @grpc {{
             ingress_target grpc;
@@ -132,6 +137,7 @@ impl Plan {
         location @grpcs {{
             ingress_target grpcs;
             grpc_pass grpcs://ingress;
+            grpc_ssl_name $host;
         }}
         location @fastcgi {{
             ingress_target fastcgi;

@@ -3,10 +3,12 @@
 use super::answer::tag;
 use super::{Answer, Shared};
 use crate::client_certificate;
-use crate::ffi::{ZoneLock, check_pair, monotonic_milliseconds, random};
+use crate::ffi::{ZoneLock, check_pair, check_upstream, monotonic_milliseconds, random};
 use crate::records::{cells, settle, welcome};
 use oxigress_core::model::Snapshot;
-use oxigress_core::record::{CertificateView, Change, Kind, delta_records, snapshot_records};
+use oxigress_core::record::{
+    CertificateView, Change, Kind, decode_policies, delta_records, snapshot_records,
+};
 use oxigress_core::wire::native::{Patch, Problem, Whole};
 use oxigress_core::wire::{DecodeError, compat, decode, pointer_step};
 use oxigress_store::{Role, Store, Transaction, WriteError, Written};
@@ -220,12 +222,16 @@ impl Write<'_> {
         transaction: &Transaction<'_, ZoneLock>,
     ) -> Result<(), DecodeError> {
         for Change { kind, key, value } in changes {
-            let (Kind::Certificate | Kind::Tls, Some(value)) = (*kind, value) else { continue };
+            let Some(value) = value else { continue };
+            if !matches!(kind, Kind::Certificate | Kind::Tls | Kind::Policies) {
+                continue;
+            }
             if transaction.get(*kind as u8, key).is_some_and(|live| live.value() == value) {
                 continue;
             }
             let checked = match kind {
                 Kind::Tls => client_certificate::check(value),
+                Kind::Policies => check_policies(value),
                 _ => check_certificate(CertificateView(value)),
             };
             checked.map_err(|(field, error)| {
@@ -301,6 +307,12 @@ impl Write<'_> {
 fn check_certificate(view: CertificateView<'_>) -> Result<(), (&'static str, String)> {
     check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default())
         .map_err(|error| ("", error))
+}
+
+/// As [`check_certificate`].
+fn check_policies(value: &[u8]) -> Result<(), (&'static str, String)> {
+    let policies = decode_policies(value).ok_or(("", "these are no policies".to_owned()))?;
+    policies.proxy.and_then(|proxy| proxy.tls).map_or(Ok(()), |tls| check_upstream(&tls))
 }
 
 /// Bytes of the records among `changes` that are not live already.

@@ -120,6 +120,11 @@ pub enum Target {
 }
 
 impl Target {
+    /// It is spoken over TLS.
+    pub fn is_tls(self) -> bool {
+        matches!(self, Target::Https | Target::Grpcs)
+    }
+
     const COUNT: usize = 5;
     const ALL: [(&[u8], Target); Self::COUNT] = [
         (b"http", Target::Http),

@@ -10,6 +10,7 @@
 mod errors;
 
 use super::directives::{self, Target};
+use super::tls::Upstream;
 use super::{keepalive, worker};
 use crate::policy::Compiled;
 use errors::ErrorPages;
@@ -55,7 +56,7 @@ impl Locations {
             return Some(known.settings());
         }
         // SAFETY: vouched for by the caller.
-        let location = unsafe { Location::new(base, purpose, policies) };
+        let location = unsafe { Location::new(base, purpose, policies) }?;
         let settings = location.settings();
         all.push(location);
         Some(settings)
@@ -84,6 +85,7 @@ struct Location {
     /// Kept for `modules`.
     _core: Box<bits::ngx_http_core_loc_conf_s>,
     _proxy: Option<Changed>,
+    _tls: Option<Upstream>,
     _errors: Option<Box<ErrorPages>>,
     _log: Option<Box<bits::ngx_http_log_loc_conf_t>>,
 }
@@ -96,9 +98,11 @@ enum Changed {
 }
 
 impl Location {
+    /// `None`: TLS toward endpoints cannot be as the policies want it.
+    ///
     /// # Safety
     /// As for [`Locations::get`].
-    unsafe fn new(base: Settings, purpose: Purpose, policies: &Policies) -> Self {
+    unsafe fn new(base: Settings, purpose: Purpose, policies: &Policies) -> Option<Self> {
         // SAFETY: a number that nginx counts before it reads http{}.
         let count = unsafe { ngx_http_max_module };
         // SAFETY: nginx's array has that many places.
@@ -107,7 +111,7 @@ impl Location {
         // SAFETY: the core module's settings for this location; a C struct of numbers and pointers.
         let mut core = unsafe { Box::new(std::ptr::read(core_of(base))) };
         core.loc_conf = modules.as_mut_ptr();
-        let (mut proxy, mut errors) = (None, None);
+        let (mut proxy, mut errors, mut tls) = (None, None, None);
         if let Purpose::Target(target, errors_to) = purpose {
             change_core(&mut core, policies);
             let pages = policies.errors.as_ref().zip(errors_to);
@@ -117,6 +121,11 @@ impl Location {
             }
             // SAFETY: vouched for by the caller.
             proxy = unsafe { Changed::copy(&modules, target, policies) };
+            let wanted = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
+            if let Some(wanted) = wanted.filter(|_| target.is_tls()) {
+                tls = Some(Upstream::new(wanted)?);
+                tls.as_ref().zip(proxy.as_mut()).map(|(tls, conf)| tls.change(conf.upstream()))?;
+            }
         }
         put(&mut modules, core_index(), &raw mut *core);
         if let Some((index, settings)) = proxy.as_ref().and_then(Changed::place) {
@@ -127,15 +136,16 @@ impl Location {
         if let Some((index, settings)) = &log {
             put(&mut modules, *index, (&raw const **settings).cast_mut());
         }
-        Location {
+        Some(Location {
             base,
             cycle: worker::cycle_number(),
             modules,
             _core: core,
             _proxy: proxy,
+            _tls: tls,
             _errors: errors,
             _log: log.map(|(_, settings)| settings),
-        }
+        })
     }
 
     fn settings(&self) -> Settings {
@@ -195,6 +205,15 @@ impl Changed {
                     Changed::Fastcgi(copy)
                 }
             })
+        }
+    }
+
+    /// What is the same for all protocols.
+    fn upstream(&mut self) -> &mut bits::ngx_http_upstream_conf_t {
+        match self {
+            Changed::Http(conf) => &mut conf.upstream,
+            Changed::Grpc(conf) => &mut conf.upstream,
+            Changed::Fastcgi(conf) => &mut conf.upstream,
         }
     }
 

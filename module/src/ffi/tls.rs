@@ -1,8 +1,10 @@
 //! TLS handshakes and certificates, on nginx's own OpenSSL.
 
 mod client;
+mod upstream;
 
 pub use client::{ClientHello, Handshake, Shown, begin_handshakes};
+pub use upstream::{Upstream, check_upstream, context_number};
 
 use super::guard;
 use super::worker;

@@ -1,13 +1,13 @@
 //! What besides backend and endpoint decides which connection a request may use.
 
-use super::super::memory;
+use super::super::{memory, tls::context_number};
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_OK, ngx_http_complex_value, ngx_http_complex_value_t, ngx_http_request_t, ngx_int_t,
     ngx_str_t,
 };
 use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 /// Makes identities: a keyed hash, so that nobody can choose a server name that collides with another's.
 pub struct Identifier([u64; 2]);
@@ -45,11 +45,15 @@ impl Identifier {
         let [a, b] = self.0;
         let mut hasher = SipHasher13::new_with_keys(a, b);
         if upstream.ssl() != 0 {
-            // SAFETY: an upstream has a configuration from its location, which lives as long as the cycle.
+            // SAFETY: an upstream has a configuration from its location, which the request holds.
             let conf = unsafe { &*upstream.conf };
-            // Protocols, ciphers, trust and a certificate without variables. Never another's: it stays as
-            // long as the cycle, and so longer than the pool.
-            hasher.write_usize(conf.ssl.addr());
+            // Protocols, ciphers, trust and a certificate without variables. Never another's: that of nginx.conf
+            // stays as long as the cycle, and so longer than the pool, and that of a policy has a number.
+            // SAFETY: the request's location holds it.
+            match unsafe { context_number(conf.ssl.cast()) } {
+                Some(number) => (0_u8, number).hash(&mut hasher),
+                None => (1_u8, conf.ssl.addr()).hash(&mut hasher),
+            }
             hasher.write_u8(u8::from(conf.ssl_verify != 0));
             hasher.write_u8(u8::from(conf.ssl_server_name != 0));
             if conf.ssl_server_name != 0 || conf.ssl_verify != 0 {

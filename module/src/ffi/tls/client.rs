@@ -177,7 +177,7 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
 }
 
 /// As OpenSSL takes it; refuses what it would not take.
-fn cipher_list(text: &str) -> Result<CString, String> {
+pub(super) fn cipher_list(text: &str) -> Result<CString, String> {
     let list = CString::new(text).map_err(|_| "the cipher list has a NUL")?;
     // SAFETY: makes a context.
     let context = NonNull::new(unsafe { SSL_CTX_new(TLS_server_method()) });
@@ -225,19 +225,19 @@ impl Client {
 }
 
 /// As nginx's own: a handshake does not fail, its requests do, with a page that says why.
-unsafe extern "C" fn go_on(_: c_int, _: *mut X509_STORE_CTX) -> c_int {
+pub(super) unsafe extern "C" fn go_on(_: c_int, _: *mut X509_STORE_CTX) -> c_int {
     1
 }
 
-/// Who vouches for clients.
-struct Authorities {
+/// Who vouches for others.
+pub(super) struct Authorities {
     store: Owned<X509_STORE>,
     /// Told to clients, so that they know what to show.
     names: Names,
 }
 
 impl Authorities {
-    fn new(pem: &str) -> Result<Self, String> {
+    pub(super) fn new(pem: &str) -> Result<Self, String> {
         check_length(pem)?;
         // SAFETY: makes an empty store.
         let store = NonNull::new(unsafe { X509_STORE_new() }).ok_or("out of memory")?;
@@ -257,6 +257,10 @@ impl Authorities {
         }
         check_end("certificate", count)?;
         Ok(all)
+    }
+
+    pub(super) fn store(&self) -> *mut X509_STORE {
+        self.store.0.as_ptr()
     }
 
     fn revoke(&self, pem: &str) -> Result<(), String> {

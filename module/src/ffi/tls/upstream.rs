@@ -194,7 +194,7 @@ fn protocol(word: &str) -> Option<u32> {
     }
 }
 
-/// Refuses what could not be used; the reason comes with the JSON pointer of the field, from this on. Any thread.
+/// Refuses what could not be used; the reason comes with the JSON pointer of the field, from the policies on. Any thread.
 pub fn check_upstream(tls: &UpstreamTls) -> Result<(), (&'static str, String)> {
     let checked = check(tls);
     clear_errors();
@@ -204,16 +204,16 @@ pub fn check_upstream(tls: &UpstreamTls) -> Result<(), (&'static str, String)> {
 fn check(tls: &UpstreamTls) -> Result<(), (&'static str, String)> {
     if let Some(word) = tls.protocols.iter().find(|word| protocol(word).is_none()) {
         let shown = oxigress_core::model::shorten(word);
-        return Err(("/protocols", format!("{shown:?} is not TLSv1.2 or TLSv1.3")));
+        return Err(("/proxy/tls/protocols", format!("{shown:?} is not TLSv1.2 or TLSv1.3")));
     }
-    cipher_list(ciphers(tls)).map_err(|error| ("/ciphers", error))?;
+    cipher_list(ciphers(tls)).map_err(|error| ("/proxy/tls/ciphers", error))?;
     if !tls.authorities.is_empty() {
-        Authorities::new(&tls.authorities).map_err(|error| ("/authorities", error))?;
+        Authorities::new(&tls.authorities).map_err(|error| ("/proxy/tls/authorities", error))?;
     }
     match (tls.certificate.is_empty(), tls.key.is_empty()) {
         (true, true) => Ok(()),
         _ => check_pair(tls.certificate.as_bytes(), tls.key.as_bytes())
-            .map_err(|error| ("/certificate", error)),
+            .map_err(|error| ("/proxy/tls/certificate", error)),
     }
 }
 
