@@ -1,6 +1,7 @@
 //! Clients that show certificates: authorities, what they issue and revoke, and a client that decides about its TLS
 //! handshakes and sessions itself.
 
+use crate::certificate::common_name;
 use crate::client::TIMEOUT;
 use anyhow::{Context as _, Result, bail, ensure};
 use openssl::asn1::{Asn1Integer, Asn1Time};
@@ -11,13 +12,14 @@ use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
 use openssl::ssl::{
-    Ssl, SslContext, SslMethod, SslOptions, SslSession, SslSessionCacheMode, SslStream,
+    NameType, Ssl, SslContext, SslMethod, SslOptions, SslSession, SslSessionCacheMode, SslStream,
     SslVerifyMode, SslVersion,
 };
 use openssl::x509::extension::BasicConstraints;
 use openssl::x509::{X509, X509NameBuilder};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A certificate with its key, and whoever issued it up to the root.
@@ -382,6 +384,107 @@ fn h2_status(block: &[u8]) -> Result<u16> {
         }
         other => bail!("a header block that begins with {:x?}", other.get(..8)),
     }
+}
+
+/// An endpoint over TLS that asks for a certificate and takes any. Its answers say what it was shown.
+pub struct TlsEndpoint {
+    /// Where it is.
+    pub address: SocketAddr,
+    is_stopped: Arc<AtomicBool>,
+}
+
+/// What an endpoint over TLS saw.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The client's subject; empty without a certificate.
+    pub subject: String,
+    /// SNI; empty without.
+    pub name: String,
+    /// `TLSv1.2` and the like.
+    pub version: String,
+    /// Of the connection.
+    pub cipher: String,
+    /// Requests on the connection so far.
+    pub requests: u32,
+}
+
+impl Seen {
+    /// Of the body of an answer.
+    pub fn parse(body: &str) -> Result<Self> {
+        let parts: Vec<_> = body.trim().split('|').collect();
+        let &[subject, name, version, cipher, requests] = parts.as_slice() else {
+            bail!("not what it answers: {body}")
+        };
+        let requests = requests.parse()?;
+        let [subject, name, version, cipher] = [subject, name, version, cipher].map(str::to_owned);
+        Ok(Seen { subject, name, version, cipher, requests })
+    }
+}
+
+impl TlsEndpoint {
+    /// With this certificate.
+    pub fn start(identity: &Identity) -> Result<Self> {
+        let mut context = SslContext::builder(SslMethod::tls_server())?;
+        context.set_certificate(identity.leaf())?;
+        context.set_private_key(&identity.key)?;
+        for issuer in &identity.chain[1..] {
+            context.add_extra_chain_cert(issuer.clone())?;
+        }
+        context.set_session_id_context(b"tests")?;
+        context.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
+        let context = context.build();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (address, is_stopped) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
+        let stopped = is_stopped.clone();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let context = context.clone();
+                // A client that goes away ends it, which the client's side tells.
+                std::thread::spawn(move || answer_all(&context, stream));
+            }
+        });
+        Ok(TlsEndpoint { address, is_stopped })
+    }
+
+    /// As the native dialect writes it.
+    pub fn native(&self) -> serde_json::Value {
+        serde_json::json!({"address": self.address.ip(), "port": self.address.port()})
+    }
+}
+
+impl Drop for TlsEndpoint {
+    fn drop(&mut self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn answer_all(context: &SslContext, stream: TcpStream) -> Result<()> {
+    let mut stream = SslStream::new(Ssl::new(context)?, stream)?;
+    stream.accept()?;
+    let ssl = stream.ssl();
+    let subject = ssl.peer_certificate().map(|shown| common_name(&shown)).unwrap_or_default();
+    let name = ssl.servername(NameType::HOST_NAME).unwrap_or_default().to_owned();
+    let version = ssl.version_str().to_owned();
+    let cipher = ssl.current_cipher().map_or("", |cipher| cipher.name()).to_owned();
+    for requests in 1.. {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let body = format!("{subject}|{name}|{version}|{cipher}|{requests}");
+        let length = body.len();
+        stream.write_all(
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes(),
+        )?;
+    }
+    Ok(())
 }
 
 /// Fails with what was done if it is not this status.
