@@ -10,9 +10,9 @@
 
 use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
 use crate::phase::rewrite::Outcome;
-use oxigress_core::balancer::patterns::pattern_is_valid;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
-use oxigress_core::record::{Kind, Records, decode_tls};
+use oxigress_core::patterns::pattern_is_valid;
+use oxigress_core::record::{Kind, Records, Route, decode_tls};
 use oxigress_core::template::Part;
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::{Guard, Record};
@@ -168,7 +168,12 @@ fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome>
 /// authorities ask for, if a rule of its own takes it.
 fn may_come_without_tls(request: &Request<'_>, guard: &Guard<'_>) -> bool {
     let records = crate::records::Held(guard);
-    let Some(rule) = router::route(&records, request.host(), request.path()) else { return false };
+    let patterns = request.worker().patterns();
+    let Ok(Some(Route { rule, .. })) =
+        router::route(&records, request.host(), request.path(), patterns)
+    else {
+        return false;
+    };
     let [.., path] = rule.texts();
     let has_certificate = || tls::has_certificate(&records, request.host());
     (path.starts_with(CHALLENGES) && request.path().starts_with(CHALLENGES))

@@ -5,10 +5,11 @@ use crate::ffi::{Request, wall_clock_milliseconds};
 use crate::peer::Key;
 use crate::records::Held;
 use oxigress_core::balancer::cookie::{self, Asked};
-use oxigress_core::balancer::hash_key::{self, Part};
+use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::{ring, split};
 use oxigress_core::record::{AffinityView, BackendView, EndpointsView, Kind};
 use oxigress_core::router;
+use oxigress_core::template::Values;
 use oxigress_store::Guard;
 use std::borrow::Cow;
 
@@ -29,20 +30,13 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
         return Selection { key: Key::Affinity(key), changes_on_failure };
     }
     let Some(key) = backend.hash_key() else { return Selection::default() };
-    let hash = hash(key, |name| request.variable(name));
+    let hash = hash(key, request);
     Selection { key: Key::Hash(hash), changes_on_failure: false }
 }
 
-/// The hash of a key, with the values of its variables by their lower-case names.
-pub fn hash<'k, 'v: 'k>(key: &'k [u8], variable: impl Fn(&[u8]) -> Option<&'v [u8]>) -> u32 {
-    ring::hash_parts(hash_key::parse(key).map(|part| match part {
-        Part::Literal(literal) => literal,
-        Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {
-            variable(&name.to_ascii_lowercase()).unwrap_or_default()
-        }
-        Part::Variable(name) => variable(name).unwrap_or_default(),
-        Part::Capture(_) => &[],
-    }))
+/// The hash of a key, with the values of its variables.
+pub fn hash(key: &[u8], values: &impl Values) -> u32 {
+    ring::hash_parts(hash_key::parse(key).map(|part| values.value(part)))
 }
 
 /// What the affinity cookie of a request says.

@@ -8,6 +8,8 @@ use oxigress_core::model::StreamPort;
 use oxigress_core::record::{BackendView, Kind};
 use oxigress_core::session;
 use oxigress_core::statistics::Failure;
+use oxigress_core::template::Values;
+use std::borrow::Cow;
 
 /// The backend of the port that a session came to. `copy` takes its id out of shared memory.
 pub fn backend_of_port<T>(
@@ -43,7 +45,20 @@ pub fn hash<'v>(
     }
     let record = guard.get(Kind::Backend as u8, backend)?;
     let key = BackendView::new(record.value()).hash_key()?;
-    Some(selection::hash(key, variable))
+    Some(selection::hash(key, &Variables(variable)))
+}
+
+/// The variables of a session, which captures nothing.
+struct Variables<F>(F);
+
+impl<'v, F: Fn(&[u8]) -> Option<&'v [u8]>> Values for Variables<F> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.0(name).map(|value| Cow::Owned(value.to_vec()))
+    }
+
+    fn capture(&self, _: u8) -> &[u8] {
+        &[]
+    }
 }
 
 /// An attempt as nginx knows it when it is over. Times are in milliseconds, `None`: it did not come to that.

@@ -7,6 +7,7 @@
 //! * [`wire`]: the JSON of the configuration endpoint, in two dialects.
 //! * [`record`]: the bytes the module keeps in shared memory, and views that read them in place.
 //! * [`router`]: host and path to a rule.
+//! * [`patterns`]: regular expressions of users.
 //! * [`balancer`]: one of several endpoints.
 //! * [`cors`]: which origins may read.
 //! * [`header`]: what a header may be called and hold.
@@ -17,7 +18,7 @@
 //! * [`limits`]: requests by time and at once, counted by all workers together.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
-//! * [`redirect`]: when a request has to come back over HTTPS.
+//! * [`redirect`]: where a client is sent instead; [`rewrite`]: what an endpoint sees instead.
 //! * [`reverse`]: what endpoints say of themselves, as clients see it.
 //! * [`session`]: a TCP or UDP session to its backend.
 #![forbid(unsafe_code)]
@@ -32,9 +33,11 @@ pub mod metrics;
 pub mod model;
 pub mod networks;
 pub mod passwords;
+pub mod patterns;
 pub mod record;
 pub mod redirect;
 pub mod reverse;
+pub mod rewrite;
 pub mod router;
 pub mod session;
 pub mod statistics;

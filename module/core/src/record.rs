@@ -13,11 +13,11 @@ mod server;
 
 pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
-pub use server::{RuleView, ServerView, encode_server};
+pub use server::{Route, RuleView, ServerView, encode_server};
 
-use crate::balancer::patterns::Patterns;
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
+use crate::patterns::Patterns;
 use crate::wire::native::{Patch, Upsert};
 use std::collections::BTreeSet;
 

@@ -1,6 +1,9 @@
-//! When a request has to come back over HTTPS, and where to (compat/balancer.md §10).
+//! Where a client is sent instead: by a rule's redirect, or back over HTTPS (compat/balancer.md §10).
 
 use crate::model::HttpsRedirect;
+use crate::model::policy::Redirect;
+use crate::rewrite;
+use crate::template::Values;
 
 /// Whether a request is answered with a redirect. `has_certificate` is asked only when it matters.
 pub fn is_redirected(
@@ -16,21 +19,49 @@ pub fn is_redirected(
     }
 }
 
-/// The value of `Location`: `https://`, the host without its port, and the request target without one
-/// trailing slash, as the reference does unless told to preserve it.
+/// The value of `Location` for a redirect to HTTPS: `https://`, the host without its port, the port if one is to
+/// be named, and the request target without one trailing slash, as the reference does unless told to keep it.
 ///
 /// `host` is the `Host` header as sent; `target` the raw path and query.
-pub fn location(host: &[u8], target: &[u8]) -> Vec<u8> {
+pub fn location(host: &[u8], port: Option<u16>, target: &[u8], keeps_slash: bool) -> Vec<u8> {
     let name = match host.first() {
         Some(b'[') => host.iter().position(|&byte| byte == b']').map(|end| &host[..=end]),
         _ => host.iter().position(|&byte| byte == b':').map(|colon| &host[..colon]),
     };
-    [&b"https://"[..], name.unwrap_or(host), target.strip_suffix(b"/").unwrap_or(target)].concat()
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    let target = if keeps_slash { target } else { without_slash(target) };
+    [&b"https://"[..], name.unwrap_or(host), port.as_bytes(), target].concat()
+}
+
+/// The value of `Location` for a rule's redirect. `None`: it leads nowhere, or is too long.
+///
+/// `origin` is `scheme://` and the `Host` header, if there is one; `target` the raw path and query.
+pub fn elsewhere(
+    redirect: &Redirect,
+    origin: Option<&[u8]>,
+    target: &[u8],
+    values: &impl Values,
+) -> Option<Vec<u8>> {
+    let mut location = rewrite::elsewhere(redirect.location.as_str(), values)?;
+    if location.first() == Some(&b'/') {
+        // A path alone would do for clients, but one that begins with two slashes would be a host.
+        location = [origin?, &location].concat();
+    }
+    if redirect.appends_target {
+        location.extend_from_slice(without_slash(target));
+    }
+    (!location.is_empty()).then_some(location)
+}
+
+fn without_slash(target: &[u8]) -> &[u8] {
+    target.strip_suffix(b"/").unwrap_or(target)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::policy::Template;
+    use crate::template::tests::Told;
 
     #[test]
     fn only_plain_http_is_redirected() {
@@ -43,8 +74,42 @@ mod tests {
 
     #[test]
     fn the_target_loses_its_port_and_one_trailing_slash() {
-        assert_eq!(location(b"a.test:8080", b"/x/?q=1"), b"https://a.test/x/?q=1");
-        assert_eq!(location(b"a.test", b"/"), b"https://a.test");
-        assert_eq!(location(b"[::1]:8080", b"/x//"), b"https://[::1]/x/");
+        let plain = |host: &str, target: &str| {
+            String::from_utf8(location(host.as_bytes(), None, target.as_bytes(), false)).unwrap()
+        };
+        assert_eq!(plain("a.test:8080", "/x/?q=1"), "https://a.test/x/?q=1");
+        assert_eq!(plain("a.test", "/"), "https://a.test");
+        assert_eq!(plain("[::1]:8080", "/x//"), "https://[::1]/x/");
+    }
+
+    #[test]
+    fn a_port_is_named_and_a_slash_kept_if_asked_for() {
+        assert_eq!(location(b"a.test:80", Some(8443), b"/x/", true), b"https://a.test:8443/x/");
+        assert_eq!(location(b"[::1]:80", Some(443), b"/", false), b"https://[::1]:443");
+    }
+
+    #[test]
+    fn a_redirect_leads_to_a_url_or_to_a_path_of_the_same_host() {
+        let values = Told(
+            &[("scheme", "http"), ("request_uri", "/a?b"), ("http_x", "c\r\nd")],
+            &["", "x\r\nSet-Cookie: y"],
+        );
+        let elsewhere = |location: &str, appends_target, origin: Option<&[u8]>| {
+            let location = Template::parse(location).unwrap();
+            let redirect = Redirect { code: 302, location, appends_target };
+            let found = super::elsewhere(&redirect, origin, b"/cart/?q/", &values)?;
+            Some(String::from_utf8(found).unwrap())
+        };
+        let origin = Some(&b"http://shop.test:8080"[..]);
+        let is = |location, appends, expected: &str| {
+            assert_eq!(elsewhere(location, appends, origin).as_deref(), Some(expected));
+        };
+        is("https://new.test/x", false, "https://new.test/x");
+        is("$scheme://www.shop.test:80", true, "http://www.shop.test:80/cart/?q");
+        is("https://new.test$request_uri", false, "https://new.test/a?b");
+        is("/app/", false, "http://shop.test:8080/app/");
+        is("https://new.test/$1$http_x", false, "https://new.test/x%0D%0ASet-Cookie:%20yc%0D%0Ad");
+        assert_eq!(elsewhere("/app", false, None), None);
+        assert_eq!(elsewhere("$arg_none", false, origin), None);
     }
 }

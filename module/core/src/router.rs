@@ -1,18 +1,28 @@
 //! Host and path to a rule.
 //!
 //! Precedence: the exact host, then `*.` in place of its first label, then the default server; within the
-//! server an exact path, then the longest prefix. The first server that names the host decides: a path
-//! it has no rule for does not fall through to a less specific server (compat/controller.md §2).
+//! server an exact path, then the strongest of the patterns and the longest prefix ([`ServerView::rule`]). The
+//! first server that names the host decides: a path it has no rule for does not fall through to a less specific
+//! server (compat/controller.md §2).
 
 use crate::model::HostPattern;
-use crate::record::{Kind, Records, RuleView, ServerView};
+use crate::patterns::{NoAnswer, Patterns};
+use crate::record::{Kind, Records, Route, ServerView};
 
 /// The rule for a request; `None`: no rule takes it, the default backend's turn.
 ///
 /// `host` is lower-case, without port or trailing dot, as nginx leaves it in `$host`; empty if the request
 /// named none. `path` is nginx's normal form.
-pub fn route<'g>(records: &impl Records<'g>, host: &[u8], path: &[u8]) -> Option<RuleView<'g>> {
-    ServerView::new(server(records, host)?).rule(path)
+pub fn route<'g>(
+    records: &impl Records<'g>,
+    host: &[u8],
+    path: &[u8],
+    patterns: &Patterns,
+) -> Result<Option<Route<'g>>, NoAnswer> {
+    match server(records, host) {
+        Some(server) => ServerView::new(server).rule(path, patterns),
+        None => Ok(None),
+    }
 }
 
 fn server<'g>(records: &impl Records<'g>, host: &[u8]) -> Option<&'g [u8]> {
@@ -74,8 +84,9 @@ mod tests {
 
     fn winner(hosts: &[&str], host: &str, path: &str) -> Option<String> {
         let records = records(hosts);
-        let rule = route(&&records, host.as_bytes(), path.as_bytes())?;
-        Some(String::from_utf8(rule.backend().unwrap().to_vec()).unwrap())
+        let patterns = Patterns::default();
+        let route = route(&&records, host.as_bytes(), path.as_bytes(), &patterns).unwrap()?;
+        Some(String::from_utf8(route.rule.backend().unwrap().to_vec()).unwrap())
     }
 
     #[test]

@@ -2,7 +2,13 @@
 //!
 //! Shape:   `$name` and `${name}` are variables, `$1` and `${1}` captures, all else is text, also a `$` that begins
 //!          no name.
-//! Source:  nginx's own syntax; security.md §2 for the list.
+//! Errors:  `None` for a text that is too long, or would end a header's line, when it is expanded.
+//! Source:  nginx's own syntax; security.md §2 for the list, §7 for what a value may hold.
+
+use std::borrow::Cow;
+
+/// Longest text that a template expands to: as much as nginx takes for all headers of a request, twice.
+pub const MAX_EXPANDED_BYTES: usize = 64 * 1024;
 
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +97,49 @@ pub fn is_allowed(name: &[u8]) -> bool {
     PREFIXES.iter().any(begins) || NAMES.iter().any(same)
 }
 
+/// What the parts of a template stand for, during one request.
+pub trait Values {
+    /// The value of a variable by its lower-case name; `None`: there is none.
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>>;
+    /// What the path pattern's group of this number matched.
+    fn capture(&self, number: u8) -> &[u8];
+
+    /// What stands in the place of a part.
+    fn value<'v>(&'v self, part: Part<'v>) -> Cow<'v, [u8]> {
+        match part {
+            Part::Literal(text) => Cow::Borrowed(text),
+            Part::Capture(number) => Cow::Borrowed(self.capture(number)),
+            Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {
+                let value = self.variable(&name.to_ascii_lowercase());
+                Cow::Owned(value.unwrap_or_default().into_owned())
+            }
+            Part::Variable(name) => self.variable(name).unwrap_or_default(),
+        }
+    }
+}
+
+/// The text with its variables and captures, once: what these hold is never looked at again. `None`: it is too
+/// long, or has a byte that no header's value may have.
+pub fn expand<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -> Option<Vec<u8>> {
+    let text = assemble(parts, |part, text| text.extend_from_slice(&values.value(part)))?;
+    (!text.iter().any(|byte| b"\r\n\0".contains(byte))).then_some(text)
+}
+
+/// The text that `put` makes of each part; `None`: it is too long.
+pub(crate) fn assemble<'t>(
+    parts: impl Iterator<Item = Part<'t>>,
+    mut put: impl FnMut(Part<'t>, &mut Vec<u8>),
+) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for part in parts {
+        put(part, &mut text);
+        if text.len() > MAX_EXPANDED_BYTES {
+            return None;
+        }
+    }
+    Some(text)
+}
+
 /// The parts of a text, in order; variables whether they are allowed or not.
 pub fn parts(text: &[u8]) -> impl Iterator<Item = Part<'_>> {
     let mut rest = text;
@@ -135,8 +184,22 @@ fn variable(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Variables and captures, the whole match first.
+    pub(crate) struct Told<'a>(pub &'a [(&'a str, &'a str)], pub &'a [&'a str]);
+
+    impl Values for Told<'_> {
+        fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+            let found = self.0.iter().find(|(known, _)| known.as_bytes() == name)?;
+            Some(found.1.as_bytes().into())
+        }
+
+        fn capture(&self, number: u8) -> &[u8] {
+            self.1.get(usize::from(number)).map_or(&[], |text| text.as_bytes())
+        }
+    }
 
     #[test]
     fn the_list_is_sorted() {
@@ -150,5 +213,24 @@ mod tests {
             [Part::Literal(b"/"), Part::Capture(1), Part::Literal(b"x"), Part::Capture(2)];
         assert_eq!(all[..4], expected);
         assert_eq!(all[4..], [Part::Variable(b"arg_1")]);
+    }
+
+    #[test]
+    fn a_text_is_expanded_once() {
+        let values = Told(&[("arg_a", "$host$1"), ("http_x", "x")], &["/all", "$arg_a"]);
+        let expand = |text: &str| expand(parts(text.as_bytes()), &values);
+        assert_eq!(expand("<$arg_a$1$2$HTTP_X$none>").unwrap(), b"<$host$1$arg_ax>");
+    }
+
+    #[test]
+    fn what_would_end_a_line_or_never_ends_is_refused() {
+        let long = "a".repeat(MAX_EXPANDED_BYTES / 2 + 1);
+        let values =
+            Told(&[("uri", "/a\r\nSet-Cookie: x"), ("arg_n", "\0"), ("arg_l", &long)], &[]);
+        let expand = |text: &str| expand(parts(text.as_bytes()), &values);
+        assert_eq!(expand("$uri"), None);
+        assert_eq!(expand("$arg_n"), None);
+        assert!(expand("$arg_l").is_some());
+        assert_eq!(expand("$arg_l$arg_l"), None);
     }
 }

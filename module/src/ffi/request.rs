@@ -5,6 +5,7 @@ mod error;
 mod headers;
 mod limits;
 mod response;
+mod uri;
 
 use super::access::Progress;
 use super::location::{self, Entered};
@@ -97,6 +98,8 @@ struct Context {
     question: Cell<*const Question>,
     /// Its answer is final.
     is_final: Cell<bool>,
+    /// What the groups of the rule's path matched; null: it is no pattern.
+    captured: Cell<*const uri::Captured>,
 }
 
 /// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep

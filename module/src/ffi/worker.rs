@@ -15,9 +15,9 @@ use nginx_sys::{
     ngx_core_conf_t, ngx_core_module, ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited,
     ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
 };
-use oxigress_core::balancer::patterns::Patterns;
 use oxigress_core::limits::Counts;
 use oxigress_core::metrics::Buckets;
+use oxigress_core::patterns::Patterns;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};

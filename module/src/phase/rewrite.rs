@@ -4,8 +4,10 @@ use crate::ffi::{Entered, Found, NewDecision, Request};
 use crate::policy::Compiled;
 use crate::records::Noting;
 use crate::{client_certificate, metrics, peer, policy, responses, selection};
-use oxigress_core::record::{BackendView, EndpointsView, Kind, SettingsView};
-use oxigress_core::{redirect, router, tls};
+use oxigress_core::model::policy::{Redirect, Rewrite};
+use oxigress_core::record::{BackendView, EndpointsView, Kind, RuleView, SettingsView};
+use oxigress_core::rewrite::{self, Rewritten};
+use oxigress_core::{redirect, router, template, tls};
 use oxigress_store::{Guard, KeyHash, Record};
 
 /// Header lines that are taken: security.md §4. Their bytes are bounded by nginx.
@@ -60,19 +62,29 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         return outcome;
     }
     let settings = || SettingsView::of(&records);
-    let rule = router::route(&records, request.host(), request.path());
+    let patterns = worker.patterns();
+    let Ok(route) = router::route(&records, request.host(), request.path(), patterns) else {
+        request.log_no_answer();
+        return Outcome::Status(500);
+    };
+    let (rule, captures) = route.map_or((None, None), |route| (Some(route.rule), route.captures));
+    if let Some(captures) = captures
+        && !request.set_captures(*captures)
+    {
+        return Outcome::Status(500);
+    }
     if worker.buckets().is_some() {
         request.count(metrics::of_rule(&guard, records.server(), rule));
     }
-    if let Some(id) = rule.map(|rule| rule.policies()).filter(|id| !id.is_empty()) {
+    if let Some(rule) = rule.filter(|rule| !rule.policies().is_empty()) {
         // Policies that are named and not there may be those that protect.
-        let Some(policies) = policy::find(request.worker(), &guard, id) else {
+        let Some(policies) = policy::find(request.worker(), &guard, rule.policies()) else {
             return Outcome::Status(503);
         };
         if !request.hold(policies) {
             return Outcome::Status(500);
         }
-        if let Some(outcome) = request.policies().and_then(|policies| answer(request, policies)) {
+        if let Some(outcome) = request.policies().and_then(|held| answer(request, rule, held)) {
             return outcome;
         }
     }
@@ -83,7 +95,10 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         let host = request.host_header().unwrap_or(request.host());
         // Without a name there is nowhere to send a client to.
         if is_redirected && !host.is_empty() {
-            let location = redirect::location(host, request.target());
+            let policies = request.policies().map(|policies| &policies.source);
+            let port = policies.and_then(|policies| policies.redirect_port);
+            let keeps_slash = policies.is_some_and(|policies| policies.keeps_trailing_slash);
+            let location = redirect::location(host, port, request.target(), keeps_slash);
             return Outcome::Redirect { code: settings().http_redirect_code().into(), location };
         }
     }
@@ -131,8 +146,8 @@ fn fallback<'g>(
     destination.has_endpoints().then_some((backend, destination))
 }
 
-/// What policies answer a request with before it is sent anywhere.
-fn answer(request: &Request<'_>, policies: &Compiled) -> Option<Outcome> {
+/// What policies answer a request with before it is sent anywhere, and the path that its endpoint sees.
+fn answer(request: &mut Request<'_>, rule: RuleView<'_>, policies: &Compiled) -> Option<Outcome> {
     let source = &policies.source;
     if let Some(status) = source.denied {
         return Some(Outcome::Status(status));
@@ -140,7 +155,43 @@ fn answer(request: &Request<'_>, policies: &Compiled) -> Option<Outcome> {
     if responses::answers_preflight(request, policies) {
         return Some(Outcome::Status(204));
     }
-    None
+    if source.redirect.is_none() && source.rewrite.is_none() {
+        return None;
+    }
+    // Their texts may name the rule, and so may the log of an answer.
+    let (lengths, texts) = rule.packed();
+    let decision = NewDecision { lengths, texts, instead: &[], is_alternative: false };
+    request.decide(&decision, Found::default());
+    match (&source.redirect, &source.rewrite) {
+        (Some(elsewhere), _) => Some(redirected(request, elsewhere)),
+        (None, Some(rewrite)) => rewritten(request, rewrite),
+        (None, None) => None,
+    }
+}
+
+fn redirected(request: &Request<'_>, elsewhere: &Redirect) -> Outcome {
+    let origin = request.origin();
+    match redirect::elsewhere(elsewhere, origin.as_deref(), request.target(), request) {
+        Some(location) => Outcome::Redirect { code: elsewhere.code, location },
+        None => Outcome::Status(400),
+    }
+}
+
+/// Puts the rule's path in place of the client's.
+fn rewritten(request: &Request<'_>, to: &Rewrite) -> Option<Outcome> {
+    let Ok(result) = rewrite::apply(to, request.args(), request) else {
+        return Some(Outcome::Status(400));
+    };
+    if let Some(prefix) = &to.forwarded_prefix {
+        // One that would end the header's line is not sent, nor is the client's.
+        let value = template::expand(prefix.parts(), request).unwrap_or_default();
+        request.set_header(b"X-Forwarded-Prefix", &value);
+    }
+    match result {
+        Rewritten::Elsewhere(location) => Some(Outcome::Redirect { code: 302, location }),
+        Rewritten::Uri { path, args } if request.set_uri(&path, &args) => None,
+        Rewritten::Uri { .. } => Some(Outcome::Status(500)),
+    }
 }
 
 /// How to find the endpoints of a backend again.

@@ -5,8 +5,8 @@
 
 use super::value::{Value, is_plain, parse_bool};
 use crate::verdict::Note;
-use oxigress_core::balancer::patterns::pattern_is_valid;
 use oxigress_core::model::{Cookie, Split, shorten};
+use oxigress_core::patterns::pattern_is_valid;
 
 /// Which requests of the main Ingress's paths a canary takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

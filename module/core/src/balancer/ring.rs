@@ -21,9 +21,9 @@ pub fn hash(key: &[u8]) -> u32 {
 }
 
 /// The same of a key that comes in parts.
-pub fn hash_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+pub fn hash_parts(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    parts.into_iter().for_each(|part| hasher.update(part));
+    parts.into_iter().for_each(|part| hasher.update(part.as_ref()));
     hasher.finalize()
 }
 

@@ -7,9 +7,9 @@
 //! Source:  compat/balancer.md §9; any number of alternatives instead of one.
 
 use super::cookie;
-use super::patterns::Patterns;
 use super::pick::below;
 use crate::model::MAX_ALTERNATIVES;
+use crate::patterns::Patterns;
 use crate::record::{AffinityView, BackendView, SplitView};
 use std::borrow::Cow;
 

@@ -108,7 +108,7 @@ impl PathPattern {
 
     /// Paths that begin with a match of `pattern`, which begins with a slash itself.
     pub fn regex(pattern: &str) -> Result<Self, Invalid> {
-        crate::balancer::patterns::pattern_is_valid(Self::check(pattern)?)?;
+        crate::patterns::path_is_valid(Self::check(pattern)?)?;
         Ok(PathPattern::Regex(pattern.into()))
     }
 

@@ -1,9 +1,10 @@
 //! A server's record: its rules, ordered so that one binary search finds the rule of a path.
 //!
-//! Layout: `rule_count u32`, `exact_count u32`, then per rule 16 bytes: `path_offset u32`,
+//! Layout: `rule_count u32`, `exact_count u32`, `regex_count u32`, then per rule 16 bytes: `path_offset u32`,
 //! `path_length u16`, `parent u16`, `body_offset u32`, `body_length u32`; then for each rule the id of its
-//! policies, their length (`u16`), its policy (`https_redirect u8`), its kind (`u8`, 1: exact), its path and its
-//! body.
+//! policies, their length (`u16`), its policy (`https_redirect u8`), its kind (`u8`: 0 prefix, 1 exact, 2 regular
+//! expression), its path and its body; after the body of a regular expression the length (`u16`) and the text of
+//! its literal: what every path that it takes begins with, in lower case.
 //!
 //! Exact rules come first, in byte order; then prefixes in *segment order*, where `/` sorts before every
 //! other byte, so that a prefix stands directly before everything below it. `parent` is the nearest
@@ -11,48 +12,80 @@
 //! predecessor in that order, or the first of the predecessor's parents that covers the path: the cost
 //! does not grow with the number of segments that a client sends.
 //!
+//! Regular expressions come last, by their literals in byte order, those of one literal with the strongest last;
+//! `parent` is then the rule before it, of the first one of a literal the last one of the nearest literal that
+//! begins it. The only expressions that may take a path are the predecessor of the path among the literals and its
+//! parents: ten thousand others cost nothing.
+//!
 //! A body: six `u16` lengths (backend, namespace, ingress, service, port, path), then these texts. No backend:
 //! length 0. Kind, path and body in one piece are the rule's *name*: what stays the same while only its policy
 //! changes.
 
 use super::{length, short, u16_at, u32_at};
 use crate::model::{HttpsRedirect, PathPattern, Rule, Server};
+use crate::patterns::{self, Budget, Captures, NoAnswer, Patterns};
 use std::cmp::Ordering;
 
 const ENTRY: usize = 16;
-const ENTRIES_AT: usize = 8;
+const ENTRIES_AT: usize = 12;
 const TEXTS: usize = 6;
 const TEXTS_AT: usize = 2 * TEXTS;
 /// No parent; greater than any index, since a server has at most `MAX_RULES` rules.
 const NONE: u16 = u16::MAX;
 
+/// A rule on its way into the record.
+struct Entry<'a> {
+    path: &'a [u8],
+    /// Of a regular expression.
+    literal: Option<Vec<u8>>,
+    rule: &'a Rule,
+}
+
+impl<'a> Entry<'a> {
+    fn new(path: &'a str, rule: &'a Rule) -> Self {
+        Entry { path: path.as_bytes(), literal: None, rule }
+    }
+}
+
 /// The record's value of a server.
 pub fn encode_server(server: &Server) -> Vec<u8> {
-    let path = |rule: &Rule| match &rule.path {
-        PathPattern::Exact(path) | PathPattern::Prefix(path) | PathPattern::Regex(path) => {
-            path.clone().into_bytes()
+    let mut exact = Vec::new();
+    let mut prefixes = Vec::new();
+    let mut regexes = Vec::new();
+    for rule in &server.rules {
+        match &rule.path {
+            PathPattern::Exact(path) => exact.push(Entry::new(path, rule)),
+            PathPattern::Prefix(path) => prefixes.push(Entry::new(path, rule)),
+            PathPattern::Regex(path) => {
+                let literal = patterns::literal_prefix(path);
+                regexes.push(Entry { literal: Some(literal), ..Entry::new(path, rule) });
+            }
         }
-    };
-    let is_exact = |rule: &&Rule| matches!(rule.path, PathPattern::Exact(_));
-    let mut exact: Vec<_> =
-        server.rules.iter().filter(is_exact).map(|rule| (path(rule), rule)).collect();
-    let is_prefix = |rule: &&Rule| matches!(rule.path, PathPattern::Prefix(_));
-    let prefixes = server.rules.iter().filter(is_prefix);
-    let mut prefixes: Vec<_> = prefixes.map(|rule| (path(rule), rule)).collect();
-    exact.sort_by(|a, b| a.0.cmp(&b.0));
-    prefixes.sort_by(|a, b| segment_order(&a.0, &b.0));
+    }
+    exact.sort_by(|a, b| a.path.cmp(b.path));
+    prefixes.sort_by(|a, b| segment_order(a.path, b.path));
+    regexes.sort_by(|a, b| a.literal.cmp(&b.literal).then_with(|| strength(a.path, b.path)));
 
-    let rules: Vec<_> = exact.iter().chain(&prefixes).collect();
+    let first_regex = exact.len() + prefixes.len();
+    let rules: Vec<_> = exact.iter().chain(&prefixes).chain(&regexes).collect();
     let mut value = Vec::new();
     value.extend(length(rules.len()).to_le_bytes());
     value.extend(length(exact.len()).to_le_bytes());
+    value.extend(length(regexes.len()).to_le_bytes());
     let mut tail = Vec::new();
     let tail_at = ENTRIES_AT + rules.len() * ENTRY;
     let mut ancestors: Vec<usize> = Vec::new();
-    for (index, (path, rule)) in rules.iter().enumerate() {
+    for (index, Entry { path, literal, rule }) in rules.iter().enumerate() {
+        if index == first_regex {
+            ancestors.clear();
+        }
         let mut parent = NONE;
         if index >= exact.len() {
-            while ancestors.last().is_some_and(|&above| !covers(&rules[above].0, path)) {
+            let is_above = |above: &Entry<'_>| match (&above.literal, literal) {
+                (Some(above), Some(literal)) => literal.starts_with(above),
+                _ => covers(above.path, path),
+            };
+            while ancestors.last().is_some_and(|&above| !is_above(rules[above])) {
                 ancestors.pop();
             }
             parent = ancestors.last().map_or(NONE, |&above| above as u16);
@@ -63,14 +96,22 @@ pub fn encode_server(server: &Server) -> Vec<u8> {
         tail.extend(policies.as_bytes());
         tail.extend((policies.len() as u16).to_le_bytes());
         tail.push(encode_policy(rule));
-        tail.push(u8::from(index < exact.len()));
+        tail.push(match rule.path {
+            PathPattern::Prefix(_) => 0,
+            PathPattern::Exact(_) => 1,
+            PathPattern::Regex(_) => 2,
+        });
         value.extend(length(tail_at + tail.len()).to_le_bytes());
         value.extend((path.len() as u16).to_le_bytes());
         value.extend(parent.to_le_bytes());
-        tail.extend(path);
+        tail.extend(*path);
         value.extend(length(tail_at + tail.len()).to_le_bytes());
         value.extend(length(body.len()).to_le_bytes());
         tail.extend(body);
+        if let Some(literal) = literal {
+            tail.extend((literal.len() as u16).to_le_bytes());
+            tail.extend(literal);
+        }
     }
     value.extend(tail);
     value
@@ -105,9 +146,33 @@ fn segment_order(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
+/// Among paths that are patterns: the longer text is stronger, then the one that is greater byte by byte.
+fn strength(a: &[u8], b: &[u8]) -> Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+/// Compares a literal with a path in lower case.
+fn folded_order(literal: &[u8], path: &[u8]) -> Ordering {
+    literal.iter().copied().cmp(path.iter().map(u8::to_ascii_lowercase))
+}
+
+/// A path begins with a literal, upper and lower case alike.
+fn begins(literal: &[u8], path: &[u8]) -> bool {
+    path.get(..literal.len()).is_some_and(|start| start.eq_ignore_ascii_case(literal))
+}
+
 /// `prefix` takes `path`: equal, or `path` goes on with a slash.
 fn covers(prefix: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// The rule that takes a path.
+#[derive(Clone, Debug)]
+pub struct Route<'g> {
+    /// It.
+    pub rule: RuleView<'g>,
+    /// What its groups matched; `None`: it is no regular expression.
+    pub captures: Option<Box<Captures>>,
 }
 
 /// A server read in place.
@@ -116,33 +181,111 @@ pub struct ServerView<'g> {
     value: &'g [u8],
     rules: usize,
     exact: usize,
+    /// Where regular expressions begin.
+    regexes: usize,
 }
 
 impl<'g> ServerView<'g> {
     /// Reads `value`, which [`encode_server`] wrote.
     pub fn new(value: &'g [u8]) -> Self {
         let number = |at| u32_at(value, at).map_or(0, |n| n as usize);
-        ServerView { value, rules: number(0), exact: number(4) }
+        let rules = number(0);
+        ServerView { value, rules, exact: number(4), regexes: rules.saturating_sub(number(8)) }
     }
 
-    /// The rule that takes `path`: an exact one first, else the longest prefix.
-    pub fn rule(&self, path: &[u8]) -> Option<RuleView<'g>> {
+    /// The rule that takes `path`: an exact one first, else the strongest of those regular expressions that are
+    /// not weaker than the longest prefix, else that prefix. An expression without an answer ends the search: the
+    /// rule it belongs to may protect what the next one does not.
+    #[inline]
+    pub fn rule(&self, path: &[u8], patterns: &Patterns) -> Result<Option<Route<'g>>, NoAnswer> {
+        let plain = |rule| Route { rule, captures: None };
         if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path)) {
-            return self.body(index);
+            return Ok(self.body(index).map(plain));
         }
-        let mut index =
-            match self.search(self.exact, self.rules, |prefix| segment_order(prefix, path)) {
-                Ok(index) => index,
-                Err(next) if next > self.exact => next - 1,
-                Err(_) => return None,
-            };
+        let prefix = self.prefix(path);
+        if self.regexes < self.rules
+            && let Some(route) = self.regex(path, prefix, patterns)?
+        {
+            return Ok(Some(route));
+        }
+        Ok(prefix.and_then(|index| self.body(index)).map(plain))
+    }
+
+    /// The longest prefix.
+    fn prefix(&self, path: &[u8]) -> Option<usize> {
+        let order = |prefix: &[u8]| segment_order(prefix, path);
+        let mut index = match self.search(self.exact, self.regexes, order) {
+            Ok(index) => index,
+            Err(next) if next > self.exact => next - 1,
+            Err(_) => return None,
+        };
         while !covers(self.path(index)?, path) {
-            index = usize::from(u16_at(self.value, ENTRIES_AT + index * ENTRY + 6)?);
-            if index == usize::from(NONE) {
-                return None;
+            index = self.parent(index)?;
+        }
+        Some(index)
+    }
+
+    /// The strongest regular expression that takes the path and is not weaker than a prefix.
+    fn regex(
+        &self,
+        path: &[u8],
+        prefix: Option<usize>,
+        patterns: &Patterns,
+    ) -> Result<Option<Route<'g>>, NoAnswer> {
+        let weakest = prefix.and_then(|index| self.path(index)).map(|prefix| match prefix {
+            // The root's, as it was written.
+            b"" => &b"/"[..],
+            prefix => prefix,
+        });
+        let mut candidates = self.candidates(path);
+        candidates.retain(|(_, text)| {
+            weakest.is_none_or(|weakest| strength(text, weakest) != Ordering::Less)
+        });
+        // The strongest of each literal come first: there is little left to sort.
+        candidates.sort_by(|(_, a), (_, b)| strength(b, a));
+        let mut budget = Budget::OF_PATH;
+        for (index, text) in candidates {
+            if let Some(captures) = patterns.captures(text, path, &mut budget)? {
+                let route = |rule| Route { rule, captures: Some(Box::new(captures)) };
+                return Ok(self.body(index).map(route));
             }
         }
-        self.body(index)
+        Ok(None)
+    }
+
+    /// The regular expressions whose literal begins the path, with their texts.
+    fn candidates(&self, path: &[u8]) -> Vec<(usize, &'g [u8])> {
+        let (mut low, mut high) = (self.regexes, self.rules);
+        while low < high {
+            let middle = low.midpoint(high);
+            match folded_order(self.literal(middle).unwrap_or_default(), path) {
+                Ordering::Greater => high = middle,
+                _ => low = middle + 1,
+            }
+        }
+        let mut found = Vec::new();
+        let mut next = low.checked_sub(1).filter(|last| *last >= self.regexes);
+        while let Some(index) = next {
+            if self.literal(index).is_some_and(|literal| begins(literal, path)) {
+                found.extend(self.path(index).map(|text| (index, text)));
+            }
+            next = self.parent(index);
+        }
+        found
+    }
+
+    /// The rule above; always one before it.
+    fn parent(&self, index: usize) -> Option<usize> {
+        let parent = usize::from(u16_at(self.value, ENTRIES_AT + index * ENTRY + 6)?);
+        (parent < index).then_some(parent)
+    }
+
+    fn literal(&self, index: usize) -> Option<&'g [u8]> {
+        let entry = ENTRIES_AT + index * ENTRY;
+        let body = u32_at(self.value, entry + 8)? as usize;
+        let at = body.checked_add(u32_at(self.value, entry + 12)? as usize)?;
+        let bytes = usize::from(u16_at(self.value, at)?);
+        self.value.get(at + 2..)?.get(..bytes)
     }
 
     fn search(
@@ -281,17 +424,28 @@ mod tests {
         }
     }
 
+    fn pattern(text: &str) -> PathPattern {
+        match (text.strip_prefix('='), text.strip_prefix('~')) {
+            (Some(exact), _) => PathPattern::exact(exact).unwrap(),
+            (_, Some(regex)) => PathPattern::regex(regex).unwrap(),
+            _ => PathPattern::prefix(text).unwrap(),
+        }
+    }
+
     fn server(paths: &[&str]) -> Vec<u8> {
-        let rules = paths.iter().map(|path| match path.strip_prefix('=') {
-            Some(exact) => rule(PathPattern::exact(exact).unwrap(), path),
-            None => rule(PathPattern::prefix(path).unwrap(), path),
-        });
+        let rules = paths.iter().map(|path| rule(pattern(path), path));
         encode_server(&Server { rules: rules.collect() })
     }
 
     fn winner(value: &[u8], path: &str) -> Option<String> {
-        let rule = ServerView::new(value).rule(path.as_bytes())?;
-        Some(String::from_utf8(rule.backend().unwrap().to_vec()).unwrap())
+        let patterns = Patterns::default();
+        let route = ServerView::new(value).rule(path.as_bytes(), &patterns).unwrap()?;
+        Some(String::from_utf8(route.rule.backend().unwrap().to_vec()).unwrap())
+    }
+
+    fn found<'v>(value: &'v [u8], path: &[u8]) -> Option<RuleView<'v>> {
+        let patterns = Patterns::default();
+        ServerView::new(value).rule(path, &patterns).unwrap().map(|route| route.rule)
     }
 
     #[test]
@@ -326,7 +480,7 @@ mod tests {
     #[test]
     fn a_rule_gives_back_its_texts() {
         let value = server(&["/cart"]);
-        let found = ServerView::new(&value).rule(b"/cart").unwrap();
+        let found = found(&value, b"/cart").unwrap();
         assert_eq!(found.texts(), [&b"/cart"[..], b"", b"shop", b"", b"", b""]);
         assert_eq!(found.packed(), ([5, 0, 4, 0, 0, 0], &b"/cartshop"[..]));
         assert_eq!(found.https_redirect(), HttpsRedirect::Always);
@@ -348,21 +502,135 @@ mod tests {
         assert_eq!(ServerView::new(&after).names().collect::<Vec<_>>(), names[..1]);
         let rules: Vec<_> = ServerView::new(&before).rules().collect();
         assert_eq!(rules.iter().map(RuleView::index).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(ServerView::new(&before).rule(b"/b").unwrap().index(), 2);
+        assert_eq!(found(&before, b"/b").unwrap().index(), 2);
     }
 
     #[test]
     fn cut_bytes_answer_not_there() {
-        let value = server(&["/", "/a", "=/a/b"]);
+        let value = server(&["/", "/a", "=/a/b", "~/a/b/[a-d]", "~/a/x", "~/A.b"]);
         for cut in 0..value.len() {
             ServerView::new(&value[..cut]).names().count();
-            if let Some(rule) = ServerView::new(&value[..cut]).rule(b"/a/b/c") {
+            if let Some(rule) = found(&value[..cut], b"/a/b/c") {
                 rule.texts();
             }
         }
     }
 
+    #[test]
+    fn an_exact_path_wins_then_the_longer_text_of_pattern_or_prefix() {
+        let value = server(&[
+            "/",
+            "/app/v1/users",
+            "=/app/v1/x1",
+            "~/app(/|$)(.*)",
+            "~/app/v[0-9]+/.*",
+            "~/b.",
+            "~/b?",
+        ]);
+        for (path, expected) in [
+            ("/app/v1/x1", "=/app/v1/x1"),
+            ("/app/v1/x2", "~/app/v[0-9]+/.*"),
+            ("/app/v1/users/7", "~/app/v[0-9]+/.*"),
+            ("/app/vx", "~/app(/|$)(.*)"),
+            ("/apps", "~/b?"),
+            ("/APP/V1/", "~/app/v[0-9]+/.*"),
+            // As long as each other: `?` is greater than `.`.
+            ("/bx", "~/b?"),
+        ] {
+            assert_eq!(winner(&value, path).as_deref(), Some(expected), "{path}");
+        }
+        let value = server(&["/app/v1/users/of/mine", "~/app/v[0-9]+/.*", "~/ab", "/ac", "~/a."]);
+        assert_eq!(
+            winner(&value, "/app/v1/users/of/mine/7").as_deref(),
+            Some("/app/v1/users/of/mine")
+        );
+        assert_eq!(winner(&value, "/abc").as_deref(), Some("~/ab"));
+        assert_eq!(winner(&value, "/ac").as_deref(), Some("/ac"));
+        assert_eq!(winner(&value, "/b"), None);
+    }
+
+    #[test]
+    fn a_pattern_is_anchored_as_a_whole_and_says_what_its_groups_matched() {
+        let value = server(&["~/a(/|$)(.*)|/b([0-9]*)"]);
+        let patterns = Patterns::default();
+        let captures = |path: &'static [u8]| {
+            let route = ServerView::new(&value).rule(path, &patterns).unwrap()?;
+            let captures = route.captures.unwrap();
+            Some([0, 1, 2, 3, 9].map(|group| captures.get(group, path).escape_ascii().to_string()))
+        };
+        assert_eq!(
+            captures(b"/A/x%2f\xff/").unwrap(),
+            ["/A/x%2f\\xff/", "/", "x%2f\\xff/", "", ""]
+        );
+        assert_eq!(captures(b"/a").unwrap(), ["/a", "", "", "", ""]);
+        assert_eq!(captures(b"/b12x").unwrap(), ["/b12", "", "", "12", ""]);
+        assert_eq!(captures(b"/x/b12"), None);
+        assert_eq!(captures(b"x/a/"), None);
+    }
+
+    #[test]
+    fn a_pattern_without_an_answer_ends_the_search() {
+        let value = server(&["/", r"~/(?=a)(a|a)*b\1\1"]);
+        let path = format!("/{}!", "a".repeat(900));
+        let patterns = Patterns::default();
+        assert!(ServerView::new(&value).rule(path.as_bytes(), &patterns).is_err());
+        assert_eq!(winner(&value, "/b").as_deref(), Some("/"));
+    }
+
+    /// Small, so that rules meet.
+    const REGEXES: [&str; 19] = [
+        "/",
+        "/a",
+        "/A",
+        "/ab",
+        "/a/b",
+        "/a.*",
+        "/a(/|$)(.*)",
+        "/[ab]",
+        "/(a|b)/?",
+        "/a+b",
+        "/ab?c",
+        "/a|/b",
+        "/(?i)AB",
+        "/a\\.b",
+        "/a/?b",
+        "/(?!a)b",
+        "/a(?=b)",
+        "/ab*",
+        "/a/b$",
+    ];
+
     proptest! {
+        /// Against the definition: exact, then all patterns and the longest prefix by their strength.
+        #[test]
+        fn the_strongest_pattern_is_found(
+            chosen in proptest::collection::btree_set(0..REGEXES.len(), 0..12),
+            prefixes in proptest::collection::btree_set("(/[ab]{1,2}){0,2}", 0..4),
+            exact in proptest::option::of("/[ab]/?[ab]?"),
+            path in "/[abAB./]{0,5}",
+        ) {
+            let mut all: Vec<String> = chosen.iter().map(|n| format!("~{}", REGEXES[*n])).collect();
+            all.extend(prefixes.iter().map(|p| if p.is_empty() { "/".into() } else { p.clone() }));
+            all.extend(exact.iter().map(|path| format!("={path}")));
+            let value = server(&all.iter().map(String::as_str).collect::<Vec<_>>());
+            let takes = |text: &str| match pattern(text) {
+                PathPattern::Exact(exact) => exact == path,
+                PathPattern::Prefix(prefix) => covers(prefix.as_bytes(), path.as_bytes()),
+                PathPattern::Regex(regex) => {
+                    fancy_regex::Regex::new(&format!("(?i)^(?:{regex})")).unwrap().is_match(&*path).unwrap()
+                }
+            };
+            let longest = all.iter().filter(|text| text.starts_with('/') && takes(text)).max_by_key(|t| t.len());
+            let best = all
+                .iter()
+                .filter(|text| takes(text) && (!text.starts_with('/') || Some(*text) == longest))
+                .max_by_key(|text| {
+                    let bare = text.trim_start_matches(['=', '~']);
+                    (text.starts_with('='), bare.len(), bare.to_owned(), text.starts_with('~'))
+                });
+            prop_assert_eq!(winner(&value, &path), best.cloned(), "{:?}", all);
+        }
+
         /// Against the definition: among all prefixes that cover the path, the longest.
         #[test]
         fn the_longest_covering_prefix_is_found(

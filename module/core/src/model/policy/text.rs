@@ -59,7 +59,7 @@ impl HeaderPattern {
         let pattern = HeaderPattern(text.into());
         check_value(&pattern.0)?;
         if let Some(regex) = pattern.regex() {
-            crate::balancer::patterns::pattern_is_valid(&regex)?;
+            crate::patterns::pattern_is_valid(&regex)?;
         }
         Ok(pattern)
     }

@@ -1,0 +1,94 @@
+//! The path and query of a request: what a pattern's groups matched, and another path in place of the client's.
+
+use super::Request;
+use crate::ffi::{log, memory};
+use nginx_bitfields as bits;
+use nginx_sys::{ngx_http_set_exten, ngx_str_t};
+use oxigress_core::patterns::Captures;
+use oxigress_core::template::Values;
+use std::borrow::Cow;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What the groups of the rule's path matched.
+pub(super) struct Captured {
+    captures: Captures,
+    /// The path they matched in, which a rewrite replaces.
+    path: ngx_str_t,
+}
+
+impl<'r> Request<'r> {
+    /// The query, without the question mark.
+    pub fn args(&self) -> &'r [u8] {
+        self.text(self.raw().args)
+    }
+
+    /// `scheme://` and the `Host` header as it was sent; `None` without one.
+    pub fn origin(&self) -> Option<Vec<u8>> {
+        let scheme: &[u8] = if self.is_https() { b"https://" } else { b"http://" };
+        let host = self.host_header().unwrap_or(self.host());
+        (!host.is_empty()).then(|| [scheme, host].concat())
+    }
+
+    /// Keeps what a pattern's groups matched in the path; `false` when memory is out.
+    pub fn set_captures(&self, captures: Captures) -> bool {
+        // SAFETY: the request's pool is alive.
+        let place = unsafe { memory::array::<Captured>(self.raw().pool, 1) };
+        let Some(context) = self.context_or_new().filter(|_| !place.is_null()) else {
+            return false;
+        };
+        // SAFETY: new, and large enough; the path's bytes stay as long as the request.
+        unsafe { place.write(Captured { captures, path: self.raw().uri }) };
+        context.captured.set(place);
+        true
+    }
+
+    /// Puts a path, decoded, and a query in place of the client's, as `rewrite` does; `false` when memory is out.
+    pub fn set_uri(&self, path: &[u8], args: &[u8]) -> bool {
+        // SAFETY: the request's pool is alive.
+        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &[path, args]) }) else {
+            return false;
+        };
+        // SAFETY: alive, and no reference into the request is held; the copy has both parts. The same struct, through
+        // bindings that have its bitfields right.
+        unsafe {
+            (*self.raw).uri = ngx_str_t { len: path.len(), data: copy.data };
+            (*self.raw).args = ngx_str_t { len: args.len(), data: copy.data.add(path.len()) };
+            let flags = &mut *self.raw.cast::<bits::ngx_http_request_s>();
+            // The endpoint gets what stands in `uri` now, with all escaped that has to be.
+            flags.set_valid_unparsed_uri(0);
+            flags.set_quoted_uri(1);
+            flags.set_uri_changed(0);
+            ngx_http_set_exten(self.raw);
+        }
+        true
+    }
+
+    /// Says that a pattern of this host had no answer: every ten seconds at most, since each request may.
+    pub fn log_no_answer(&self) {
+        static NEXT_MS: AtomicU64 = AtomicU64::new(0);
+        let now = memory::now_milliseconds();
+        if now < NEXT_MS.load(Relaxed) {
+            return;
+        }
+        NEXT_MS.store(now + 10_000, Relaxed);
+        let line = format_args!(
+            "ingress: a pattern among the paths of this host takes too much work for this path: 500"
+        );
+        // SAFETY: a request has a connection with a log.
+        unsafe { log::write(log::ERROR, (*self.raw().connection).log, line) };
+    }
+}
+
+impl Values for Request<'_> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        Request::variable(self, name).map(Cow::Borrowed)
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        // SAFETY: null, or what `set_captures` put into the request's pool.
+        let captured =
+            self.context().and_then(|context| unsafe { context.captured.get().as_ref() });
+        captured.map_or(&[], |captured| captured.captures.get(number, self.text(captured.path)))
+    }
+}
