@@ -146,6 +146,7 @@ impl Plan {
             fastcgi_param REQUEST_URI $request_uri;
         }}
         location ingress-auth {{
+            return 404;
             proxy_pass_request_body off;
             proxy_set_header Host $ingress_auth_host;
             proxy_set_header Connection \"\";

@@ -95,20 +95,13 @@ struct Stage {
     site: Site,
     auth: Auth,
     endpoint: Endpoint,
-    _directory: Directory,
 }
 
-fn stage(name: &str, change: impl FnOnce(&mut Plan)) -> Result<Stage> {
-    let directory = Directory::new(name)?;
+fn stage(directory: &Directory, change: impl FnOnce(&mut Plan)) -> Result<Stage> {
     let mut plan = Plan::router(1)?;
     change(&mut plan);
-    let site = Site::start(&plan, &directory)?;
-    let stage = Stage {
-        site,
-        auth: Auth::start()?,
-        endpoint: Endpoint::start("a")?,
-        _directory: directory,
-    };
+    let site = Site::start(&plan, directory)?;
+    let stage = Stage { site, auth: Auth::start()?, endpoint: Endpoint::start("a")? };
     Ok(stage)
 }
 
@@ -132,16 +125,19 @@ impl Stage {
             servers[host] =
                 json!({"rules": [{"path": {"prefix": "/"}, "backend": "a", "policies": host}]});
         }
-        let backends = json!({
-            "a": {"endpoints": [self.endpoint.native()]},
-            "auth": {"endpoints": [{"address": "127.0.0.1", "port": self.auth.port}]},
+        let endpoints = json!({
+            "a": [self.endpoint.native()],
+            "auth": [{"address": "127.0.0.1", "port": self.auth.port}],
         });
-        self.put_all(&servers, &policies, &backends)
+        self.put_all(&servers, &policies, &endpoints)
     }
 
-    fn put_all(&self, servers: &Value, policies: &Value, backends: &Value) -> Result<()> {
+    fn put_all(&self, servers: &Value, policies: &Value, endpoints: &Value) -> Result<()> {
+        let names = endpoints.as_object().into_iter().flat_map(|all| all.keys());
+        let backends: Value =
+            names.map(|name| (name.clone(), json!({}))).collect::<serde_json::Map<_, _>>().into();
         let whole = json!({"version": 1, "snapshot":
-            {"servers": servers, "policies": policies, "backends": backends}});
+            {"servers": servers, "policies": policies, "backends": backends, "endpoints": endpoints}});
         let applied = block_on(self.site.configuration.put(whole.to_string()))?;
         ensure!(applied.status == 200, "{applied}");
         Ok(())
@@ -176,10 +172,9 @@ fn header<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
 
 #[test]
 fn only_the_auth_server_lets_in() {
-    pass("auth-verdicts", || {
-        let stage = stage("auth-verdicts", |plan| {
-            plan.location_config = "proxy_intercept_errors on;".into()
-        })?;
+    pass("auth-verdicts", |directory| {
+        let stage =
+            stage(directory, |plan| plan.location_config = "proxy_intercept_errors on;".into())?;
         stage.put(&[("a.test", json!({"external": external(json!({}))}))])?;
         for (status, expected) in [
             (200, 200),
@@ -237,8 +232,8 @@ fn only_the_auth_server_lets_in() {
 
 #[test]
 fn an_auth_server_that_is_ill_lets_nobody_in() {
-    pass("auth-ill", || {
-        let stage = stage("auth-ill", |_| ())?;
+    pass("auth-ill", |directory| {
+        let stage = stage(directory, |_| ())?;
         stage.put(&[("a.test", json!({"external": external(json!({}))}))])?;
         for garbage in
             ["hello\r\n\r\n", "HTTP/1.1 200\r\n", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nA: \0\r\n\r\n"]
@@ -274,12 +269,12 @@ fn an_auth_server_that_is_ill_lets_nobody_in() {
         };
         let policies = json!({"down": to("down"), "none": to("none"), "gone": to("gone")});
         let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let backends = json!({
-            "a": {"endpoints": [stage.endpoint.native()]},
-            "down": {"endpoints": [{"address": "127.0.0.1", "port": closed}]},
-            "none": {"endpoints": []},
+        let endpoints = json!({
+            "a": [stage.endpoint.native()],
+            "down": [{"address": "127.0.0.1", "port": closed}],
+            "none": [],
         });
-        stage.put_all(&servers, &policies, &backends)?;
+        stage.put_all(&servers, &policies, &endpoints)?;
         for host in ["down.test", "none.test", "gone.test"] {
             stage.expect(host, "/", 500)?;
         }
@@ -289,8 +284,8 @@ fn an_auth_server_that_is_ill_lets_nobody_in() {
 
 #[test]
 fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in_our_place() {
-    pass("auth-question", || {
-        let stage = stage("auth-question", |_| ())?;
+    pass("auth-question", |directory| {
+        let stage = stage(directory, |_| ())?;
         let more = json!({
             "method": "POST",
             "headers": [{"name": "X-Extra", "value": "$host-$http_x_a"}, {"name": "X-Gone", "value": ""}],
@@ -400,8 +395,8 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
 
 #[test]
 fn a_client_is_sent_to_sign_in_and_cookies_come_back() {
-    pass("auth-signin", || {
-        let stage = stage("auth-signin", |_| ())?;
+    pass("auth-signin", |directory| {
+        let stage = stage(directory, |_| ())?;
         let signin = |more: Value| {
             let mut all = external(json!({"signin": "https://in.test/start?a=$arg_a"}));
             for (key, value) in more.as_object().cloned().unwrap_or_default() {
@@ -457,8 +452,8 @@ fn a_client_is_sent_to_sign_in_and_cookies_come_back() {
 
 #[test]
 fn headers_of_the_answer_reach_the_endpoint_in_place_of_the_clients() {
-    pass("auth-headers", || {
-        let stage = stage("auth-headers", |plan| {
+    pass("auth-headers", |directory| {
+        let stage = stage(directory, |plan| {
             plan.http_config =
                 "set_real_ip_from 127.0.0.1; real_ip_header X-Client; underscores_in_headers on;"
                     .into();
@@ -504,8 +499,8 @@ fn headers_of_the_answer_reach_the_endpoint_in_place_of_the_clients() {
 
 #[test]
 fn all_of_the_three_have_to_let_in_or_any_of_them() {
-    pass("auth-satisfy", || {
-        let stage = stage("auth-satisfy", |plan| {
+    pass("auth-satisfy", |directory| {
+        let stage = stage(directory, |plan| {
             plan.http_config = "set_real_ip_from 127.0.0.1; real_ip_header X-Client;".into();
         })?;
         let access = |any: bool| {
@@ -549,8 +544,8 @@ fn all_of_the_three_have_to_let_in_or_any_of_them() {
 
 #[test]
 fn nobody_gets_to_the_location_of_questions() {
-    pass("auth-inside", || {
-        let stage = stage("auth-inside", |_| ())?;
+    pass("auth-inside", |directory| {
+        let stage = stage(directory, |_| ())?;
         let access = json!({"external": external(json!({}))});
         stage.put(&[("a.test", access)])?;
         for target in [
@@ -573,8 +568,8 @@ fn nobody_gets_to_the_location_of_questions() {
         // An endpoint sends nginx there.
         let inside = Auth::start()?;
         let servers = json!({"x.test": {"rules": [{"path": {"prefix": "/"}, "backend": "x"}]}});
-        let backends = json!({"x": {"endpoints": [{"address": "127.0.0.1", "port": inside.port}]}});
-        stage.put_all(&servers, &json!({}), &backends)?;
+        let endpoints = json!({"x": [{"address": "127.0.0.1", "port": inside.port}]});
+        stage.put_all(&servers, &json!({}), &endpoints)?;
         for place in [
             "ingress-auth-http",
             "/ingress-auth-http",
@@ -600,8 +595,8 @@ fn nobody_gets_to_the_location_of_questions() {
 
 #[test]
 fn answers_are_kept_for_one_policy_and_asked_for_once() {
-    pass("auth-cache", || {
-        let stage = stage("auth-cache", |plan| {
+    pass("auth-cache", |directory| {
+        let stage = stage(directory, |plan| {
             plan.workers = 2;
             plan.http_config =
                 "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
@@ -692,6 +687,51 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
         )])?;
         stage.auth.set(say(401, ""));
         ensure!(get("a.test", "jane")?.status == 401 && stage.auth.heard().len() == 1);
+        stage.site.nginx.check_error_log()
+    });
+}
+
+/// `secret`, bcrypt at cost 10: some 50 ms.
+const SLOW: &str = "$2b$10$abcdefghijklmnopqrstuuqflPDzB6gcMhKa1rZqKiun2YGL5sa2u";
+
+#[test]
+fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
+    pass("auth-line", |directory| {
+        let stage = stage(directory, |_| ())?;
+        let users: String = (0..40).map(|n| format!("user{n}:{SLOW}\n")).collect();
+        stage.put(&[("a.test", json!({"basic": {"realm": "x", "users": users}}))])?;
+        let encode = |text: String| openssl::base64::encode_block(text.as_bytes());
+        let request = |user: String| {
+            let credentials = format!("Basic {}", encode(format!("{user}:secret")));
+            Request::get("a.test", "/").header("Authorization", &credentials)
+        };
+        // Some go away at once, whether a thread has their password or not.
+        let gone = (0..20).map(|n| {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, stage.site.http_port))?;
+            let credentials = encode(format!("nobody{n}:secret"));
+            write!(
+                stream,
+                "GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic {credentials}\r\n\r\n"
+            )?;
+            Ok(stream)
+        });
+        let gone: Result<Vec<TcpStream>> = gone.collect();
+        drop(gone?);
+        let all: Vec<_> = (0..40)
+            .map(|n| {
+                let (address, request) = (stage.site.http(), request(format!("user{n}")));
+                oxigress_tests::wait::runtime()
+                    .spawn(async move { client::send(&address, &request).await })
+            })
+            .collect();
+        for one in all {
+            let response = block_on(one)??;
+            ensure!(response.status == 200, "{response}");
+        }
+        // Known by now: no thread has to look again.
+        let response = stage.send(&request("user1".into()))?;
+        ensure!(response.status == 200, "{response}");
+        ensure!(stage.send(&request("nobody1".into()))?.status == 401);
         stage.site.nginx.check_error_log()
     });
 }

@@ -96,7 +96,7 @@ fn of_networks(is_admitted: bool) -> Gate {
 /// place, and no password.
 fn grant(request: &Request<'_>, progress: &Progress, rules: &Rules) -> Outcome {
     if rules.basic.is_some() {
-        request.remove_header(b"authorization");
+        request.hide_password();
     }
     for name in rules.external.iter().flat_map(|external| &external.source.response_headers) {
         let value = progress.answer_header(name.as_str().as_bytes()).unwrap_or_default();

@@ -2,8 +2,9 @@
 
 use super::Request;
 use crate::ffi::access::Progress;
+use crate::ffi::memory;
 use crate::ffi::question::Question;
-use nginx_sys::{ngx_http_request_t, ngx_pool_t};
+use nginx_sys::{ngx_http_request_t, ngx_pool_t, ngx_table_elt_t};
 
 impl<'r> Request<'r> {
     /// nginx's own.
@@ -14,6 +15,20 @@ impl<'r> Request<'r> {
     /// Its pool.
     pub(in crate::ffi) fn pool(&self) -> *mut ngx_pool_t {
         self.raw().pool
+    }
+
+    /// Takes the password from what the endpoint gets. nginx's `$remote_user` still has the name.
+    pub fn hide_password(&self) {
+        // SAFETY: null, or an element of the header list.
+        let header = unsafe { self.raw().headers_in.authorization.as_ref() }.copied();
+        self.remove_header(b"authorization");
+        let Some(header) = header else { return };
+        // SAFETY: the request's pool is alive; zeroes are a value.
+        let copy = unsafe { memory::zeroed::<ngx_table_elt_t>(self.pool()).as_mut() };
+        let Some(copy) = copy else { return };
+        *copy = ngx_table_elt_t { next: std::ptr::null_mut(), ..header };
+        // SAFETY: alive, and there is no reference to its headers.
+        unsafe { (*self.raw).headers_in.authorization = copy };
     }
 
     /// How far it has come in the ACCESS phase; `None`: it was not there.
