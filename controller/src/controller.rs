@@ -268,8 +268,10 @@ impl Controller {
         }
     }
 
-    fn take_reports(&mut self, reports: Vec<Report>) {
+    fn take_reports(&mut self, mut reports: Vec<Report>) {
         let mut changed = Changed::default();
+        // A report may have been under way when its name was no longer wanted.
+        reports.retain(|(name, _)| self.external_names.contains(name));
         for (name, answer) in reports {
             self.world.answer(name, answer, &mut changed);
         }
@@ -289,6 +291,7 @@ impl Controller {
     fn update(&mut self, changed: &Changed) {
         self.translate(changed);
         let Some(names) = self.translator.take_external_names() else { return };
+        self.world.retain_answers(&names);
         let mut changed = Changed::default();
         for (name, answer) in self.resolver.want(&names) {
             self.world.answer(name, answer, &mut changed);

@@ -167,6 +167,11 @@ pub struct Flags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub disable_svc_external_name: bool,
+    /// Compare all paths of a host as regular expressions when one Ingress has use-regex or rewrite-target, as
+    /// ingress-nginx does
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub regex_per_host: bool,
     /// Name servers and search domains for Services of type ExternalName; read again when it changes
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub resolv_conf: PathBuf,
@@ -223,6 +228,8 @@ impl Flags {
             disable_svc_external_name: self.disable_svc_external_name,
             tcp_services_configmap: key_of(&self.tcp_services_configmap),
             udp_services_configmap: key_of(&self.udp_services_configmap),
+            regex_per_host: self.regex_per_host,
+            https_port: self.https_port,
             reserved_ports: self.reserved_ports(),
             own_ports: self.own_ports().map(|(port, _)| port).collect(),
             local_addresses,

@@ -11,6 +11,7 @@ pub mod annotation;
 mod backend;
 mod class;
 mod conflict;
+mod follow;
 #[cfg(test)]
 mod golden;
 mod ingress;
@@ -33,9 +34,12 @@ use crate::verdict::{VerdictChanges, Verdicts};
 use crate::world::external_name::DnsName;
 use crate::world::service::Protocol;
 use crate::world::{Changed, Key, Kind, ObjectRef, World};
+use annotation::url;
 use backend::Usage;
+use follow::Follower;
 use ingress::{Claims, Leads};
 use notes::{Notes, Part};
+use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Snapshot, StreamPort,
 };
@@ -44,6 +48,7 @@ use plan::{Lead, Plan, Speakers};
 use relation::Relation;
 use settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What a world comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +84,13 @@ pub struct Translator {
     /// Backends and the DNS names their addresses come from.
     external_names: Relation<BackendId, DnsName>,
     is_new_external_names: bool,
+    /// Ingresses and the objects that their annotations name.
+    referred: Relation<Key, ObjectRef>,
+    /// Hosts and those that follow them.
+    followers: Relation<HostPattern, Follower>,
+    policies: Relation<HostPattern, PolicyId>,
+    /// Hosts and the URLs that their policies name, with the Ingress that says so.
+    urls: Relation<HostPattern, (BackendId, Key)>,
     streams: BTreeMap<StreamPort, stream::Entry>,
     is_new_streams: bool,
     notes: Notes,
@@ -102,6 +114,10 @@ impl Translator {
             secrets: Relation::default(),
             names: Relation::default(),
             external_names: Relation::default(),
+            referred: Relation::default(),
+            followers: Relation::default(),
+            policies: Relation::default(),
+            urls: Relation::default(),
             is_new_external_names: false,
             streams: BTreeMap::new(),
             is_new_streams: true,
@@ -145,6 +161,7 @@ impl Translator {
             hosts.extend(self.claimants.keys().cloned());
             backends.extend(self.plans.keys().cloned());
         }
+        self.find_followers(&mut hosts);
         for host in &hosts {
             self.settle_host(host, &mut backends);
         }
@@ -170,6 +187,8 @@ impl Translator {
         for service in &changed.services {
             backends.extend(self.backends_of(service));
         }
+        let names = changed.names.iter().flat_map(|name| self.external_names.by(name));
+        backends.extend(names.filter(|id| url::behind(id).is_some()).cloned());
         self.read_streams(world, changed, is_first);
         self.choose_default_backend(world, changed, is_first, &mut backends);
         for id in backends {
@@ -200,6 +219,16 @@ impl Translator {
 
     fn touched_ingresses(&self, world: &World, changed: &Changed, all: bool) -> BTreeSet<Key> {
         let mut touched = changed.ingresses.clone();
+        for (kind, keys) in [
+            (Kind::ConfigMap, &changed.config_maps),
+            (Kind::Secret, &changed.secrets),
+            (Kind::Service, &changed.services),
+        ] {
+            let objects = keys.iter().map(|key| ObjectRef::new(kind, key.clone()));
+            touched.extend(
+                objects.flat_map(|object| self.referred.by(&object).cloned().collect::<Vec<_>>()),
+            );
+        }
         if all || !changed.ingress_classes.is_empty() {
             let by_class = |class: &Option<String>| {
                 let class = class.as_ref().map(|name| Key::new("", name));
@@ -225,6 +254,7 @@ impl Translator {
         let object = ObjectRef::new(Kind::Ingress, key.clone());
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
+        self.referred.set(key, parsed.referred);
         if self.claims.get(key) == parsed.claims.as_ref() {
             return BTreeSet::new();
         }
@@ -269,15 +299,47 @@ impl Translator {
         claimants.filter_map(|(_, key)| self.claims.get(key)).collect()
     }
 
+    /// Adds the hosts that follow one of `hosts`, or did.
+    fn find_followers(&mut self, hosts: &mut BTreeSet<HostPattern>) {
+        for host in hosts.clone() {
+            let new = follow::of(&host, &self.claims_on(&host));
+            hosts.extend(new.iter().map(|follower| follower.host.clone()));
+            let different = self.followers.set(&host, new);
+            hosts.extend(different.into_iter().map(|follower| follower.host));
+        }
+    }
+
+    /// Whose rules a host has, that nobody claims itself: of many, the first by name.
+    fn followed_by(&self, host: &HostPattern) -> Option<(Follower, HostPattern)> {
+        if self.claims_on(host).iter().any(|by| by.canary().is_none()) {
+            return None;
+        }
+        let follower = self.followers.rights_from(&Follower::first_of(host)).next()?;
+        let owner = self.followers.by(follower).next()?;
+        (follower.host == *host).then(|| (follower.clone(), owner.clone()))
+    }
+
     fn settle_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
-        let settled = conflict::settle(
-            host,
-            &self.claims_on(host),
-            &self.settings,
-            &self.speakers,
-            self.options.ssl_passthrough,
-        );
-        self.notes.set(Part::Host(host.clone()), settled.notes);
+        let followed = self.followed_by(host);
+        let settled = match &followed {
+            Some((Follower { is_redirected: true, .. }, owner)) => {
+                conflict::redirected(owner, &self.settings)
+            }
+            _ => {
+                let owner = followed.as_ref().map_or(host, |(_, owner)| owner);
+                conflict::settle(
+                    host,
+                    owner,
+                    &self.claims_on(owner),
+                    &self.settings,
+                    &self.speakers,
+                    &self.options,
+                )
+            }
+        };
+        // What there is to say was said about the host itself.
+        let notes = if followed.is_some() { Vec::new() } else { settled.notes };
+        self.notes.set(Part::Host(host.clone()), notes);
         for (id, plan) in settled.plans {
             if self.plans.get(&id) != Some(&plan) {
                 self.plans.insert(id.clone(), plan);
@@ -286,11 +348,34 @@ impl Translator {
         }
         let touched = self.leads.set(host, settled.leads);
         backends.extend(touched.into_iter().map(|lead| lead.backend));
+        let urls = self.urls.set(host, settled.urls);
+        backends.extend(urls.into_iter().map(|(url, _)| url));
+        self.put_policies(host, settled.policies);
         let Patch { upsert, remove, .. } = &mut self.patch;
         let servers = &mut self.snapshot.servers;
         put(servers, &mut upsert.servers, &mut remove.servers, host, settled.server);
         let (passthrough, to) = (&mut self.snapshot.passthrough, settled.passthrough);
         put(passthrough, &mut upsert.passthrough, &mut remove.passthrough, host, to);
+        put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, settled.tls);
+    }
+
+    /// A record stays as long as the rules of one host name it.
+    fn put_policies(&mut self, host: &HostPattern, policies: BTreeMap<PolicyId, Arc<Policies>>) {
+        let touched = self.policies.set(host, policies.keys().cloned().collect());
+        for id in touched {
+            let is_known = self.snapshot.policies.contains_key(&id);
+            let Patch { upsert, remove, .. } = &mut self.patch;
+            let all = &mut self.snapshot.policies;
+            match (self.policies.has(&id), policies.get(&id)) {
+                (true, Some(record)) if !is_known => {
+                    let record = Some(Policies::clone(record));
+                    put(all, &mut upsert.policies, &mut remove.policies, &id, record);
+                }
+                // What an id says never changes.
+                (true, _) => {}
+                (false, _) => put(all, &mut upsert.policies, &mut remove.policies, &id, None),
+            }
+        }
     }
 
     fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
@@ -304,7 +389,12 @@ impl Translator {
         secrets: &mut BTreeSet<Key>,
         certificates: &mut BTreeSet<CertificateId>,
     ) {
-        let mut chosen = tls::choose(world, &self.options, host, &self.claims_on(host));
+        let followed = self.followed_by(host);
+        let owner = followed.as_ref().map_or(host, |(_, owner)| owner);
+        let mut chosen = tls::choose(world, &self.options, host, &self.claims_on(owner));
+        if followed.is_some() {
+            chosen.restrict_to_valid();
+        }
         if *host == HostPattern::default_host() {
             chosen.certificate = tls::default_certificate(world, &self.options);
         }
@@ -362,7 +452,28 @@ impl Translator {
         self.default_backend = new;
     }
 
+    /// The server of a URL.
+    fn resolve_url(&mut self, world: &World, id: BackendId) {
+        let users = self.urls.rights_from(&(id.clone(), Key::new("", "")));
+        let users: Vec<_> = users.take_while(|(url, _)| *url == id).map(|(_, key)| key).collect();
+        let url = url::behind(&id).filter(|_| !users.is_empty());
+        let Some((external, port)) = url else { return self.drop_backend(id) };
+        let resolved = backend::resolve_url(world, &self.options, &external, port);
+        let objects = users.into_iter().map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
+        let notes: Vec<_> = objects
+            .flat_map(|object| {
+                resolved.notes.iter().map(move |note| (object.clone(), note.clone()))
+            })
+            .collect();
+        self.notes.set(Part::Backend(id.clone()), notes);
+        self.put_external_name(&id, resolved.name);
+        self.put_backend(&id, Some((Backend::default(), resolved.endpoints)));
+    }
+
     fn resolve_backend(&mut self, world: &World, id: BackendId) {
+        if url::behind(&id).is_some() {
+            return self.resolve_url(world, id);
+        }
         let referrers = self.leads.rights_from(&Lead::first_of(&id));
         let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
         let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);

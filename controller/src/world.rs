@@ -125,6 +125,8 @@ pub struct Changed {
     pub secrets: BTreeSet<Key>,
     /// Services that changed themselves, through one of their EndpointSlices or through what DNS says.
     pub services: BTreeSet<Key>,
+    /// Names of which DNS says something else.
+    pub names: BTreeSet<DnsName>,
 }
 
 impl Changed {
@@ -223,7 +225,6 @@ impl World {
                 services.remove(&key);
                 if services.is_empty() {
                     self.services_of_name.remove(&name);
-                    self.answers.remove(&name);
                 }
             }
             if let Some(name) = new_name {
@@ -235,7 +236,6 @@ impl World {
 
     /// Takes over what DNS says of a name. After a failure the addresses of before stay.
     pub fn answer(&mut self, name: DnsName, mut answer: Answer, changed: &mut Changed) {
-        let Some(services) = self.services_of_name.get(&name) else { return };
         let old = self.answers.get(&name);
         if let Some(old) = old
             && answer.failure.is_some()
@@ -243,12 +243,19 @@ impl World {
             answer = Answer { failure: answer.failure, ..old.clone() };
         }
         if old != Some(&answer) {
-            changed.services.extend(services.iter().cloned());
+            let services = self.services_of_name.get(&name).into_iter().flatten();
+            changed.services.extend(services.cloned());
+            changed.names.insert(name.clone());
             self.answers.insert(name, answer);
         }
     }
 
-    /// What DNS says of a name that a Service stands for; none: nothing yet.
+    /// Forgets what DNS said of other names than these.
+    pub fn retain_answers(&mut self, wanted: &BTreeSet<DnsName>) {
+        self.answers.retain(|name, _| wanted.contains(name));
+    }
+
+    /// What DNS says of a name that a Service or a URL stands for; none: nothing yet.
     pub fn answer_for(&self, name: &DnsName) -> Option<&Answer> {
         self.answers.get(name)
     }
@@ -329,6 +336,7 @@ impl World {
             ingress_classes: self.ingress_classes.keys().cloned().collect(),
             secrets: self.secrets.keys().cloned().collect(),
             services: self.services.keys().chain(self.slices_of_service.keys()).cloned().collect(),
+            names: self.answers.keys().cloned().collect(),
         }
     }
 }

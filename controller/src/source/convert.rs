@@ -5,7 +5,7 @@
 
 use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
-use crate::world::secret::Secret;
+use crate::world::secret::{Fields, Offer, Secret};
 use crate::world::service::{
     Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
@@ -15,6 +15,7 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A field that cannot be what it is.
@@ -230,7 +231,23 @@ pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
         let plain = text.get(name).map(|value| value.as_bytes());
         plain.or_else(|| data.get(name).map(|value| value.0.as_slice()))
     };
-    Ok(Object::Secret(Secret::of(field("tls.crt"), field("tls.key"))))
+    let offer = Offer::of(field("tls.crt"), field("tls.key"));
+    let mut fields = BTreeMap::new();
+    if from.type_.as_deref().is_none_or(|kind| !is_of_others(kind)) {
+        let names: BTreeSet<&String> = data.keys().chain(text.keys()).collect();
+        let others =
+            names.into_iter().filter(|name| !matches!(name.as_str(), "tls.crt" | "tls.key"));
+        fields.extend(others.filter_map(|name| Some((name.clone(), field(name)?.to_vec()))));
+    }
+    Ok(Object::Secret(Secret { offer, fields: Arc::new(Fields(fields)) }))
+}
+
+/// Types of Secrets that no annotation names; some are large, and there are many of them.
+fn is_of_others(kind: &str) -> bool {
+    kind.starts_with("helm.sh/")
+        || kind.starts_with("bootstrap.kubernetes.io/")
+        || kind.starts_with("kubernetes.io/service-account")
+        || kind.starts_with("kubernetes.io/dockerc")
 }
 
 /// A ConfigMap.

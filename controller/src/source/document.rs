@@ -250,7 +250,7 @@ fn unknown(within: &str, version: &str, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::secret::Secret;
+    use crate::world::secret::{Offer, Secret};
 
     fn found(text: &str) -> Vec<Found> {
         read(text, false).into_iter().flat_map(|d| d.found.unwrap()).collect()
@@ -371,7 +371,10 @@ mod tests {
         for is_json in [false, true] {
             let found = read(secret, is_json).pop().unwrap().found.unwrap();
             assert!(
-                matches!(&found[..], [Found::Object(_, Object::Secret(Secret::WithoutPair))]),
+                matches!(
+                    &found[..],
+                    [Found::Object(_, Object::Secret(Secret { offer: Offer::WithoutPair, .. }))]
+                ),
                 "{found:?}"
             );
         }

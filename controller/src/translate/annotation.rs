@@ -1,23 +1,45 @@
 //! Annotations of an Ingress to typed values.
 //!
-//! Source:  compat/annotations.md: §1 for the common rules, §3 for ssl-redirect and force-ssl-redirect.
-//!
-//! [`balancing`] and [`canary`] hold the two groups that say something together.
-//!
-//! What is not honoured yet is listed once an Ingress. A *protecting* annotation among them closes the
-//! locations of its Ingress: a setting that keeps somebody out never opens by being unknown.
+//! Shape:   a file a group; [`table`] has a line for each annotation, [`reader`] reads one and knows the objects that
+//!          annotations name. What they say about requests becomes [`Policies`], about TLS a part of a host's
+//!          `TlsPolicy`.
+//! Errors:  an invalid value is the default and noted. Where it *protects* the locations of the Ingress answer 503:
+//!          a setting that keeps somebody out never opens by being wrong or unknown.
+//! Source:  compat/annotations.md.
 
+mod access;
 pub mod balancing;
 pub mod canary;
+mod client_tls;
+mod cors;
+pub mod defaults;
+mod external_auth;
+mod limits;
+mod mirror;
+mod proxying;
+mod reader;
+mod redirects;
+mod responses;
+mod snippet;
+pub mod table;
+mod upstream_tls;
+pub mod url;
 mod value;
 
+pub use client_tls::ClientTls;
+pub use reader::Place;
+pub use redirects::Hosts;
 pub use value::parse_bool;
 
+use super::ingress::Leads;
 use super::settings::Settings;
 use crate::verdict::Note;
+use crate::world::ObjectRef;
 use balancing::Balancing;
 use canary::{Canary, Finished};
-use std::collections::BTreeMap;
+use oxigress_core::model::policy::{Access, Policies};
+use reader::Reader;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use value::Value;
 
@@ -34,73 +56,68 @@ pub struct Annotations {
     pub balancing: Option<Arc<Balancing>>,
     /// canary*.
     pub canary: Option<Box<Canary>>,
-    /// The Ingress is not served: it has a raw snippet, or nobody knows whether it is a canary.
+    /// What is decided per request, whatever the path.
+    pub policies: Arc<Policies>,
+    /// The Service of default-backend.
+    pub default_backend: Option<Leads>,
+    /// About whole hosts.
+    pub hosts: Hosts,
+    /// About TLS of whole hosts.
+    pub client_tls: ClientTls,
+    /// Nobody knows whether it is a canary, so it is not served.
     pub is_refused: bool,
-    /// A protecting annotation that is not honoured yet.
+    /// What protects and cannot be honoured.
     pub closing: Option<String>,
-    /// One of them holds for the whole host, whichever Ingress its other locations come from.
+    /// It closes the whole host, whichever Ingress its other locations come from.
     pub closes_host: bool,
 }
 
-/// Reads all annotations with `prefix`; notes what is invalid or not honoured.
+/// What there is to say about the annotations of one Ingress.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// What they say.
+    pub annotations: Annotations,
+    /// What is invalid or not honoured.
+    pub notes: Vec<Note>,
+    /// The objects that they name: a change of any may change what they say.
+    pub referred: BTreeSet<ObjectRef>,
+}
+
+/// Reads all annotations with `prefix`.
 pub fn parse(
+    place: Place<'_>,
     all: &BTreeMap<String, String>,
     prefix: &str,
     settings: &Settings,
-) -> (Annotations, Vec<Note>) {
+) -> Read {
     let mut found = Annotations {
         ssl_redirect: settings.ssl_redirect,
         force_ssl_redirect: settings.force_ssl_redirect,
         ..Annotations::default()
     };
-    let mut notes = Vec::new();
-    let mut unsupported = Vec::new();
-    let mut protecting = Vec::new();
-    let mut snippets = Vec::new();
+    let mut reader = Reader::new(place, prefix, all);
+    reader.flag("ssl-redirect", &mut found.ssl_redirect);
+    reader.flag("force-ssl-redirect", &mut found.force_ssl_redirect);
+    reader.flag("ssl-passthrough", &mut found.ssl_passthrough);
     let mut balancing = balancing::Draft::default();
     let mut canary = canary::Draft::default();
-    for (key, text) in all {
-        let Some(name) = key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')) else {
-            continue;
-        };
-        if balancing.take(Value { name, text, notes: &mut notes })
-            || canary.take(Value { name, text, notes: &mut notes })
-        {
-            continue;
-        }
-        let value = Value { name, text, notes: &mut notes };
-        match name {
-            "ssl-redirect" => value.flag(&mut found.ssl_redirect),
-            "force-ssl-redirect" => value.flag(&mut found.force_ssl_redirect),
-            "ssl-passthrough" => value.flag(&mut found.ssl_passthrough),
-            name if name.ends_with("-snippet") => snippets.push(name),
-            name if is_protecting(name) => {
-                found.closes_host |= name.starts_with("auth-tls-");
-                protecting.push(name);
-            }
-            name => unsupported.push(name),
+    for (name, text) in reader.all() {
+        let notes = &mut reader.notes;
+        if !balancing.take(Value { name, text, notes }) {
+            canary.take(Value { name, text, notes });
         }
     }
-    if !snippets.is_empty() {
-        found.is_refused = true;
-        notes.push(Note::rejected(format!(
-            "raw snippets are never passed to nginx, so this Ingress is not served: remove {}",
-            snippets.join(", ")
-        )));
-    }
-    let mut balancing = balancing.finish(&mut notes);
-    match canary.finish(&mut notes) {
+    let mut balancing = balancing.finish(&mut reader.notes);
+    match canary.finish(&mut reader.notes) {
         Finished::Main => {}
         Finished::Unclear => found.is_refused = true,
         Finished::Canary(canary) => {
             found.canary = Some(canary);
             // Its paths are the main Ingress's, and so is what holds for them and what protects them.
-            let mut without = std::mem::take(&mut unsupported);
-            without.append(&mut protecting);
+            let mut without = others(&reader);
             without.extend(balancing.affinity.take().map(|_| "affinity"));
-            found.closes_host = false;
             if !without.is_empty() {
-                notes.push(Note::remark(format!(
+                reader.notes.push(Note::remark(format!(
                     "on a canary there is no effect of {}: what the main Ingress says holds",
                     without.join(", ")
                 )));
@@ -108,39 +125,93 @@ pub fn parse(
         }
     }
     found.balancing = (!balancing.is_silent()).then(|| Arc::new(balancing));
-    if !protecting.is_empty() {
-        found.closing = Some(protecting.join(", "));
-        notes.push(Note::rejected(format!(
-            "annotations that protect and are not supported yet, so its locations answer 503: {}: remove \
-             them to open it",
-            protecting.join(", ")
-        )));
+    if found.canary.is_none() && !found.is_refused {
+        read_policies(&mut reader, &mut found);
+        name_unsupported(&mut reader);
     }
-    if !unsupported.is_empty() {
-        notes.push(Note::warning(format!(
-            "annotations not supported yet, served without them: {}",
-            unsupported.join(", ")
-        )));
-    }
-    (found, notes)
+    reader.closing.dedup();
+    found.closing = (!reader.closing.is_empty()).then(|| reader.closing.join(", "));
+    Read { annotations: found, notes: reader.notes, referred: reader.referred }
 }
 
-fn is_protecting(name: &str) -> bool {
-    name.starts_with("auth-")
-        || name.starts_with("limit-")
-        || matches!(
-            name,
-            "whitelist-source-range" | "allowlist-source-range" | "denylist-source-range"
-        )
+fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations) {
+    let mut policies = reader.place.defaults.policies.clone();
+    found.hosts = redirects::read(reader, &mut policies);
+    proxying::read(reader, &mut policies);
+    upstream_tls::read(reader, &mut policies);
+    let mut access = policies.access.take().unwrap_or_default();
+    access::read(reader, &mut access);
+    external_auth::read(reader, &mut access);
+    policies.access = Some(access).filter(|access| *access != Access::default());
+    limits::read(reader, &mut policies);
+    cors::read(reader, &mut policies);
+    found.default_backend = responses::read(reader, &mut policies);
+    mirror::read(reader, &mut policies);
+    found.client_tls = client_tls::read(reader);
+    found.closes_host = snippet::read(reader);
+    found.policies = Arc::new(policies);
+}
+
+/// Annotations that say nothing about balancing and canaries.
+fn others<'a>(reader: &Reader<'a>) -> Vec<&'a str> {
+    let is_other = |name: &&str| {
+        table::find(name).is_none_or(|row| {
+            use table::Group::{Balancing, Canary};
+            !matches!(row.group, Balancing | Canary)
+                && !row.name.starts_with("ssl-")
+                && !row.name.ends_with("ssl-redirect")
+        })
+    };
+    reader.all().map(|(name, _)| name).filter(is_other).collect()
+}
+
+/// What is not honoured, beside snippets, which say it themselves.
+fn name_unsupported(reader: &mut Reader<'_>) {
+    let mut unknown = Vec::new();
+    for (name, text) in reader.all() {
+        match table::find(name) {
+            Some(row) if row.group == table::Group::Snippets => {}
+            Some(table::Row { status: table::Status::Unsupported(why), .. }) => {
+                // Switched off, as it is anyway.
+                if text != "false" {
+                    reader.warn(name, &format!("not supported: {why}"));
+                }
+            }
+            Some(_) => {}
+            None if table::protects(name) => {
+                reader.close(name, "it seems to protect and is not known", "remove it");
+            }
+            None => unknown.push(name),
+        }
+    }
+    if !unknown.is_empty() {
+        let names = oxigress_core::model::shorten(&unknown.join(", ")).to_owned();
+        reader.notes.push(Note::warning(format!(
+            "annotations that are not known, served without them: {names}"
+        )));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::{Key, World};
+    use defaults::Defaults;
 
     fn parsed(name: &str, value: &str) -> (Annotations, Vec<Note>) {
         let all = BTreeMap::from([(format!("x.io/{name}"), value.to_owned())]);
-        parse(&all, "x.io", &Settings::default())
+        read(&all)
+    }
+
+    fn read(all: &BTreeMap<String, String>) -> (Annotations, Vec<Note>) {
+        let place = Place {
+            world: &World::default(),
+            ingress: &Key::new("n", "a"),
+            defaults: &Defaults::default(),
+            https_port: 443,
+        };
+        let read = parse(place, all, "x.io", &Settings::default());
+        (read.annotations, read.notes)
     }
 
     #[test]
@@ -151,16 +222,57 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_closes_and_what_does_not_is_only_named() {
-        for name in ["auth-url", "auth-tls-secret", "limit-rps", "denylist-source-range"] {
-            assert_eq!(parsed(name, "x").0.closing.as_deref(), Some(name));
+    fn what_protects_and_is_invalid_closes_and_what_does_not_is_the_default() {
+        for (name, text) in [
+            ("auth-url", "x"),
+            ("auth-url", "http://$host/"),
+            ("auth-type", "digest"),
+            ("auth-tls-secret", "n/b"),
+            ("auth-tls-match-cn", "x"),
+            ("limit-rps", "x"),
+            ("limit-connections", "-1"),
+            ("denylist-source-range", ""),
+            ("whitelist-source-range", "10.0.0.0/33"),
+            ("allowlist-source-range", "10.0.0.1,x"),
+            ("server-snippet", "deny all;"),
+            ("auth-of-tomorrow", "x"),
+        ] {
+            let (found, notes) = parsed(name, text);
+            assert_eq!(found.closing.as_deref(), Some(name), "{text}");
+            assert!(notes.iter().any(|note| note.severity == crate::verdict::Severity::Rejected));
         }
-        assert_eq!(parsed("proxy-body-size", "8m").0.closing, None);
+        for (name, text) in
+            [("proxy-body-size", "8mb"), ("limit-rps", "0"), ("rewrite-target", "x")]
+        {
+            let (found, _) = parsed(name, text);
+            assert_eq!((found.closing, &*found.policies), (None, &Policies::default()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_over_the_limit_is_the_default_or_closes() {
+        let long = "a".repeat(65 * 1024);
+        assert_eq!(parsed("rewrite-target", &long).0.closing, None);
+        assert!(parsed("auth-url", &long).0.closing.is_some());
+    }
+
+    #[test]
+    fn an_alias_counts_while_the_first_name_says_nothing() {
+        let both = |first: &str, alias: &str| {
+            let all = [("allowlist-source-range", first), ("whitelist-source-range", alias)];
+            let all = all.map(|(name, text)| (format!("x.io/{name}"), text.to_owned()));
+            let found = read(&BTreeMap::from(all)).0;
+            let access = found.policies.access.clone();
+            (found.closing.is_some(), access.and_then(|a| a.allow).map(|all| all[0].to_string()))
+        };
+        assert_eq!(both("", "10.0.0.1"), (false, Some("10.0.0.1/32".into())));
+        assert_eq!(both("10.0.0.2", "10.0.0.1"), (false, Some("10.0.0.2/32".into())));
+        assert!(both("", "").0);
     }
 
     #[test]
     fn foreign_prefixes_are_not_read() {
         let all = BTreeMap::from([("y.io/auth-url".to_owned(), "x".to_owned())]);
-        assert_eq!(parse(&all, "x.io", &Settings::default()).1, []);
+        assert_eq!(read(&all).1, []);
     }
 }

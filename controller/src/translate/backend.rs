@@ -8,7 +8,7 @@ mod external_name;
 use super::Options;
 use super::ingress::Leads;
 use crate::verdict::{Note, Severity};
-use crate::world::external_name::DnsName;
+use crate::world::external_name::{DnsName, ExternalName};
 use crate::world::ingress::Port;
 use crate::world::service::{Condition, EndpointSlice, Protocol, Service, ServicePort, TargetPort};
 use crate::world::{Key, Kind, ObjectRef, World};
@@ -130,6 +130,52 @@ pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) ->
         }
     }
     resolved
+}
+
+/// The server of a URL that an annotation names.
+#[derive(Debug, Default)]
+pub struct Server {
+    /// None of them: requests that need it fail.
+    pub endpoints: EndpointSet,
+    /// The name that they come from.
+    pub name: Option<DnsName>,
+    /// What there is to say.
+    pub notes: Vec<Note>,
+}
+
+/// The addresses of a URL's host.
+pub fn resolve_url(
+    world: &World,
+    options: &Options,
+    host: &ExternalName,
+    port: NonZeroU16,
+) -> Server {
+    let mut server = Server::default();
+    let addresses = match host {
+        ExternalName::Address(address) => vec![*address],
+        ExternalName::Odd(..) => Vec::new(),
+        ExternalName::Name(name) => {
+            server.name = Some(name.clone());
+            let answer = world.answer_for(name);
+            if let Some(failure) = answer.and_then(|answer| answer.failure.as_ref()) {
+                let what = "cannot be looked up";
+                server
+                    .notes
+                    .push(Note::warning(format!("URL: {name} {what} ({failure}): correct it")));
+            }
+            answer.map(|answer| answer.addresses.clone()).unwrap_or_default()
+        }
+    };
+    let mut endpoints = Endpoints::default();
+    let own = endpoints.add(options, &addresses, &BTreeSet::from([port]), false);
+    for (address, number) in own {
+        let address = std::net::SocketAddr::new(address, number);
+        server.notes.push(Note::rejected(format!(
+            "URL: {address} is a listener of this program and never asked: name another"
+        )));
+    }
+    server.endpoints = EndpointSet::new(endpoints.all).unwrap_or_default();
+    server
 }
 
 /// The first port of a Service, which `--default-backend-service` means.

@@ -3,14 +3,16 @@
 //! Source:  compat/controller.md §2, annotations.md §6. Order: creationTimestamp, then namespace and name,
 //!          both ascending (security.md §2; the reference sorts equal timestamps descending).
 
+use super::Options;
 use super::ingress::{Claim, Claims, Leads};
 use super::plan::{self, Lead, Own, Plan, Speakers};
 use super::settings::Settings;
 use crate::verdict::Note;
 use crate::world::{Key, Kind, ObjectRef};
+use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
-    BackendId, HostPattern, HttpsRedirect, MAX_ALTERNATIVES, MAX_RULES, PathPattern, Policy, Rule,
-    Server,
+    BackendId, HostPattern, HttpsRedirect, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
+    Policy, Rule, Server,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,29 +28,37 @@ pub struct Settled {
     pub leads: BTreeSet<Lead>,
     /// What makes these backends.
     pub plans: BTreeMap<BackendId, Plan>,
+    /// What is decided per request, by the ids that its rules name.
+    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// How it speaks TLS.
+    pub tls: Option<TlsPolicy>,
+    /// Backends of URLs that its policies name, and the Ingresses that do.
+    pub urls: BTreeSet<(BackendId, Key)>,
     /// What there is to say to those who lost.
     pub notes: Vec<(ObjectRef, Note)>,
 }
 
-/// `claims` in their order, oldest first.
+/// `claims` on `owner` in their order, oldest first; `host` is the owner itself, or an alias of it.
 pub fn settle(
     host: &HostPattern,
+    owner: &HostPattern,
     claims: &[&Claims],
     settings: &Settings,
     speakers: &Speakers,
-    is_passthrough_on: bool,
+    options: &Options,
 ) -> Settled {
     let (canaries, mains): (Vec<&Claims>, Vec<&Claims>) =
         claims.iter().partition(|by| by.canary().is_some());
     let mut settling = Settling {
         settled: Settled::default(),
         host,
+        is_regex_host: options.regex_per_host && mains.iter().any(|by| by.has_regex()),
         winners: BTreeMap::new(),
         settings,
         speakers,
     };
     for by in &mains {
-        for claim in by.hosts.get(host).into_iter().flatten() {
+        for claim in by.hosts.get(owner).into_iter().flatten() {
             settling.claim(by, claim);
         }
     }
@@ -56,14 +66,55 @@ pub fn settle(
         settling.complete(first, &mains);
     }
     for by in canaries {
-        for claim in by.hosts.get(host).into_iter().flatten() {
+        for claim in by.hosts.get(owner).into_iter().flatten() {
             settling.join(by, claim);
         }
     }
-    if is_passthrough_on {
+    settling.about_tls(&mains);
+    if options.ssl_passthrough {
         settling.pass_through(&mains);
     }
     settling.finish(!mains.is_empty())
+}
+
+/// The server of a host that only sends its clients to `owner`.
+pub fn redirected(owner: &HostPattern, settings: &Settings) -> Settled {
+    let mut settled = Settled::default();
+    let Ok(location) = Template::parse(format!("$scheme://{owner}")) else { return settled };
+    let code = settings.http_redirect_code.into();
+    let redirect = Some(Redirect { code, location, appends_target: true });
+    let policies = Arc::new(Policies { redirect, ..Policies::default() });
+    let rule = Rule {
+        path: root(),
+        backend: None,
+        origin: Origin { path: "/".into(), ..Origin::default() },
+        policy: Policy::default(),
+        policies: Ids::default().of(&policies),
+    };
+    settled.policies.extend(rule.policies.clone().map(|id| (id, policies)));
+    settled.server = Some(Server { rules: vec![rule] });
+    settled
+}
+
+/// Ids of policies: digests of what they say. Rules that share their policies do so by address.
+#[derive(Default)]
+struct Ids(BTreeMap<*const Policies, Option<PolicyId>>);
+
+impl Ids {
+    /// None: they say nothing.
+    fn of(&mut self, policies: &Arc<Policies>) -> Option<PolicyId> {
+        self.0.entry(Arc::as_ptr(policies)).or_insert_with(|| id_of(policies)).clone()
+    }
+}
+
+fn id_of(policies: &Policies) -> Option<PolicyId> {
+    if *policies == Policies::default() {
+        return None;
+    }
+    let json = serde_json::to_vec(policies).unwrap_or_default();
+    let digest = openssl::sha::sha256(&json);
+    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    PolicyId::parse(digest).ok()
 }
 
 fn root() -> PathPattern {
@@ -73,6 +124,7 @@ fn root() -> PathPattern {
 struct Settling<'a> {
     settled: Settled,
     host: &'a HostPattern,
+    is_regex_host: bool,
     winners: BTreeMap<PathPattern, Winner<'a>>,
     settings: &'a Settings,
     speakers: &'a Speakers,
@@ -84,6 +136,7 @@ struct Winner<'a> {
     leads: Option<&'a Leads>,
     path: &'a str,
     policy: Policy,
+    policies: Arc<Policies>,
     canaries: Vec<(&'a Claims, &'a Leads)>,
     /// The whole host is closed.
     closer: Option<&'a Claims>,
@@ -91,8 +144,9 @@ struct Winner<'a> {
 
 impl<'a> Settling<'a> {
     fn claim(&mut self, by: &'a Claims, claim: &'a Claim) {
-        let place = self.place(&claim.pattern);
-        if let Some(winner) = self.winners.get(&claim.pattern) {
+        let pattern = self.pattern(claim);
+        let place = self.place(&pattern);
+        if let Some(winner) = self.winners.get(&pattern) {
             let message = match winner.by.key == by.key {
                 true => format!("{place} stands twice, the first one is served: remove the other"),
                 false => format!(
@@ -103,13 +157,20 @@ impl<'a> Settling<'a> {
             };
             return self.say(by, Note::rejected(message));
         }
-        // One place is kept for the root.
-        if self.winners.len() + 1 >= MAX_RULES && claim.pattern != root() {
+        // Two places are kept for the root and its redirect.
+        if self.winners.len() + 2 >= MAX_RULES && pattern != root() {
             let message = format!("{place} is not served: at most {MAX_RULES} paths in one host");
             return self.say(by, Note::rejected(message));
         }
         let policy = by.policy(&claim.path, self.settings);
-        self.insert(by, claim.pattern.clone(), Some(&claim.leads), &claim.path, policy);
+        let policies = by.policies(&claim.path, self.settings);
+        self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
+    }
+
+    /// Where one Ingress of the host asks for regular expressions, the reference has nothing else there.
+    fn pattern(&self, claim: &Claim) -> PathPattern {
+        let regex = self.is_regex_host.then(|| PathPattern::regex(&claim.path).ok()).flatten();
+        regex.unwrap_or_else(|| claim.pattern.clone())
     }
 
     /// The root, which every host has, and what holds for the whole host.
@@ -122,11 +183,30 @@ impl<'a> Settling<'a> {
             // With the policies of the host's first Ingress: what nothing else takes is redirected,
             // closed or sent on as that one says.
             let policy = first.policy("/", self.settings);
-            self.insert(first, root(), first.default_backend.as_ref(), "/", policy);
+            let policies = first.policies("/", self.settings);
+            self.insert(first, root(), first.default_backend.as_ref(), "/", policy, policies);
         }
-        if let Some(by) = mains.iter().find(|by| by.closes_host()) {
+        self.send_root_to_app(mains);
+        // One client-certificate rule that can be honoured holds for the host, whatever others say.
+        let is_client = |by: &&&Claims| matches!(by.client_tls().client, Some(Ok(_)));
+        let is_error = |by: &&&Claims| matches!(by.client_tls().client, Some(Err(())));
+        let error = mains.iter().find(is_error).filter(|_| !mains.iter().any(|by| is_client(&by)));
+        if let Some(by) = mains.iter().find(|by| by.closes_host()).or(error) {
             self.close(by);
         }
+    }
+
+    fn about_tls(&mut self, mains: &[&'a Claims]) {
+        let mut all = mains.iter().map(|by| by.client_tls());
+        let clients = || mains.iter().filter_map(|by| by.client_tls().client.as_ref());
+        let client = clients().find_map(|client| client.as_ref().ok()).cloned();
+        let tls = TlsPolicy {
+            ciphers: all.clone().find_map(|tls| tls.ciphers.clone()),
+            prefers_server_ciphers: all.find_map(|tls| tls.prefers_server_ciphers),
+            denied: client.is_none() && clients().next().is_some(),
+            client,
+        };
+        self.settled.tls = Some(tls).filter(|tls| *tls != TlsPolicy::default());
     }
 
     fn catch_all(&mut self, by: &'a Claims) {
@@ -141,8 +221,19 @@ impl<'a> Settling<'a> {
         if let Some(leads) = &by.default_backend {
             // The reference applies no redirect to this root.
             let policy = Policy { https_redirect: HttpsRedirect::Never };
-            self.insert(by, root(), Some(leads), "/", policy);
+            let policies = by.policies("/", self.settings);
+            self.insert(by, root(), Some(leads), "/", policy, policies);
         }
+    }
+
+    /// app-root, before whatever else `/` is; the oldest counts.
+    fn send_root_to_app(&mut self, mains: &[&'a Claims]) {
+        let app = mains.iter().find_map(|by| Some((*by, by.about_hosts().app_root.clone()?)));
+        let Some((by, location)) = app else { return };
+        let redirect = Some(Redirect { code: 302, location, appends_target: false });
+        let policies = Arc::new(Policies { redirect, ..Policies::default() });
+        let pattern = PathPattern::Exact("/".into());
+        self.insert(by, pattern, None, "/", Policy::default(), policies);
     }
 
     fn insert(
@@ -152,8 +243,10 @@ impl<'a> Settling<'a> {
         leads: Option<&'a Leads>,
         path: &'a str,
         policy: Policy,
+        policies: Arc<Policies>,
     ) {
-        let winner = Winner { by, leads, path, policy, canaries: Vec::new(), closer: None };
+        let canaries = Vec::new();
+        let winner = Winner { by, leads, path, policy, policies, canaries, closer: None };
         self.winners.insert(pattern, winner);
     }
 
@@ -162,15 +255,16 @@ impl<'a> Settling<'a> {
     fn close(&mut self, by: &'a Claims) {
         let mut told = BTreeSet::new();
         if !self.winners.contains_key(&root()) {
-            self.insert(by, root(), None, "/", Policy::default());
+            let policies = by.policies("/", self.settings);
+            self.insert(by, root(), None, "/", Policy::default(), policies);
         }
         for winner in self.winners.values_mut() {
             winner.closer = Some(by);
             if winner.by.key != by.key && told.insert(winner.by.key.clone()) {
                 let message = format!(
-                    "host is closed by the auth-tls annotations of Ingress {}, which are not \
-                     supported yet: its locations answer 503",
-                    by.key
+                    "host {} is closed by annotations of Ingress {} that hold for the whole host: its \
+                     locations are not served until that one is corrected",
+                    self.host, by.key
                 );
                 let object = ObjectRef::new(Kind::Ingress, winner.by.key.clone());
                 self.settled.notes.push((object, Note::rejected(message)));
@@ -180,10 +274,10 @@ impl<'a> Settling<'a> {
 
     /// A canary takes a part of the requests of a path that somebody has.
     fn join(&mut self, by: &'a Claims, claim: &'a Claim) {
-        let place = self.place(&claim.pattern);
+        let pattern = self.pattern(claim);
+        let place = self.place(&pattern);
         let refuse = |why: &str| Note::rejected(format!("canary: {place} {why}"));
-        let Some(winner) = self.winners.get_mut(&claim.pattern).filter(|w| w.leads.is_some())
-        else {
+        let Some(winner) = self.winners.get_mut(&pattern).filter(|w| w.leads.is_some()) else {
             let why = "has no main Ingress with this pathType, so no request goes to the canary: \
                        create one";
             return self.say(by, refuse(why));
@@ -216,6 +310,11 @@ impl<'a> Settling<'a> {
                      one",
                     winner.by.key
                 )),
+                Some(winner)
+                    if winner.policies.access.is_some() || winner.policies.limits.is_some() =>
+                {
+                    refuse("its annotations that protect would have no effect: remove them".into())
+                }
                 Some(Winner { leads: Some(leads), by, closer: None, .. }) if !by.is_closed() => {
                     let (leads, by) = (*leads, *by);
                     let (id, plan) = self.base(by, leads);
@@ -232,7 +331,15 @@ impl<'a> Settling<'a> {
 
     fn finish(mut self, is_served: bool) -> Settled {
         let winners = std::mem::take(&mut self.winners);
+        let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
+        let mut ids = Ids::default();
         let rules = winners.iter().map(|(pattern, winner)| {
+            let policies = match winner.closer.is_some() || winner.by.is_closed() {
+                true => denied.clone(),
+                false => winner.policies.clone(),
+            };
+            let id = ids.of(&policies);
+            self.take_policies(winner, id.as_ref(), policies);
             let backend = match (winner.closer.unwrap_or(winner.by), winner.leads) {
                 (by, _) if by.is_closed() => Some(by.closed_backend()),
                 (by, Some(leads)) => Some(self.backend(by, leads, winner)),
@@ -240,12 +347,31 @@ impl<'a> Settling<'a> {
             };
             let origin = winner.by.origin(winner.leads, winner.path);
             let policy = winner.policy.clone();
-            Rule { path: pattern.clone(), backend, origin, policy, policies: None }
+            Rule { path: pattern.clone(), backend, origin, policy, policies: id }
         });
         let rules = rules.collect();
         self.name_paths_without_canary(&winners);
         self.settled.server = is_served.then_some(Server { rules });
         self.settled
+    }
+
+    /// Policies of one rule, and the backends that they name.
+    fn take_policies(
+        &mut self,
+        winner: &Winner<'a>,
+        id: Option<&PolicyId>,
+        policies: Arc<Policies>,
+    ) {
+        let Some(id) = id else { return };
+        let urls = super::ingress::urls(&policies);
+        self.settled.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
+        let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
+        if policies.fallback.is_some() || errors.is_some() {
+            if let Some(leads) = winner.by.fallback() {
+                self.lead(leads.backend.clone(), Plan::shared(leads), winner.by, "");
+            }
+        }
+        self.settled.policies.insert(id.clone(), policies);
     }
 
     /// The backend of one rule.

@@ -106,7 +106,8 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         }
     };
     let servers = snapshot.servers.iter().map(|(host, server)| {
-        let rules = server.rules.iter().map(|rule| (rule.path.to_string(), rule_view(rule)));
+        let rules =
+            server.rules.iter().map(|rule| (rule.path.to_string(), rule_view(snapshot, rule)));
         (host.to_string(), Value::Object(rules.collect()))
     });
     put("servers", servers.collect());
@@ -139,6 +140,15 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     put("certificates", certificates.collect());
     let names = snapshot.names.iter().map(|(host, id)| (host.to_string(), json!(id.as_str())));
     put("names", names.collect());
+    let tls = snapshot.tls.iter().map(|(host, tls)| {
+        let mut tls = serde_json::to_value(tls).unwrap();
+        if let Some(authorities) = tls.pointer_mut("/client/authorities") {
+            *authorities =
+                format!("{} lines", authorities.as_str().unwrap().lines().count()).into();
+        }
+        (host.to_string(), tls)
+    });
+    put("tls", tls.collect());
     let default = oxigress_core::model::Settings::default();
     if snapshot.settings != default {
         let settings = serde_json::to_value(&snapshot.settings).unwrap();
@@ -156,7 +166,7 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     Value::Object(all)
 }
 
-fn rule_view(rule: &Rule) -> Value {
+fn rule_view(snapshot: &Snapshot, rule: &Rule) -> Value {
     let origin = &rule.origin;
     let mut view = json!({
         "backend": rule.backend.as_ref().map_or("the default backend", |id| id.as_str()),
@@ -166,6 +176,20 @@ fn rule_view(rule: &Rule) -> Value {
         HttpsRedirect::WithCertificate => {}
         HttpsRedirect::Always => view["https_redirect"] = "always".into(),
         HttpsRedirect::Never => view["https_redirect"] = "never".into(),
+    }
+    if let Some(id) = &rule.policies {
+        let mut policies = serde_json::to_value(&snapshot.policies[id]).unwrap();
+        for secret in [
+            "/access/basic/users",
+            "/proxy/tls/key",
+            "/proxy/tls/certificate",
+            "/proxy/tls/authorities",
+        ] {
+            if let Some(secret) = policies.pointer_mut(secret) {
+                *secret = format!("{} lines", secret.as_str().unwrap().lines().count()).into();
+            }
+        }
+        view["policies"] = policies;
     }
     view
 }

@@ -2,13 +2,15 @@
 
 use super::annotation::balancing::Balancing;
 use super::annotation::canary::Canary;
-use super::annotation::{self, Annotations};
+use super::annotation::{self, Annotations, Place};
+use super::annotation::{ClientTls, Hosts};
 use super::class::{self, Choice};
 use super::settings::Settings;
 use super::{Options, inspect};
 use crate::verdict::Note;
 use crate::world::ingress::{Ingress, PathType, Port, Target, Tls};
-use crate::world::{Key, World};
+use crate::world::{Key, ObjectRef, World};
+use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
     BackendId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
 };
@@ -64,6 +66,8 @@ pub struct Parsed {
     pub claims: Option<Claims>,
     /// What there is to say about it by itself.
     pub notes: Vec<Note>,
+    /// The objects that its annotations name.
+    pub referred: BTreeSet<ObjectRef>,
 }
 
 /// Reads one Ingress.
@@ -74,7 +78,7 @@ pub fn parse(
     key: &Key,
     ingress: &Ingress,
 ) -> Parsed {
-    let refused = |notes| Parsed { claims: None, notes };
+    let refused = |notes| Parsed { claims: None, notes, referred: BTreeSet::new() };
     match class::choose(world, options, key, ingress) {
         Choice::Ours => {}
         Choice::Foreign => return Parsed::default(),
@@ -94,8 +98,10 @@ pub fn parse(
              change it"
         ))]);
     }
-    let (annotations, mut notes) =
-        annotation::parse(&ingress.annotations, &options.annotations_prefix, settings);
+    let place =
+        Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
+    let annotation::Read { annotations, mut notes, referred } =
+        annotation::parse(place, &ingress.annotations, &options.annotations_prefix, settings);
     if annotations.is_refused {
         return refused(notes);
     }
@@ -125,13 +131,13 @@ pub fn parse(
     claims.read_rules(ingress, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
-        return Parsed { claims: Some(claims), notes };
+        return Parsed { claims: Some(claims), notes, referred };
     }
     claims.tls = ingress.tls.clone();
     for host in claims.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
         host.make_ascii_lowercase();
     }
-    Parsed { claims: Some(claims), notes }
+    Parsed { claims: Some(claims), notes, referred }
 }
 
 impl Claims {
@@ -159,6 +165,9 @@ impl Claims {
                 let written = if path.path.is_empty() { "/" } else { &path.path };
                 let pattern = match path.path_type {
                     PathType::Exact => PathPattern::exact(written),
+                    PathType::Prefix if is_regex(&self.annotations, written) => {
+                        PathPattern::regex(written)
+                    }
                     PathType::Prefix => PathPattern::prefix(written),
                 };
                 let pattern = match pattern {
@@ -250,6 +259,48 @@ impl Claims {
         Policy { https_redirect }
     }
 
+    /// What is decided per request about one of its paths, beside [`Self::policy`].
+    pub fn policies(&self, path: &str, settings: &Settings) -> Arc<Policies> {
+        let all = &self.annotations.policies;
+        let is_open = |beginning: &String| path.starts_with(beginning.as_str());
+        let is_open =
+            all.access.is_some() && settings.defaults.no_auth_locations.iter().any(is_open);
+        let is_same = all.rewrite.as_ref().is_some_and(|rewrite| rewrite.target.as_str() == path);
+        if !is_open && !is_same {
+            return all.clone();
+        }
+        let mut own = Policies::clone(all);
+        if is_same {
+            own.rewrite = None;
+        }
+        if let Some(access) = own.access.as_mut().filter(|_| is_open) {
+            access.basic = None;
+            access.external = None;
+        }
+        own.access = own.access.filter(|access| *access != Access::default());
+        Arc::new(own)
+    }
+
+    /// Whether the reference would compare all paths of its hosts as regular expressions.
+    pub fn has_regex(&self) -> bool {
+        self.annotations.hosts.use_regex || self.annotations.policies.rewrite.is_some()
+    }
+
+    /// What it says about whole hosts.
+    pub fn about_hosts(&self) -> &Hosts {
+        &self.annotations.hosts
+    }
+
+    /// What it says about TLS of whole hosts.
+    pub fn client_tls(&self) -> &ClientTls {
+        &self.annotations.client_tls
+    }
+
+    /// The Service of its annotation default-backend.
+    pub fn fallback(&self) -> Option<&Leads> {
+        self.annotations.default_backend.as_ref()
+    }
+
     /// Names for logs; `leads` and `path` are what the rule comes from.
     pub fn origin(&self, leads: Option<&Leads>, path: &str) -> Origin {
         Origin {
@@ -260,6 +311,21 @@ impl Claims {
             path: path.into(),
         }
     }
+}
+
+/// Backends of URLs that policies name.
+pub fn urls(policies: &Policies) -> impl Iterator<Item = &BackendId> {
+    let access = policies.access.as_ref().and_then(|access| access.external.as_ref());
+    let access = access.map(|external| &external.to.backend);
+    access.into_iter().chain(policies.mirror.as_ref().map(|mirror| &mirror.to.backend))
+}
+
+/// An Ingress that asks for it has regular expressions; one that rewrites has them where its path has letters that
+/// no plain path has.
+fn is_regex(annotations: &Annotations, path: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._/-".contains(&b);
+    annotations.hosts.use_regex
+        || annotations.policies.rewrite.is_some() && !path.bytes().all(is_plain)
 }
 
 fn parse_host(written: &str) -> Result<HostPattern, String> {

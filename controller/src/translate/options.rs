@@ -35,6 +35,10 @@ pub struct Options {
     pub tcp_services_configmap: Option<Key>,
     /// `--udp-services-configmap`
     pub udp_services_configmap: Option<Key>,
+    /// `--regex-per-host`
+    pub regex_per_host: bool,
+    /// `--https-port`
+    pub https_port: u16,
     /// Ports of nginx and of this program, each with the flag that says so.
     pub reserved_ports: BTreeMap<u16, &'static str>,
     /// `--disable-svc-external-name`
@@ -62,6 +66,8 @@ impl Default for Options {
             ssl_passthrough: false,
             tcp_services_configmap: None,
             udp_services_configmap: None,
+            regex_per_host: false,
+            https_port: 443,
             reserved_ports: BTreeMap::new(),
             disable_svc_external_name: false,
             own_ports: BTreeSet::new(),

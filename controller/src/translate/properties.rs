@@ -5,7 +5,7 @@ use super::*;
 use crate::dns::Answer;
 use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
-use crate::world::secret::{Pair, Secret};
+use crate::world::secret::{Fields, Offer, Pair, Secret};
 use crate::world::service::{
     Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
@@ -63,8 +63,24 @@ fn ingress() -> impl Strategy<Value = Object> {
             ("service-upstream", "true"),
             ("ssl-passthrough", "true"),
             ("auth-url", "http://x"),
-            ("auth-tls-secret", "a/b"),
+            ("auth-tls-secret", "n/b"),
             ("proxy-body-size", "8m"),
+            ("proxy-read-timeout", "5"),
+            ("auth-type", "basic"),
+            ("auth-secret", "a"),
+            ("limit-rps", "5"),
+            ("auth-url", "http://x.test/a"),
+            ("mirror-target", "http://10.0.0.9"),
+            ("default-backend", "c"),
+            ("custom-headers", "n/a"),
+            ("custom-http-errors", "404"),
+            ("server-alias", "b.test,c.test"),
+            ("server-alias", "c.test"),
+            ("from-to-www-redirect", "true"),
+            ("app-root", "/app"),
+            ("use-regex", "true"),
+            ("rewrite-target", "/x"),
+            ("whitelist-source-range", "10.0.0.0/8"),
         ][..],
     );
     let annotation = annotation.prop_map(move |(k, v)| (format!("{prefix}/{k}"), v.to_owned()));
@@ -136,14 +152,17 @@ fn secret() -> impl Strategy<Value = Object> {
     let usable = vec(select(&HOSTS[1..]), 0..3).prop_map(|names| {
         let names: BTreeSet<String> = names.into_iter().map(Into::into).collect();
         let chain = format!("{names:?}");
-        Secret::Usable(Arc::new(Pair { chain, key: "key".into(), names, leaf: Default::default() }))
+        Offer::Usable(Arc::new(Pair { chain, key: "key".into(), names, leaf: Default::default() }))
     });
     prop_oneof![
         4 => usable,
-        1 => Just(Secret::WithoutPair),
-        1 => Just(Secret::Unusable("tls.key is odd".into())),
+        1 => Just(Offer::WithoutPair),
+        1 => Just(Offer::Unusable("tls.key is odd".into())),
     ]
-    .prop_map(Object::Secret)
+    .prop_map(|offer| {
+        let users = BTreeMap::from([("auth".to_owned(), format!("u:{offer:?}").into_bytes())]);
+        Object::Secret(Secret { offer, fields: Arc::new(Fields(users)) })
+    })
 }
 
 fn config_map() -> impl Strategy<Value = Object> {
@@ -191,6 +210,14 @@ fn check_references(served: &Snapshot) -> Result<(), TestCaseError> {
         for id in &backend.alternatives {
             prop_assert!(served.backends.get(id).is_some_and(|b| b.split.is_some()), "{}", id);
             prop_assert!(!ruled.contains(id), "{} is a canary and has a rule of its own", id);
+        }
+    }
+    let rules = served.servers.values().flat_map(|server| &server.rules);
+    let named: BTreeSet<_> = rules.filter_map(|rule| rule.policies.as_ref()).collect();
+    prop_assert_eq!(named, served.policies.keys().collect::<BTreeSet<_>>());
+    for policies in served.policies.values() {
+        for id in ingress::urls(policies).chain(&policies.fallback) {
+            prop_assert!(served.backends.contains_key(id), "{}", id);
         }
     }
     for id in served.passthrough.values() {

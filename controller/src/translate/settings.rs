@@ -4,6 +4,7 @@
 //!          convert leaves the default and the other keys alone.
 
 use super::annotation::balancing::{LOAD_BALANCE, LoadBalance};
+use super::annotation::defaults::Defaults;
 use super::annotation::parse_bool;
 use crate::streams::StreamSettings;
 use crate::verdict::Note;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub service_upstream: bool,
     /// proxy-stream-*.
     pub stream: StreamSettings,
+    /// What holds for every location whose Ingress says nothing else.
+    pub defaults: Defaults,
     /// A key that protects every location and is not honoured yet: all of them are closed.
     pub closing_key: Option<String>,
 }
@@ -41,6 +44,7 @@ impl Default for Settings {
             load_balance: Algorithm::RoundRobin,
             service_upstream: false,
             stream: StreamSettings::default(),
+            defaults: Defaults::default(),
             closing_key: None,
         }
     }

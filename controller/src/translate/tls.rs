@@ -7,7 +7,7 @@
 use super::Options;
 use super::ingress::Claims;
 use crate::verdict::Note;
-use crate::world::secret::{Pair, Secret};
+use crate::world::secret::{Offer, Pair};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{CertificateId, HostPattern};
 use std::collections::BTreeSet;
@@ -22,6 +22,16 @@ pub struct Chosen {
     pub secrets: BTreeSet<Key>,
     /// What there is to say.
     pub notes: Vec<(ObjectRef, Note)>,
+}
+
+impl Chosen {
+    /// For a host that follows another: a certificate that is not for it would be nobody's wish.
+    pub fn restrict_to_valid(&mut self) {
+        if !self.notes.is_empty() {
+            self.certificate = None;
+            self.notes.clear();
+        }
+    }
 }
 
 /// `claims` in their order, oldest first.
@@ -84,9 +94,9 @@ fn secret_of(
 fn usable<'w>(world: &'w World, key: &Key) -> Result<&'w Arc<Pair>, String> {
     let history = world.secrets.get(key);
     let history = history.ok_or_else(|| format!("Secret {key} does not exist: create it"))?;
-    match (&history.last_good, &history.secret) {
+    match (&history.last_good, &history.secret.offer) {
         (Some(pair), _) => Ok(pair),
-        (None, Secret::Unusable(why)) => Err(format!("Secret {key}: {why}")),
+        (None, Offer::Unusable(why)) => Err(format!("Secret {key}: {why}")),
         (None, _) => Err(format!("Secret {key} has no tls.crt and tls.key: add them")),
     }
 }
@@ -126,17 +136,17 @@ pub fn notes_on(world: &World, key: &Key, is_default: bool) -> Vec<(ObjectRef, N
              self-signed certificate is served",
         ),
         None => return Vec::new(),
-        Some(history) => match (&history.secret, &history.last_good) {
-            (Secret::Usable(_), _) => return Vec::new(),
-            (Secret::Unusable(why), Some(_)) => {
+        Some(history) => match (&history.secret.offer, &history.last_good) {
+            (Offer::Usable(_), _) => return Vec::new(),
+            (Offer::Unusable(why), Some(_)) => {
                 Note::rejected(format!("{why}; the previous certificate is served until then"))
             }
-            (Secret::WithoutPair, Some(_)) => Note::rejected(
+            (Offer::WithoutPair, Some(_)) => Note::rejected(
                 "tls.crt and tls.key are gone: add them, the previous certificate is served until \
                  then",
             ),
-            (Secret::Unusable(why), None) => Note::rejected(why.clone()),
-            (Secret::WithoutPair, None) => {
+            (Offer::Unusable(why), None) => Note::rejected(why.clone()),
+            (Offer::WithoutPair, None) => {
                 Note::rejected("has no tls.crt and tls.key, but a tls section names it: add them")
             }
         },

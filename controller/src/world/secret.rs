@@ -1,4 +1,4 @@
-//! Secrets with a certificate and its key, checked when they arrive.
+//! Secrets: a certificate and its key, checked when they arrive, and what annotations look for.
 //!
 //! Errors:  a text that names the field and the remedy, never a part of the key.
 //! Source:  compat/controller.md §3 for what is usable, security.md §4 for the limits.
@@ -8,7 +8,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{Id, PKey, PKeyRef, Private};
 use openssl::x509::X509;
 use oxigress_core::model::MAX_PEM_BYTES;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,9 +18,42 @@ const MAX_NAMES: usize = 1_000;
 /// As the module has it: what it refuses would hold up everything that is published together with it.
 const RSA_BITS: RangeInclusive<u32> = 2048..=4096;
 
+/// A Secret as translate reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    /// `tls.crt` and `tls.key`.
+    pub offer: Offer,
+    /// What else it holds.
+    pub fields: Arc<Fields>,
+}
+
+/// The fields of a Secret that are no pair: password files, authorities.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Fields(pub BTreeMap<String, Vec<u8>>);
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Fields {
+    /// The text of a field; `None` also if it is no text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        str::from_utf8(self.0.get(name)?).ok()
+    }
+}
+
+impl Secret {
+    /// The pair, if it can be served.
+    pub fn pair(&self) -> Option<&Arc<Pair>> {
+        self.offer.pair()
+    }
+}
+
 /// What a Secret offers to TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
+pub enum Offer {
     /// No `tls.crt` and no `tls.key`: some other kind of Secret, which is nobody's mistake.
     WithoutPair,
     /// A pair that cannot be served, and why.
@@ -29,16 +62,16 @@ pub enum Secret {
     Usable(Arc<Pair>),
 }
 
-impl Secret {
+impl Offer {
     /// Checks the two fields of a Secret.
-    pub fn of(certificate: Option<&[u8]>, key: Option<&[u8]>) -> Secret {
+    pub fn of(certificate: Option<&[u8]>, key: Option<&[u8]>) -> Offer {
         match (certificate, key) {
-            (None, None) => Secret::WithoutPair,
-            (Some(_), None) => Secret::Unusable("tls.key is missing: add the private key".into()),
-            (None, Some(_)) => Secret::Unusable("tls.crt is missing: add the certificate".into()),
+            (None, None) => Offer::WithoutPair,
+            (Some(_), None) => Offer::Unusable("tls.key is missing: add the private key".into()),
+            (None, Some(_)) => Offer::Unusable("tls.crt is missing: add the certificate".into()),
             (Some(certificate), Some(key)) => match Pair::parse(certificate, key) {
-                Ok(pair) => Secret::Usable(Arc::new(pair)),
-                Err(why) => Secret::Unusable(why),
+                Ok(pair) => Offer::Usable(Arc::new(pair)),
+                Err(why) => Offer::Unusable(why),
             },
         }
     }
@@ -46,7 +79,7 @@ impl Secret {
     /// The pair, if it can be served.
     pub fn pair(&self) -> Option<&Arc<Pair>> {
         match self {
-            Secret::Usable(pair) => Some(pair),
+            Offer::Usable(pair) => Some(pair),
             _ => None,
         }
     }

@@ -1,0 +1,119 @@
+//! Annotations about TLS toward clients: they hold for whole hosts.
+//!
+//! Source:  compat/annotations.md §7 and §10. A Secret without authorities switches the check off in the reference;
+//!          here it closes the host.
+
+use super::reader::{Reader, template};
+use super::value::parse_bool;
+use openssl::x509::{X509, X509Crl};
+use oxigress_core::balancer::patterns::pattern_is_valid;
+use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
+
+/// Longest bundle and list of revoked ones (security.md §4).
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// What an Ingress says about its hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientTls {
+    /// ssl-ciphers.
+    pub ciphers: Option<HeaderValue>,
+    /// ssl-prefer-server-ciphers.
+    pub prefers_server_ciphers: Option<bool>,
+    /// auth-tls-*; an error: nobody comes in.
+    pub client: Option<Result<ClientCertificates, ()>>,
+}
+
+/// Reads them.
+pub fn read(reader: &mut Reader<'_>) -> ClientTls {
+    let mut prefers_server_ciphers = None;
+    reader.flag("ssl-prefer-server-ciphers", &mut prefers_server_ciphers);
+    let ciphers = reader.parsed("ssl-ciphers", "a list of OpenSSL's ciphers", |text| {
+        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"!:+-_@=".contains(&b);
+        HeaderValue::parse(text).ok().filter(|_| text.bytes().all(is_fine))
+    });
+    let closing = reader.closing.len();
+    let client = client(reader).map(|client| match reader.closing.len() == closing {
+        true => client,
+        false => Err(()),
+    });
+    ClientTls { ciphers, prefers_server_ciphers, client }
+}
+
+fn client(reader: &mut Reader<'_>) -> Option<Result<ClientCertificates, ()>> {
+    let secret = "auth-tls-secret";
+    let subject = subject(reader);
+    let Some(text) = reader.text(secret) else {
+        let all = ["auth-tls-verify-client", "auth-tls-match-cn"];
+        let name = all.into_iter().find(|name| reader.has(name))?;
+        // The reference checks the subject also without the Secret, and nobody has one.
+        if name == "auth-tls-match-cn" {
+            reader.close(name, "there is no auth-tls-secret to check against", "add it");
+            return Some(Err(()));
+        }
+        reader.warn(name, "has no effect without auth-tls-secret");
+        return None;
+    };
+    let (authorities, revoked) = match authorities(reader, text) {
+        Ok(found) => found,
+        Err(why) => {
+            reader.close(secret, &why, "correct it");
+            return Some(Err(()));
+        }
+    };
+    let mut verify = None;
+    if let Some(value) = reader.value("auth-tls-verify-client") {
+        let all = &[
+            ("on", VerifyClient::On),
+            ("off", VerifyClient::Off),
+            ("optional", VerifyClient::Optional),
+            ("optional_no_ca", VerifyClient::OptionalNoCa),
+        ];
+        value.choice(all, &mut verify);
+    }
+    let depth = reader.number("auth-tls-verify-depth", 0, 100).filter(|depth| *depth > 0);
+    let what = "a URL or a path; named locations do not exist";
+    let error_page = reader.parsed("auth-tls-error-page", what, |text| {
+        let is_target =
+            text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://");
+        template(text, b"?&=$").ok().filter(|_| is_target)
+    });
+    let name = "auth-tls-pass-certificate-to-upstream";
+    let passes = reader.parsed(name, "true or false", parse_bool);
+    Some(Ok(ClientCertificates {
+        authorities,
+        revoked,
+        verify: verify.unwrap_or(VerifyClient::On),
+        depth: depth.unwrap_or(1),
+        error_page,
+        passes_certificate: passes.unwrap_or_default(),
+        subject,
+    }))
+}
+
+fn subject(reader: &mut Reader<'_>) -> Option<HeaderValue> {
+    let what = "CN= and a regular expression";
+    reader.parsed_or_closed("auth-tls-match-cn", what, |text| {
+        let is_fine = text.starts_with("CN=") && pattern_is_valid(text).is_ok();
+        HeaderValue::parse(text).ok().filter(|_| is_fine)
+    })
+}
+
+fn authorities(reader: &mut Reader<'_>, text: &str) -> Result<(String, String), String> {
+    let (key, fields) = reader.fields(text)?;
+    let field = |name: &str| match fields.0.contains_key(name) {
+        false => Ok(""),
+        true => match fields.text(name) {
+            Some(text) if text.len() <= MAX_BYTES => Ok(text),
+            _ => Err(format!("Secret {key} has no text of at most {MAX_BYTES} bytes in {name}")),
+        },
+    };
+    let (authorities, revoked) = (field("ca.crt")?, field("ca.crl")?);
+    match X509::stack_from_pem(authorities.as_bytes()) {
+        Ok(all) if !all.is_empty() => {}
+        _ => return Err(format!("Secret {key} has no certificate in ca.crt")),
+    }
+    if !revoked.is_empty() && X509Crl::from_pem(revoked.as_bytes()).is_err() {
+        return Err(format!("Secret {key} has no list of revoked certificates in ca.crl"));
+    }
+    Ok((authorities.to_owned(), revoked.to_owned()))
+}

@@ -1,0 +1,33 @@
+//! What holds where an Ingress says nothing: the ConfigMap's part of policies.
+
+use oxigress_core::model::policy::Policies;
+
+/// What the ConfigMap says; its own defaults are the reference's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Of every location, before its Ingress's annotations.
+    pub policies: Policies,
+    /// `allow-cross-namespace-resources`
+    pub cross_namespace: bool,
+    /// `no-auth-locations`: beginnings of paths that ask nobody for a password.
+    pub no_auth_locations: Vec<String>,
+    /// `global-allowed-response-headers`: names that `custom-headers` may set, in lower case.
+    pub allowed_response_headers: Vec<String>,
+    /// `limit-req-status-code`
+    pub limit_request_status: u16,
+    /// `limit-conn-status-code`
+    pub limit_connection_status: u16,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Defaults {
+            policies: Policies::default(),
+            cross_namespace: false,
+            no_auth_locations: vec!["/.well-known/acme-challenge".into()],
+            allowed_response_headers: Vec::new(),
+            limit_request_status: 503,
+            limit_connection_status: 503,
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Annotations that send a copy of each request elsewhere.
+//!
+//! Source:  compat/annotations.md §11. A mirror that cannot be reached is none: nothing is lost with it but the copy.
+
+use super::reader::Reader;
+use super::url::Url;
+use oxigress_core::model::policy::{HeaderValue, Mirror, Policies};
+
+/// Reads them.
+pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
+    let Some(text) = reader.text("mirror-target") else { return };
+    let url = match Url::parse(text, br"^$[](){}*+?&=\|") {
+        Ok(url) => url,
+        Err(why) => return reader.warn("mirror-target", &format!("{why}: there are no copies")),
+    };
+    let mut has_body = None;
+    reader.switch("mirror-request-body", &mut has_body);
+    let host = reader.parsed("mirror-host", "a host's name without variables", |text| {
+        HeaderValue::parse(text).ok().filter(|_| super::value::is_plain(text, b"[]"))
+    });
+    let without_body = has_body == Some(false);
+    policies.mirror = Some(Mirror { to: url.to, target: url.target, host, without_body });
+}

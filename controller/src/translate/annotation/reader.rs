@@ -1,0 +1,253 @@
+//! The annotations of one Ingress, and the objects that they name.
+//!
+//! Errors:  what is invalid is noted; what protects and is invalid closes the Ingress's locations.
+//! Source:  compat/annotations.md §1: G2, G3, G5, G10; security.md §3.
+
+use super::defaults::Defaults;
+use super::table;
+use super::value::Value;
+use crate::verdict::Note;
+use crate::world::secret::Fields;
+use crate::world::{ConfigMap, Key, Kind, ObjectRef, SecretHistory, World};
+use ipnet::IpNet;
+use oxigress_core::model::policy::Template;
+use oxigress_core::model::shorten;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest value (security.md §4).
+const MAX_VALUE_BYTES: usize = 64 * 1024;
+
+/// Where an Ingress stands.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// What its annotations may name.
+    pub world: &'a World,
+    /// Which one it is.
+    pub ingress: &'a Key,
+    /// Defaults.
+    pub defaults: &'a Defaults,
+    /// Where HTTPS is served.
+    pub https_port: u16,
+}
+
+/// The annotations of one Ingress, by name.
+pub struct Reader<'a> {
+    /// Where it stands.
+    pub place: Place<'a>,
+    /// What there is to say.
+    pub notes: Vec<Note>,
+    /// The Secrets, ConfigMaps and Services that were looked at: a change of any may change what is read.
+    pub referred: BTreeSet<ObjectRef>,
+    /// Settings that protect and cannot be honoured.
+    pub closing: Vec<String>,
+    all: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Reader<'a> {
+    /// Those with `prefix`; one that is too long counts as none, or closes.
+    pub fn new(place: Place<'a>, prefix: &str, all: &'a BTreeMap<String, String>) -> Self {
+        let named = all.iter().filter_map(|(key, text)| {
+            Some((key.strip_prefix(prefix)?.strip_prefix('/')?, text.as_str()))
+        });
+        let (all, long): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            named.partition(|(_, text)| text.len() <= MAX_VALUE_BYTES);
+        let mut reader = Reader {
+            place,
+            notes: Vec::new(),
+            referred: BTreeSet::new(),
+            closing: Vec::new(),
+            all,
+        };
+        for (name, text) in long {
+            let why = format!("has {} bytes, at most {MAX_VALUE_BYTES} are taken", text.len());
+            match table::protects(name) {
+                true => reader.close(name, &why, "shorten it"),
+                false => reader.warn(name, &format!("{why}: the default is used")),
+            }
+        }
+        reader
+    }
+
+    /// All of them, as written.
+    pub fn all(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        self.all.clone().into_iter()
+    }
+
+    /// Whether there is one of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.all.contains_key(name)
+    }
+
+    /// The value for a parser that says itself what is wrong.
+    pub fn value(&mut self, name: &'static str) -> Option<Value<'_>> {
+        Some(Value { name, text: self.all.get(name)?, notes: &mut self.notes })
+    }
+
+    /// The value without white space around it.
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        self.all.get(name).map(|text| text.trim())
+    }
+
+    /// The name that counts of one with an alias, which counts while the first is absent or empty.
+    pub fn name_or_alias(&self, name: &'static str, alias: &'static str) -> &'static str {
+        let is_filled = |name| self.text(name).is_some_and(|text| !text.is_empty());
+        if !is_filled(name) && is_filled(alias) { alias } else { name }
+    }
+
+    /// A boolean.
+    pub fn flag(&mut self, name: &'static str, into: &mut impl From<bool>) {
+        if let Some(value) = self.value(name) {
+            value.flag(into);
+        }
+    }
+
+    /// `on` or `off`.
+    pub fn switch(&mut self, name: &'static str, into: &mut Option<bool>) {
+        if let Some(value) = self.value(name) {
+            value.choice(&[("on", true), ("off", false)], into);
+        }
+    }
+
+    /// A number in these bounds.
+    pub fn number<N: TryFrom<i64>>(
+        &mut self,
+        name: &'static str,
+        least: i64,
+        most: i64,
+    ) -> Option<N> {
+        let mut number = None;
+        self.value(name)?.number(least, most, &mut number);
+        N::try_from(number?).ok()
+    }
+
+    /// What `parse` makes of the text; else a warning that it is not `what`.
+    pub fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        let parsed = parse(text).filter(|_| !text.is_empty());
+        if parsed.is_none() {
+            self.value(name)?.refuse(what);
+        }
+        parsed
+    }
+
+    /// What `parse` makes of the text of one that protects; else the Ingress is closed.
+    pub fn parsed_or_closed<T>(
+        &mut self,
+        name: &'static str,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        let parsed = parse(text).filter(|_| !text.is_empty());
+        if parsed.is_none() {
+            self.close(name, &format!("{:?} is not {what}", shorten(text)), "correct it");
+        }
+        parsed
+    }
+
+    /// A text with variables, of letters, digits and `more`.
+    pub fn template(&mut self, name: &'static str, what: &str, more: &[u8]) -> Option<Template> {
+        let text = self.text(name)?;
+        match template(text, more) {
+            Ok(template) if !text.is_empty() => Some(template),
+            Ok(_) => self.refuse(name, what),
+            Err(None) => self.refuse(name, what),
+            Err(Some(why)) => self.refuse(name, &format!("usable ({why})")),
+        }
+    }
+
+    fn refuse<T>(&mut self, name: &'static str, what: &str) -> Option<T> {
+        self.value(name)?.refuse(what);
+        None
+    }
+
+    /// Says that a setting that protects cannot be honoured.
+    pub fn close(&mut self, name: &str, why: &str, remedy: &str) {
+        self.notes.push(Note::rejected(format!(
+            "annotation {name}: {why}, so its locations answer 503: {remedy}"
+        )));
+        self.closing.push(name.to_owned());
+    }
+
+    /// Says something about one annotation.
+    pub fn warn(&mut self, name: &str, message: &str) {
+        self.notes.push(Note::warning(format!("annotation {name}: {message}")));
+    }
+
+    /// The object that the text names as `name` or `namespace/name`; why it may not be looked at.
+    fn named(&mut self, kind: Kind, text: &str) -> Result<Key, String> {
+        let own = &self.place.ingress.namespace;
+        let (namespace, name) = text.split_once('/').unwrap_or((own, text));
+        let is_name = |text: &str| {
+            let is_plain =
+                |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b);
+            (1..=253).contains(&text.len()) && text.bytes().all(is_plain)
+        };
+        if !is_name(namespace) || !is_name(name) {
+            return Err(format!("{:?} is not a {kind}'s name", shorten(text)));
+        }
+        let is_other = namespace != own && !self.place.defaults.cross_namespace;
+        if is_other {
+            return Err(format!("{kind} {namespace}/{name} is of another namespace"));
+        }
+        let key = Key::new(namespace, name);
+        self.referred.insert(ObjectRef::new(kind, key.clone()));
+        Ok(key)
+    }
+
+    /// The Secret that the text names.
+    pub fn secret(&mut self, text: &str) -> Result<(Key, &'a SecretHistory), String> {
+        let key = self.named(Kind::Secret, text)?;
+        match self.place.world.secrets.get(&key) {
+            Some(history) => Ok((key, history)),
+            None => Err(format!("Secret {key} does not exist")),
+        }
+    }
+
+    /// What the Secret holds beside a pair.
+    pub fn fields(&mut self, text: &str) -> Result<(Key, &'a Fields), String> {
+        self.secret(text).map(|(key, history)| (key, &*history.secret.fields))
+    }
+
+    /// The ConfigMap that the text names.
+    pub fn config_map(&mut self, text: &str) -> Result<(Key, &'a ConfigMap), String> {
+        let key = self.named(Kind::ConfigMap, text)?;
+        match self.place.world.config_maps.get(&key) {
+            Some(map) => Ok((key, map)),
+            None => Err(format!("ConfigMap {key} does not exist")),
+        }
+    }
+
+    /// Networks and addresses, divided by commas; else the Ingress is closed.
+    pub fn networks(&mut self, name: &'static str) -> Option<Vec<IpNet>> {
+        self.parsed_or_closed(name, "a list of addresses and networks", networks)
+    }
+}
+
+/// Networks and addresses, divided by commas: at most 10,000.
+pub fn networks(text: &str) -> Option<Vec<IpNet>> {
+    let network = |item: &str| match item.parse::<IpNet>() {
+        Ok(network) => Some(network),
+        Err(_) => item.parse::<std::net::IpAddr>().ok().map(IpNet::from),
+    };
+    let all: Option<BTreeSet<_>> = text.split(',').map(|item| network(item.trim())).collect();
+    all.filter(|all| all.len() <= 10_000).map(|all| all.into_iter().collect())
+}
+
+/// A text with variables, of letters, digits and `more`; `Some` says which variable it cannot have.
+pub fn template(text: &str, more: &[u8]) -> Result<Template, Option<String>> {
+    match super::value::is_plain(text, more) {
+        true => Template::parse(text).map_err(|why| Some(why.to_string())),
+        false => Err(None),
+    }
+}
+
+/// Letters, digits, `-` and `_`.
+pub fn is_word(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+}

@@ -1,0 +1,111 @@
+//! Annotations that send clients elsewhere, and those that say what the endpoint is asked for instead.
+//!
+//! Source:  compat/annotations.md §3. A redirect that cannot be read closes: its Service was never meant to be seen.
+
+use super::reader::{Reader, template};
+use crate::verdict::Note;
+use oxigress_core::model::HostPattern;
+use oxigress_core::model::policy::{Policies, Redirect, Rewrite, Template};
+
+/// What an Ingress says about whole hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    /// app-root.
+    pub app_root: Option<Template>,
+    /// from-to-www-redirect.
+    pub from_to_www: bool,
+    /// server-alias.
+    pub aliases: Vec<HostPattern>,
+    /// use-regex.
+    pub use_regex: bool,
+}
+
+const URL: &[u8] = b",?&=";
+const REGEX: &[u8] = br"^$[](){}*+?&=\|";
+
+/// Reads them.
+pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
+    let mut hosts = Hosts::default();
+    reader.flag("use-regex", &mut hosts.use_regex);
+    reader.flag("from-to-www-redirect", &mut hosts.from_to_www);
+    reader.flag("preserve-trailing-slash", &mut policies.keeps_trailing_slash);
+    reader.flag("relative-redirects", &mut policies.relative_redirects);
+    let mut names_port = None;
+    reader.flag("use-port-in-redirects", &mut names_port);
+    match names_port {
+        Some(true) => policies.redirect_port = Some(reader.place.https_port),
+        Some(false) => policies.redirect_port = None,
+        None => {}
+    }
+    let temporal = redirect(reader, "temporal-redirect", "temporal-redirect-code", 302, 307);
+    let permanent = redirect(reader, "permanent-redirect", "permanent-redirect-code", 301, 308);
+    policies.redirect = temporal.or(permanent);
+    hosts.app_root = reader.parsed("app-root", "a path that begins with `/`", |text| {
+        template(text, b"$").ok().filter(|_| text.starts_with('/') && !text.starts_with("//"))
+    });
+    hosts.aliases = aliases(reader);
+    rewrite(reader, policies);
+    if let Some(host) = reader.template("upstream-vhost", "a host's name", REGEX) {
+        policies.upstream_host = Some(host);
+    }
+    hosts
+}
+
+fn redirect(
+    reader: &mut Reader<'_>,
+    name: &'static str,
+    code_name: &'static str,
+    usual: u16,
+    last: u16,
+) -> Option<Redirect> {
+    let code = reader.number::<u16>(code_name, 0, 999);
+    let code = code.filter(|code| (300..=last).contains(code)).unwrap_or(usual);
+    if reader.text(name)?.is_empty() {
+        reader.warn(name, "is empty: there is no redirect");
+        return None;
+    }
+    let what = "a URL that begins with http:// or https://";
+    let location = reader.parsed_or_closed(name, what, |text| {
+        let is_url = text.starts_with("http://") || text.starts_with("https://");
+        template(text, URL).ok().filter(|_| is_url)
+    })?;
+    Some(Redirect { code, location, appends_target: false })
+}
+
+fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
+    let mut aliases = Vec::new();
+    for name in reader.text("server-alias").unwrap_or_default().split(',').map(str::trim) {
+        match HostPattern::parse(name) {
+            _ if name.is_empty() => {}
+            _ if name.starts_with('~') => reader.notes.push(Note::warning(format!(
+                "annotation server-alias: regular expressions are not supported, {:?} is left out: \
+                 name the hosts, `*.` stands for one label",
+                oxigress_core::model::shorten(name)
+            ))),
+            Ok(alias) if alias != HostPattern::default_host() => aliases.push(alias),
+            _ => reader.warn(
+                "server-alias",
+                &format!("{:?} is no host and left out", oxigress_core::model::shorten(name)),
+            ),
+        }
+    }
+    aliases.sort();
+    aliases.dedup();
+    aliases
+}
+
+fn rewrite(reader: &mut Reader<'_>, policies: &mut Policies) {
+    let what = "a path with captures such as /$1, or a URL";
+    let target = reader.parsed("rewrite-target", what, |text| {
+        let begins = ["/", "$", "http://", "https://"].iter().any(|start| text.starts_with(start));
+        template(text, b"$").ok().filter(|_| begins)
+    });
+    let forwarded_prefix = reader.template("x-forwarded-prefix", "a path", b"$");
+    match target {
+        Some(target) => policies.rewrite = Some(Rewrite { target, forwarded_prefix }),
+        None if forwarded_prefix.is_some() => reader.notes.push(Note::remark(
+            "annotation x-forwarded-prefix has no effect without rewrite-target",
+        )),
+        None => {}
+    }
+}

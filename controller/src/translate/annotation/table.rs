@@ -1,0 +1,313 @@
+//! All annotations of ingress-nginx, and what becomes of each: the one table behind verdicts, `oxigress check` and
+//! the README.
+//!
+//! Source:  compat/annotations.md.
+
+/// An annotation.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Without prefix.
+    pub name: &'static str,
+    /// What it is about.
+    pub group: Group,
+    /// What becomes of it.
+    pub status: Status,
+}
+
+/// What annotations are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "titles of the README's table")]
+pub enum Group {
+    Paths,
+    Proxying,
+    Responses,
+    Balancing,
+    Canary,
+    BasicAuth,
+    ExternalAuth,
+    ClientCertificates,
+    Networks,
+    Limits,
+    Cors,
+    Tls,
+    Observability,
+    Snippets,
+}
+
+/// What becomes of an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// As in ingress-nginx.
+    Same,
+    /// Honoured, and this is different.
+    Different(&'static str),
+    /// Not honoured: why, and what instead.
+    Unsupported(&'static str),
+}
+
+use Group::*;
+use Status::{Different, Same, Unsupported};
+
+const fn row(name: &'static str, group: Group, status: Status) -> Row {
+    Row { name, group, status }
+}
+
+const OTEL: Status = Unsupported("no tracing: remove it, or trace in the Service");
+const WAF: Status =
+    Unsupported("no web application firewall: put one before or behind the gateway");
+const SHARED: Status = Different("each Ingress keeps what it says about a Service");
+const CLOSES: Status =
+    Different("an invalid value closes the locations, in place of the whole Ingress or nothing");
+const SNIPPET: Status = Unsupported(
+    "raw lines are never passed to nginx: served without them, or closed with 503 if they may protect; use annotations",
+);
+const KEPT: Status =
+    Different("accepted without effect: connections to auth servers are always kept");
+
+/// All of them, by group.
+pub const ROWS: &[Row] = &[
+    row("app-root", Paths, Same),
+    row("force-ssl-redirect", Paths, Same),
+    row("from-to-www-redirect", Paths, Different("the target has no port")),
+    row("permanent-redirect", Paths, Different("an invalid URL closes the locations")),
+    row("permanent-redirect-code", Paths, Different("an invalid code is 301")),
+    row("preserve-trailing-slash", Paths, Same),
+    row("relative-redirects", Paths, Same),
+    row(
+        "rewrite-target",
+        Paths,
+        Different("regular expressions hold for the Ingress's own paths, not for the whole host"),
+    ),
+    row("server-alias", Paths, Different("no regular expressions; `*.` stands for one label")),
+    row("ssl-redirect", Paths, Same),
+    row("temporal-redirect", Paths, Different("an invalid URL closes the locations")),
+    row("temporal-redirect-code", Paths, Different("an invalid code is 302")),
+    row("upstream-vhost", Paths, Different("an invalid value is the client's Host")),
+    row("use-port-in-redirects", Paths, Same),
+    row(
+        "use-regex",
+        Paths,
+        Different(
+            "holds for the Ingress's own paths, not for the whole host; Exact paths stay exact",
+        ),
+    ),
+    row("x-forwarded-prefix", Paths, Same),
+    row("backend-protocol", Proxying, Different("any case means the same")),
+    row("client-body-buffer-size", Proxying, Same),
+    row("connection-proxy-header", Proxying, Same),
+    row("fastcgi-index", Proxying, Same),
+    row(
+        "fastcgi-params-configmap",
+        Proxying,
+        Different("another namespace closes the locations; edits of the ConfigMap count at once"),
+    ),
+    row(
+        "http2-push-preload",
+        Proxying,
+        Different("accepted without effect, as with current nginx"),
+    ),
+    row("proxy-body-size", Proxying, Same),
+    row("proxy-buffer-size", Proxying, Different("at most 64m")),
+    row("proxy-buffering", Proxying, Same),
+    row("proxy-buffers-number", Proxying, Different("2 to 1024")),
+    row("proxy-busy-buffers-size", Proxying, Different("at most 64m")),
+    row("proxy-connect-timeout", Proxying, Same),
+    row("proxy-cookie-domain", Proxying, Same),
+    row("proxy-cookie-path", Proxying, Same),
+    row("proxy-http-version", Proxying, Same),
+    row("proxy-max-temp-file-size", Proxying, Same),
+    row("proxy-next-upstream", Proxying, Same),
+    row("proxy-next-upstream-timeout", Proxying, Same),
+    row("proxy-next-upstream-tries", Proxying, Same),
+    row("proxy-read-timeout", Proxying, Same),
+    row("proxy-redirect-from", Proxying, Same),
+    row("proxy-redirect-to", Proxying, Same),
+    row("proxy-request-buffering", Proxying, Same),
+    row("proxy-send-timeout", Proxying, Same),
+    row(
+        "custom-headers",
+        Responses,
+        Different(
+            "edits of the ConfigMap count at once; other namespaces only with allow-cross-namespace-resources; names in any case",
+        ),
+    ),
+    row("custom-http-errors", Responses, Same),
+    row("default-backend", Responses, Same),
+    row("disable-proxy-intercept-errors", Responses, Same),
+    row("affinity", Balancing, SHARED),
+    row("affinity-mode", Balancing, SHARED),
+    row(
+        "load-balance",
+        Balancing,
+        Different("also least_conn and p2c; an invalid value is the default"),
+    ),
+    row("service-upstream", Balancing, SHARED),
+    row("session-cookie-change-on-failure", Balancing, SHARED),
+    row("session-cookie-conditional-samesite-none", Balancing, SHARED),
+    row("session-cookie-domain", Balancing, SHARED),
+    row("session-cookie-expires", Balancing, SHARED),
+    row("session-cookie-max-age", Balancing, SHARED),
+    row("session-cookie-name", Balancing, Different("a name that no cookie can have is refused")),
+    row("session-cookie-path", Balancing, SHARED),
+    row("session-cookie-samesite", Balancing, Different("any case is honoured")),
+    row("session-cookie-secure", Balancing, SHARED),
+    row("upstream-hash-by", Balancing, Different("a key without anything that differs is refused")),
+    row("upstream-hash-by-subset", Balancing, SHARED),
+    row("upstream-hash-by-subset-size", Balancing, SHARED),
+    row("affinity-canary-behavior", Canary, Same),
+    row(
+        "canary",
+        Canary,
+        Different("splits the host and path that it claims; any number of canaries"),
+    ),
+    row("canary-by-cookie", Canary, Same),
+    row("canary-by-header", Canary, Same),
+    row(
+        "canary-by-header-pattern",
+        Canary,
+        Different("a pattern that cannot be read takes the header's rule away"),
+    ),
+    row(
+        "canary-by-header-value",
+        Canary,
+        Different("a value that cannot be read takes the header's rule away"),
+    ),
+    row("canary-weight", Canary, Same),
+    row("canary-weight-total", Canary, Same),
+    row("auth-realm", BasicAuth, Different("an invalid realm is none")),
+    row("auth-secret", BasicAuth, Same),
+    row("auth-secret-type", BasicAuth, Same),
+    row("auth-type", BasicAuth, Different("basic only: digest and all else close the locations")),
+    row("satisfy", BasicAuth, Same),
+    row("auth-always-set-cookie", ExternalAuth, CLOSES),
+    row("auth-cache-duration", ExternalAuth, CLOSES),
+    row("auth-cache-key", ExternalAuth, Same),
+    row("auth-keepalive", ExternalAuth, KEPT),
+    row("auth-keepalive-requests", ExternalAuth, KEPT),
+    row("auth-keepalive-share-vars", ExternalAuth, KEPT),
+    row("auth-keepalive-timeout", ExternalAuth, KEPT),
+    row("auth-method", ExternalAuth, Same),
+    row(
+        "auth-proxy-set-headers",
+        ExternalAuth,
+        Different("an invalid value closes the locations; edits of the ConfigMap count at once"),
+    ),
+    row("auth-request-redirect", ExternalAuth, CLOSES),
+    row("auth-response-headers", ExternalAuth, Same),
+    row("auth-signin", ExternalAuth, Same),
+    row("auth-signin-redirect-param", ExternalAuth, Same),
+    row(
+        "auth-url",
+        ExternalAuth,
+        Different("the host has no variables; the controller resolves it, with search domains"),
+    ),
+    row("enable-global-auth", ExternalAuth, Same),
+    row("auth-tls-error-page", ClientCertificates, Different("no named locations")),
+    row("auth-tls-match-cn", ClientCertificates, Different("an invalid pattern closes the host")),
+    row(
+        "auth-tls-pass-certificate-to-upstream",
+        ClientCertificates,
+        Different("an invalid value is false"),
+    ),
+    row(
+        "auth-tls-secret",
+        ClientCertificates,
+        Different("a Secret without ca.crt closes the host"),
+    ),
+    row("auth-tls-verify-client", ClientCertificates, Same),
+    row("auth-tls-verify-depth", ClientCertificates, Same),
+    row("allowlist-source-range", Networks, Same),
+    row("denylist-source-range", Networks, Same),
+    row("whitelist-source-range", Networks, Same),
+    row("limit-allowlist", Limits, Different("an invalid list exempts nobody")),
+    row("limit-burst-multiplier", Limits, Different("0 and less is 5")),
+    row(
+        "limit-connections",
+        Limits,
+        Different("one count for all workers; an invalid value closes the locations"),
+    ),
+    row("limit-rate", Limits, Same),
+    row("limit-rate-after", Limits, Same),
+    row(
+        "limit-rpm",
+        Limits,
+        Different("one count for all workers; an invalid value closes the locations"),
+    ),
+    row(
+        "limit-rps",
+        Limits,
+        Different("one count for all workers; an invalid value closes the locations"),
+    ),
+    row("limit-whitelist", Limits, Different("an invalid list exempts nobody")),
+    row("cors-allow-credentials", Cors, Same),
+    row("cors-allow-headers", Cors, Same),
+    row("cors-allow-methods", Cors, Same),
+    row(
+        "cors-allow-origin",
+        Cors,
+        Different("whole origins are compared; a list of which nothing can be read allows nobody"),
+    ),
+    row("cors-expose-headers", Cors, Same),
+    row("cors-max-age", Cors, Same),
+    row("enable-cors", Cors, Same),
+    row("proxy-ssl-ciphers", Tls, Same),
+    row("proxy-ssl-name", Tls, Different("absent: the Host that the endpoint sees")),
+    row("proxy-ssl-protocols", Tls, Same),
+    row("proxy-ssl-secret", Tls, Same),
+    row("proxy-ssl-server-name", Tls, Same),
+    row("proxy-ssl-verify", Tls, Different("neither on nor off closes the locations")),
+    row("proxy-ssl-verify-depth", Tls, Same),
+    row("ssl-ciphers", Tls, Different("an invalid list is the default")),
+    row("ssl-passthrough", Tls, Different("the Ingress that has `/` decides")),
+    row("ssl-prefer-server-ciphers", Tls, Same),
+    row("enable-access-log", Observability, Same),
+    row("enable-modsecurity", Observability, WAF),
+    row("enable-opentelemetry", Observability, OTEL),
+    row("enable-owasp-core-rules", Observability, WAF),
+    row(
+        "enable-rewrite-log",
+        Observability,
+        Different("accepted without effect: `explain` tells why a rule won"),
+    ),
+    row("mirror-host", Observability, Different("no variables")),
+    row("mirror-request-body", Observability, Same),
+    row(
+        "mirror-target",
+        Observability,
+        Different("the host has no variables; an invalid target is no mirror"),
+    ),
+    row("modsecurity-transaction-id", Observability, WAF),
+    row("opentelemetry-operation-name", Observability, OTEL),
+    row("opentelemetry-trust-incoming-span", Observability, OTEL),
+    row("auth-snippet", Snippets, SNIPPET),
+    row("configuration-snippet", Snippets, SNIPPET),
+    row("modsecurity-snippet", Snippets, SNIPPET),
+    row("server-snippet", Snippets, SNIPPET),
+    row("stream-snippet", Snippets, SNIPPET),
+];
+
+/// What is said of an annotation of this name; `None`: the reference knows it neither.
+pub fn find(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
+}
+
+/// Whether an annotation of this name, also an unknown one, keeps somebody out.
+pub fn protects(name: &str) -> bool {
+    name.starts_with("auth-")
+        || name.starts_with("limit-")
+        || name.ends_with("list-source-range")
+        || name.ends_with("-snippet")
+        || name == "proxy-ssl-verify"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn all_annotations_and_both_aliases_are_there_once() {
+        let names: BTreeSet<_> = ROWS.iter().map(|row| row.name).collect();
+        assert_eq!((ROWS.len(), names.len()), (138, 138));
+    }
+}

@@ -1,0 +1,79 @@
+//! Annotations about TLS toward endpoints.
+//!
+//! Source:  compat/annotations.md §10. All of them hang on proxy-ssl-secret, as in the reference.
+
+use super::reader::Reader;
+use super::value::is_plain;
+use openssl::x509::X509;
+use oxigress_core::model::policy::{HeaderValue, Policies, UpstreamTls};
+
+/// Longest bundle of authorities (security.md §4).
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// Reads them.
+pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
+    let secret = "proxy-ssl-secret";
+    let Some(text) = reader.text(secret) else {
+        let name = ["proxy-ssl-verify", "proxy-ssl-name", "proxy-ssl-server-name"];
+        if let Some(name) = name.into_iter().find(|name| reader.has(name)) {
+            reader.warn(name, "has no effect without proxy-ssl-secret, as in ingress-nginx");
+        }
+        return;
+    };
+    let mut tls = match material(reader, text) {
+        Ok(tls) => tls,
+        Err(why) => return reader.close(secret, &why, "correct it"),
+    };
+    let on = |text: &str| match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    };
+    // The reference does not verify where the word is not `on`.
+    tls.verify = reader.parsed_or_closed("proxy-ssl-verify", "on or off", on).unwrap_or_default();
+    tls.verify_depth = reader.number("proxy-ssl-verify-depth", 0, 100).unwrap_or_default();
+    tls.server_name = reader.parsed("proxy-ssl-server-name", "on or off", on).unwrap_or_default();
+    tls.name = reader.parsed("proxy-ssl-name", "a host's name", |text| {
+        HeaderValue::parse(text).ok().filter(|_| is_plain(text, b"*"))
+    });
+    tls.ciphers = reader.parsed("proxy-ssl-ciphers", "a list of OpenSSL's ciphers", |text| {
+        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"+:_-!".contains(&b);
+        HeaderValue::parse(text).ok().filter(|_| text.bytes().all(is_fine))
+    });
+    let protocols = reader.parsed("proxy-ssl-protocols", "some of TLSv1.2 TLSv1.3", |text| {
+        let known = ["TLSv1.2", "TLSv1.3"].into_iter();
+        let known = known.filter(|known| text.split_ascii_whitespace().any(|word| word == *known));
+        Some(known.map(str::to_owned).collect::<Vec<_>>()).filter(|all| !all.is_empty())
+    });
+    tls.protocols = protocols.unwrap_or_default();
+    if tls.verify && tls.authorities.is_empty() {
+        reader.warn(
+            "proxy-ssl-verify",
+            "the Secret has no ca.crt, so no endpoint is trusted: add it",
+        );
+    }
+    policies.proxy.get_or_insert_default().tls = Some(tls);
+}
+
+fn material(reader: &mut Reader<'_>, text: &str) -> Result<UpstreamTls, String> {
+    let (key, history) = reader.secret(text)?;
+    let mut tls = UpstreamTls::default();
+    if let Some(pair) = history.secret.pair().or(history.last_good.as_ref()) {
+        tls.certificate = pair.chain.clone();
+        tls.key = pair.key.clone();
+    } else if let crate::world::secret::Offer::Unusable(why) = &history.secret.offer {
+        return Err(format!("Secret {key}: {why}"));
+    }
+    if history.secret.fields.0.contains_key("ca.crt") {
+        let authorities = history.secret.fields.text("ca.crt").filter(|t| t.len() <= MAX_BYTES);
+        let authorities = authorities.unwrap_or_default();
+        match X509::stack_from_pem(authorities.as_bytes()) {
+            Ok(all) if !all.is_empty() => tls.authorities = authorities.to_owned(),
+            _ => return Err(format!("Secret {key} has no certificate in ca.crt")),
+        }
+    }
+    match tls.certificate.is_empty() && tls.authorities.is_empty() {
+        true => Err(format!("Secret {key} has neither tls.crt and tls.key nor ca.crt")),
+        false => Ok(tls),
+    }
+}

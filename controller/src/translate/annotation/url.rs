@@ -1,0 +1,126 @@
+//! URLs of servers that annotations name: an auth server, a mirror.
+//!
+//! Shape:   host and port become a backend, whose id says all there is to know about it: `//url/SCHEME/HOST/PORT`.
+//!          No Service's id begins so.
+//! Source:  compat/annotations.md §7 and §11; security.md §6.
+
+use super::reader::template;
+use crate::world::external_name::ExternalName;
+use oxigress_core::model::policy::{AuthHost, HeaderValue, Template};
+use oxigress_core::model::{BackendId, shorten};
+use std::num::NonZeroU16;
+
+/// A URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Where it leads.
+    pub to: AuthHost,
+    /// Path and query, as written; empty if there is none.
+    pub target: Template,
+}
+
+impl Url {
+    /// Reads one of letters, digits and `more`; the host has no variables.
+    pub fn parse(text: &str, more: &[u8]) -> Result<Self, String> {
+        let odd = |what: &str| format!("{:?} {what}", shorten(text));
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| odd("has no scheme"))?;
+        let https = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(odd("begins with neither http:// nor https://")),
+        };
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        // `$request_uri` may follow the host at once.
+        let is_target = target.is_empty() && authority.ends_with("$request_uri");
+        let authority =
+            authority.strip_suffix("$request_uri").filter(|_| is_target).unwrap_or(authority);
+        if authority.contains('$') {
+            return Err(odd("has a variable in its host: write the host"));
+        }
+        let (host, port) = host_and_port(authority, https).ok_or_else(|| odd("names no host"))?;
+        if let ExternalName::Odd(_, why) = ExternalName::parse(host) {
+            return Err(format!("host {:?} {why}", shorten(host)));
+        }
+        let target = match target {
+            "" if is_target => "$request_uri".into(),
+            target if target.starts_with('?') => format!("/{target}"),
+            target => target.to_owned(),
+        };
+        let target = template(&target, more).map_err(|why| match why {
+            Some(why) => why,
+            None => odd("has letters that a URL cannot have here"),
+        })?;
+        let invalid = |why: oxigress_core::model::Invalid| why.to_string();
+        let id = format!("//url/{scheme}/{}/{port}", host.to_ascii_lowercase());
+        let backend = BackendId::parse(id).map_err(invalid)?;
+        let host = HeaderValue::parse(host).map_err(invalid)?;
+        Ok(Url { to: AuthHost { backend, host, https }, target })
+    }
+}
+
+fn host_and_port(authority: &str, https: bool) -> Option<(&str, NonZeroU16)> {
+    let usual = NonZeroU16::new(if https { 443 } else { 80 })?;
+    let after = authority.rfind(']').map_or(0, |at| at + 1);
+    let colon = authority.get(after..)?.find(':').map(|at| after + at);
+    let (host, port) = match colon {
+        None => (authority, usual),
+        Some(at) => {
+            let digits = authority.get(at + 1..)?;
+            let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+            (authority.get(..at)?, digits.parse().ok().filter(|_| is_number)?)
+        }
+    };
+    (!host.is_empty()).then_some((host, port))
+}
+
+/// What the id of such a backend says; `None`: it is another kind of backend.
+pub fn behind(id: &BackendId) -> Option<(ExternalName, NonZeroU16)> {
+    let (_, rest) = id.as_str().strip_prefix("//url/")?.split_once('/')?;
+    let (host, port) = rest.rsplit_once('/')?;
+    Some((ExternalName::parse(host), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_backend_and_a_target() {
+        for (text, id, target) in [
+            ("http://a.test/x?y=1", "//url/http/a.test/80", "/x?y=1"),
+            ("https://A.test:8443", "//url/https/a.test/8443", ""),
+            ("https://[::1]:81/$1", "//url/https/[::1]/81", "/$1"),
+            ("http://10.0.0.1?x", "//url/http/10.0.0.1/80", "/?x"),
+            ("https://a.test$request_uri", "//url/https/a.test/443", "$request_uri"),
+        ] {
+            let url = Url::parse(text, b"?&=$[]").unwrap();
+            assert_eq!((url.to.backend.as_str(), url.target.as_str()), (id, target), "{text}");
+            assert!(behind(&url.to.backend).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_host_is_refused() {
+        for text in [
+            "",
+            "a.test",
+            "/x",
+            "ftp://a.test",
+            "http://",
+            "http:///x",
+            "http://$host/x",
+            "http://a..b/",
+            "http://a.test:0/",
+            "http://a.test:x/",
+            "http://a.test:/",
+            "http://u@a.test/",
+            "http://localhost/",
+            "http://127.1/",
+            "http://a.test/\r\nx",
+            "http://a.test/$document_root",
+        ] {
+            assert!(Url::parse(text, b"?&=$").is_err(), "{text:?}");
+        }
+    }
+}
