@@ -1,24 +1,22 @@
 //! What policies say about requests, as endpoints see them.
 
 use crate::ffi::Request;
-use oxigress_core::header;
-use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect, Template};
-use oxigress_core::reverse;
-use oxigress_core::template::Part;
+use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect};
+use oxigress_core::{reverse, template};
 
 /// Writes the policies' headers into a request that is about to be passed on.
 pub fn prepare(request: &Request<'_>, policies: &Policies) {
     for header in &policies.request_headers {
         // One that turns out to have a line break is not sent, and the client's own is gone.
-        request.set_header(header.name.as_str().as_bytes(), &expand(request, &header.value));
+        let value = template::expand(header.value.parts(), request).unwrap_or_default();
+        request.set_header(header.name.as_str().as_bytes(), &value);
     }
 }
 
 /// `Host` as the endpoint sees it; `None`: as the client said.
 pub fn host(request: &Request<'_>) -> Option<Vec<u8>> {
-    let template = request.policies()?.source.upstream_host.as_ref()?;
-    let host = expand(request, template);
-    (!host.is_empty() && header::is_value(&host)).then_some(host)
+    let host = request.policies()?.source.upstream_host.as_ref()?;
+    template::expand(host.parts(), request).filter(|host| !host.is_empty())
 }
 
 /// `Connection` as the endpoint sees it; empty: no such header, so that connections are kept.
@@ -53,20 +51,4 @@ pub fn location(
         }
         ProxyRedirect::Replace(replacement) => reverse::location(url, replacement),
     }
-}
-
-fn expand(request: &Request<'_>, template: &Template) -> Vec<u8> {
-    let mut text = Vec::new();
-    for part in template.parts() {
-        match part {
-            Part::Literal(literal) => text.extend_from_slice(literal),
-            Part::Variable(name) => {
-                let value = request.variable(&name.to_ascii_lowercase());
-                text.extend_from_slice(value.unwrap_or_default());
-            }
-            // Of the rule's path, which says nothing here.
-            Part::Capture(_) => {}
-        }
-    }
-    text
 }

@@ -101,6 +101,10 @@ pub unsafe extern "C" fn access_handler(raw: *mut ngx_http_request_t) -> ngx_int
         let Some(request) = (unsafe { Request::from_callback(raw) }) else {
             return NGX_DECLINED as ngx_int_t;
         };
+        // nginx runs the phases once more for the answer of an error backend.
+        if request.is_error() {
+            return NGX_DECLINED as ngx_int_t;
+        }
         match access::decide(&request) {
             Outcome::Granted => NGX_DECLINED as ngx_int_t,
             Outcome::Waits => NGX_AGAIN as ngx_int_t,

@@ -6,6 +6,7 @@
 use super::rewrite::{Destination, Outcome};
 use crate::ffi::Request;
 use crate::records::Noting;
+use oxigress_core::model::policy::Policies;
 use oxigress_core::record::SettingsView;
 
 /// Sends the request to the backend that answers errors, as it came, but for its path.
@@ -14,7 +15,7 @@ pub fn decide(request: &Request<'_>) -> Outcome {
     let (Some(policies), Some(status)) = (request.policies(), status) else {
         return Outcome::Status(404);
     };
-    if is_verdict(status) && !request.is_let_in() {
+    if request.is_final() || is_verdict(status) && !request.is_let_in() {
         return Outcome::Status(status);
     }
     let guard = request.worker().reader().read();
@@ -29,12 +30,27 @@ pub fn decide(request: &Request<'_>) -> Outcome {
     };
     request.enter_error_location();
     // Nobody there: nginx's page says what happened.
-    if !destination.has_endpoints() || !request.serve_by(backend, destination.found(&guard)) {
+    if !destination.has_endpoints()
+        || !request.serve_by(backend, destination.found(&guard))
+        || !request.set_uri(b"/", request.args())
+    {
         return Outcome::Status(status);
     }
-    request.set_path(b"/");
+    withhold(request, &policies.source);
     request.note_error(status);
     Outcome::Continue
+}
+
+/// ACCESS takes from a request what it has looked at, and what only the auth server may say; this one may not have been
+/// there.
+fn withhold(request: &Request<'_>, policies: &Policies) {
+    let Some(access) = policies.access.as_ref().filter(|_| !request.is_let_in()) else { return };
+    if access.basic.is_some() {
+        request.remove_header(b"authorization");
+    }
+    for name in access.external.iter().flat_map(|external| &external.response_headers) {
+        request.remove_header(name.as_str().as_bytes());
+    }
 }
 
 /// Who may come in and who not: an answer of its own, which nobody replaces.

@@ -95,13 +95,4 @@ impl Request<'_> {
         context.is_decided.set(true);
         true
     }
-
-    /// What is passed on as the path; the query stays. nginx writes it escaped.
-    pub fn set_path(&self, path: &'static [u8]) {
-        // SAFETY: alive; the same struct, through bindings that have its bitfields right.
-        unsafe {
-            (*self.raw).uri = ngx_str_t { len: path.len(), data: path.as_ptr().cast_mut() };
-            (*self.raw.cast::<bits::ngx_http_request_s>()).set_valid_unparsed_uri(0);
-        }
-    }
 }
