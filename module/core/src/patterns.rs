@@ -93,6 +93,8 @@ struct Compiled {
     engine: Engine,
     /// Steps at one byte, at most.
     weight: u64,
+    /// Steps that compiling it took, about.
+    compile_steps: u64,
     bytes: usize,
 }
 
@@ -134,6 +136,12 @@ impl Patterns {
             Engine::Backtracking(regex) => regex.is_match(value).ok(),
             engine => Some(scratch.search(engine, &Input::new(value), &mut [])),
         }
+    }
+
+    /// How many patterns of paths are compiled.
+    #[cfg(test)]
+    pub(crate) fn of_paths_kept(&self) -> usize {
+        self.of_paths.borrow().entries.len()
     }
 
     /// What the groups of `pattern` match in a path that begins with a match of it.
@@ -212,7 +220,7 @@ impl Kept {
             let compiled = text.and_then(|text| compile(text, self.meaning).ok());
             if let Some(compiled) = &compiled {
                 // What is over the budget stays compiled for the next request.
-                let _ = budget.spend(compiled.weight.saturating_mul(COMPILE_STEPS_OF_STATE));
+                let _ = budget.spend(compiled.compile_steps);
             }
             self.insert(pattern, compiled);
         }
@@ -352,17 +360,18 @@ fn linear(hir: &Hir, meaning: Meaning) -> Result<Compiled, Invalid> {
     let limits = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_COMPILED_BYTES));
     let nfa = NFA::compiler().configure(limits).build_from_hir(hir).map_err(|_| too_large())?;
     let weight = nfa.states().len() as u64;
+    let compile_steps = weight.saturating_mul(COMPILE_STEPS_OF_STATE);
     let bytes = nfa.memory_usage();
     if meaning == Meaning::Path
         && let limits = onepass::Config::new().size_limit(Some(MAX_COMPILED_BYTES / 4))
         && let Ok(dfa) = onepass::Builder::new().configure(limits).build_from_nfa(nfa.clone())
     {
         let bytes = bytes + dfa.memory_usage();
-        return Ok(Compiled { engine: Engine::OnePass(dfa), weight: 1, bytes });
+        return Ok(Compiled { engine: Engine::OnePass(dfa), weight: 1, compile_steps, bytes });
     }
     let backtracker = BoundedBacktracker::new_from_nfa(nfa.clone()).map_err(|_| too_large())?;
     let pike = PikeVM::new_from_nfa(nfa).map_err(|_| too_large())?;
-    Ok(Compiled { engine: Engine::Linear(backtracker, pike), weight, bytes })
+    Ok(Compiled { engine: Engine::Linear(backtracker, pike), weight, compile_steps, bytes })
 }
 
 fn backtracking(
@@ -394,6 +403,7 @@ fn backtracking(
     Ok(Compiled {
         engine: Engine::Backtracking(regex),
         weight: BACKTRACKING_WEIGHT,
+        compile_steps: BACKTRACKING_WEIGHT * COMPILE_STEPS_OF_STATE,
         bytes: MAX_COMPILED_BYTES,
     })
 }
@@ -449,14 +459,38 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_keeps_a_bounded_number() {
-        let patterns = Patterns::default();
+    fn a_worker_keeps_bounded_bytes_and_what_is_asked_for() {
+        let mut kept = Kept::new(Meaning::Path, 100_000);
+        let mut often = 0;
         for n in 0..1_000 {
-            assert_eq!(
-                patterns.is_match(format!("^{n}$").as_bytes(), n.to_string().as_bytes()),
-                Some(true)
-            );
+            let mut budget = Budget::OF_PATH;
+            kept.get(format!("/a{n}/(.*)").as_bytes(), &mut budget).unwrap();
+            let before = budget.0;
+            kept.get(b"/often", &mut budget).unwrap();
+            often += usize::from(budget.0 < before);
+            assert!(kept.bytes <= kept.max_bytes);
+            assert_eq!(kept.entries.len(), kept.queue.len());
+            assert_eq!(kept.entries.values().map(|entry| entry.bytes).sum::<usize>(), kept.bytes);
         }
+        assert!(kept.entries.len() > 10);
+        assert_eq!(often, 1, "compiled once");
+    }
+
+    #[test]
+    fn a_budget_is_of_all_patterns_and_counts_bytes_and_compiling() {
+        let patterns = Patterns::default();
+        let tried = |path: &[u8]| {
+            let mut budget = Budget::OF_PATH;
+            (0..10_000)
+                .take_while(|n| {
+                    let pattern = format!("/(?:[a-y]|[b-z])*{}(x|y)?x", n % 100);
+                    patterns.captures(pattern.as_bytes(), path, &mut budget) == Ok(None)
+                })
+                .count()
+        };
+        assert!(tried(b"/abc") > 100);
+        assert_eq!(tried(b"/abc"), 10_000);
+        assert!(tried(&[b'a'; 60_000]) < 100);
     }
 
     /// Not a test: `cargo test -p oxigress-core --release -- --ignored --nocapture the_worst`.

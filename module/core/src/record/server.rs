@@ -569,6 +569,21 @@ mod tests {
     }
 
     #[test]
+    fn ten_thousand_patterns_with_other_beginnings_cost_nothing() {
+        let all: Vec<_> = (0..10_000).map(|n| format!("~/svc-{n}(/|$)(.*)")).collect();
+        let value = server(&all.iter().map(String::as_str).collect::<Vec<_>>());
+        let patterns = Patterns::default();
+        for n in [0, 7, 1_234, 9_999] {
+            let path = format!("/SVC-{n}/x");
+            let route = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
+            assert_eq!(route.rule.backend().unwrap(), format!("~/svc-{n}(/|$)(.*)").as_bytes());
+            assert_eq!(route.captures.unwrap().get(2, path.as_bytes()), b"x");
+        }
+        assert!(ServerView::new(&value).rule(b"/svd", &patterns).unwrap().is_none());
+        assert_eq!(patterns.of_paths_kept(), 4, "no other was compiled");
+    }
+
+    #[test]
     fn a_pattern_without_an_answer_ends_the_search() {
         let value = server(&["/", r"~/(?=a)(a|a)*b\1\1"]);
         let path = format!("/{}!", "a".repeat(900));
