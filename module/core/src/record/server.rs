@@ -619,10 +619,10 @@ mod tests {
         /// Against the definition: exact, then all patterns and the longest prefix by their strength.
         #[test]
         fn the_strongest_pattern_is_found(
-            chosen in proptest::collection::btree_set(0..REGEXES.len(), 0..12),
+            chosen in proptest::collection::btree_set(0..REGEXES.len(), 0..6),
             prefixes in proptest::collection::btree_set("(/[ab]{1,2}){0,2}", 0..4),
             exact in proptest::option::of("/[ab]/?[ab]?"),
-            path in "/[abAB./]{0,5}",
+            path in "/([abA]{1,2}(/[aB.]{0,2})?)?",
         ) {
             let mut all: Vec<String> = chosen.iter().map(|n| format!("~{}", REGEXES[*n])).collect();
             all.extend(prefixes.iter().map(|p| if p.is_empty() { "/".into() } else { p.clone() }));
