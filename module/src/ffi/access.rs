@@ -124,7 +124,6 @@ unsafe fn refuse(
     // As if an error page had been shown already: none takes the answer's place.
     // SAFETY: alive; the same struct, through bindings that have its bitfields right.
     unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_error_page(1) };
-    request.set_final();
     match refusal {
         Refusal::Status(status) => ngx_int_t::from(*status as i16),
         Refusal::Challenge(challenge) => {

@@ -96,8 +96,6 @@ struct Context {
     progress: Cell<*const Progress>,
     /// Of a question to an auth server; null: it is none.
     question: Cell<*const Question>,
-    /// Its answer is final.
-    is_final: Cell<bool>,
     /// What the groups of the rule's path matched; null: it is no pattern.
     captured: Cell<*const uri::Captured>,
 }

@@ -52,16 +52,4 @@ impl<'r> Request<'r> {
     pub(in crate::ffi) fn set_question(&self, question: &'r Question) -> bool {
         self.context_or_new().map(|context| context.question.set(question)).is_some()
     }
-
-    /// Its answer was decided on for good: no error page takes its place.
-    pub fn is_final(&self) -> bool {
-        self.context().is_some_and(|context| context.is_final.get())
-    }
-
-    /// Says so.
-    pub fn set_final(&self) {
-        if let Some(context) = self.context_or_new() {
-            context.is_final.set(true);
-        }
-    }
 }
