@@ -17,6 +17,7 @@ use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::runtime::Runtime;
 use crate::streams;
+use crate::translate::Skeleton;
 use anyhow::{Context, bail, ensure};
 use conf::Machine;
 use listeners::Listeners;
@@ -190,7 +191,7 @@ impl<'n> Watched<'n> {
     fn look_at_upgrade(&mut self) {
         let nginx = self.nginx;
         let Some(upgrade) = &mut self.upgrade else { return };
-        match upgrade.step(&nginx.masters, &self.master, nginx.workers) {
+        match upgrade.step(&nginx.masters, &self.master, nginx.workers()) {
             Step::Waiting => return,
             Step::Failed(why) => {
                 let old = self.master.pid();
@@ -306,7 +307,6 @@ struct Nginx {
     runtime: Runtime,
     conf: PathBuf,
     masters: Masters,
-    workers: usize,
     /// nginx.conf differs from the one an adopted nginx may have read.
     is_conf_new: bool,
     listeners: Mutex<Listeners>,
@@ -330,13 +330,21 @@ impl Nginx {
             Some(_) => Listeners { live: wanted, ..Listeners::default() },
             None => Listeners::default().next(wanted, machine.has_ipv6),
         };
-        let text = conf::render(flags, &runtime, &module, &machine, &listeners.live);
+        let mut listeners = listeners;
+        let folder = runtime.file("nginx.conf.tried");
+        let mut text = conf::render(flags, &runtime, &module, &machine, &listeners.live);
+        if listeners.live.settings != Skeleton::default()
+            && let Err(why) = try_out(&binary, &folder, &worker_folder, &text)
+        {
+            tracing::error!("{why}: nginx starts with the defaults, and with what keeps clients out");
+            listeners.reject_settings(Skeleton::default());
+            text = conf::render(flags, &runtime, &module, &machine, &listeners.live);
+        }
         let is_conf_new = fs::read_to_string(&conf).ok().as_ref() != Some(&text);
         write(&conf, text.as_bytes())?;
         let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
         write(&runtime.file("default.crt"), &certificate)?;
         write(&runtime.file("default.key"), &key)?;
-        let workers = flags.worker_processes.0;
         Ok(Nginx {
             binary,
             flags: flags.clone(),
@@ -345,7 +353,6 @@ impl Nginx {
             runtime,
             conf,
             masters,
-            workers,
             is_conf_new,
             listeners: Mutex::new(listeners),
         })
@@ -355,16 +362,37 @@ impl Nginx {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).refused.is_empty()
     }
 
-    /// Writes nginx.conf anew if there are other listeners; says which.
+    /// Worker processes that nginx.conf asks for.
+    fn workers(&self) -> usize {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        conf::workers(&self.flags, &listeners.live)
+    }
+
+    /// Writes nginx.conf anew if there are other listeners or settings; says which. Settings that nginx refuses
+    /// change nothing.
     fn render_again(&self) -> anyhow::Result<Option<String>> {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = listeners.next(listeners::read(&self.runtime), self.machine.has_ipv6);
+        let mut next = listeners.next(listeners::read(&self.runtime), self.machine.has_ipv6);
         if listeners.live == next.live {
             *listeners = next;
             return Ok(None);
         }
         let Nginx { flags, runtime, module, machine, .. } = self;
-        let text = conf::render(flags, runtime, module, machine, &next.live);
+        let mut text = conf::render(flags, runtime, module, machine, &next.live);
+        let (tried, folder) = (runtime.file("nginx.conf.tried"), runtime.file("worker"));
+        if next.live.settings != listeners.live.settings
+            && let Err(why) = try_out(&self.binary, &tried, &folder, &text)
+        {
+            let live = &listeners.live.settings;
+            let keys = live.differing(&next.live.settings).join(", ");
+            tracing::error!("{why}: the ConfigMap's former values of {keys} stay: correct them");
+            next.reject_settings(live.clone());
+            if listeners.live == next.live {
+                *listeners = next;
+                return Ok(None);
+            }
+            text = conf::render(flags, runtime, module, machine, &next.live);
+        }
         write(&self.conf, text.as_bytes())?;
         let changes = listeners::describe(&listeners.live, &next.live);
         *listeners = next;
@@ -427,6 +455,25 @@ fn find(given: Option<PathBuf>, beside: &str, flag: &str) -> anyhow::Result<Path
         found.display()
     );
     Ok(found)
+}
+
+/// Asks nginx whether it would take a configuration; the error is what it says.
+fn try_out(binary: &Path, tried: &Path, folder: &Path, text: &str) -> Result<(), String> {
+    write(tried, text.as_bytes()).map_err(|error| format!("{error:#}"))?;
+    let answer = std::process::Command::new(binary)
+        .args(["-t", "-q", "-e", "stderr", "-p", ".", "-c"])
+        .arg(tried)
+        .current_dir(folder)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| format!("{}: {error}", binary.display()))?;
+    let _ = fs::remove_file(tried);
+    if answer.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&answer.stderr);
+    let first = said.lines().find(|line| line.contains("[emerg]")).unwrap_or("nginx -t failed");
+    Err(crate::log::one_line(first).to_string())
 }
 
 /// Replaces a file as a whole, readable by its owner only.

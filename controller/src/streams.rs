@@ -1,9 +1,10 @@
-//! The TCP and UDP listeners, on their way from the controller role, which knows the ConfigMaps, to the nginx
-//! role, which writes nginx.conf: a file in the runtime folder.
+//! The TCP and UDP listeners and the main ConfigMap's part of nginx.conf, on their way from the controller role, which
+//! knows the ConfigMaps, to the nginx role, which writes nginx.conf: a file in the runtime folder.
 //!
-//! Shape:   JSON of numbers and flags alone, so nothing that a user wrote gets into nginx.conf. What the listeners
-//!          lead to is data in the zone.
+//! Shape:   JSON. Of listeners numbers and flags alone; what they lead to is data in the zone. Of the ConfigMap texts,
+//!          which the nginx role reads with the same closed grammars as the controller role.
 
+use crate::translate::Skeleton;
 use oxigress_core::model::StreamPort;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ pub const FILE: &str = "streams.json";
 pub struct Streams {
     /// By protocol and port.
     pub listeners: BTreeMap<StreamPort, Listener>,
-    /// From the main ConfigMap.
-    pub settings: StreamSettings,
+    /// What of the main ConfigMap stands in nginx.conf.
+    pub settings: Skeleton,
 }
 
 /// One listener.
@@ -32,34 +33,6 @@ pub struct Listener {
     pub takes_proxy: bool,
     /// Endpoints are told the client's address with the PROXY protocol.
     pub sends_proxy: bool,
-}
-
-/// `proxy-stream-*` of the main ConfigMap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct StreamSettings {
-    /// A session without data ends.
-    pub timeout_ms: u64,
-    /// Another endpoint is tried when one cannot be connected to.
-    pub next_upstream: bool,
-    /// So long; 0: any time.
-    pub next_upstream_timeout_ms: u64,
-    /// So many; 0: all.
-    pub next_upstream_tries: u32,
-    /// Datagrams with which a UDP session ends.
-    pub responses: u32,
-}
-
-impl Default for StreamSettings {
-    fn default() -> Self {
-        StreamSettings {
-            timeout_ms: 600_000,
-            next_upstream: true,
-            next_upstream_timeout_ms: 600_000,
-            next_upstream_tries: 3,
-            responses: 1,
-        }
-    }
 }
 
 impl Streams {

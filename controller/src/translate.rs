@@ -22,11 +22,12 @@ mod plan;
 #[cfg(test)]
 mod properties;
 mod relation;
-mod settings;
+pub mod settings;
 mod stream;
 mod tls;
 
 pub use options::Options;
+pub use settings::Skeleton;
 pub use tls::secret_behind;
 
 use crate::streams::Streams;
@@ -142,7 +143,7 @@ impl Translator {
     pub fn take_streams(&mut self) -> Option<Streams> {
         let is_new = std::mem::take(&mut self.is_new_streams);
         let listeners = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
-        is_new.then(|| Streams { listeners: listeners.collect(), settings: self.settings.stream })
+        is_new.then(|| Streams { listeners: listeners.collect(), settings: self.settings.skeleton.clone() })
     }
 
     /// Computes again what `changed` touches; answers what became different.
@@ -201,10 +202,15 @@ impl Translator {
     /// Whether the settings are others than before.
     fn read_settings(&mut self, world: &World, changed: &Changed, is_first: bool) -> bool {
         let Some(key) = self.options.configmap.clone() else { return false };
-        if !is_first && !changed.config_maps.contains(&key) {
+        let maps = &changed.config_maps;
+        if !is_first && !maps.contains(&key) && !self.settings.is_from(maps) {
             return false;
         }
-        let (settings, mut notes) = settings::parse(world.config_maps.get(&key).map(AsRef::as_ref));
+        let map = world.config_maps.get(&key).map(AsRef::as_ref);
+        let (mut settings, mut notes) = settings::parse(map, &world.config_maps);
+        if settings.use_port_in_redirects {
+            settings.defaults.policies.redirect_port = Some(self.options.https_port);
+        }
         if !world.config_maps.contains_key(&key) {
             let message = "does not exist, but --configmap names it: the defaults are used";
             notes.push(crate::verdict::Note::warning(message));
@@ -212,7 +218,7 @@ impl Translator {
         let object = ObjectRef::new(Kind::ConfigMap, key);
         self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
         let is_new = settings != self.settings;
-        self.is_new_streams |= settings.stream != self.settings.stream;
+        self.is_new_streams |= settings.skeleton != self.settings.skeleton;
         self.settings = settings;
         is_new
     }
@@ -627,8 +633,7 @@ impl Translator {
         };
         let settings = oxigress_core::model::Settings {
             default_backend: default_backend.filter(has_endpoints).cloned(),
-            http_redirect_code: self.settings.http_redirect_code,
-            ..oxigress_core::model::Settings::default()
+            ..self.settings.published()
         };
         if settings != self.snapshot.settings {
             self.snapshot.settings = settings.clone();

@@ -169,12 +169,13 @@ impl External {
     }
 }
 
-fn scheme(request: &Request<'_>) -> &'static [u8] {
-    if request.is_https() { b"https" } else { b"http" }
+fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
+    crate::forwarded::scheme(request)
 }
 
 fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
-    auth::authority(request.host(), request.host_header())
+    let host = Some(crate::forwarded::host(request)).filter(|host| !host.is_empty());
+    auth::authority(request.host(), host)
 }
 
 /// A template with its values. No rule's path is known here, so captures are empty.

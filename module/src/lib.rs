@@ -45,6 +45,7 @@ mod client_certificate;
 mod configuration;
 #[allow(unsafe_code)]
 mod ffi;
+mod forwarded;
 mod journal;
 mod limits;
 mod metrics;

@@ -2,6 +2,7 @@
 
 use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
+use crate::forwarded;
 use crate::requests;
 use std::borrow::Cow;
 
@@ -99,7 +100,7 @@ fn location_path<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 }
 
 fn best_http_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
-    Some(Cow::Borrowed(request.host_header().unwrap_or(request.host())))
+    Some(Cow::Borrowed(forwarded::host(request)))
 }
 
 /// `Host` for the endpoint: what the policies say, else what the client said.
@@ -131,16 +132,14 @@ fn error_length<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 }
 
 fn scheme<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
-    Some(Cow::Borrowed(if request.is_https() { b"https" } else { b"http" }))
+    Some(Cow::Borrowed(forwarded::scheme(request)))
 }
 
-/// The port a client would use: 443 on the HTTPS listener whatever its own number, since a Service maps
-/// 443 to it.
 fn port<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
-    if request.is_https() {
-        return Some(Cow::Borrowed(b"443"));
+    match forwarded::port(request)? {
+        443 => Some(Cow::Borrowed(b"443")),
+        port => Some(Cow::Owned(port.to_string().into_bytes())),
     }
-    Some(Cow::Owned(request.local_port()?.to_string().into_bytes()))
 }
 
 /// The client's `X-Request-ID`, else one made up: the same each time it is asked for in one request.

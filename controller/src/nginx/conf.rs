@@ -3,11 +3,14 @@
 //! Errors:  none at run time: every value is of a type that cannot break the syntax, and a test sees to it
 //!          that no placeholder is left.
 
+mod keys;
 mod stream;
 
 use crate::flags::{Flags, Journal};
 use crate::runtime::Runtime;
 use crate::streams::Streams;
+use crate::translate::Skeleton;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -40,6 +43,21 @@ impl Files {
         Files { max_open, connections: connections.clamp(own, WORKER_CONNECTIONS) }
     }
 
+    /// What the ConfigMap says instead.
+    fn said(self, keys: &Skeleton) -> Self {
+        let max_open = match keys.number("max-worker-open-files") {
+            0 => self.max_open,
+            said => said,
+        };
+        // The default is as many as the files suffice for; 0 is the reference's word for three quarters of them.
+        let connections = match keys.number("max-worker-connections") {
+            WORKER_CONNECTIONS if max_open == self.max_open => self.connections,
+            0 => max_open / 4 * 3,
+            said => said.min(max_open),
+        };
+        Files { max_open, connections: connections.max(64) }
+    }
+
     /// What is worth telling the operator.
     fn warning(&self, hard_limit: u64) -> Option<String> {
         let Files { connections, .. } = self;
@@ -62,8 +80,8 @@ pub struct Machine {
     pub has_ipv6: bool,
     /// Longest queue of connections to be accepted.
     pub backlog: u32,
-    /// Open files a worker may have, and the connections for which they suffice.
-    pub files: Files,
+    /// Hard limit of open files.
+    pub open_files: u64,
     /// Where requests are logged.
     pub access_log: PathBuf,
     /// Files in the runtime folder stay in memory.
@@ -95,7 +113,7 @@ impl Machine {
             worker_user: None,
             has_ipv6: TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok(),
             backlog: somaxconn.trim().parse().unwrap_or(0).max(511),
-            files,
+            open_files: hard,
             access_log,
             is_memory_backed: rustix::fs::statfs(runtime.folder())
                 .is_ok_and(|facts| [TMPFS, RAMFS].contains(&i128::from(facts.f_type))),
@@ -158,72 +176,72 @@ pub fn render(
     machine: &Machine,
     streams: &Streams,
 ) -> String {
-    let (http, https, backlog) = (flags.http_port, flags.https_port, machine.backlog);
-    let v6 = |line: String| if machine.has_ipv6 { line } else { String::new() };
-    let values = [
-        (
-            "user",
-            match &machine.worker_user {
-                Some((user, group)) => format!("user {user} {group};"),
-                None => String::new(),
-            },
-        ),
+    let keys = &streams.settings;
+    let workers = workers(flags, streams);
+    let files = Files::divide(machine.open_files, workers as u64).said(keys);
+    let user = match &machine.worker_user {
+        Some((user, group)) => format!("user {user} {group};"),
+        None => String::new(),
+    };
+    let listen_status = match flags.status_port {
+        Some(port) => format!("listen 127.0.0.1:{port};"),
+        None => String::new(),
+    };
+    let mut values = keys::values(flags, machine, keys);
+    values.extend([
+        ("user", user),
         ("runtime", runtime.folder().display().to_string()),
         ("module", module.display().to_string()),
-        ("worker_processes", flags.worker_processes.0.to_string()),
-        ("max_open_files", machine.files.max_open.to_string()),
-        ("worker_connections", machine.files.connections.to_string()),
+        ("worker_processes", workers.to_string()),
+        ("max_open_files", files.max_open.to_string()),
+        ("worker_connections", files.connections.to_string()),
         ("zone_size", flags.zone_size.clone()),
         ("journal", journal(flags, machine)),
         ("metrics", metrics(flags)),
-        ("access_log", machine.access_log.display().to_string()),
-        ("http_port", http.to_string()),
-        ("backlog", backlog.to_string()),
-        (
-            "listen_http_v6",
-            v6(format!("listen [::]:{http} default_server reuseport backlog={backlog};")),
-        ),
-        (
-            "listen_https",
-            match flags.enable_ssl_passthrough {
-                // The stream listener hands on what it does not pass through.
-                true => format!(
-                    "listen 127.0.0.1:{} default_server ssl;",
-                    flags.ssl_passthrough_proxy_port
-                ),
-                false => format!("listen {https} default_server ssl reuseport backlog={backlog};"),
-            },
-        ),
-        (
-            "listen_https_v6",
-            match flags.enable_ssl_passthrough {
-                true => String::new(),
-                false => v6(format!(
-                    "listen [::]:{https} default_server ssl reuseport backlog={backlog};"
-                )),
-            },
-        ),
         ("stream", stream::block(flags, machine, streams)),
         ("health_check_path", flags.health_check_path.clone()),
-        (
-            "listen_status",
-            match flags.status_port {
-                Some(port) => format!("listen 127.0.0.1:{port};"),
-                None => String::new(),
-            },
-        ),
-    ];
-    let filled = values.iter().fold(SKELETON.to_owned(), |text, (name, value)| {
-        text.replace(&format!("{{{{{name}}}}}"), value)
-    });
-    // An optional line that is not there leaves no line of blanks behind.
-    filled.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+        ("listen_status", listen_status),
+    ]);
+    let values: BTreeMap<_, _> = values.into_iter().collect();
+    fill(|name| match values.get(name) {
+        Some(value) => value.clone(),
+        None => keys.value(name).conf(),
+    })
+}
+
+/// The skeleton with its placeholders filled in, each once: what a value looks like is never read again. A line that
+/// held nothing but an empty value is left out.
+fn fill(value_of: impl Fn(&str) -> String) -> String {
+    let mut text = String::with_capacity(SKELETON.len() * 2);
+    for line in SKELETON.lines() {
+        let start = text.len();
+        let mut rest = line;
+        while let Some((before, after)) = rest.split_once("{{") {
+            let (name, after) = after.split_once("}}").unwrap_or((after, ""));
+            text += before;
+            text += &value_of(name);
+            rest = after;
+        }
+        text += rest;
+        let written = text[start..].trim_end().len();
+        text.truncate(start + written);
+        if written > 0 || line.is_empty() {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Worker processes: the ConfigMap's number, else the flag's.
+pub fn workers(flags: &Flags, streams: &Streams) -> usize {
+    streams.settings.text("worker-processes").parse().unwrap_or(flags.worker_processes.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::flags::Cli;
+    use crate::translate::settings::key::{self, Key};
     use clap::Parser;
 
     fn rendered(arguments: &[&str], machine: &Machine) -> String {
@@ -286,5 +304,89 @@ mod tests {
         assert!(has_one(&[], &memory) && !has_one(&["--journal=off"], &memory));
         let disk = Machine::default();
         assert!(!has_one(&[], &disk) && has_one(&["--journal=on"], &disk));
+    }
+
+    /// nginx.conf with these values of the ConfigMap, with a TCP and a UDP listener and all else that keys say
+    /// something about.
+    fn with_keys(values: &[(&str, &str)]) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::open(folder.path()).unwrap();
+        let flags = Cli::parse_from(["oxigress"]).flags();
+        let machine = Machine { has_ipv6: true, open_files: 1 << 20, ..Machine::default() };
+        let listeners = ["tcp/9000", "udp/53"].map(|port| {
+            (oxigress_core::model::StreamPort::parse(port).unwrap(), Default::default())
+        });
+        let mut streams = Streams { listeners: listeners.into(), ..Streams::default() };
+        for (name, text) in values {
+            streams.settings.put(key::find(name).unwrap(), text);
+        }
+        let text = render(&flags, &runtime, Path::new("/m/x.so"), &machine, &streams);
+        text.replace(&folder.path().display().to_string(), "")
+    }
+
+    /// A value that is not the default.
+    fn sample(key: &Key) -> &'static str {
+        let samples = [
+            "false", "true", "77", "2", "9k", "77s", "/dev/null", "buffer=32k flush=5s", "/skip", "'$status'", "auto",
+            "4 16k", "application/x-test", "X-Test", "10.1.0.0/16", "127.0.0.9", "TLSv1.3", "AES128-SHA", "msie6",
+            "warn", "logs.test", "3",
+        ];
+        let default = key.form.read(key.default).ok().map(|(value, _)| value);
+        let is_other = |sample: &&&str| {
+            let read = key.form.read(sample);
+            read.is_ok_and(|(value, odd)| odd.is_empty() && Some(value) != default)
+        };
+        samples.iter().find(is_other).unwrap_or_else(|| panic!("no sample for {}", key.name))
+    }
+
+    #[test]
+    fn each_key_that_stands_in_nginx_conf_changes_it() {
+        let base: &[(&str, &str)] = &[
+            ("use-gzip", "true"),
+            ("use-forwarded-headers", "true"),
+            ("server-tokens", "true"),
+            ("error-log-level", "info"),
+        ];
+        let syslog: &[(&str, &str)] = &[("enable-syslog", "true"), ("syslog-host", "a.test")];
+        for key in key::all().filter(|key| key.how.is_conf()) {
+            let base = if key.name.contains("syslog") { syslog } else { base };
+            let before: Vec<_> = base.iter().filter(|(name, _)| *name != key.name).copied().collect();
+            let after = [&before[..], &[(key.name, sample(key))]].concat();
+            assert_ne!(with_keys(&before), with_keys(&after), "{}", key.name);
+        }
+        // The defaults written out are the defaults.
+        let defaults = key::all().filter(|key| key.how.is_conf() && !key.default.is_empty());
+        let defaults: Vec<_> = defaults.map(|key| (key.name, key.default)).collect();
+        assert_eq!(with_keys(&[]), with_keys(&defaults));
+    }
+
+    #[test]
+    fn what_the_forms_do_not_take_never_gets_into_nginx_conf() {
+        for key in key::all().filter(|key| key.how.is_conf()) {
+            for text in ["x; env SECRET;", "{{journal}}", "a\nb", "\"", "on; }", "${x}", "~(a+)+$"] {
+                let rendered = with_keys(&[(key.name, text)]);
+                assert!(
+                    !rendered.contains("env SECRET") && !rendered.contains("(a+)+") || key.name.starts_with("log-format"),
+                    "{}: {text}", key.name
+                );
+            }
+        }
+        let quoted = with_keys(&[("log-format-upstream", "{{journal}} '; env SECRET;")]);
+        assert!(quoted.contains(r"log_format upstreaminfo '{{journal}} \'; env SECRET;';"), "{quoted}");
+    }
+
+    #[test]
+    fn the_operator_s_numbers_count_as_far_as_files_last() {
+        let line = |values: &[(&str, &str)], name: &str| {
+            let text = with_keys(values);
+            text.lines().find(|line| line.trim().starts_with(name)).unwrap().trim().to_owned()
+        };
+        let connections = "worker_connections";
+        assert_eq!(line(&[], connections), "worker_connections 16384;");
+        assert_eq!(line(&[("max-worker-connections", "1000")], connections), "worker_connections 1000;");
+        let both = [("max-worker-connections", "0"), ("max-worker-open-files", "4000")];
+        assert_eq!(line(&both, connections), "worker_connections 3000;");
+        assert_eq!(line(&both, "worker_rlimit_nofile"), "worker_rlimit_nofile 4000;");
+        assert_eq!(line(&[("worker-processes", "7")], "worker_processes"), "worker_processes 7;");
     }
 }

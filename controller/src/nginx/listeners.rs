@@ -2,6 +2,7 @@
 
 use crate::runtime::Runtime;
 use crate::streams::{self, Streams};
+use crate::translate::Skeleton;
 use oxigress_core::model::StreamPort;
 use std::collections::BTreeSet;
 use std::io;
@@ -27,12 +28,19 @@ pub struct Listeners {
     pub live: Streams,
     /// Somebody else has these ports.
     pub refused: BTreeSet<StreamPort>,
+    /// nginx has refused these settings.
+    pub rejected: Option<Skeleton>,
 }
 
 impl Listeners {
     /// nginx refuses a whole configuration for one port that it cannot have: new ones are tried before.
     pub fn next(&self, wanted: Streams, has_ipv6: bool) -> Self {
-        let mut next = Listeners { live: wanted, refused: BTreeSet::new() };
+        let mut next = Listeners { live: wanted, refused: BTreeSet::new(), rejected: None };
+        if self.rejected.as_ref() == Some(&next.live.settings) {
+            // As they are they were tried: nobody wants to read it again each time a port is looked at.
+            let wanted = std::mem::replace(&mut next.live.settings, self.live.settings.clone());
+            next.rejected = Some(wanted);
+        }
         next.live.listeners.retain(|port, _| {
             if self.live.listeners.contains_key(port) {
                 return true;
@@ -49,6 +57,14 @@ impl Listeners {
             tried.is_ok()
         });
         next
+    }
+}
+
+impl Listeners {
+    /// nginx does not take the settings: `instead` stay, and of those that keep clients out the new ones.
+    pub fn reject_settings(&mut self, instead: Skeleton) {
+        let instead = instead.with_protecting(&self.live.settings);
+        self.rejected = Some(std::mem::replace(&mut self.live.settings, instead));
     }
 }
 
@@ -88,7 +104,11 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
     let groups = groups.iter().filter(|(_, names)| !names.is_empty());
     let mut words: Vec<_> = groups.map(|(what, names)| format!("{what}: {names}")).collect();
     if old.settings != new.settings {
-        words.push("other settings".into());
+        let keys = old.settings.differing(&new.settings);
+        words.push(format!("keys of the ConfigMap: {}", keys.join(", ")));
+        if words.len() == 1 {
+            return format!("nginx.conf changes ({})", words.join("; "));
+        }
     }
     format!("TCP and UDP ports change ({})", words.join("; "))
 }

@@ -13,7 +13,7 @@ pub mod canary;
 mod client_tls;
 mod cors;
 pub mod defaults;
-mod external_auth;
+pub mod external_auth;
 mod limits;
 mod mirror;
 mod proxying;

@@ -149,11 +149,13 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         (host.to_string(), tls)
     });
     put("tls", tls.collect());
-    let default = oxigress_core::model::Settings::default();
-    if snapshot.settings != default {
-        let settings = serde_json::to_value(&snapshot.settings).unwrap();
-        put("settings", settings.as_object().unwrap().clone());
-    }
+    let fields = |settings: &oxigress_core::model::Settings| {
+        serde_json::to_value(settings).unwrap().as_object().unwrap().clone()
+    };
+    let usual = settings::Settings::default().published();
+    let (usual, mut settings) = (fields(&usual), fields(&snapshot.settings));
+    settings.retain(|name, value| usual.get(name) != Some(value));
+    put("settings", settings);
     let verdicts = verdicts.iter().map(|(object, verdict)| {
         let mut lines = vec![verdict.severity.to_string()];
         lines.extend(verdict.messages.iter().cloned());

@@ -1,15 +1,40 @@
 //! The main ConfigMap (`--configmap`) to settings.
 //!
-//! Source:  compat/configmap.md §1: keys without case, booleans as Go reads them, a value that does not
-//!          convert leaves the default and the other keys alone.
+//! Shape:   [`key`] has a row for each key: what its value may be and what becomes of it. A key is data, which needs
+//!          no reload, or stands in nginx.conf ([`Skeleton`]), or is named with what to do instead.
+//! Errors:  a value that is none leaves the default and the other keys alone; of what keeps somebody out, it closes
+//!          every location (security.md §3).
+//! Source:  compat/configmap.md §1 and §2.
 
-use super::annotation::balancing::{LOAD_BALANCE, LoadBalance};
+mod access;
+pub mod form;
+pub mod key;
+mod listening;
+pub mod log_format;
+pub mod logging;
+mod others;
+mod process;
+mod proxying;
+mod skeleton;
+mod streams;
+#[cfg(test)]
+mod table;
+mod tls;
+
+pub use skeleton::Skeleton;
+
 use super::annotation::defaults::Defaults;
-use super::annotation::parse_bool;
-use crate::streams::StreamSettings;
+use super::annotation::external_auth;
 use crate::verdict::Note;
-use crate::world::ConfigMap;
-use oxigress_core::model::{Algorithm, RedirectCode};
+use crate::world::{ConfigMap, Key as ObjectKey};
+use form::{Form, Value};
+use key::{How, Key};
+use oxigress_core::model::policy::{
+    HeaderName, HeaderPattern, HeaderValue, RequestHeader, ResponseHeader, Template,
+};
+use oxigress_core::model::{Algorithm, RedirectCode, shorten};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What the ConfigMap says, with the reference's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +51,24 @@ pub struct Settings {
     pub load_balance: Algorithm,
     /// service-upstream: where no Ingress says otherwise.
     pub service_upstream: bool,
-    /// proxy-stream-*.
-    pub stream: StreamSettings,
+    /// use-port-in-redirects: where no Ingress says otherwise.
+    pub use_port_in_redirects: bool,
     /// What holds for every location whose Ingress says nothing else.
     pub defaults: Defaults,
-    /// A key that protects every location and is not honoured yet: all of them are closed.
+    /// global-auth-*, as annotations of these names, until all of them were read.
+    global_auth: BTreeMap<&'static str, String>,
+    /// hsts*
+    pub hsts: tls::Hsts,
+    /// block-user-agents
+    pub blocked_user_agents: Vec<HeaderPattern>,
+    /// block-referers
+    pub blocked_referers: Vec<HeaderPattern>,
+    /// What stands in nginx.conf.
+    pub skeleton: Skeleton,
+    /// A key that protects every location and cannot be honoured: all of them are closed.
     pub closing_key: Option<String>,
+    request_headers_from: Option<ObjectKey>,
+    response_headers_from: Option<ObjectKey>,
 }
 
 impl Default for Settings {
@@ -43,129 +80,202 @@ impl Default for Settings {
             no_tls_redirect_locations: vec!["/.well-known/acme-challenge".into()],
             load_balance: Algorithm::RoundRobin,
             service_upstream: false,
-            stream: StreamSettings::default(),
+            use_port_in_redirects: false,
             defaults: Defaults::default(),
+            global_auth: BTreeMap::new(),
+            hsts: tls::Hsts::default(),
+            blocked_user_agents: Vec::new(),
+            blocked_referers: Vec::new(),
+            skeleton: Skeleton::default(),
             closing_key: None,
+            request_headers_from: None,
+            response_headers_from: None,
         }
     }
 }
 
-/// Keys whose absence would let in whom the operator keeps out (security.md §3).
-const PROTECTING: [&str; 6] = [
-    "block-cidrs",
-    "block-referers",
-    "block-user-agents",
-    "denylist-source-range",
-    "global-auth-url",
-    "whitelist-source-range",
-];
+/// The ConfigMaps there are.
+type Maps = BTreeMap<ObjectKey, Arc<ConfigMap>>;
 
-/// Reads the whole map; what it cannot honour is noted.
-pub fn parse(map: Option<&ConfigMap>) -> (Settings, Vec<Note>) {
-    let mut settings = Settings::default();
-    let mut notes = Vec::new();
-    let mut unsupported = Vec::new();
-    for (key, value) in map.iter().flat_map(|map| &map.data) {
-        let name = key.to_ascii_lowercase();
-        // Two spellings of one key: the one that is exactly the key counts.
-        if name != *key && map.is_some_and(|map| map.data.contains_key(&name)) {
-            continue;
-        }
-        let mut flag = |into: &mut bool| match parse_bool(value) {
-            Some(flag) => *into = flag,
-            None if value.is_empty() => *into = false,
-            None => notes.push(Note::warning(format!(
-                "data.{key}: {value:?} is not true or false: the default is used"
-            ))),
-        };
-        match name.as_str() {
-            "ssl-redirect" => flag(&mut settings.ssl_redirect),
-            "force-ssl-redirect" => flag(&mut settings.force_ssl_redirect),
-            "service-upstream" => flag(&mut settings.service_upstream),
-            "load-balance" => {
-                let text = value.trim();
-                match LOAD_BALANCE.iter().find(|(name, _)| *name == text) {
-                    Some((_, LoadBalance::Algorithm(algorithm))) => {
-                        settings.load_balance = *algorithm;
-                    }
-                    None if text.is_empty() => {}
-                    _ => notes.push(Note::warning(format!(
-                        "data.{key}: {value:?} is not one of round_robin, ewma, least_conn, p2c: \
-                         round_robin is used"
-                    ))),
-                }
-            }
-            name if name.starts_with("proxy-stream-") => {
-                if let Err(why) = read_stream(&mut settings.stream, name, value.trim()) {
-                    notes.push(Note::warning(format!("data.{key}: {value:?} {why}")));
-                }
-            }
-            name if name.starts_with("upstream-hash-by") => notes.push(Note::remark(format!(
-                "data.{key} has no effect, as in ingress-nginx: annotate the Ingress"
-            ))),
-            // The reference reads this one with its exact name only.
-            "http-redirect-code" if name == *key => {
-                match value.trim().parse().ok().and_then(|code: u16| code.try_into().ok()) {
-                    Some(code) => settings.http_redirect_code = code,
-                    None => notes.push(Note::warning(format!(
-                        "data.{key}: {value:?} is not one of 301, 302, 307, 308: 308 is used"
-                    ))),
-                }
-            }
-            "no-tls-redirect-locations" => {
-                let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
-                settings.no_tls_redirect_locations = items.map(Into::into).collect();
-            }
-            name if PROTECTING.contains(&name) && !value.trim().is_empty() => {
-                notes.push(Note::rejected(format!(
-                    "data.{key} protects and is not supported yet, so every location answers 503: \
-                     remove it to open them"
-                )));
-                settings.closing_key.get_or_insert_with(|| key.clone());
-            }
-            _ => unsupported.push(key.as_str()),
+impl Settings {
+    /// The settings of the wire, but for the default backend.
+    pub fn published(&self) -> oxigress_core::model::Settings {
+        let hsts = self.hsts.header();
+        oxigress_core::model::Settings {
+            http_redirect_code: self.http_redirect_code,
+            hsts: hsts.and_then(|value| HeaderValue::parse(value).ok()),
+            blocked_user_agents: self.blocked_user_agents.clone(),
+            blocked_referers: self.blocked_referers.clone(),
+            ..oxigress_core::model::Settings::default()
         }
     }
-    if !unsupported.is_empty() {
-        notes.push(Note::remark(format!("not supported yet: {}", unsupported.join(", "))));
+
+    /// Whether it says something that one of these maps holds.
+    pub fn is_from(&self, maps: &BTreeSet<ObjectKey>) -> bool {
+        let from = [&self.request_headers_from, &self.response_headers_from];
+        from.into_iter().flatten().any(|key| maps.contains(key))
+    }
+}
+
+/// Reads the whole map, and those that it names; what it cannot honour is noted.
+pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
+    let mut reading = Reading::default();
+    for (name, text) in map.iter().flat_map(|map| &map.data) {
+        let lower = name.to_ascii_lowercase();
+        // Two spellings of one key: the one that is exactly the key counts.
+        if lower != *name && map.is_some_and(|map| map.data.contains_key(&lower)) {
+            continue;
+        }
+        match key::find(&lower) {
+            Some(key) => reading.take(key, name, text),
+            None => reading.unknown.push(name),
+        }
+    }
+    let Reading { mut settings, mut notes, unknown, without_effect } = reading;
+    read_headers(&mut settings, all, &mut notes);
+    match external_auth::of_texts(&settings.global_auth) {
+        Ok(None) => {}
+        Ok(auth) => settings.defaults.policies.access.get_or_insert_default().external = auth,
+        Err((annotation, why)) => {
+            let key = format!("global-{annotation}");
+            notes.push(Note::rejected(format!(
+                "data.{key} protects, so every location answers 503: {why}: correct it or remove global-auth-url to \
+                 open them"
+            )));
+            settings.closing_key.get_or_insert(key);
+        }
+    }
+    for (why, names) in without_effect {
+        notes.push(Note::remark(format!("data: no effect of {}: {why}", names.join(", "))));
+    }
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
+        notes.push(Note::warning(format!("data: unknown keys, which have no effect: {unknown}")));
     }
     (settings, notes)
 }
 
-/// The error says why the default is used.
-fn read_stream(settings: &mut StreamSettings, name: &str, value: &str) -> Result<(), &'static str> {
-    const TIME: &str = "is not a time such as 600s or 10m: the default is used";
-    const NUMBER: &str = "is not a number from 0 to 65535: the default is used";
-    let number = || value.parse::<u16>().map(u32::from).map_err(|_| NUMBER);
-    match name {
-        "proxy-stream-timeout" => settings.timeout_ms = milliseconds(value).ok_or(TIME)?,
-        "proxy-stream-next-upstream-timeout" => {
-            settings.next_upstream_timeout_ms = milliseconds(value).ok_or(TIME)?;
-        }
-        "proxy-stream-next-upstream-tries" => settings.next_upstream_tries = number()?,
-        "proxy-stream-responses" => settings.responses = number()?,
-        "proxy-stream-next-upstream" => {
-            settings.next_upstream =
-                parse_bool(value).ok_or("is not true or false: the default is used")?;
-        }
-        _ => return Err("has no effect: ingress-nginx has no such key"),
-    }
-    Ok(())
+#[derive(Default)]
+struct Reading<'m> {
+    settings: Settings,
+    notes: Vec<Note>,
+    unknown: Vec<&'m str>,
+    without_effect: BTreeMap<&'static str, Vec<&'m str>>,
 }
 
-/// A time as nginx writes it, of one number and unit; without a unit seconds. At most ten days.
-fn milliseconds(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
+impl<'m> Reading<'m> {
+    fn take(&mut self, key: &'static Key, name: &'m str, text: &str) {
+        let is_default = text.trim() == key.default;
+        if is_default || text.trim().is_empty() && !key.form.takes_empty() {
+            // A key that reads another's value may still have to hear that it is off.
+            return;
+        }
+        let (value, odd) = match (&key.how, key.form.read(text)) {
+            (How::NoEffect(why), _) => return self.without_effect.entry(why).or_default().push(name),
+            (How::Unsupported(instead), read) => {
+                // One that is off asks for nothing.
+                let is_off = read.is_ok_and(|(value, _)| value == default(key));
+                return if !is_off {
+                    let message = format!("data.{name} is not supported: {instead}");
+                    self.notes.push(Note::warning(message));
+                };
+            }
+            (_, Ok(read)) => read,
+            (_, Err(what)) => return self.refuse(key, name, text, &format!("is not {what}")),
+        };
+        if !odd.is_empty() {
+            let what = key.form.words();
+            let what = what.strip_prefix("a list of ").unwrap_or(&what);
+            let odd = odd.iter().map(|item| shorten(item)).collect::<Vec<_>>().join(", ");
+            if key.how.is_protecting() {
+                return self.refuse(key, name, &odd, &format!("are not {what}"));
+            }
+            let message = format!("data.{name}: {odd:?} left out: items are {what}");
+            self.notes.push(Note::warning(message));
+        }
+        match &key.how {
+            How::Data(take) | How::Protecting(take) => {
+                if let Err(what) = take(&mut self.settings, &value) {
+                    self.refuse(key, name, text, &what);
+                }
+            }
+            _ if value == default(key) => {}
+            _ => self.settings.skeleton.put(key, text),
+        }
+    }
+
+    /// What it says is not taken.
+    fn refuse(&mut self, key: &Key, name: &str, text: &str, what: &str) {
+        let text = shorten(text);
+        if key.how.is_protecting() {
+            self.notes.push(Note::rejected(format!(
+                "data.{name} protects, so every location answers 503: {text:?} {what}: correct or remove it to \
+                 open them"
+            )));
+            self.settings.closing_key.get_or_insert_with(|| name.to_owned());
+            return;
+        }
+        let message = match key.default {
+            "" => format!("data.{name}: {text:?} {what}: it has no effect"),
+            default => format!("data.{name}: {text:?} {what}: {} is used", shorten(default)),
+        };
+        self.notes.push(Note::warning(message));
+    }
+}
+
+/// The value that a key has by itself.
+fn default(key: &Key) -> Value {
+    match key.form.read(key.default) {
+        Ok((value, _)) => value,
+        Err(_) => match key.form {
+            Form::Number(..) => Value::Number(0),
+            _ => Value::Text(String::new()),
+        },
+    }
+}
+
+/// proxy-set-headers and add-headers: each entry of the map that they name.
+fn read_headers(settings: &mut Settings, all: &Maps, notes: &mut Vec<Note>) {
+    let mut entries = |from: &Option<ObjectKey>, name: &str| -> Vec<(HeaderName, String, String)> {
+        let Some(key) = from else { return Vec::new() };
+        let Some(map) = all.get(key) else {
+            let message = format!("data.{name}: ConfigMap {key} does not exist: create it");
+            notes.push(Note::warning(message));
+            return Vec::new();
+        };
+        let mut good = Vec::new();
+        for (header, value) in &map.data {
+            match HeaderName::parse(header) {
+                Ok(parsed) => good.push((parsed, header.clone(), value.trim().to_owned())),
+                Err(why) => notes.push(Note::warning(format!("data.{name}: {key}: {why}: left out"))),
+            }
+        }
+        good
     };
-    number.parse::<u64>().ok()?.checked_mul(factor).filter(|ms| *ms <= 864_000_000)
+    let requests = entries(&settings.request_headers_from, "proxy-set-headers");
+    let responses = entries(&settings.response_headers_from, "add-headers");
+    for (name, header, value) in requests {
+        match Template::parse(value) {
+            Ok(value) => {
+                settings.defaults.policies.request_headers.push(RequestHeader { name, value });
+            }
+            Err(why) => notes.push(Note::warning(format!(
+                "data.proxy-set-headers: {header}: {why}: left out"
+            ))),
+        }
+    }
+    for (name, header, value) in responses {
+        let value = match value.contains('$') {
+            true => Err("variables are not expanded in headers of responses".to_owned()),
+            false => HeaderValue::parse(value).map_err(|why| why.to_string()),
+        };
+        match value {
+            Ok(value) => settings.defaults.policies.response_headers.push(ResponseHeader { name, value }),
+            Err(why) => {
+                notes.push(Note::warning(format!("data.add-headers: {header}: {why}: left out")));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -174,15 +284,26 @@ mod tests {
 
     fn parsed(data: &[(&str, &str)]) -> (Settings, Vec<Note>) {
         let data = data.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        parse(Some(&ConfigMap { data }))
+        parse(Some(&ConfigMap { data }), &Maps::new())
     }
 
     #[test]
     fn a_value_that_does_not_convert_leaves_the_others_alone() {
-        let (settings, notes) = parsed(&[("ssl-redirect", "maybe"), ("http-redirect-code", "307")]);
+        let (settings, notes) = parsed(&[
+            ("ssl-redirect", "maybe"),
+            ("http-redirect-code", "307"),
+            ("proxy-body-size", "8 megabytes"),
+            ("proxy-read-timeout", "600"),
+            ("keep-alive", "75s"),
+            ("keep-alive-requests", "5"),
+        ]);
         assert!(settings.ssl_redirect);
         assert_eq!(settings.http_redirect_code, RedirectCode::TemporaryRedirect);
-        assert_eq!(notes.len(), 1);
+        let proxy = settings.defaults.policies.proxy.unwrap();
+        assert_eq!((proxy.max_body_bytes, proxy.read_timeout_seconds), (None, Some(600)));
+        assert_eq!(settings.skeleton.number("keep-alive-requests"), 5);
+        assert_eq!(settings.skeleton.number("keep-alive"), 75);
+        assert_eq!(notes.len(), 3, "{notes:?}");
     }
 
     #[test]
@@ -194,12 +315,12 @@ mod tests {
             ("proxy-stream-responses", "0"),
             ("proxy-stream-next-upstream", "false"),
         ]);
-        let stream = settings.stream;
-        assert_eq!(
-            (stream.timeout_ms, stream.responses, stream.next_upstream),
-            (300_000, 0, false)
-        );
-        assert_eq!((stream.next_upstream_timeout_ms, stream.next_upstream_tries), (600_000, 3));
+        let skeleton = settings.skeleton;
+        assert_eq!(skeleton.text("proxy-stream-timeout"), "5m");
+        assert_eq!(skeleton.number("proxy-stream-responses"), 0);
+        assert!(!skeleton.flag("proxy-stream-next-upstream"));
+        assert_eq!(skeleton.text("proxy-stream-next-upstream-timeout"), "600s");
+        assert_eq!(skeleton.number("proxy-stream-next-upstream-tries"), 3);
         assert_eq!(notes.len(), 2);
     }
 
@@ -219,17 +340,90 @@ mod tests {
     }
 
     #[test]
-    fn service_upstream_can_be_the_default() {
-        assert!(parsed(&[("service-upstream", "true")]).0.service_upstream);
-        assert!(!parsed(&[("service-upstream", "maybe")]).0.service_upstream);
+    fn what_protects_and_cannot_be_read_closes() {
+        for (key, value) in [
+            ("whitelist-source-range", "10.0.0.0/8, ten"),
+            ("denylist-source-range", "x"),
+            ("block-cidrs", "10.0.0.0/33"),
+            ("block-user-agents", "~(unclosed"),
+            ("global-auth-url", "auth.test/check"),
+        ] {
+            let (settings, notes) = parsed(&[(key, value)]);
+            assert_eq!(settings.closing_key.as_deref(), Some(key));
+            assert_eq!(notes.len(), 1);
+            assert_eq!(parsed(&[(key, "")]).0, Settings::default(), "{key}");
+        }
+        let (settings, notes) = parsed(&[("whitelist-source-range", "10.0.0.0/8,::1")]);
+        assert_eq!((settings.closing_key, notes.len()), (None, 0));
+        assert_eq!(settings.defaults.policies.access.unwrap().allow.unwrap().len(), 2);
     }
 
     #[test]
-    fn a_protecting_key_closes_unless_it_is_empty() {
-        assert_eq!(
-            parsed(&[("global-auth-url", "http://a.test")]).0.closing_key.unwrap(),
-            "global-auth-url"
-        );
-        assert_eq!(parsed(&[("block-cidrs", "")]).0.closing_key, None);
+    fn global_authentication_is_every_location_s_and_closes_if_it_cannot_be_read() {
+        let url = ("global-auth-url", "http://auth.test:8080/check");
+        let (settings, notes) = parsed(&[
+            url,
+            ("global-auth-method", "HEAD"),
+            ("global-auth-response-headers", "X-User, X-Group"),
+            ("global-auth-cache-key", "$http_authorization"),
+        ]);
+        assert_eq!(notes, []);
+        let external = settings.defaults.policies.access.unwrap().external.unwrap();
+        assert_eq!(external.to.backend.as_str(), "//url/http/auth.test/8080");
+        assert_eq!((external.method.as_deref(), external.response_headers.len()), (Some("HEAD"), 2));
+        assert_eq!(external.cache.unwrap().valid[0].seconds, 300);
+        for odd in [("global-auth-response-headers", "a b"), ("global-auth-cache-duration", "5")] {
+            assert_eq!(parsed(&[url, odd]).0.closing_key.as_deref(), Some(odd.0));
+        }
+        let (settings, _) = parsed(&[("global-auth-signin", "http://auth.test/signin")]);
+        assert_eq!(settings.defaults, Defaults::default(), "nothing without global-auth-url");
+    }
+
+    #[test]
+    fn networks_that_are_none_are_not_everybody() {
+        let (settings, notes) = parsed(&[("proxy-real-ip-cidr", "10.0.0.0/88")]);
+        assert_eq!(settings.skeleton.list("proxy-real-ip-cidr"), Vec::<String>::new());
+        assert_eq!(notes.len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_supported_says_so_unless_it_is_off() {
+        assert_eq!(parsed(&[("enable-opentelemetry", "false"), ("use-geoip2", "0")]).1, []);
+        let (settings, notes) = parsed(&[
+            ("http-snippet", "env SECRET;"),
+            ("lua-shared-dicts", "a: 5"),
+            ("no-such-key", "x"),
+        ]);
+        assert_eq!(settings, Settings::default());
+        assert_eq!(notes.len(), 3, "{notes:?}");
+    }
+
+    #[test]
+    fn the_default_written_out_changes_nothing() {
+        for key in key::all().filter(|key| !key.default.is_empty()) {
+            let (settings, notes) = parsed(&[(key.name, key.default)]);
+            assert_eq!((settings, notes), (Settings::default(), vec![]), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn headers_come_from_the_maps_that_are_named() {
+        let object = |data: &[(&str, &str)]| {
+            let data = data.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            Arc::new(ConfigMap { data })
+        };
+        let key = |name| ObjectKey::new("other", name);
+        let all = Maps::from([
+            (key("up"), object(&[("X-A", "v $host"), ("X B", "x"), ("X-C", "$document_root")])),
+            (key("down"), object(&[("X-D", "y"), ("X-E", "$host")])),
+        ]);
+        let main = object(&[("proxy-set-headers", "other/up"), ("add-headers", "other/down")]);
+        let (settings, notes) = parse(Some(&main), &all);
+        assert_eq!(settings.defaults.policies.request_headers.len(), 1);
+        assert_eq!(settings.defaults.policies.response_headers.len(), 1);
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        assert!(settings.is_from(&[key("down")].into()) && !settings.is_from(&[key("x")].into()));
+        let (_, notes) = parse(Some(&main), &Maps::new());
+        assert_eq!(notes.len(), 2);
     }
 }

@@ -10,6 +10,7 @@
 //! * [`patterns`]: regular expressions of users.
 //! * [`balancer`]: one of several endpoints.
 //! * [`cors`]: which origins may read.
+//! * [`forwarded`]: what a proxy in front says of the client.
 //! * [`header`]: what a header may be called and hold.
 //! * [`auth`]: what another server says about a request.
 //! * [`networks`]: an address in one of many networks.
@@ -26,6 +27,7 @@
 pub mod auth;
 pub mod balancer;
 pub mod cors;
+pub mod forwarded;
 pub mod header;
 pub mod idle;
 pub mod limits;

@@ -59,6 +59,8 @@ impl CoreConf {
 pub struct SrvConf {
     /// Index of the variable that names the backend, plus one.
     variable: ngx_int_t,
+    /// Index of the variable that says whether a peer is believed, plus one.
+    trust: ngx_int_t,
     /// A location of this server has `ingress_router`.
     has_router: bool,
     /// The settings of its `ingress_target` locations; null: it has none for that protocol.
@@ -84,6 +86,12 @@ impl SrvConf {
     #[inline]
     pub fn backend_variable(&self) -> Option<ngx_uint_t> {
         ngx_uint_t::try_from(self.variable - 1).ok()
+    }
+
+    /// The index of the variable that says whether a peer is believed, if there is one.
+    #[inline]
+    pub fn trust_variable(&self) -> Option<ngx_uint_t> {
+        ngx_uint_t::try_from(self.trust - 1).ok()
     }
 }
 
@@ -193,6 +201,32 @@ pub unsafe fn variable_name(cf: *mut ngx_conf_t, argument: ngx_str_t) -> Result<
             Err(unsafe { refuse(cf, reason) })
         }
     }
+}
+
+/// `ingress_forwarded_headers $variable;`
+pub unsafe extern "C" fn ingress_forwarded_headers(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: nginx runs one directive at a time, with the configuration it reads; `conf` is of this server.
+    guard::contain("ingress_forwarded_headers", refused(), || unsafe {
+        let conf = &mut *conf.cast::<SrvConf>();
+        if conf.trust != 0 {
+            return c"is duplicate".as_ptr().cast_mut();
+        }
+        let [_, name] = arguments(cf) else { return refused() };
+        let mut variable = match variable_name(cf, *name) {
+            Ok(variable) => variable,
+            Err(answer) => return answer,
+        };
+        let index = ngx_http_get_variable_index(cf, &raw mut variable);
+        if index == NGX_ERROR as ngx_int_t {
+            return refused();
+        }
+        conf.trust = index + 1;
+        OK
+    })
 }
 
 pub unsafe extern "C" fn create_core_conf(cycle: *mut ngx_cycle_t) -> *mut c_void {

@@ -9,6 +9,7 @@ mod uri;
 
 use super::access::Progress;
 use super::location::{self, Entered};
+use super::directives::SrvConf;
 use super::memory;
 use super::question::Question;
 use super::table::http_index;
@@ -17,7 +18,7 @@ use crate::metrics::Counter;
 use crate::policy::Compiled;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_variable, ngx_http_request_t, ngx_list_part_t,
+    AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_http_request_t, ngx_list_part_t,
     ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
 };
 use oxigress_store::{KeyHash, Place};
@@ -183,6 +184,30 @@ impl<'r> Request<'r> {
     pub fn is_https(&self) -> bool {
         // SAFETY: a request has a connection until it is freed.
         unsafe { !(*self.raw().connection).ssl.is_null() }
+    }
+
+    /// The peer, a proxy in front, is believed what it says of the client: `ingress_forwarded_headers`.
+    #[inline]
+    pub fn has_trusted_peer(&self) -> bool {
+        // SAFETY: a request has one configuration a module of its server, which lives as long as the cycle.
+        let conf = unsafe { (*self.raw().srv_conf.add(http_index())).cast::<SrvConf>().as_ref() };
+        let Some(index) = conf.and_then(SrvConf::trust_variable) else { return false };
+        // SAFETY: the request is alive; the index was made when the configuration was read.
+        let value = unsafe { ngx_http_get_indexed_variable(self.raw, index) };
+        // SAFETY: null or a value; the same struct, with bitfields that are right.
+        let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() };
+        value.is_some_and(|value| {
+            let text = ngx_str_t { len: value.len() as usize, data: value.data };
+            value.not_found() == 0 && value.valid() != 0 && self.text(text) == b"1"
+        })
+    }
+
+    /// The port that the PROXY header names as the one the client connected to.
+    #[inline]
+    pub fn proxied_port(&self) -> Option<u16> {
+        // SAFETY: a request has a connection until it is freed; null, or made with the connection.
+        let header = unsafe { (*self.raw().connection).proxy_protocol.as_ref() }?;
+        Some(header.dst_port).filter(|port| *port != 0)
     }
 
     /// The port of the listener. Read from the listener's address: asking the kernel, as `$server_port`

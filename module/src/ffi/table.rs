@@ -6,7 +6,7 @@ use super::{directives, keepalive, limits, metrics, stream, worker};
 use nginx_sys::{
     NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3, NGX_CONF_TAKE4,
     NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE,
-    NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, NGX_STREAM_MODULE,
+    NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, NGX_STREAM_MODULE,
     NGX_STREAM_SRV_CONF, NGX_STREAM_SRV_CONF_OFFSET, NGX_STREAM_UPS_CONF, ngx_command_t,
     ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_str_t, ngx_stream_module_t, ngx_uint_t,
 };
@@ -135,7 +135,7 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
     merge_loc_conf: Some(directives::merge_loc_conf),
 });
 
-static HTTP_DIRECTIVES: Shared<[ngx_command_t; 8]> = Shared([
+static HTTP_DIRECTIVES: Shared<[ngx_command_t; 9]> = Shared([
     ngx_command_t {
         name: text(c"ingress_error"),
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
@@ -149,6 +149,14 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 8]> = Shared([
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
         set: Some(directives::ingress_auth),
         conf: NGX_HTTP_LOC_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_forwarded_headers"),
+        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
+        set: Some(directives::ingress_forwarded_headers),
+        conf: NGX_HTTP_SRV_CONF_OFFSET,
         offset: 0,
         post: null_mut(),
     },

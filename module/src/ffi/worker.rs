@@ -49,6 +49,8 @@ pub struct Worker {
     policies: policy::Cache,
     known_passwords: access::Known,
     password_checks: Checks,
+    /// The last generation that was asked for blocked clients, and its answer.
+    blocks: Cell<(u64, bool)>,
     ticks: Cell<u32>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
@@ -121,6 +123,18 @@ impl Worker {
     /// Its part in the journal; `None` without one.
     pub(super) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
+    }
+
+    /// Whether the settings of a generation block clients: looked up once a generation.
+    #[inline]
+    pub fn blocks(&self, generation: u64, look_up: impl FnOnce() -> bool) -> bool {
+        let (known, answer) = self.blocks.get();
+        if known == generation {
+            return answer;
+        }
+        let answer = look_up();
+        self.blocks.set((generation, answer));
+        answer
     }
 
     /// Its idle upstream connections.
@@ -240,6 +254,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         reader,
         random: Cell::new(super::random()),
         patterns: Patterns::default(),
+        blocks: Cell::new((0, false)),
         policies: policy::Cache::default(),
         known_passwords: access::Known::new([super::random(), super::random()]),
         password_checks: Checks::default(),

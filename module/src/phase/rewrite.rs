@@ -3,7 +3,7 @@
 use crate::ffi::{Entered, Found, NewDecision, Request};
 use crate::policy::Compiled;
 use crate::records::Noting;
-use crate::{client_certificate, metrics, peer, policy, responses, selection};
+use crate::{client_certificate, forwarded, metrics, peer, policy, responses, selection};
 use oxigress_core::model::policy::{Redirect, Rewrite};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, RuleView, SettingsView};
 use oxigress_core::rewrite::{self, Rewritten};
@@ -62,6 +62,13 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         return outcome;
     }
     let settings = || SettingsView::of(&records);
+    if worker.blocks(guard.generation(), || settings().has_blocked()) {
+        let header = |name: &[u8]| request.header(name).unwrap_or_default();
+        let (agent, referer) = (header(b"user-agent"), header(b"referer"));
+        if settings().is_blocked(worker.patterns(), agent, referer) {
+            return Outcome::Status(403);
+        }
+    }
     let patterns = worker.patterns();
     let Ok(route) = router::route(&records, request.host(), request.path(), patterns) else {
         request.log_no_answer();
@@ -90,9 +97,10 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     }
     if let Some(rule) = rule {
         let has_certificate = || tls::has_certificate(&records, request.host());
+        let is_https = forwarded::scheme(request) != b"http";
         let is_redirected =
-            redirect::is_redirected(rule.https_redirect(), request.is_https(), has_certificate);
-        let host = request.host_header().unwrap_or(request.host());
+            redirect::is_redirected(rule.https_redirect(), is_https, has_certificate);
+        let host = forwarded::host(request);
         // Without a name there is nowhere to send a client to.
         if is_redirected && !host.is_empty() {
             let policies = request.policies().map(|policies| &policies.source);

@@ -2,9 +2,10 @@
 //!
 //! Numbers and flags alone go in. What a port or a server name leads to is data in the zone.
 
-use super::Machine;
+use super::{Machine, keys};
 use crate::flags::Flags;
-use crate::streams::{Listener, StreamSettings, Streams};
+use crate::streams::{Listener, Streams};
+use crate::translate::Skeleton;
 use oxigress_core::model::StreamPort;
 
 /// The block; nothing where nothing listens.
@@ -12,21 +13,30 @@ pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {
     if streams.listeners.is_empty() && !flags.enable_ssl_passthrough {
         return String::new();
     }
-    let StreamSettings { timeout_ms, next_upstream, next_upstream_timeout_ms, .. } =
-        streams.settings;
-    let tries = streams.settings.next_upstream_tries;
-    let next = if next_upstream { "on" } else { "off" };
-    let log = machine.access_log.display();
+    let keys = &streams.settings;
+    let format = match keys.text("log-format-stream") {
+        text if text.is_empty() => FORMAT.to_owned(),
+        text => text,
+    };
+    let log = keys::stream_log(machine, keys);
+    let timeout = keys.text("proxy-stream-timeout");
+    let next = keys.value("proxy-stream-next-upstream").conf();
+    let next_timeout = keys.text("proxy-stream-next-upstream-timeout");
+    let tries = keys.number("proxy-stream-next-upstream-tries");
+    let real_ip = match keys.flag("enable-real-ip") || keys.flag("use-proxy-protocol") {
+        true => keys::real_ip(keys),
+        false => String::new(),
+    };
     let mut text = format!(
         "stream {{
-    log_format log_stream '[$remote_addr] [$time_local] $protocol $status $bytes_sent '
-        '$bytes_received $session_time';
-    access_log {log} log_stream;
+    log_format log_stream {format};
+    access_log {log};
 
-    proxy_timeout {timeout_ms}ms;
+    proxy_timeout {timeout};
     proxy_next_upstream {next};
-    proxy_next_upstream_timeout {next_upstream_timeout_ms}ms;
+    proxy_next_upstream_timeout {next_timeout};
     proxy_next_upstream_tries {tries};
+    {real_ip}
 
     upstream ingress {{
         # nginx wants a server; the balancer never asks it.
@@ -36,18 +46,23 @@ pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {
 "
     );
     if flags.enable_ssl_passthrough {
-        text += &passthrough(flags, machine);
+        text += &passthrough(flags, machine, keys);
     }
     for (port, listener) in &streams.listeners {
-        text += &server(*port, *listener, machine, streams.settings.responses);
+        text += &server(*port, *listener, machine, keys);
     }
     text + "}"
 }
 
-fn passthrough(flags: &Flags, machine: &Machine) -> String {
+const FORMAT: &str = "'[$remote_addr] [$time_local] $protocol $status $bytes_sent '
+        '$bytes_received $session_time'";
+
+fn passthrough(flags: &Flags, machine: &Machine, keys: &Skeleton) -> String {
     let backlog = machine.backlog;
-    let parameters = format!("reuseport backlog={backlog}");
-    let listen = listen(flags.https_port, machine, &parameters);
+    let reuseport = if keys.flag("reuse-port") { "reuseport " } else { "" };
+    let proxy = if keys.flag("use-proxy-protocol") { "proxy_protocol " } else { "" };
+    let parameters = format!("{proxy}{reuseport}backlog={backlog}");
+    let listen = listen(flags.https_port, machine, keys, &parameters);
     let inside = flags.ssl_passthrough_proxy_port;
     format!(
         "
@@ -63,7 +78,7 @@ fn passthrough(flags: &Flags, machine: &Machine) -> String {
     )
 }
 
-fn server(port: StreamPort, listener: Listener, machine: &Machine, responses: u32) -> String {
+fn server(port: StreamPort, listener: Listener, machine: &Machine, keys: &Skeleton) -> String {
     let Listener { takes_proxy, sends_proxy } = listener;
     let (number, parameters, more) = match port {
         StreamPort::Tcp(number) => {
@@ -81,20 +96,20 @@ fn server(port: StreamPort, listener: Listener, machine: &Machine, responses: u3
         }
         // The kernel gives all datagrams of a client to one worker, which knows the session.
         StreamPort::Udp(number) => {
+            let responses = keys.number("proxy-stream-responses");
             (number, "udp reuseport", format!("        proxy_responses {responses};\n"))
         }
     };
-    let listen = listen(number.get(), machine, parameters);
+    let listen = listen(number.get(), machine, keys, parameters);
     format!("\n    server {{\n{listen}{more}        proxy_pass ingress;\n    }}\n")
 }
 
-fn listen(port: u16, machine: &Machine, parameters: &str) -> String {
-    let addresses: &[&str] = if machine.has_ipv6 { &["", "[::]:"] } else { &[""] };
-    let line = |address: &&str| {
+fn listen(port: u16, machine: &Machine, keys: &Skeleton, parameters: &str) -> String {
+    let line = |address: &String| {
         let line = format!("        listen {address}{port} {parameters}");
         format!("{};\n", line.trim_end())
     };
-    addresses.iter().map(line).collect()
+    keys::addresses(machine, keys).iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -131,7 +146,7 @@ mod tests {
             "set_real_ip_from 0.0.0.0/0;",
             "listen 53 udp reuseport;",
             "proxy_responses 1;",
-            "proxy_timeout 600000ms;",
+            "proxy_timeout 600s;",
         ] {
             assert!(text.lines().any(|l| l.trim() == line), "{line} in {text}");
         }

@@ -69,6 +69,48 @@ pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
     access.external = Some(auth);
 }
 
+/// The same from texts by the annotations' names, for all Ingresses: `global-auth-*`. The error says which cannot be
+/// honoured, and why.
+pub fn of_texts(
+    texts: &BTreeMap<&'static str, String>,
+) -> Result<Option<ExternalAuth>, (&'static str, String)> {
+    fn parsed<T>(
+        texts: &BTreeMap<&'static str, String>,
+        name: &'static str,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, (&'static str, String)> {
+        let Some(text) = texts.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let odd = || (name, format!("{:?} is not {what}", shorten(text)));
+        parse(text).map(Some).ok_or_else(odd)
+    }
+    let Some(url) = texts.get("auth-url").filter(|text| !text.is_empty()) else { return Ok(None) };
+    let url = Url::parse(url, URLVAR).map_err(|why| ("auth-url", why))?;
+    let a_template = |text: &str| template(text, URLVAR).ok();
+    let a_key = |text: &str| Template::parse(text).ok();
+    let valid = parsed(texts, "auth-cache-duration", "a list such as `200 202 10m`", durations)?;
+    let usual = || vec![Validity { statuses: vec![200, 202, 401], seconds: 300 }];
+    let key = parsed(texts, "auth-cache-key", "a text with variables", a_key)?;
+    let cookie = parsed(texts, "auth-always-set-cookie", "true or false", parse_bool)?;
+    let headers = parsed(texts, "auth-response-headers", "a list of headers", header_names)?;
+    Ok(Some(ExternalAuth {
+        to: url.to,
+        target: url.target,
+        method: parsed(texts, "auth-method", "a method such as GET", |text| {
+            METHODS.contains(&text).then(|| text.to_owned())
+        })?,
+        signin: parsed(texts, "auth-signin", "a URL", a_template)?,
+        signin_parameter: parsed(texts, "auth-signin-redirect-param", "a parameter", |text| {
+            super::value::is_plain(text, URL).then(|| text.to_owned())
+        })?,
+        response_headers: headers.unwrap_or_default(),
+        headers: Vec::new(),
+        request_redirect: parsed(texts, "auth-request-redirect", "a URL", a_template)?,
+        always_sets_cookie: cookie.unwrap_or_default(),
+        cache: key.map(|key| AuthCache { key, valid: valid.unwrap_or_else(usual) }),
+    }))
+}
+
 fn header_names(text: &str) -> Option<Vec<HeaderName>> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| HeaderName::parse(name).ok().filter(|_| is_word(name))).collect()

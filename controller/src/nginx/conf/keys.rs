@@ -1,0 +1,258 @@
+//! What more than one key says together: lines of nginx.conf that are not one directive a key.
+
+use super::Machine;
+use crate::flags::Flags;
+use crate::translate::Skeleton;
+use crate::translate::settings::logging::{ACCESS_LOG, ERROR_LOG};
+
+/// Placeholders and what they stand for.
+pub fn values(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+    let mut values = vec![
+        ("worker_cpu_affinity", line("worker_cpu_affinity", &keys.text("worker-cpu-affinity"))),
+        ("error_log", error_log(keys)),
+        ("pass_server_header", pass_server_header(keys)),
+        ("hide_headers", hide_headers(keys)),
+        ("grpc_buffer_size", grpc_buffer_size(keys)),
+        ("ssl_session_cache", ssl_session_cache(keys)),
+        ("gzip", gzip(keys)),
+        ("block_cidrs", each("deny", &keys.list("block-cidrs"))),
+    ];
+    values.extend(logs(machine, keys));
+    values.extend(listeners(flags, machine, keys));
+    values.extend(trust(keys));
+    values
+}
+
+/// A directive, if it has a value.
+fn line(name: &str, value: &str) -> String {
+    if value.is_empty() { String::new() } else { format!("{name} {value};") }
+}
+
+/// A line for each value.
+fn each(name: &str, values: &[String]) -> String {
+    let lines: Vec<_> = values.iter().map(|value| format!("{name} {value};")).collect();
+    lines.join("\n        ")
+}
+
+fn error_log(keys: &Skeleton) -> String {
+    let level = keys.text("error-log-level");
+    match keys.text("error-log-path") {
+        path if path == ERROR_LOG => format!("stderr {level}"),
+        path => format!("{path} {level}"),
+    }
+}
+
+fn pass_server_header(keys: &Skeleton) -> String {
+    // The reference clears the header in the end unless server-tokens is on.
+    match keys.flag("allow-backend-server-header") && keys.flag("server-tokens") {
+        true => "proxy_pass_header Server;\n    grpc_pass_header Server;".into(),
+        false => String::new(),
+    }
+}
+
+fn hide_headers(keys: &Skeleton) -> String {
+    let names = keys.list("hide-headers");
+    let modules = ["proxy_hide_header", "grpc_hide_header", "fastcgi_hide_header"];
+    let lines: Vec<_> = modules.iter().map(|directive| each(directive, &names)).collect();
+    lines.join("\n    ").trim_end().to_owned()
+}
+
+fn grpc_buffer_size(keys: &Skeleton) -> String {
+    match keys.number("grpc-buffer-size-kb") {
+        0 => "4k".into(),
+        kilobytes => format!("{kilobytes}k"),
+    }
+}
+
+fn ssl_session_cache(keys: &Skeleton) -> String {
+    match keys.flag("ssl-session-cache") {
+        true => format!("shared:SSL:{}", keys.text("ssl-session-cache-size")),
+        false => "none".into(),
+    }
+}
+
+fn gzip(keys: &Skeleton) -> String {
+    if !keys.flag("use-gzip") {
+        return String::new();
+    }
+    let lines = [
+        "gzip on;".into(),
+        "gzip_http_version 1.1;".into(),
+        "gzip_proxied any;".into(),
+        "gzip_vary on;".into(),
+        format!("gzip_comp_level {};", keys.number("gzip-level")),
+        format!("gzip_min_length {};", keys.number("gzip-min-length")),
+        line("gzip_types", &keys.text("gzip-types")),
+        line("gzip_disable", &keys.text("gzip-disable")),
+    ];
+    let lines: Vec<_> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+    lines.join("\n        ")
+}
+
+/// The file of a log: the more special key counts; the reference's own file is standard output here.
+fn log_file(machine: &Machine, keys: &Skeleton, special: &str) -> String {
+    let paths = [keys.text(special), keys.text("access-log-path")];
+    match paths.into_iter().find(|path| !path.is_empty()) {
+        Some(path) if path != ACCESS_LOG => path,
+        _ => machine.access_log.display().to_string(),
+    }
+}
+
+fn logs(machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+    let parameters = keys.text("access-log-params");
+    let parameters = if parameters.is_empty() { parameters } else { format!(" {parameters}") };
+    let urls = keys.list("skip-access-log-urls");
+    let map = match urls.is_empty() {
+        true => String::new(),
+        false => {
+            let lines: Vec<_> = urls.iter().map(|url| format!("        \"{url}\" 0;\n")).collect();
+            format!("map $request_uri $loggable {{\n        default 1;\n{}    }}", lines.concat())
+        }
+    };
+    let condition = if urls.is_empty() { "" } else { " if=$loggable" };
+    let host = keys.text("syslog-host");
+    let is_syslog = keys.flag("enable-syslog") && !host.is_empty();
+    let server = format!("syslog:server={host}:{}", keys.number("syslog-port"));
+    let is_off = keys.flag("disable-access-log") || keys.flag("disable-http-access-log");
+    let access_log = match is_off {
+        true => "off".into(),
+        false if is_syslog => format!("{server} upstreaminfo{condition}"),
+        false => {
+            let file = log_file(machine, keys, "http-access-log-path");
+            format!("{file} upstreaminfo{parameters}{condition}")
+        }
+    };
+    let http_error_log = match is_syslog {
+        true => format!("error_log {server} {};", keys.text("error-log-level")),
+        false => String::new(),
+    };
+    let escape = match (keys.flag("log-format-escape-none"), keys.flag("log-format-escape-json")) {
+        (true, _) => "escape=none ",
+        (false, true) => "escape=json ",
+        (false, false) => "",
+    };
+    let format = match keys.text("log-format-upstream") {
+        text if text.is_empty() => FORMAT.to_owned(),
+        text => text,
+    };
+    vec![
+        ("loggable", map),
+        ("access_log", access_log),
+        ("http_error_log", http_error_log),
+        ("log_format", format!("{escape}{format}")),
+    ]
+}
+
+const FORMAT: &str =
+    "'$remote_addr - $remote_user [$time_local] \"$request\" $status '
+        '$body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time '
+        '[$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr '
+        '$upstream_response_length $upstream_response_time $upstream_status $req_id'";
+
+/// `access_log` of sessions.
+pub fn stream_log(machine: &Machine, keys: &Skeleton) -> String {
+    let is_off = keys.flag("disable-access-log") || keys.flag("disable-stream-access-log");
+    if is_off {
+        return "off".into();
+    }
+    let parameters = keys.text("access-log-params");
+    let file = log_file(machine, keys, "stream-access-log-path");
+    format!("{file} log_stream {parameters}").trim_end().to_owned()
+}
+
+/// Addresses to listen on, as `listen` has them before the port: what bind-address says for a family, else all.
+pub fn addresses(machine: &Machine, keys: &Skeleton) -> Vec<String> {
+    let bound = keys.list("bind-address");
+    let (v6, mut all): (Vec<_>, Vec<_>) = bound.into_iter().partition(|one| one.starts_with('['));
+    if all.is_empty() {
+        all.push(String::new());
+    } else {
+        all.iter_mut().for_each(|address| address.push(':'));
+    }
+    if machine.has_ipv6 && !keys.flag("disable-ipv6") {
+        match v6.is_empty() {
+            true => all.push("[::]:".into()),
+            false => all.extend(v6.into_iter().map(|address| address + ":")),
+        }
+    }
+    all
+}
+
+fn listeners(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+    let reuseport = if keys.flag("reuse-port") { " reuseport" } else { "" };
+    let proxy = if keys.flag("use-proxy-protocol") { " proxy_protocol" } else { "" };
+    let parameters = format!("{proxy}{reuseport} backlog={}", machine.backlog);
+    let lines = |port: u16, tls: &str| {
+        let line =
+            |address: &String| format!("listen {address}{port} default_server{tls}{parameters};");
+        addresses(machine, keys).iter().map(line).collect::<Vec<_>>().join("\n        ")
+    };
+    let https = match flags.enable_ssl_passthrough {
+        // The stream listener hands on what it does not pass through.
+        true => format!("listen 127.0.0.1:{} default_server ssl;", flags.ssl_passthrough_proxy_port),
+        false => lines(flags.https_port, " ssl"),
+    };
+    vec![("listen_http", lines(flags.http_port, "")), ("listen_https", https)]
+}
+
+/// Whose word counts about who the client is.
+pub fn real_ip(keys: &Skeleton) -> String {
+    let networks = keys.list("proxy-real-ip-cidr");
+    each("set_real_ip_from", &networks)
+}
+
+fn trust(keys: &Skeleton) -> Vec<(&'static str, String)> {
+    let has_proxy = keys.flag("use-proxy-protocol");
+    let is_forwarded = keys.flag("use-forwarded-headers");
+    let header = keys.text("forwarded-for-header");
+    let mut real = String::new();
+    if is_forwarded || has_proxy || keys.flag("enable-real-ip") {
+        let source = if has_proxy { "proxy_protocol" } else { &*header };
+        let from = real_ip(keys);
+        real = format!("real_ip_header {source};\n        real_ip_recursive on;\n        {from}");
+    }
+    let mut forwarded_for = "$remote_addr".to_owned();
+    let mut peers = String::new();
+    let mut believed = String::new();
+    if is_forwarded {
+        // Behind the PROXY protocol the proxy that writes headers is the one that the PROXY header names.
+        let peer = if has_proxy { "$proxy_protocol_addr" } else { "$realip_remote_addr" };
+        let networks = keys.list("proxy-real-ip-cidr");
+        let networks: Vec<_> = networks.iter().map(|one| format!("        {one} 1;\n")).collect();
+        peers = format!("geo {peer} $has_trusted_peer {{\n{}    }}", networks.concat());
+        believed = "ingress_forwarded_headers $has_trusted_peer;".into();
+        if keys.flag("compute-full-forwarded-for") {
+            peers += &format!(
+                "
+    map $has_trusted_peer $forwarded_by_trusted {{
+        1 $http_x_forwarded_for;
+    }}
+    map $forwarded_by_trusted $full_x_forwarded_for {{
+        default \"$forwarded_by_trusted, {peer}\";
+        '' {peer};
+    }}"
+            );
+            forwarded_for = "$full_x_forwarded_for".into();
+        }
+    }
+    let request_id = if keys.flag("generate-request-id") { "$req_id" } else { "$http_x_request_id" };
+    let original_uri = match keys.flag("proxy-add-original-uri-header") {
+        true => "$request_uri",
+        false => "\"\"",
+    };
+    vec![
+        ("real_ip", real.trim_end().to_owned()),
+        ("trusted_peers", peers),
+        ("believed", believed),
+        ("forwarded_for", forwarded_for),
+        ("original_forwarded_for", variable_of(&header)),
+        ("original_forwarded_host", variable_of(&keys.text("forwarded-host-header"))),
+        ("request_id", request_id.into()),
+        ("original_uri", original_uri.into()),
+    ]
+}
+
+/// The variable of a request header.
+fn variable_of(header: &str) -> String {
+    format!("$http_{}", header.to_ascii_lowercase().replace('-', "_"))
+}

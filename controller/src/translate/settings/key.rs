@@ -1,0 +1,74 @@
+//! The keys, in groups: one row each.
+
+use super::form::{Form, Value};
+use super::{Settings, access, listening, logging, others, process, proxying, streams, tls};
+
+/// A key of the ConfigMap.
+pub struct Key {
+    /// Lower case.
+    pub name: &'static str,
+    /// What its value may be.
+    pub form: Form,
+    /// In the reference, and here unless `how` says otherwise.
+    pub default: &'static str,
+    /// What becomes of it.
+    pub how: How,
+}
+
+/// What becomes of a key.
+pub enum How {
+    /// Data: a change needs no reload. The error says what the value is not.
+    Data(Take),
+    /// Data that keeps somebody out: while it cannot be honoured as a whole every location is closed.
+    Protecting(Take),
+    /// It stands in nginx.conf: a change costs one reload.
+    Conf,
+    /// The same, and it keeps somebody out.
+    ProtectingConf,
+    /// Taken, without an effect; why.
+    NoEffect(&'static str),
+    /// Not supported; what instead.
+    Unsupported(&'static str),
+}
+
+/// Puts a value into the settings.
+pub type Take = fn(&mut Settings, &Value) -> Result<(), String>;
+
+impl How {
+    /// It keeps somebody out.
+    pub fn is_protecting(&self) -> bool {
+        matches!(self, How::Protecting(_) | How::ProtectingConf)
+    }
+
+    /// It stands in nginx.conf.
+    pub fn is_conf(&self) -> bool {
+        matches!(self, How::Conf | How::ProtectingConf)
+    }
+}
+
+/// The groups of compat/configmap.md §2.
+pub const GROUPS: [(&str, &[Key]); 8] = [
+    ("Logging", logging::KEYS),
+    ("Processes, buffers, timeouts", process::KEYS),
+    ("Listening, addresses, trust", listening::KEYS),
+    ("TLS", tls::KEYS),
+    ("Proxying and backends", proxying::KEYS),
+    ("Access control and authentication", access::KEYS),
+    ("Compression, geography, firewall, tracing", others::KEYS),
+    ("TCP, UDP and snippets", streams::KEYS),
+];
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    GROUPS.iter().flat_map(|(_, keys)| keys.iter())
+}
+
+/// The key of a name in lower case.
+pub fn find(name: &str) -> Option<&'static Key> {
+    all().find(|key| key.name == name)
+}
+
+/// A row of the tables.
+pub const fn key(name: &'static str, form: Form, default: &'static str, how: How) -> Key {
+    Key { name, form, default, how }
+}

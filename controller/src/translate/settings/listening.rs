@@ -1,0 +1,24 @@
+//! Listening, addresses, and whom to believe who a client is.
+
+use super::form::{Form, header_name, listen_address, network};
+use super::key::{How, Key, key};
+
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("bind-address", Form::List("IP addresses", listen_address), "", How::Conf),
+    key("disable-ipv6", Form::Flag, "false", How::Conf),
+    key("disable-ipv6-dns", Form::Flag, "false", How::NoEffect("names are looked up by the controller, IPv6 addresses only where there are no others")),
+    key("use-proxy-protocol", Form::Flag, "false", How::Conf),
+    key("proxy-protocol-header-timeout", Form::Time, "5s", How::NoEffect("the PROXY header has to come within client-header-timeout")),
+    key("use-forwarded-headers", Form::Flag, "false", How::Conf),
+    key("enable-real-ip", Form::Flag, "false", How::Conf),
+    key("proxy-real-ip-cidr", Form::List("networks", network), "0.0.0.0/0", How::Conf),
+    key("forwarded-for-header", Form::Text("a header name", header_name), "X-Forwarded-For", How::Conf),
+    key("forwarded-for-proxy-protocol-header", Form::Text("a header name", header_name), "X-Forwarded-For-Proxy-Protocol", How::NoEffect("no helper header is needed")),
+    key("forwarded-host-header", Form::Text("a header name", header_name), "X-Forwarded-Host", How::Conf),
+    key("compute-full-forwarded-for", Form::Flag, "false", How::Conf),
+    key("generate-request-id", Form::Flag, "true", How::Conf),
+    key("proxy-add-original-uri-header", Form::Flag, "false", How::Conf),
+    key("nginx-status-ipv4-whitelist", Form::List("networks", network), "127.0.0.1", How::NoEffect("nginx_status is on a socket in the runtime folder only")),
+    key("nginx-status-ipv6-whitelist", Form::List("networks", network), "::1", How::NoEffect("nginx_status is on a socket in the runtime folder only")),
+];

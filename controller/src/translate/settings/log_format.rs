@@ -1,0 +1,164 @@
+//! `log-format-*`: text and variables of an allow list, quoted anew.
+//!
+//! The reference puts the text between single quotes as it is; nginx then reads backslashes in it. So they are read
+//! here as nginx would, and what comes out is quoted again.
+
+use oxigress_core::template::{self, Part};
+
+/// Variables of requests and sessions that a log may have, beside those of [`template::is_allowed`].
+const MORE: [&str; 31] = [
+    "body_bytes_sent",
+    "bytes_received",
+    "bytes_sent",
+    "connection",
+    "connection_requests",
+    "connection_time",
+    "gzip_ratio",
+    "msec",
+    "nginx_version",
+    "pid",
+    "pipe",
+    "protocol",
+    "proxy_alternative_upstream_name",
+    "request_completion",
+    "request_length",
+    "request_time",
+    "session_time",
+    "ssl_curve",
+    "ssl_preread_server_name",
+    "ssl_session_reused",
+    "status",
+    "time_iso8601",
+    "time_local",
+    "upstream_addr",
+    "upstream_bytes_received",
+    "upstream_bytes_sent",
+    "upstream_connect_time",
+    "upstream_header_time",
+    "upstream_response_length",
+    "upstream_response_time",
+    "upstream_status",
+];
+
+/// Longest format.
+const MAX_BYTES: usize = 8 * 1024;
+
+/// The format of requests, quoted for nginx.conf.
+pub fn http(text: &str) -> Option<String> {
+    quoted(text, |name| {
+        let is_more = MORE.contains(&name) && !matches!(name, "bytes_received" | "protocol");
+        let is_stream_only = matches!(name, "session_time" | "ssl_preread_server_name");
+        // Set in the skeleton or by the module under other names in the reference.
+        let is_absent = matches!(name, "proxy_host" | "the_real_ip" | "pass_server_port");
+        let is_sent = ["sent_http_", "upstream_http_"].iter().any(|p| name.starts_with(p));
+        !is_absent
+            && (is_more && !is_stream_only || is_sent || template::is_allowed(name.as_bytes()))
+    })
+}
+
+/// The format of sessions, quoted for nginx.conf.
+pub fn stream(text: &str) -> Option<String> {
+    quoted(text, |name| {
+        let is_both = MORE.contains(&name)
+            && !name.starts_with("request_")
+            && !matches!(
+                name,
+                "body_bytes_sent"
+                    | "gzip_ratio"
+                    | "pipe"
+                    | "proxy_alternative_upstream_name"
+                    | "connection_requests"
+                    | "connection_time"
+                    | "ssl_curve"
+                    | "ssl_session_reused"
+                    | "upstream_header_time"
+                    | "upstream_response_length"
+                    | "upstream_response_time"
+                    | "upstream_status"
+            );
+        let is_address = matches!(
+            name,
+            "binary_remote_addr"
+                | "hostname"
+                | "proxy_protocol_addr"
+                | "proxy_protocol_port"
+                | "proxy_protocol_server_addr"
+                | "proxy_protocol_server_port"
+                | "realip_remote_addr"
+                | "realip_remote_port"
+                | "remote_addr"
+                | "remote_port"
+                | "server_addr"
+                | "server_port"
+        );
+        is_both || is_address
+    })
+}
+
+fn quoted(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<String> {
+    if text.is_empty() || text.len() > MAX_BYTES {
+        return None;
+    }
+    let text = unescaped(text)?;
+    for part in template::parts(text.as_bytes()) {
+        let is_fine = match part {
+            Part::Literal(literal) => !literal.contains(&b'$'),
+            Part::Variable(name) => is_allowed(str::from_utf8(name).ok()?),
+            Part::Capture(_) => false,
+        };
+        if !is_fine {
+            return None;
+        }
+    }
+    Some(format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")))
+}
+
+/// The text as nginx reads it between quotes; `None` if it has control bytes then.
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match (c, chars.peek()) {
+            ('\\', Some(next @ ('\\' | '"' | '\''))) => {
+                out.push(*next);
+                chars.next();
+            }
+            ('\\', Some('t' | 'r' | 'n')) => return None,
+            (c, _) if c.is_control() => return None,
+            (c, _) => out.push(c),
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_quoted_and_backslashes_are_read_as_nginx_reads_them() {
+        let text = r#"{"a": "$status", "b": "$request_time", "c": {"d": "${http_x_y}"}}"#;
+        assert_eq!(http(text).unwrap(), format!("'{text}'"));
+        assert_eq!(http(r#"\"$status\" it's \\ \x"#).unwrap(), r#"'"$status" it\'s \\ \\x'"#);
+    }
+
+    #[test]
+    fn variables_that_a_log_may_not_have_are_refused() {
+        for text in
+            ["$ssl_client_raw_cert", "$document_root", "a$", "$1", "$proxy_host", "", "a\nb", r"a\n"]
+        {
+            assert_eq!(http(text), None, "{text:?}");
+        }
+        assert!(http("$sent_http_x $upstream_http_y $arg_z $namespace $req_id").is_some());
+        assert_eq!(http("$session_time"), None);
+        assert_eq!(stream("$request_uri"), None);
+        assert!(stream("[$remote_addr] $protocol $session_time").is_some());
+    }
+
+    #[test]
+    fn a_quote_cannot_end_the_format() {
+        assert_eq!(http("x'; env A; '").unwrap(), r"'x\'; env A; \''");
+        assert_eq!(http(r"x\'; env A;").unwrap(), r"'x\'; env A;'");
+        assert_eq!(http(r"x\").unwrap(), r"'x\\'");
+    }
+}

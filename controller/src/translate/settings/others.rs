@@ -1,0 +1,45 @@
+//! Compression, and modules that this nginx does not have.
+
+use super::form::{Form, any, media_types};
+use super::key::{How, Key, key};
+
+const TEXT: Form = Form::Text("text", any);
+const TYPES: &str = "application/atom+xml application/javascript application/x-javascript application/json \
+    application/rss+xml application/vnd.ms-fontobject application/x-font-ttf application/x-web-app-manifest+json \
+    application/xhtml+xml application/xml font/opentype image/svg+xml image/x-icon text/css text/javascript \
+    text/plain text/x-component";
+const BROTLI: How = How::Unsupported("this nginx has no Brotli: use-gzip compresses");
+const GEO: How = How::Unsupported("this nginx has no GeoIP module: let an auth server or the application decide");
+const WAF: How = How::Unsupported("this nginx has no ModSecurity: put a firewall in front or behind");
+const TRACES: How = How::Unsupported("nginx makes no spans: traceparent headers pass through to the endpoints");
+
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("use-gzip", Form::Flag, "false", How::Conf),
+    key("gzip-level", Form::Number(1, 9), "1", How::Conf),
+    key("gzip-min-length", Form::Number(0, 1 << 31), "256", How::Conf),
+    key("gzip-types", Form::Text("media types, with white space between", media_types), TYPES, How::Conf),
+    key("gzip-disable", Form::Word(&["msie6"]), "", How::Conf),
+    key("enable-brotli", Form::Flag, "false", BROTLI),
+    key("brotli-level", Form::Number(0, 11), "4", BROTLI),
+    key("brotli-min-length", Form::Number(0, 1 << 31), "20", BROTLI),
+    key("brotli-types", TEXT, "", BROTLI),
+    key("use-geoip2", Form::Flag, "false", GEO),
+    key("geoip2-autoreload-in-minutes", Form::Number(0, 1 << 31), "0", GEO),
+    key("enable-modsecurity", Form::Flag, "false", WAF),
+    key("modsecurity-snippet", TEXT, "", WAF),
+    key("enable-owasp-modsecurity-crs", Form::Flag, "false", WAF),
+    key("enable-opentelemetry", Form::Flag, "false", TRACES),
+    key("opentelemetry-config", TEXT, "/etc/ingress-controller/telemetry/opentelemetry.toml", TRACES),
+    key("opentelemetry-operation-name", TEXT, "", TRACES),
+    key("opentelemetry-trust-incoming-span", Form::Flag, "true", TRACES),
+    key("otlp-collector-host", TEXT, "", TRACES),
+    key("otlp-collector-port", TEXT, "4317", TRACES),
+    key("otel-service-name", TEXT, "nginx", TRACES),
+    key("otel-sampler", TEXT, "AlwaysOn", TRACES),
+    key("otel-sampler-ratio", TEXT, "0.01", TRACES),
+    key("otel-sampler-parent-based", Form::Flag, "true", TRACES),
+    key("otel-max-queuesize", TEXT, "2048", TRACES),
+    key("otel-schedule-delay-millis", TEXT, "5000", TRACES),
+    key("otel-max-export-batch-size", TEXT, "512", TRACES),
+];

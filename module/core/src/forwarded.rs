@@ -1,0 +1,58 @@
+//! What a proxy in front says of a request: scheme, host and port, where it is believed.
+//!
+//! Errors:  a text that cannot be one is as if it were not there.
+//! Source:  compat/balancer.md §10.
+
+/// The first host of `X-Forwarded-Host`: each proxy adds its own behind.
+pub fn host(value: &[u8]) -> Option<&[u8]> {
+    let first = first(value)?;
+    let is_fine = |b: &u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(b);
+    (first.len() <= 260 && first.iter().all(is_fine)).then_some(first)
+}
+
+/// The first scheme of `X-Forwarded-Proto`.
+pub fn scheme(value: &[u8]) -> Option<&[u8]> {
+    let first = first(value)?;
+    if let Some(known) = [&b"https"[..], b"http"].iter().find(|s| first.eq_ignore_ascii_case(s)) {
+        return Some(known);
+    }
+    let is_fine = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
+    (first.len() <= 32 && first.iter().all(is_fine)).then_some(first)
+}
+
+/// The first port of `X-Forwarded-Port`.
+pub fn port(value: &[u8]) -> Option<u16> {
+    let first = str::from_utf8(first(value)?).ok()?;
+    let is_plain = first.bytes().all(|b| b.is_ascii_digit());
+    first.parse().ok().filter(|port| *port > 0 && is_plain)
+}
+
+fn first(value: &[u8]) -> Option<&[u8]> {
+    let first = value.split(|b| *b == b',').next()?.trim_ascii();
+    (!first.is_empty()).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_a_list_counts() {
+        assert_eq!(host(b"shop.test:8443, proxy.test"), Some(&b"shop.test:8443"[..]));
+        assert_eq!(scheme(b" HTTPS , http"), Some(&b"https"[..]));
+        assert_eq!(port(b"8443,80"), Some(8443));
+    }
+
+    #[test]
+    fn what_cannot_be_one_is_not_there() {
+        for odd in [&b""[..], b", shop.test", b"a/b", b"a b", b"a\"b", b"a@b", &[b'a'; 261]] {
+            assert_eq!(host(odd), None, "{odd:?}");
+        }
+        for odd in [&b""[..], b"ht tp", b"https://x", b"\"", &[b'a'; 33]] {
+            assert_eq!(scheme(odd), None, "{odd:?}");
+        }
+        for odd in [&b""[..], b"0", b"65536", b"+80", b"80x"] {
+            assert_eq!(port(odd), None, "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The main ConfigMap from a manifest to requests through a real nginx: what is data and what costs a reload.
+
+use anyhow::{Result, bail, ensure};
+use oxigress_tests::client::{Address, Request, Response, send};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::load::{Closes, Load, Plan};
+use oxigress_tests::pass;
+use oxigress_tests::place::Directory;
+use oxigress_tests::shop::Shop;
+use oxigress_tests::wait::{block_on, until};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+/// What the log says before a reload.
+const RELOADS: &str = "reloads once, gracefully";
+
+fn shop(directory: &Directory) -> Result<Shop> {
+    let flags = ["--configmap=default/settings".to_owned()];
+    let mut shop = Shop::new(Controller::start(directory, 2, &flags)?, &["a"], &[("shop", "shop.test")])?;
+    shop.write("secret.yaml", "$SECRET(tls: shop)")?;
+    shop.write("shop.yaml", "$SERVICE(shop: a)\n$INGRESS(shop: shop.test/ shop)")?;
+    Ok(shop)
+}
+
+fn config_map(name: &str, entries: &[(&str, &str)]) -> String {
+    let mut text = format!(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\ndata:\n"
+    );
+    for (key, value) in entries {
+        text += &format!("  {key}: {}\n", serde_json::Value::from(*value));
+    }
+    text
+}
+
+fn logged(shop: &Shop, text: &str) -> usize {
+    shop.controller.error_log().matches(text).count()
+}
+
+/// Writes the ConfigMap and waits for the workers of the reload that it costs.
+fn reload_with(shop: &mut Shop, entries: &[(&str, &str)]) -> Result<()> {
+    let (before, workers) = (logged(shop, RELOADS), shop.controller.worker_pids());
+    shop.write("settings.yaml", &config_map("settings", entries))?;
+    until("one announced reload", || {
+        let now = logged(shop, RELOADS);
+        ensure!(now == before + 1, "{} reloads\n{}", now - before, shop.controller.output_tail());
+        let pids = shop.controller.worker_pids();
+        ensure!(!pids.is_empty() && pids.iter().all(|pid| !workers.contains(pid)), "{pids:?}");
+        Ok(())
+    })
+}
+
+fn get(shop: &Shop, request: &Request) -> Result<Response> {
+    block_on(send(&Address::http(shop.controller.http_port), request))
+}
+
+/// What the endpoint was told.
+fn told(shop: &Shop, request: &Request) -> Result<String> {
+    let response = get(shop, request)?;
+    ensure!(response.status == 200, "{response}");
+    Ok(String::from_utf8_lossy(&response.body).into())
+}
+
+fn has_lines(text: &str, lines: &[&str]) -> Result<()> {
+    match lines.iter().find(|line| !text.lines().any(|l| l.trim_end().eq_ignore_ascii_case(line))) {
+        Some(line) => bail!("no line {line:?} in\n{text}"),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn data_costs_no_reload_and_nginx_conf_one_and_no_request_is_lost() {
+    pass("configmap-load", |directory| {
+        let mut shop = shop(directory)?;
+        let plan = Plan {
+            pace: Duration::from_millis(10),
+            closes: Closes::Unanswered,
+            ..Plan::new(
+                Address::http(shop.controller.http_port),
+                vec![Request::get("shop.test", "/").header("X-A", "b")],
+                8,
+            )
+        };
+        let load = Load::start(plan)?;
+        let workers = shop.controller.worker_pids();
+        let data: &[&[(&str, &str)]] = &[
+            &[("hsts-max-age", "60")],
+            &[("http-redirect-code", "301"), ("proxy-body-size", "8m"), ("proxy-read-timeout", "90")],
+            &[("block-user-agents", "bad,~*^curl/"), ("custom-http-errors", "404,503")],
+            &[("no-such-key", "1"), ("worker-processes", "many"), ("http-snippet", "env A;")],
+        ];
+        for entries in data {
+            shop.write("settings.yaml", &config_map("settings", entries))?;
+            load.wait_for(20)?;
+        }
+        ensure!(logged(&shop, RELOADS) == 0, "data cost a reload");
+        ensure!(shop.controller.worker_pids() == workers, "data cost the workers");
+        for keep_alive in ["70", "65"] {
+            reload_with(&mut shop, &[("keep-alive", keep_alive), ("use-gzip", "true")])?;
+            load.wait_for(50)?;
+        }
+        let report = load.stop();
+        ensure!(report.failed == 0, "{report:?}");
+        ensure!(report.answered > 100, "{report:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_value_that_nginx_refuses_leaves_the_last_good_ones_and_all_else() {
+    pass("configmap-refused", |directory| {
+        let mut shop = shop(directory)?;
+        // The form takes this, and nginx does not: the hash does not fit.
+        let bad = ("variables-hash-max-size", "1");
+        let refused = ("access-log-path", "/var/log/no/such/folder/a.log");
+        reload_with(&mut shop, &[("server-tokens", "true")])?;
+        let entries = [("server-tokens", "true"), bad, refused, ("hsts-max-age", "9")];
+        shop.write("settings.yaml", &config_map("settings", &entries))?;
+        until("the refusal", || {
+            let text = "the ConfigMap's former values of";
+            ensure!(logged(&shop, text) >= 1, "{}", shop.controller.output_tail());
+            Ok(())
+        })?;
+        let answer = get(&shop, &Request::get("shop.test", "/none"))?;
+        ensure!(answer.status == 200, "{answer}");
+        shop.write("late.yaml", "$SERVICE(late: a)\n$INGRESS(late: late.test/ late)")?;
+        shop.serves("late.test", "/", "a")?;
+        reload_with(&mut shop, &[("server-tokens", "false")])?;
+        shop.serves("late.test", "/", "a")
+    });
+}
+
+#[test]
+fn all_samples_of_all_keys_are_taken_by_nginx_together() {
+    pass("configmap-all", |directory| {
+        let mut shop = shop(directory)?;
+        let entries = [
+            ("access-log-path", "/dev/stdout"),
+            ("access-log-params", "buffer=32k flush=1s"),
+            ("skip-access-log-urls", "/healthz,/metrics?x=1"),
+            ("log-format-upstream", r#"{"at": "$time_iso8601", "s": "$status", "a": {"b": "${http_x_a}"}}"#),
+            ("log-format-escape-json", "true"),
+            ("error-log-level", "info"),
+            ("worker-processes", "2"),
+            ("worker-cpu-affinity", "auto"),
+            ("worker-shutdown-timeout", "1m"),
+            ("max-worker-connections", "1024"),
+            ("max-worker-open-files", "4096"),
+            ("enable-multi-accept", "false"),
+            ("enable-aio-write", "false"),
+            ("keep-alive", "10"),
+            ("keep-alive-requests", "9"),
+            ("client-header-buffer-size", "2k"),
+            ("client-header-timeout", "9"),
+            ("large-client-header-buffers", "4 16k"),
+            ("client-body-buffer-size", "16k"),
+            ("client-body-timeout", "9"),
+            ("http2-max-concurrent-streams", "99"),
+            ("grpc-buffer-size-kb", "8"),
+            ("map-hash-bucket-size", "128"),
+            ("proxy-headers-hash-max-size", "1024"),
+            ("proxy-headers-hash-bucket-size", "128"),
+            ("variables-hash-bucket-size", "512"),
+            ("variables-hash-max-size", "4096"),
+            ("default-type", "text/plain"),
+            ("server-tokens", "true"),
+            ("allow-backend-server-header", "true"),
+            ("hide-headers", "X-Hidden,X-Endpoint-Requests"),
+            ("enable-underscores-in-headers", "true"),
+            ("ignore-invalid-headers", "false"),
+            ("use-forwarded-headers", "true"),
+            ("proxy-real-ip-cidr", "127.0.0.0/8,::1"),
+            ("forwarded-for-header", "X-Client"),
+            ("forwarded-host-header", "X-Host"),
+            ("compute-full-forwarded-for", "true"),
+            ("generate-request-id", "false"),
+            ("proxy-add-original-uri-header", "true"),
+            ("ssl-protocols", "TLSv1.3"),
+            ("ssl-ciphers", "ECDHE-RSA-AES128-GCM-SHA256"),
+            ("ssl-ecdh-curve", "X25519:P-256"),
+            ("ssl-early-data", "true"),
+            ("ssl-session-cache-size", "1m"),
+            ("ssl-session-timeout", "1h"),
+            ("ssl-session-tickets", "true"),
+            ("ssl-buffer-size", "8k"),
+            ("use-http2", "false"),
+            ("use-gzip", "true"),
+            ("gzip-level", "3"),
+            ("gzip-min-length", "1"),
+            ("gzip-types", "text/html text/plain application/json"),
+            ("gzip-disable", "msie6"),
+            ("upstream-keepalive-connections", "0"),
+            ("upstream-keepalive-time", "2h"),
+            ("upstream-keepalive-timeout", "9"),
+            ("upstream-keepalive-requests", "99"),
+            ("block-cidrs", "192.0.2.0/24,2001:db8::/32"),
+            ("proxy-stream-timeout", "9s"),
+        ];
+        reload_with(&mut shop, &entries)?;
+        let request = Request::get("shop.test", "/x?y=1")
+            .header("X-Client", "203.0.113.9")
+            .header("X-Request-ID", "mine")
+            .header("under_score", "1");
+        let text = told(&shop, &request)?;
+        has_lines(
+            &text,
+            &[
+                "x-real-ip: 203.0.113.9",
+                "x-original-forwarded-for: 203.0.113.9",
+                "x-original-uri: /x?y=1",
+                "x-request-id: mine",
+                "under_score: 1",
+            ],
+        )?;
+        let answer = get(&shop, &Request::get("shop.test", "/"))?;
+        ensure!(answer.header("X-Endpoint-Requests").is_none(), "{answer}");
+        until("the log format", || {
+            let line = r#""s": "200", "a": {"b": "seen"}}"#;
+            get(&shop, &Request::get("shop.test", "/").header("X-A", "seen"))?;
+            ensure!(logged(&shop, line) > 0, "{}", shop.controller.output_tail());
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn forwarded_headers_are_believed_from_trusted_peers_only() {
+    pass("configmap-trust", |directory| {
+        let mut shop = shop(directory)?;
+        let request = Request::get("shop.test", "/")
+            .header("X-Forwarded-For", "203.0.113.7, 198.51.100.1")
+            .header("X-Forwarded-Proto", "https")
+            .header("X-Forwarded-Host", "outside.test")
+            .header("X-Forwarded-Port", "8443");
+        let untrusted = [
+            "x-real-ip: 127.0.0.1",
+            "x-forwarded-for: 127.0.0.1",
+            "x-forwarded-proto: http",
+            "x-forwarded-host: shop.test",
+            "host: shop.test",
+        ];
+        has_lines(&told(&shop, &request)?, &untrusted)?;
+        reload_with(&mut shop, &[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "192.0.2.0/24")])?;
+        has_lines(&told(&shop, &request)?, &untrusted)?;
+        let trusts = ("proxy-real-ip-cidr", "127.0.0.1,198.51.100.0/24");
+        reload_with(&mut shop, &[("use-forwarded-headers", "true"), trusts])?;
+        let trusted = [
+            "x-real-ip: 203.0.113.7",
+            "x-forwarded-proto: https",
+            "x-scheme: https",
+            "x-forwarded-host: outside.test",
+            "x-forwarded-port: 8443",
+            "host: outside.test",
+            "x-original-forwarded-host: outside.test",
+        ];
+        let text = told(&shop, &request)?;
+        has_lines(&text, &trusted)?;
+        has_lines(&text, &["x-forwarded-for: 203.0.113.7"])?;
+        let full = ("compute-full-forwarded-for", "true");
+        reload_with(&mut shop, &[("use-forwarded-headers", "true"), trusts, full])?;
+        let line = "x-forwarded-for: 203.0.113.7, 198.51.100.1, 127.0.0.1";
+        has_lines(&told(&shop, &request)?, &[line])?;
+        has_lines(&told(&shop, &Request::get("shop.test", "/"))?, &["x-forwarded-for: 127.0.0.1"])
+    });
+}
+
+#[test]
+fn a_proxy_that_ends_tls_stops_the_redirect_if_it_is_trusted() {
+    pass("configmap-redirect", |directory| {
+        let mut shop = shop(directory)?;
+        let force = ("force-ssl-redirect", "true");
+        shop.write("settings.yaml", &config_map("settings", &[force]))?;
+        let request = Request::get("shop.test", "/").header("X-Forwarded-Proto", "https");
+        ensure!(get(&shop, &request)?.status == 308, "nobody is trusted");
+        reload_with(&mut shop, &[force, ("use-forwarded-headers", "true")])?;
+        ensure!(get(&shop, &request)?.status == 200, "the proxy ended TLS");
+        let plain = get(&shop, &Request::get("shop.test", "/").header("X-Forwarded-Host", "o.test"))?;
+        ensure!(plain.status == 308, "{plain}");
+        let location = plain.header("Location");
+        ensure!(location.as_deref() == Some("https://o.test"), "{location:?}");
+        Ok(())
+    });
+}
+
+/// A request behind a PROXY header, as it is answered.
+fn proxied(port: u16, header: &str) -> Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let request = "GET / HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\n\r\n";
+    stream.write_all(format!("{header}{request}").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn the_proxy_protocol_names_the_client_and_its_port() {
+    pass("configmap-proxy-protocol", |directory| {
+        let mut shop = shop(directory)?;
+        let port = shop.controller.http_port;
+        let header = |port| format!("PROXY TCP4 203.0.113.9 192.0.2.1 5000 {port}\r\n");
+        ensure!(proxied(port, &header(80))?.starts_with("HTTP/1.1 400"), "nobody speaks PROXY yet");
+        // The folder's barriers speak plain HTTP.
+        let map = config_map("settings", &[("use-proxy-protocol", "true")]);
+        shop.write_only("settings.yaml", &map)?;
+        let mut answer = String::new();
+        until("PROXY", || {
+            answer = proxied(port, &header(443))?;
+            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            Ok(())
+        })?;
+        let lines = ["x-real-ip: 203.0.113.9", "x-forwarded-proto: https", "x-forwarded-port: 443"];
+        has_lines(&answer, &lines)?;
+        let answer = proxied(port, &header(80))?;
+        has_lines(&answer, &["x-forwarded-proto: http", "x-forwarded-port: 80"])?;
+        ensure!(logged(&shop, RELOADS) == 1, "{}", shop.controller.output_tail());
+        Ok(())
+    });
+}
+
+#[test]
+fn clients_are_kept_out_by_address_and_by_what_they_say() {
+    pass("configmap-blocks", |directory| {
+        let mut shop = shop(directory)?;
+        let by = |name: &str, value: &str| Request::get("shop.test", "/").header(name, value);
+        let lists = [("block-user-agents", "Bad Bot,~*^curl/"), ("block-referers", "~spam\\.test")];
+        shop.write("settings.yaml", &config_map("settings", &lists))?;
+        for (request, status) in [
+            (by("User-Agent", "bad bot"), 403),
+            (by("User-Agent", "CURL/8"), 403),
+            (by("Referer", "http://spam.test/"), 403),
+            (by("User-Agent", "a bad bot"), 200),
+            (by("Referer", "http://spamatest/"), 200),
+        ] {
+            let answer = get(&shop, &request)?;
+            ensure!(answer.status == status, "{request}\n{answer}");
+        }
+        ensure!(logged(&shop, RELOADS) == 0, "lists are data");
+        // What cannot be read closes.
+        shop.write("settings.yaml", &config_map("settings", &[("block-user-agents", "~(")]))?;
+        shop.answers("shop.test", "/", 503)?;
+        shop.write("settings.yaml", &config_map("settings", &[("block-referers", "")]))?;
+        shop.answers("shop.test", "/", 200)?;
+        let map = config_map("settings", &[("block-cidrs", "127.0.0.1")]);
+        shop.write_only("settings.yaml", &map)?;
+        until("the block", || shop.answers("shop.test", "/", 403))
+    });
+}
