@@ -336,7 +336,9 @@ impl Nginx {
         if listeners.live.settings != Skeleton::default()
             && let Err(why) = try_out(&binary, &folder, &worker_folder, &text)
         {
-            tracing::error!("{why}: nginx starts with the defaults, and with what keeps clients out");
+            tracing::error!(
+                "{why}: nginx starts with the defaults, and with what keeps clients out"
+            );
             listeners.reject_settings(Skeleton::default());
             text = conf::render(flags, &runtime, &module, &machine, &listeners.live);
         }

@@ -143,7 +143,10 @@ impl Translator {
     pub fn take_streams(&mut self) -> Option<Streams> {
         let is_new = std::mem::take(&mut self.is_new_streams);
         let listeners = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
-        is_new.then(|| Streams { listeners: listeners.collect(), settings: self.settings.skeleton.clone() })
+        is_new.then(|| Streams {
+            listeners: listeners.collect(),
+            settings: self.settings.skeleton.clone(),
+        })
     }
 
     /// Computes again what `changed` touches; answers what became different.

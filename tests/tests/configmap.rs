@@ -17,7 +17,8 @@ const RELOADS: &str = "reloads once, gracefully";
 
 fn shop(directory: &Directory) -> Result<Shop> {
     let flags = ["--configmap=default/settings".to_owned()];
-    let mut shop = Shop::new(Controller::start(directory, 2, &flags)?, &["a"], &[("shop", "shop.test")])?;
+    let mut shop =
+        Shop::new(Controller::start(directory, 2, &flags)?, &["a"], &[("shop", "shop.test")])?;
     shop.write("secret.yaml", "$SECRET(tls: shop)")?;
     shop.write("shop.yaml", "$SERVICE(shop: a)\n$INGRESS(shop: shop.test/ shop)")?;
     Ok(shop)
@@ -85,7 +86,11 @@ fn data_costs_no_reload_and_nginx_conf_one_and_no_request_is_lost() {
         let workers = shop.controller.worker_pids();
         let data: &[&[(&str, &str)]] = &[
             &[("hsts-max-age", "60")],
-            &[("http-redirect-code", "301"), ("proxy-body-size", "8m"), ("proxy-read-timeout", "90")],
+            &[
+                ("http-redirect-code", "301"),
+                ("proxy-body-size", "8m"),
+                ("proxy-read-timeout", "90"),
+            ],
             &[("block-user-agents", "bad,~*^curl/"), ("custom-http-errors", "404,503")],
             &[("no-such-key", "1"), ("worker-processes", "many"), ("http-snippet", "env A;")],
         ];
@@ -138,7 +143,10 @@ fn all_samples_of_all_keys_are_taken_by_nginx_together() {
             ("access-log-path", "/dev/stdout"),
             ("access-log-params", "buffer=32k flush=1s"),
             ("skip-access-log-urls", "/healthz,/metrics?x=1"),
-            ("log-format-upstream", r#"{"at": "$time_iso8601", "s": "$status", "a": {"b": "${http_x_a}"}}"#),
+            (
+                "log-format-upstream",
+                r#"{"at": "$time_iso8601", "s": "$status", "a": {"b": "${http_x_a}"}}"#,
+            ),
             ("log-format-escape-json", "true"),
             ("error-log-level", "info"),
             ("worker-processes", "2"),
@@ -240,7 +248,10 @@ fn forwarded_headers_are_believed_from_trusted_peers_only() {
             "host: shop.test",
         ];
         has_lines(&told(&shop, &request)?, &untrusted)?;
-        reload_with(&mut shop, &[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "192.0.2.0/24")])?;
+        reload_with(
+            &mut shop,
+            &[("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "192.0.2.0/24")],
+        )?;
         has_lines(&told(&shop, &request)?, &untrusted)?;
         let trusts = ("proxy-real-ip-cidr", "127.0.0.1,198.51.100.0/24");
         reload_with(&mut shop, &[("use-forwarded-headers", "true"), trusts])?;
@@ -274,7 +285,8 @@ fn a_proxy_that_ends_tls_stops_the_redirect_if_it_is_trusted() {
         ensure!(get(&shop, &request)?.status == 308, "nobody is trusted");
         reload_with(&mut shop, &[force, ("use-forwarded-headers", "true")])?;
         ensure!(get(&shop, &request)?.status == 200, "the proxy ended TLS");
-        let plain = get(&shop, &Request::get("shop.test", "/").header("X-Forwarded-Host", "o.test"))?;
+        let plain =
+            get(&shop, &Request::get("shop.test", "/").header("X-Forwarded-Host", "o.test"))?;
         ensure!(plain.status == 308, "{plain}");
         let location = plain.header("Location");
         ensure!(location.as_deref() == Some("https://o.test"), "{location:?}");

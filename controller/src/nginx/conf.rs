@@ -327,9 +327,28 @@ mod tests {
     /// A value that is not the default.
     fn sample(key: &Key) -> &'static str {
         let samples = [
-            "false", "true", "77", "2", "9k", "77s", "/dev/null", "buffer=32k flush=5s", "/skip", "'$status'", "auto",
-            "4 16k", "application/x-test", "X-Test", "10.1.0.0/16", "127.0.0.9", "TLSv1.3", "AES128-SHA", "msie6",
-            "warn", "logs.test", "3",
+            "false",
+            "true",
+            "77",
+            "2",
+            "9k",
+            "77s",
+            "/dev/null",
+            "buffer=32k flush=5s",
+            "/skip",
+            "'$status'",
+            "auto",
+            "4 16k",
+            "application/x-test",
+            "X-Test",
+            "10.1.0.0/16",
+            "127.0.0.9",
+            "TLSv1.3",
+            "AES128-SHA",
+            "msie6",
+            "warn",
+            "logs.test",
+            "3",
         ];
         let default = key.form.read(key.default).ok().map(|(value, _)| value);
         let is_other = |sample: &&&str| {
@@ -350,7 +369,8 @@ mod tests {
         let syslog: &[(&str, &str)] = &[("enable-syslog", "true"), ("syslog-host", "a.test")];
         for key in key::all().filter(|key| key.how.is_conf()) {
             let base = if key.name.contains("syslog") { syslog } else { base };
-            let before: Vec<_> = base.iter().filter(|(name, _)| *name != key.name).copied().collect();
+            let before: Vec<_> =
+                base.iter().filter(|(name, _)| *name != key.name).copied().collect();
             let after = [&before[..], &[(key.name, sample(key))]].concat();
             assert_ne!(with_keys(&before), with_keys(&after), "{}", key.name);
         }
@@ -363,16 +383,22 @@ mod tests {
     #[test]
     fn what_the_forms_do_not_take_never_gets_into_nginx_conf() {
         for key in key::all().filter(|key| key.how.is_conf()) {
-            for text in ["x; env SECRET;", "{{journal}}", "a\nb", "\"", "on; }", "${x}", "~(a+)+$"] {
+            for text in ["x; env SECRET;", "{{journal}}", "a\nb", "\"", "on; }", "${x}", "~(a+)+$"]
+            {
                 let rendered = with_keys(&[(key.name, text)]);
                 assert!(
-                    !rendered.contains("env SECRET") && !rendered.contains("(a+)+") || key.name.starts_with("log-format"),
-                    "{}: {text}", key.name
+                    !rendered.contains("env SECRET") && !rendered.contains("(a+)+")
+                        || key.name.starts_with("log-format"),
+                    "{}: {text}",
+                    key.name
                 );
             }
         }
         let quoted = with_keys(&[("log-format-upstream", "{{journal}} '; env SECRET;")]);
-        assert!(quoted.contains(r"log_format upstreaminfo '{{journal}} \'; env SECRET;';"), "{quoted}");
+        assert!(
+            quoted.contains(r"log_format upstreaminfo '{{journal}} \'; env SECRET;';"),
+            "{quoted}"
+        );
     }
 
     #[test]
@@ -383,7 +409,10 @@ mod tests {
         };
         let connections = "worker_connections";
         assert_eq!(line(&[], connections), "worker_connections 16384;");
-        assert_eq!(line(&[("max-worker-connections", "1000")], connections), "worker_connections 1000;");
+        assert_eq!(
+            line(&[("max-worker-connections", "1000")], connections),
+            "worker_connections 1000;"
+        );
         let both = [("max-worker-connections", "0"), ("max-worker-open-files", "4000")];
         assert_eq!(line(&both, connections), "worker_connections 3000;");
         assert_eq!(line(&both, "worker_rlimit_nofile"), "worker_rlimit_nofile 4000;");

@@ -171,7 +171,9 @@ impl<'m> Reading<'m> {
             return;
         }
         let (value, odd) = match (&key.how, key.form.read(text)) {
-            (How::NoEffect(why), _) => return self.without_effect.entry(why).or_default().push(name),
+            (How::NoEffect(why), _) => {
+                return self.without_effect.entry(why).or_default().push(name);
+            }
             (How::Unsupported(instead), read) => {
                 // One that is off asks for nothing.
                 let is_off = read.is_ok_and(|(value, _)| value == default(key));
@@ -247,7 +249,9 @@ fn read_headers(settings: &mut Settings, all: &Maps, notes: &mut Vec<Note>) {
         for (header, value) in &map.data {
             match HeaderName::parse(header) {
                 Ok(parsed) => good.push((parsed, header.clone(), value.trim().to_owned())),
-                Err(why) => notes.push(Note::warning(format!("data.{name}: {key}: {why}: left out"))),
+                Err(why) => {
+                    notes.push(Note::warning(format!("data.{name}: {key}: {why}: left out")))
+                }
             }
         }
         good
@@ -259,9 +263,8 @@ fn read_headers(settings: &mut Settings, all: &Maps, notes: &mut Vec<Note>) {
             Ok(value) => {
                 settings.defaults.policies.request_headers.push(RequestHeader { name, value });
             }
-            Err(why) => notes.push(Note::warning(format!(
-                "data.proxy-set-headers: {header}: {why}: left out"
-            ))),
+            Err(why) => notes
+                .push(Note::warning(format!("data.proxy-set-headers: {header}: {why}: left out"))),
         }
     }
     for (name, header, value) in responses {
@@ -270,7 +273,9 @@ fn read_headers(settings: &mut Settings, all: &Maps, notes: &mut Vec<Note>) {
             false => HeaderValue::parse(value).map_err(|why| why.to_string()),
         };
         match value {
-            Ok(value) => settings.defaults.policies.response_headers.push(ResponseHeader { name, value }),
+            Ok(value) => {
+                settings.defaults.policies.response_headers.push(ResponseHeader { name, value })
+            }
             Err(why) => {
                 notes.push(Note::warning(format!("data.add-headers: {header}: {why}: left out")));
             }
@@ -370,7 +375,10 @@ mod tests {
         assert_eq!(notes, []);
         let external = settings.defaults.policies.access.unwrap().external.unwrap();
         assert_eq!(external.to.backend.as_str(), "//url/http/auth.test/8080");
-        assert_eq!((external.method.as_deref(), external.response_headers.len()), (Some("HEAD"), 2));
+        assert_eq!(
+            (external.method.as_deref(), external.response_headers.len()),
+            (Some("HEAD"), 2)
+        );
         assert_eq!(external.cache.unwrap().valid[0].seconds, 300);
         for odd in [("global-auth-response-headers", "a b"), ("global-auth-cache-duration", "5")] {
             assert_eq!(parsed(&[url, odd]).0.closing_key.as_deref(), Some(odd.0));

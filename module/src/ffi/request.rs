@@ -8,8 +8,8 @@ mod response;
 mod uri;
 
 use super::access::Progress;
-use super::location::{self, Entered};
 use super::directives::SrvConf;
+use super::location::{self, Entered};
 use super::memory;
 use super::question::Question;
 use super::table::http_index;
@@ -18,8 +18,9 @@ use crate::metrics::Counter;
 use crate::policy::Compiled;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_http_request_t, ngx_list_part_t,
-    ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
+    AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_indexed_variable, ngx_http_get_variable,
+    ngx_http_request_t, ngx_list_part_t, ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t,
+    sockaddr_in, sockaddr_in6,
 };
 use oxigress_store::{KeyHash, Place};
 use std::cell::Cell;

@@ -6,9 +6,10 @@ use super::{directives, keepalive, limits, metrics, stream, worker};
 use nginx_sys::{
     NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3, NGX_CONF_TAKE4,
     NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE,
-    NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF, NGX_STREAM_MODULE,
-    NGX_STREAM_SRV_CONF, NGX_STREAM_SRV_CONF_OFFSET, NGX_STREAM_UPS_CONF, ngx_command_t,
-    ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_str_t, ngx_stream_module_t, ngx_uint_t,
+    NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF,
+    NGX_STREAM_MODULE, NGX_STREAM_SRV_CONF, NGX_STREAM_SRV_CONF_OFFSET, NGX_STREAM_UPS_CONF,
+    ngx_command_t, ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_str_t,
+    ngx_stream_module_t, ngx_uint_t,
 };
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};

@@ -143,8 +143,7 @@ fn logs(machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
     ]
 }
 
-const FORMAT: &str =
-    "'$remote_addr - $remote_user [$time_local] \"$request\" $status '
+const FORMAT: &str = "'$remote_addr - $remote_user [$time_local] \"$request\" $status '
         '$body_bytes_sent \"$http_referer\" \"$http_user_agent\" $request_length $request_time '
         '[$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr '
         '$upstream_response_length $upstream_response_time $upstream_status $req_id'";
@@ -189,7 +188,9 @@ fn listeners(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static
     };
     let https = match flags.enable_ssl_passthrough {
         // The stream listener hands on what it does not pass through.
-        true => format!("listen 127.0.0.1:{} default_server ssl;", flags.ssl_passthrough_proxy_port),
+        true => {
+            format!("listen 127.0.0.1:{} default_server ssl;", flags.ssl_passthrough_proxy_port)
+        }
         false => lines(flags.https_port, " ssl"),
     };
     vec![("listen_http", lines(flags.http_port, "")), ("listen_https", https)]
@@ -235,7 +236,8 @@ fn trust(keys: &Skeleton) -> Vec<(&'static str, String)> {
             forwarded_for = "$full_x_forwarded_for".into();
         }
     }
-    let request_id = if keys.flag("generate-request-id") { "$req_id" } else { "$http_x_request_id" };
+    let request_id =
+        if keys.flag("generate-request-id") { "$req_id" } else { "$http_x_request_id" };
     let original_uri = match keys.flag("proxy-add-original-uri-header") {
         true => "$request_uri",
         false => "\"\"",

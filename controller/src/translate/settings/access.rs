@@ -9,7 +9,9 @@ use oxigress_core::model::policy::{Access, HeaderPattern};
 const NETWORKS: Form = Form::List("networks", network);
 const PATTERNS: Form = Form::List("texts, or ~ and a regular expression", pattern);
 const PATHS: Form = Form::List("paths", any);
-const GRAMMAR: How = How::NoEffect("every annotation has a closed grammar here, and no raw text gets into nginx.conf");
+const GRAMMAR: How = How::NoEffect(
+    "every annotation has a closed grammar here, and no raw text gets into nginx.conf",
+);
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
@@ -64,7 +66,8 @@ fn patterns(value: &Value) -> Result<Vec<HeaderPattern>, String> {
 /// What the annotation's own parser decides about; here only what tells a URL from a slip.
 fn url(text: &str) -> Option<String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"))?;
-    let is_host = rest.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b"[$".contains(&b));
+    let is_host =
+        rest.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric() || b"[$".contains(&b));
     is_host.then(|| any(text)).flatten()
 }
 

@@ -384,7 +384,8 @@ mod tests {
             exact_path,
         ];
         for (number, read) in readers.iter().enumerate() {
-            for text in ["a;b", "a b;", "a{", "a}", "/a\"b", "/a'b", "/a\\b", "a\nb", "/a$b", "a#;"] {
+            for text in ["a;b", "a b;", "a{", "a}", "/a\"b", "/a'b", "/a\\b", "a\nb", "/a$b", "a#;"]
+            {
                 assert_eq!(read(text), None, "reader {number}, {text:?}");
             }
         }

@@ -144,9 +144,16 @@ mod tests {
 
     #[test]
     fn variables_that_a_log_may_not_have_are_refused() {
-        for text in
-            ["$ssl_client_raw_cert", "$document_root", "a$", "$1", "$proxy_host", "", "a\nb", r"a\n"]
-        {
+        for text in [
+            "$ssl_client_raw_cert",
+            "$document_root",
+            "a$",
+            "$1",
+            "$proxy_host",
+            "",
+            "a\nb",
+            r"a\n",
+        ] {
             assert_eq!(http(text), None, "{text:?}");
         }
         assert!(http("$sent_http_x $upstream_http_y $arg_z $namespace $req_id").is_some());

@@ -6,7 +6,8 @@ use super::log_format;
 
 const FILE: Form = Form::Text("/dev/stdout or a file below /var/log", log_file);
 const FORMAT: &str = "text in one line, with variables that a log may have";
-const LEVELS: Form = Form::Word(&["debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"]);
+const LEVELS: Form =
+    Form::Word(&["debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"]);
 
 /// Where requests are logged; the reference's file is standard output in its images.
 pub const ACCESS_LOG: &str = "/var/log/nginx/access.log";

@@ -9,9 +9,13 @@ const TYPES: &str = "application/atom+xml application/javascript application/x-j
     application/xhtml+xml application/xml font/opentype image/svg+xml image/x-icon text/css text/javascript \
     text/plain text/x-component";
 const BROTLI: How = How::Unsupported("this nginx has no Brotli: use-gzip compresses");
-const GEO: How = How::Unsupported("this nginx has no GeoIP module: let an auth server or the application decide");
-const WAF: How = How::Unsupported("this nginx has no ModSecurity: put a firewall in front or behind");
-const TRACES: How = How::Unsupported("nginx makes no spans: traceparent headers pass through to the endpoints");
+const GEO: How = How::Unsupported(
+    "this nginx has no GeoIP module: let an auth server or the application decide",
+);
+const WAF: How =
+    How::Unsupported("this nginx has no ModSecurity: put a firewall in front or behind");
+const TRACES: How =
+    How::Unsupported("nginx makes no spans: traceparent headers pass through to the endpoints");
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[

@@ -5,7 +5,9 @@ use super::key::{How, Key, key};
 
 const SECONDS: Form = Form::Number(0, 31_536_000);
 const HASH: Form = Form::Number(1, 65_536);
-const OBSOLETE: How = How::NoEffect("nginx has no such setting any more: large-client-header-buffers holds for HTTP/2 too");
+const OBSOLETE: How = How::NoEffect(
+    "nginx has no such setting any more: large-client-header-buffers holds for HTTP/2 too",
+);
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[

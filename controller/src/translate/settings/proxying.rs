@@ -13,8 +13,18 @@ const ON_OFF: Form = Form::Word(&["on", "off"]);
 const TWO: &str = "off, or two words: what is replaced and by what";
 const HASHES: How = How::NoEffect("as in ingress-nginx: annotate the Ingress");
 const CONDITIONS: Form = Form::Words(&[
-    "error", "timeout", "invalid_header", "http_500", "http_502", "http_503", "http_504", "http_403", "http_404",
-    "http_429", "non_idempotent", "off",
+    "error",
+    "timeout",
+    "invalid_header",
+    "http_500",
+    "http_502",
+    "http_503",
+    "http_504",
+    "http_403",
+    "http_404",
+    "http_429",
+    "non_idempotent",
+    "off",
 ]);
 
 #[rustfmt::skip]

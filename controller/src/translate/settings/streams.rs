@@ -4,7 +4,9 @@ use super::form::Form;
 use super::key::{How, Key, key};
 
 const RAW: Form = Form::Text("text", |text| Some(text.to_owned()));
-const SNIPPET: How = How::Unsupported("raw text never gets into nginx.conf: look for a key or an annotation that says it");
+const SNIPPET: How = How::Unsupported(
+    "raw text never gets into nginx.conf: look for a key or an annotation that says it",
+);
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[

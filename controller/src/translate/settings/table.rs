@@ -21,7 +21,8 @@ configmap_table`; [operating.md](operating.md#the-configmap) says how a change i
 fn table() -> String {
     let mut text = HEAD.to_owned();
     for (group, keys) in GROUPS {
-        let _ = writeln!(text, "\n## {group}\n\n| key | value | default | here |\n|---|---|---|---|");
+        let _ =
+            writeln!(text, "\n## {group}\n\n| key | value | default | here |\n|---|---|---|---|");
         for Key { name, form, default, how } in keys {
             let default = if default.len() > 60 { "as in ingress-nginx" } else { default };
             let default = default.replace('|', "\\|");

@@ -41,7 +41,8 @@ pub const KEYS: &[Key] = &[
 ];
 
 const REDIRECT_CODE: Take = |to: &mut Settings, value: &Value| {
-    let code = u16::try_from(value.number()).ok().and_then(|code| RedirectCode::try_from(code).ok());
+    let code =
+        u16::try_from(value.number()).ok().and_then(|code| RedirectCode::try_from(code).ok());
     to.http_redirect_code = code.ok_or("is not one of 301, 302, 307, 308")?;
     Ok(())
 };
