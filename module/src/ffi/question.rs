@@ -306,9 +306,12 @@ unsafe extern "C" fn answered(
         let question = unsafe { &*data.cast::<Question>() };
         // SAFETY: nginx gives the subrequest; null, or its upstream.
         let upstream = unsafe { (*raw).upstream.as_ref() };
+        // An auth server may send nginx elsewhere (X-Accel-Redirect), unless nginx.conf ignores that.
+        // SAFETY: alive.
+        let is_here = unsafe { directives::is_auth_location(raw) };
         // Only what a server said counts, and not what nginx says where none did.
         let status = match upstream {
-            Some(upstream) if rc == NGX_OK as ngx_int_t => upstream.headers_in.status_n,
+            Some(upstream) if is_here && rc == NGX_OK as ngx_int_t => upstream.headers_in.status_n,
             _ => 0,
         };
         question.status.set(u16::try_from(status).unwrap_or(0));
