@@ -24,6 +24,7 @@ mod location;
 mod log;
 mod memory;
 mod metrics;
+mod mirror;
 mod password;
 mod pool;
 mod precontent;

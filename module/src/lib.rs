@@ -10,6 +10,7 @@
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_error` | named location | another backend answers in the place of a status |
 //! | `ingress_auth PROTOCOL` | location | through which auth servers are asked |
+//! | `ingress_mirror PROTOCOL` | location | through which copies of requests go |
 //! | `ingress_target PROTOCOL` | location | where requests for endpoints of this protocol go on |
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |

@@ -40,6 +40,19 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "ingress_auth_host", is_lasting: false, value: auth_host },
     Variable { name: "ingress_auth_cache", is_lasting: false, value: auth_cache },
     Variable { name: "ingress_auth_cache_key", is_lasting: false, value: auth_cache_key },
+    Variable {
+        name: "ingress_mirror_host",
+        is_lasting: false,
+        value: |request| {
+            let mirror = request.mirror()?;
+            Some(mirror.host.as_ref().unwrap_or(&mirror.to.host).as_str().as_bytes().into())
+        },
+    },
+    Variable {
+        name: "ingress_mirror_name",
+        is_lasting: false,
+        value: |request| Some(request.mirror()?.to.host.as_str().as_bytes().into()),
+    },
     Variable { name: "req_id", is_lasting: true, value: request_id },
     Variable {
         name: "ingress_client_verify",

@@ -168,6 +168,20 @@ impl Plan {
                 ingress_auth https;
                 proxy_pass https://ingress;
             }}
+        }}
+        location ingress-mirror {{
+            proxy_set_header Host $ingress_mirror_host;
+            proxy_set_header Connection \"\";
+            proxy_ssl_server_name on;
+            proxy_ssl_name $ingress_mirror_name;
+            location = ingress-mirror-http {{
+                ingress_mirror http;
+                proxy_pass http://ingress;
+            }}
+            location = ingress-mirror-https {{
+                ingress_mirror https;
+                proxy_pass https://ingress;
+            }}
         }}"
             );
         }

@@ -70,19 +70,24 @@ fn error_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
     })
 }
 
-/// The phase elsewhere: questions to auth servers, and nobody else, go through their location.
+/// The phase elsewhere: questions to auth servers and copies, and nobody else, go through their locations.
 ///
 /// # Safety
 /// `raw` is alive.
 unsafe fn not_routed(raw: *mut ngx_http_request_t) -> ngx_int_t {
     // SAFETY: vouched for by the caller.
-    if !unsafe { directives::is_auth_location(raw) } {
+    let (is_auth, is_mirror) =
+        unsafe { (directives::is_auth_location(raw), directives::is_mirror_location(raw)) };
+    if !is_auth && !is_mirror {
         return NGX_DECLINED as ngx_int_t;
     }
     guard::contain("rewrite", INTERNAL_ERROR, || {
         // SAFETY: alive, on the event loop.
         let request = unsafe { Request::from_callback(raw) };
-        match request.is_some_and(|request| request.question().is_some()) {
+        let is_ours = |request: Request<'_>| {
+            is_auth && request.question().is_some() || is_mirror && request.mirror().is_some()
+        };
+        match request.is_some_and(is_ours) {
             true => NGX_DECLINED as ngx_int_t,
             false => NGX_HTTP_NOT_FOUND as ngx_int_t,
         }

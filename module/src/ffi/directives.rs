@@ -69,6 +69,8 @@ pub struct SrvConf {
     error_location: ngx_str_t,
     /// The names of its `ingress_auth` locations; empty: it has none for that protocol.
     auth_locations: [ngx_str_t; AuthProtocol::COUNT],
+    /// The same of its `ingress_mirror` locations.
+    mirror_locations: [ngx_str_t; MirrorProtocol::COUNT],
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
     /// This upstream has `ingress_balancer`.
@@ -101,6 +103,7 @@ struct LocConf {
     is_router: bool,
     is_error: bool,
     is_auth: bool,
+    is_mirror: bool,
     pool: *mut ngx_thread_pool_t,
 }
 
@@ -113,6 +116,18 @@ pub enum AuthProtocol {
 }
 
 impl AuthProtocol {
+    const COUNT: usize = 2;
+}
+
+/// What servers of copies speak: each has a location of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "names of protocols")]
+pub enum MirrorProtocol {
+    Http,
+    Https,
+}
+
+impl MirrorProtocol {
     const COUNT: usize = 2;
 }
 
@@ -617,6 +632,45 @@ pub unsafe extern "C" fn ingress_auth(
     })
 }
 
+/// `ingress_mirror PROTOCOL;`
+pub unsafe extern "C" fn ingress_mirror(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as for `ingress_zone`; `conf` is of this location.
+    guard::contain("ingress_mirror", refused(), || unsafe {
+        let [_, name] = arguments(cf) else { return refused() };
+        let protocol = match memory::bytes(*name) {
+            b"http" => MirrorProtocol::Http,
+            b"https" => MirrorProtocol::Https,
+            other => {
+                let shown = other.escape_ascii();
+                let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
+                return refuse(cf, reason);
+            }
+        };
+        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
+        if (*core.cast::<bits::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
+            return refuse(cf, "\"ingress_mirror\" stands in a \"location = NAME\"");
+        }
+        let server = srv_conf::<SrvConf>(cf, http_index());
+        let Some(place) = (*server).mirror_locations.get_mut(protocol as usize) else {
+            return refused();
+        };
+        if place.len != 0 {
+            return c"is duplicate in this server".as_ptr().cast_mut();
+        }
+        *place = (*core).name;
+        // The request itself was measured.
+        (*core).client_max_body_size = 0;
+        // Nobody comes here from outside.
+        (*core).internal = 1;
+        (*conf.cast::<LocConf>()).is_mirror = true;
+        OK
+    })
+}
+
 /// The name of the location through which auth servers of a protocol are asked, in the server of a request.
 ///
 /// # Safety
@@ -632,6 +686,21 @@ pub unsafe fn auth_location(
     locations.get(protocol as usize).copied().filter(|name| name.len > 0)
 }
 
+/// The name of the location through which copies of a protocol go, in the server of a request.
+///
+/// # Safety
+/// The request is alive.
+pub unsafe fn mirror_location(
+    request: *mut ngx_http_request_t,
+    protocol: MirrorProtocol,
+) -> Option<ngx_str_t> {
+    // SAFETY: nginx gives a request the configurations of its server.
+    let conf = unsafe { (*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
+    // SAFETY: `create_srv_conf` made it for every server; only read since.
+    let locations = unsafe { &(*conf).mirror_locations };
+    locations.get(protocol as usize).copied().filter(|name| name.len > 0)
+}
+
 /// The request's location has `ingress_auth`.
 ///
 /// # Safety
@@ -640,6 +709,16 @@ pub unsafe fn auth_location(
 pub unsafe fn is_auth_location(request: *mut ngx_http_request_t) -> bool {
     // SAFETY: vouched for by the caller.
     unsafe { (*request_conf(request)).is_auth }
+}
+
+/// The request's location has `ingress_mirror`.
+///
+/// # Safety
+/// `request` is alive.
+#[inline]
+pub unsafe fn is_mirror_location(request: *mut ngx_http_request_t) -> bool {
+    // SAFETY: vouched for by the caller.
+    unsafe { (*request_conf(request)).is_mirror }
 }
 
 /// Whose threads look at passwords; null without an `ingress_router`.
@@ -705,10 +784,12 @@ pub unsafe extern "C" fn ingress_balancer(
 type PhaseHandler = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
 
 /// What runs in which phase.
-const HANDLERS: [(u32, PhaseHandler); 5] = [
+const HANDLERS: [(u32, PhaseHandler); 6] = [
     (ngx_http_phases_NGX_HTTP_REWRITE_PHASE, super::answer::rewrite_handler),
     (ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, super::limits::preaccess_handler),
     (ngx_http_phases_NGX_HTTP_ACCESS_PHASE, super::access::access_handler),
+    // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.
+    (ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, super::mirror::handler),
     (ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, super::precontent::handler),
     (ngx_http_phases_NGX_HTTP_LOG_PHASE, super::metrics::log_handler),
 ];

@@ -4,6 +4,7 @@ mod access;
 mod error;
 mod headers;
 mod limits;
+mod mirror;
 mod response;
 mod uri;
 
@@ -22,6 +23,7 @@ use nginx_sys::{
     ngx_http_request_t, ngx_list_part_t, ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t,
     sockaddr_in, sockaddr_in6,
 };
+use oxigress_core::model::policy::Mirror;
 use oxigress_store::{KeyHash, Place};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -98,6 +100,10 @@ struct Context {
     progress: Cell<*const Progress>,
     /// Of a question to an auth server; null: it is none.
     question: Cell<*const Question>,
+    /// Of a copy for another server; null: it is none.
+    mirror: Cell<*const Mirror>,
+    /// How far its own copy has come.
+    copied: Cell<u8>,
     /// What the groups of the rule's path matched; null: it is no pattern.
     captured: Cell<*const uri::Captured>,
 }

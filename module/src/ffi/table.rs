@@ -136,7 +136,7 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
     merge_loc_conf: Some(directives::merge_loc_conf),
 });
 
-static HTTP_DIRECTIVES: Shared<[ngx_command_t; 9]> = Shared([
+static HTTP_DIRECTIVES: Shared<[ngx_command_t; 10]> = Shared([
     ngx_command_t {
         name: text(c"ingress_error"),
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
@@ -158,6 +158,14 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 9]> = Shared([
         type_: (NGX_HTTP_SRV_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
         set: Some(directives::ingress_forwarded_headers),
         conf: NGX_HTTP_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_mirror"),
+        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
+        set: Some(directives::ingress_mirror),
+        conf: NGX_HTTP_LOC_CONF_OFFSET,
         offset: 0,
         post: null_mut(),
     },

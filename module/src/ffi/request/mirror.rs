@@ -1,0 +1,35 @@
+//! The copy of a request.
+
+use super::Request;
+use crate::ffi::mirror::Copied;
+use oxigress_core::model::policy::Mirror;
+use std::ptr;
+
+impl<'r> Request<'r> {
+    /// How far its copy has come.
+    pub(in crate::ffi) fn copied(&self) -> Copied {
+        self.context().map_or(Copied::Not, |context| match context.copied.get() {
+            0 => Copied::Not,
+            1 => Copied::Reading,
+            _ => Copied::Done,
+        })
+    }
+
+    /// Notes how far its copy has come.
+    pub(in crate::ffi) fn set_copied(&self, copied: Copied) {
+        if let Some(context) = self.context() {
+            context.copied.set(copied as u8);
+        }
+    }
+
+    /// What this subrequest is a copy for; `None`: it is none.
+    pub fn mirror(&self) -> Option<&'r Mirror> {
+        // SAFETY: null, or of the policies that the main request holds until its pool goes.
+        unsafe { self.context()?.mirror.get().as_ref() }
+    }
+
+    /// Makes a copy of a subrequest; `false` when memory is out.
+    pub(in crate::ffi) fn set_mirror(&self, mirror: &Mirror) -> bool {
+        self.context_or_new().map(|context| context.mirror.set(ptr::from_ref(mirror))).is_some()
+    }
+}

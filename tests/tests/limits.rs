@@ -1,0 +1,140 @@
+//! Limits of clients over all workers: exact, also when workers are killed, nginx is reloaded, and no room is left.
+//!
+//! Rates are one request a minute, so that nothing drains away while a test runs.
+
+use anyhow::{Result, ensure};
+use oxigress_tests::client::{self, Request, Response};
+use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::pass;
+use oxigress_tests::place::Directory;
+use oxigress_tests::site::{Plan, Site};
+use oxigress_tests::wait::{block_on, runtime, until};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+const WORKERS: usize = 4;
+
+#[test]
+fn a_rate_is_exact_over_all_workers() {
+    pass("limit-rate", |directory| {
+        let mut shop = Shop::start(directory, "1m")?;
+        let rate = json!({"requests": 1, "burst": 99, "status": 503});
+        shop.put(&json!({"owner": "x", "per_minute": rate}))?;
+        shop.served(60, 60)?;
+        shop.site.nginx.reload()?;
+        shop.served(150, 40)?;
+        shop.served(20, 0)
+    });
+}
+
+#[test]
+fn connections_of_a_killed_worker_have_ended() {
+    pass("limit-killed", |directory| {
+        let mut shop = Shop::start(directory, "1m")?;
+        shop.put(&json!({"owner": "x", "connections": {"requests": 5, "status": 429}}))?;
+        for _ in 0..3 {
+            shop.endpoint.change(Behaviour::Hold);
+            let (taken, held) = shop.hold(8)?;
+            ensure!(taken == 5, "{taken} at once, not 5");
+            for pid in shop.site.nginx.worker_pids() {
+                shop.site.nginx.kill_worker(pid)?;
+            }
+            for task in held {
+                let _ = block_on(task)?;
+            }
+            // All five places are free again, and not one more.
+            until("the places of killed workers", || {
+                shop.endpoint.change(Behaviour::Hold);
+                let (taken, held) = shop.hold(8)?;
+                shop.endpoint.change(Behaviour::Ok);
+                for task in held {
+                    block_on(task)??;
+                }
+                ensure!(taken == 5, "{taken} at once, not 5");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_client_that_cannot_be_counted_does_not_come_in() {
+    pass("limit-full", |directory| {
+        let shop = Shop::start(directory, "32k")?;
+        shop.put(&json!({"owner": "x", "key": "$http_x_user", "connections": {"requests": 1, "status": 429}}))?;
+        shop.endpoint.change(Behaviour::Hold);
+        // Every client is another one: only a full table refuses.
+        let mut held = Vec::new();
+        until("a full table", || {
+            for _ in 0..50 {
+                held.push(shop.send_as(&format!("user-{}", held.len())));
+            }
+            ensure!(shop.site.nginx.error_log().contains("\"ingress_limits\" is too small"));
+            Ok(())
+        })?;
+        shop.endpoint.change(Behaviour::Ok);
+        for task in held {
+            let answer = block_on(task)??;
+            ensure!([200, 429].contains(&answer.status), "{answer}");
+        }
+        let answer = block_on(shop.send_as("user-0"))??;
+        ensure!(answer.status == 200, "{answer}");
+        Ok(())
+    });
+}
+
+struct Shop {
+    site: Site,
+    endpoint: Endpoint,
+}
+
+impl Shop {
+    fn start(directory: &Directory, limits_size: &str) -> Result<Self> {
+        let mut plan = Plan::router(WORKERS)?;
+        plan.limits_size = limits_size.into();
+        Ok(Shop { site: Site::start(&plan, directory)?, endpoint: Endpoint::start("shop")? })
+    }
+
+    fn put(&self, limits: &Value) -> Result<()> {
+        let rule = json!({"path": {"prefix": "/"}, "backend": "shop", "policies": "p"});
+        let snapshot = json!({"version": 1, "snapshot": {
+            "servers": {"shop.test": {"rules": [rule]}}, "policies": {"p": {"limits": limits}},
+            "backends": {"shop": {}}, "endpoints": {"shop": [self.endpoint.native()]}}});
+        let answer = block_on(self.site.configuration.put(snapshot.to_string()))?;
+        ensure!(answer.status == 200, "{answer}");
+        Ok(())
+    }
+
+    fn send_as(&self, user: &str) -> JoinHandle<Result<Response>> {
+        let request = Request::get("shop.test", "/").header("X-User", user);
+        let address = self.site.http();
+        runtime().spawn(async move { client::send(&address, &request).await })
+    }
+
+    /// Of `count` requests, each on a connection of its own, exactly so many are served.
+    fn served(&self, count: usize, expected: usize) -> Result<()> {
+        let tasks: Vec<_> = (0..count).map(|_| self.send_as("ann")).collect();
+        let mut served = 0;
+        for task in tasks {
+            let answer = block_on(task)??;
+            ensure!([200, 503].contains(&answer.status), "{answer}");
+            served += usize::from(answer.status == 200);
+        }
+        ensure!(served == expected, "{served} of {count} came in, not {expected}");
+        Ok(())
+    }
+
+    /// How many of `count` requests at once are held by the endpoint; the others are refused.
+    fn hold(&self, count: usize) -> Result<(usize, Vec<JoinHandle<Result<Response>>>)> {
+        let before = self.endpoint.requests();
+        let tasks: Vec<_> = (0..count).map(|_| self.send_as("ann")).collect();
+        let taken = until("a decision about each request", || {
+            let taken = (self.endpoint.requests() - before) as usize;
+            let refused = tasks.iter().filter(|task| task.is_finished()).count();
+            ensure!(taken + refused == count, "{taken} taken and {refused} refused of {count}");
+            Ok(taken)
+        })?;
+        Ok((taken, tasks))
+    }
+}

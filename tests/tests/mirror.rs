@@ -1,0 +1,136 @@
+//! Copies of requests: what they say, and that nobody waits for them.
+
+use anyhow::{Context, Result, ensure};
+use oxigress_tests::client::{self, Request};
+use oxigress_tests::endpoint::Endpoint;
+use oxigress_tests::pass;
+use oxigress_tests::place::Directory;
+use oxigress_tests::site::{Plan, Site};
+use oxigress_tests::wait::block_on;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+#[test]
+fn a_copy_is_the_request_with_a_host_of_its_own() {
+    pass("mirror", |directory| {
+        let shop = Shop::start(directory)?;
+        shop.put(json!({}))?;
+        let request = Request::new("POST", "shop.test", "/a%20b?c=d").header("X-Test", "one");
+        let answer = block_on(client::send(&shop.site.http(), &request.body("hello")))?;
+        ensure!(answer.endpoint().as_deref() == Some("shop"), "{answer}");
+        ensure!(answer.text().contains("hello"), "{answer}");
+        let (copy, stream) = shop.copy()?;
+        ensure!(copy.starts_with("POST /a%20b?c=d HTTP/1.1\r\n"), "{copy}");
+        let lower = copy.to_lowercase();
+        for line in ["host: mirror.test\r\n", "x-test: one\r\n", "content-length: 5\r\n"] {
+            ensure!(lower.contains(line), "no {line} in {copy}");
+        }
+        ensure!(copy.ends_with("\r\n\r\nhello"), "{copy}");
+        answer_to(stream)
+    });
+}
+
+#[test]
+fn a_copy_without_a_body_goes_to_a_target_of_its_own() {
+    pass("mirror-target", |directory| {
+        let shop = Shop::start(directory)?;
+        let own =
+            json!({"target": "/copy$request_uri", "host": "other.test", "without_body": true});
+        shop.put(own)?;
+        let request = Request::new("PUT", "shop.test", "/x").body("hello");
+        let answer = block_on(client::send(&shop.site.http(), &request))?;
+        ensure!(answer.text().contains("hello"), "{answer}");
+        let (copy, stream) = shop.copy()?;
+        ensure!(copy.starts_with("PUT /copy/x HTTP/1.1\r\n"), "{copy}");
+        let lower = copy.to_lowercase();
+        ensure!(lower.contains("host: other.test\r\n") && copy.ends_with("\r\n\r\n"), "{copy}");
+        ensure!(!lower.contains("content-length"), "{copy}");
+        answer_to(stream)
+    });
+}
+
+/// The server of copies never answers while clients are served.
+#[test]
+fn nobody_waits_for_a_copy() {
+    pass("mirror-slow", |directory| {
+        let shop = Shop::start(directory)?;
+        shop.put(json!({}))?;
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            let request = Request::new("POST", "shop.test", "/").body("hello");
+            let answer = block_on(client::send(&shop.site.http(), &request))?;
+            ensure!(answer.status == 200, "{answer}");
+            held.push(shop.copy()?.1);
+        }
+        held.into_iter().try_for_each(answer_to)?;
+        shop.site.nginx.check_error_log()
+    });
+}
+
+struct Shop {
+    site: Site,
+    endpoint: Endpoint,
+    port: u16,
+    copies: Receiver<(String, TcpStream)>,
+}
+
+impl Shop {
+    fn start(directory: &Directory) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (port, (sender, copies)) = (listener.local_addr()?.port(), channel());
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let sender = sender.clone();
+                thread::spawn(move || take(stream, &sender));
+            }
+        });
+        let site = Site::start(&Plan::router(1)?, directory)?;
+        Ok(Shop { site, endpoint: Endpoint::start("shop")?, port, copies })
+    }
+
+    fn put(&self, more: Value) -> Result<()> {
+        let mut mirror = json!({"to": {"backend": "copies", "host": "mirror.test"}});
+        for (name, value) in more.as_object().context("an object")? {
+            mirror[name] = value.clone();
+        }
+        let rule = json!({"path": {"prefix": "/"}, "backend": "shop", "policies": "p"});
+        let copies = json!({"address": "127.0.0.1", "port": self.port});
+        let snapshot = json!({"version": 1, "snapshot": {
+            "servers": {"shop.test": {"rules": [rule]}}, "policies": {"p": {"mirror": mirror}},
+            "backends": {"shop": {}, "copies": {}},
+            "endpoints": {"shop": [self.endpoint.native()], "copies": [copies]}}});
+        let answer = block_on(self.site.configuration.put(snapshot.to_string()))?;
+        ensure!(answer.status == 200, "{answer}");
+        Ok(())
+    }
+
+    /// The next copy, and the connection that waits for its answer.
+    fn copy(&self) -> Result<(String, TcpStream)> {
+        self.copies.recv_timeout(client::TIMEOUT).context("no copy came")
+    }
+}
+
+/// Reads one request.
+fn take(mut stream: TcpStream, copies: &Sender<(String, TcpStream)>) -> Option<()> {
+    let (mut text, mut buffer) = (String::new(), [0; 4096]);
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                name.eq_ignore_ascii_case("content-length").then(|| value.parse().ok())?
+            });
+            if body.len() >= length.unwrap_or(0) {
+                return copies.send((text, stream)).ok();
+            }
+        }
+        let read = stream.read(&mut buffer).ok().filter(|read| *read > 0)?;
+        text.push_str(&String::from_utf8_lossy(buffer.get(..read)?));
+    }
+}
+
+fn answer_to(mut stream: TcpStream) -> Result<()> {
+    Ok(stream.write_all(b"HTTP/1.1 500 X\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbad")?)
+}
