@@ -1,25 +1,28 @@
-//! `oxigress check DIR`: what would be served of a folder, and what not.
+//! `oxigress check DIR`: what would be served of a folder, and what not; of each annotation, whether it means the same.
 
 use crate::flags::Flags;
 use crate::source::folder::Folder;
 use crate::translate::{Translation, translate};
+use crate::translate::annotation::table::{self, Status};
 use crate::verdict::Severity;
-use crate::world::{Changed, World};
+use crate::world::{Changed, Kind, ObjectRef, World};
 use anyhow::Context;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Prints one line an object there is something to say about; fails if something is not served. Objects
-/// of kinds that are not read are only told.
+/// Prints one line an object there is something to say about, and each annotation of each Ingress; fails if something
+/// is not served, or an annotation is invalid or not supported. Objects of kinds that are not read are only told.
 pub fn run(folder: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
     let batch = Folder::read_once(folder).with_context(|| format!("{}", folder.display()))?;
     let mut world = World::default();
     let mut changed = Changed::default();
     batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
     let translation = translate(&world, &flags.options(Default::default()));
-    match write(&mut io::stdout().lock(), &batch.problems, &translation) {
+    let annotations = annotations(&world, flags, &translation);
+    match write(&mut io::stdout().lock(), &batch.problems, &annotations, &translation) {
         // `| head` has read enough. What was found decides all the same.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         written => written.context("standard output")?,
@@ -27,16 +30,65 @@ pub fn run(folder: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
     let is_rejected = translation.verdicts.values().any(|v| v.severity == Severity::Rejected);
     let is_problem = batch.problems.iter().any(|problem| !problem.is_other_kind);
     let is_none_served = !world.ingresses.is_empty() && translation.snapshot.servers.is_empty();
-    Ok(if is_rejected || is_problem || is_none_served {
+    let is_other = |line: &Line| matches!(line.word, "invalid" | "unsupported");
+    let is_other = annotations.values().flatten().any(is_other);
+    Ok(if is_rejected || is_problem || is_none_served || is_other {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
 }
 
+/// What becomes of annotations.
+struct Line {
+    word: &'static str,
+    names: Vec<String>,
+    how: String,
+}
+
+/// Of each Ingress that has any.
+fn annotations(
+    world: &World,
+    flags: &Flags,
+    translation: &Translation,
+) -> BTreeMap<ObjectRef, Vec<Line>> {
+    let mut all = BTreeMap::new();
+    for (key, ingress) in &world.ingresses {
+        let object = ObjectRef::new(Kind::Ingress, key.clone());
+        let verdict = translation.verdicts.get(&object);
+        let said = |name: &str| {
+            let begin = format!("annotation {name}: ");
+            let messages = verdict.into_iter().flat_map(|verdict| &verdict.messages);
+            messages.filter_map(|message| message.strip_prefix(&begin)).next()
+        };
+        let mut lines: Vec<Line> = Vec::new();
+        for key in ingress.annotations.keys() {
+            let name = key.strip_prefix(&flags.annotations_prefix);
+            let Some(name) = name.and_then(|rest| rest.strip_prefix('/')) else { continue };
+            let (word, how) = match (table::find(name).map(|row| row.status), said(name)) {
+                (Some(Status::Unsupported(how)), None) => ("without effect", how),
+                (Some(Status::Unsupported(_)), Some(why)) => ("unsupported", why),
+                (_, Some(why)) => ("invalid", why),
+                (Some(Status::Same), None) => ("same", ""),
+                (Some(Status::Different(how)), None) => ("different", how),
+                (None, None) => ("unknown", "ingress-nginx does not know it either"),
+            };
+            match lines.iter_mut().find(|line| line.word == word && line.how == how) {
+                Some(line) => line.names.push(name.into()),
+                None => lines.push(Line { word, names: vec![name.into()], how: how.into() }),
+            }
+        }
+        if !lines.is_empty() {
+            all.insert(object, lines);
+        }
+    }
+    all
+}
+
 fn write(
     out: &mut impl Write,
     problems: &[impl Display],
+    annotations: &BTreeMap<ObjectRef, Vec<Line>>,
     translation: &Translation,
 ) -> io::Result<()> {
     for problem in problems {
@@ -44,6 +96,12 @@ fn write(
     }
     for (object, verdict) in &translation.verdicts {
         writeln!(out, "{object}: {verdict}")?;
+    }
+    for (object, lines) in annotations {
+        for Line { word, names, how } in lines {
+            let colon = if how.is_empty() { "" } else { ": " };
+            writeln!(out, "{object}: {word}: {}{colon}{how}", names.join(", "))?;
+        }
     }
     let snapshot = &translation.snapshot;
     writeln!(

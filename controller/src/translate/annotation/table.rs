@@ -300,10 +300,70 @@ pub fn protects(name: &str) -> bool {
         || name == "proxy-ssl-verify"
 }
 
+impl Group {
+    /// In words.
+    pub fn title(self) -> &'static str {
+        match self {
+            Paths => "redirects and rewriting",
+            Proxying => "proxying",
+            Responses => "headers and error pages",
+            Balancing => "balancing",
+            Canary => "canary",
+            BasicAuth => "basic authentication",
+            ExternalAuth => "external authentication",
+            ClientCertificates => "client certificates",
+            Networks => "networks",
+            Limits => "limits",
+            Cors => "CORS",
+            Tls => "TLS",
+            Observability => "logs, tracing, mirror, WAF",
+            Snippets => "snippets",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+
+    /// The README's table: names that share what is said stand in one line.
+    fn markdown() -> String {
+        let mut text = String::from("| annotations | | | what is different, or what to do instead |\n|---|---|---|---|\n");
+        let mut lines: Vec<(Group, &str, &str, Vec<&str>)> = Vec::new();
+        for row in ROWS {
+            let (word, how) = match row.status {
+                Status::Same => ("same", ""),
+                Status::Different(how) => ("different", how),
+                Status::Unsupported(how) => ("absent", how),
+            };
+            let line = lines.iter_mut().find(|line| (line.0, line.1, line.2) == (row.group, word, how));
+            match line {
+                Some(line) => line.3.push(row.name),
+                None => lines.push((row.group, word, how, vec![row.name])),
+            }
+        }
+        for (group, word, how, names) in lines {
+            let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+            let _ = writeln!(text, "| {} | {} | {word} | {how} |", names.join(", "), group.title());
+        }
+        text
+    }
+
+    #[test]
+    fn the_readme_has_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+        let readme = std::fs::read_to_string(path).unwrap();
+        let (begin, end) = ("<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress readme -->\n", "<!-- end -->");
+        let (before, rest) = readme.split_once(begin).unwrap();
+        let (table, after) = rest.split_once(end).unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, format!("{before}{begin}{}{end}{after}", markdown())).unwrap();
+        } else {
+            assert_eq!(table, markdown(), "UPDATE_GOLDEN=1 writes it anew");
+        }
+    }
 
     #[test]
     fn all_annotations_and_both_aliases_are_there_once() {
