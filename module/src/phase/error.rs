@@ -15,7 +15,7 @@ pub fn decide(request: &Request<'_>) -> Outcome {
     let (Some(policies), Some(status)) = (request.policies(), status) else {
         return Outcome::Status(404);
     };
-    if request.is_final() || is_verdict(status) && !request.is_let_in() {
+    if is_verdict(status) && !request.is_let_in() {
         return Outcome::Status(status);
     }
     let guard = request.worker().reader().read();
