@@ -9,6 +9,8 @@ use super::value::parse_bool;
 use oxigress_core::model::policy::{
     Access, AuthCache, ExternalAuth, HeaderName, RequestHeader, Template, Validity,
 };
+use oxigress_core::model::shorten;
+use std::collections::BTreeMap;
 
 const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"];
