@@ -2,8 +2,8 @@
 
 use crate::flags::Flags;
 use crate::source::folder::Folder;
-use crate::translate::{Translation, translate};
 use crate::translate::annotation::table::{self, Status};
+use crate::translate::{Translation, translate};
 use crate::verdict::Severity;
 use crate::world::{Changed, Kind, ObjectRef, World};
 use anyhow::Context;

@@ -291,3 +291,107 @@ proptest! {
         }
     }
 }
+
+/// Any annotation of the table, or another name, with a value that means something somewhere, or nothing anywhere.
+fn annotations() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let names: Vec<&str> = annotation::table::ROWS.iter().map(|row| row.name).collect();
+    let name = prop_oneof![9 => select(names).prop_map(String::from), 1 => "[a-z-]{1,12}"];
+    let known = select(
+        &[
+            "true",
+            "false",
+            "on",
+            "off",
+            "0",
+            "5",
+            "-1",
+            "8m",
+            "1g",
+            "60s",
+            "/$1",
+            "/x",
+            "$scheme://a",
+            "basic",
+            "digest",
+            "n/a",
+            "a",
+            "http://x.test/a?b=$arg_c",
+            "https://$host/",
+            "http://127.0.0.1:8081/",
+            "10.0.0.0/8",
+            "10.0.0.0/33",
+            "::/0",
+            "404,503",
+            "GET",
+            "CN=a.*",
+            "CN=(",
+            "https://a.test,*",
+            "null",
+            "deny all;",
+            "200 10m",
+            "error timeout",
+            "a b",
+            "cookie",
+            "ewma",
+            "$request_uri",
+            "*.c.test, c.test",
+            "\r\nX: y",
+            "\0",
+        ][..],
+    );
+    let value = prop_oneof![6 => known.prop_map(String::from), 2 => ".{0,12}", 1 => "[$/{}a-z0-9.:, ;=\r\n]{0,24}"];
+    let prefix = "nginx.ingress.kubernetes.io/";
+    let one = (name, value).prop_map(move |(name, value)| (format!("{prefix}{name}"), value));
+    vec(one, 0..12).prop_map(|all| all.into_iter().collect())
+}
+
+fn alone(host: &str, name: &str, annotations: &BTreeMap<String, String>) -> Seen {
+    let target = Target::Service { name: "a".into(), port: Port::Number(80) };
+    let path = Path { path: "/x".into(), path_type: PathType::Prefix, target };
+    let ingress = Ingress {
+        annotations: annotations.clone(),
+        rules: vec![Rule { host: host.into(), paths: vec![path] }],
+        ..Ingress::default()
+    };
+    let id = ObjectRef::new(Kind::Ingress, Key::new("n", name));
+    (id, Some(Object::Ingress(Arc::new(ingress))))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn whatever_annotations_say_the_module_takes_it_and_no_other_host_has_it(
+        first in annotations(),
+        second in annotations(),
+        others in vec(seen(), 0..6),
+    ) {
+        let options = Options { watch_ingress_without_class: true, own_ports: BTreeSet::from([8_081]), ..Options::default() };
+        let mut both = World::default();
+        let mut changed = Changed::default();
+        for seen in others.into_iter().filter(|(id, _)| id.kind != Kind::Ingress) {
+            both.apply(seen, &mut changed);
+        }
+        let mut only = both.clone();
+        both.apply(alone("a.test", "first", &first), &mut changed);
+        both.apply(alone("b.test", "second", &second), &mut changed);
+        only.apply(alone("a.test", "first", &first), &mut changed);
+        let both = translate(&both, &options);
+        let only = translate(&only, &options);
+        let json = serde_json::to_vec(&both.snapshot).unwrap();
+        let read: Snapshot = serde_json::from_slice(&json).unwrap();
+        prop_assert_eq!(&read, &both.snapshot);
+        // What the other Ingress says about balancing one Service may hold for both, by age.
+        let host = HostPattern::parse("a.test").unwrap();
+        let said = |translation: &Translation| {
+            let server = translation.snapshot.servers.get(&host);
+            let rules = server.map(|server| server.rules.iter().map(|rule| (rule.path.clone(), rule.policies.clone(), rule.policy.clone())).collect::<Vec<_>>());
+            (rules, translation.snapshot.tls.get(&host).cloned())
+        };
+        prop_assert_eq!(said(&both), said(&only));
+        // An Ingress that is not as it was meant is told about.
+        let closed = both.snapshot.policies.values().any(|policies| policies.denied.is_some());
+        let is_told = |v: &crate::verdict::Verdict| v.severity == crate::verdict::Severity::Rejected;
+        prop_assert!(!closed || both.verdicts.values().any(is_told));
+    }
+}

@@ -330,7 +330,9 @@ mod tests {
 
     /// The README's table: names that share what is said stand in one line.
     fn markdown() -> String {
-        let mut text = String::from("| annotations | | | what is different, or what to do instead |\n|---|---|---|---|\n");
+        let mut text = String::from(
+            "| annotations | | | what is different, or what to do instead |\n|---|---|---|---|\n",
+        );
         let mut lines: Vec<(Group, &str, &str, Vec<&str>)> = Vec::new();
         for row in ROWS {
             let (word, how) = match row.status {
@@ -338,7 +340,8 @@ mod tests {
                 Status::Different(how) => ("different", how),
                 Status::Unsupported(how) => ("absent", how),
             };
-            let line = lines.iter_mut().find(|line| (line.0, line.1, line.2) == (row.group, word, how));
+            let line =
+                lines.iter_mut().find(|line| (line.0, line.1, line.2) == (row.group, word, how));
             match line {
                 Some(line) => line.3.push(row.name),
                 None => lines.push((row.group, word, how, vec![row.name])),
@@ -355,7 +358,10 @@ mod tests {
     fn the_readme_has_this_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
         let readme = std::fs::read_to_string(path).unwrap();
-        let (begin, end) = ("<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress readme -->\n", "<!-- end -->");
+        let (begin, end) = (
+            "<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress readme -->\n",
+            "<!-- end -->",
+        );
         let (before, rest) = readme.split_once(begin).unwrap();
         let (table, after) = rest.split_once(end).unwrap();
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
