@@ -294,8 +294,7 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
             ("a.test", json!({"external": external(json!({}))})),
             ("b.test", json!({"external": external(more)})),
         ])?;
-        let request = Request::new("PUT", "a.test", "/x/%2e%2e/a%20b?q=1")
-            .header("Host", "a.test:8080")
+        let request = Request::new("PUT", "a.test:8080", "/x/%2e%2e/a%20b?q=1")
             .header("Cookie", "c=1")
             .header("Authorization", "Bearer t")
             .header("X-Original-URL", "http://evil.test/")
