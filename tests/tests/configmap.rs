@@ -308,7 +308,7 @@ fn proxied(port: u16, header: &str) -> Result<String> {
 #[test]
 fn the_proxy_protocol_names_the_client_and_its_port() {
     pass("configmap-proxy-protocol", |directory| {
-        let mut shop = shop(directory)?;
+        let shop = shop(directory)?;
         let port = shop.controller.http_port;
         let header = |port| format!("PROXY TCP4 203.0.113.9 192.0.2.1 5000 {port}\r\n");
         ensure!(proxied(port, &header(80))?.starts_with("HTTP/1.1 400"), "nobody speaks PROXY yet");

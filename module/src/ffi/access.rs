@@ -27,6 +27,7 @@ pub struct Progress {
 #[repr(u8)]
 pub enum Passwords {
     /// Nobody has looked.
+    #[allow(dead_code, reason = "what zeroed memory says")]
     New = 0,
     /// A thread looks.
     Waits,
