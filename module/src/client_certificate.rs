@@ -9,6 +9,7 @@
 //! Source: nginx-internals.md §5; statuses from ngx_http_process_request.
 
 use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
+use crate::forwarded;
 use crate::phase::rewrite::Outcome;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::patterns::pattern_is_valid;
@@ -176,8 +177,12 @@ fn may_come_without_tls(request: &Request<'_>, guard: &Guard<'_>) -> bool {
     };
     let [.., path] = rule.texts();
     let has_certificate = || tls::has_certificate(&records, request.host());
+    // Exactly as REWRITE decides it: what it would not send elsewhere, it would serve. A trusted proxy in front may
+    // say that its client came over HTTPS, and a client that names no host cannot be sent anywhere.
+    let is_https = forwarded::scheme(request) != b"http";
     (path.starts_with(CHALLENGES) && request.path().starts_with(CHALLENGES))
-        || redirect::is_redirected(rule.https_redirect(), false, has_certificate)
+        || !forwarded::host(request).is_empty()
+            && redirect::is_redirected(rule.https_redirect(), is_https, has_certificate)
 }
 
 /// nginx's status for what a client has shown, where it is not enough.

@@ -11,6 +11,8 @@ use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::block_on;
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 /// nginx with hosts and their TLS policies.
 struct Place {
@@ -355,6 +357,17 @@ fn plain_http_is_no_way_around() {
         expect("challenge", place.plain("a.test", challenge)?.status, 200)?;
         let aside = "/.well-known/acme-challenge/other";
         expect("another challenge", place.plain("a.test", aside)?.status, 308)?;
+        // Who names no host cannot be sent to HTTPS, and so does not come either.
+        let patch = json!({"version": 1, "upsert": {"tls": {"_": on(&ours)?},
+            "servers": {"_": {"rules": [rule("/", "always")]}}}});
+        let tag = block_on(place.site.configuration.tag())?;
+        let answer = block_on(place.site.configuration.patch(&tag, patch.to_string()))?;
+        ensure!(answer.status == 200, "{answer}");
+        let mut nameless = TcpStream::connect(("127.0.0.1", place.site.http_port))?;
+        nameless.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        nameless.read_to_string(&mut text)?;
+        ensure!(text.starts_with("HTTP/1.1 400"), "{text}");
         place.site.nginx.check_error_log()
     });
 }
