@@ -1,0 +1,198 @@
+//! Annotations from a manifest to an answer: the cases of `tables/annotations.txt`, and how many names they prove.
+
+use anyhow::{Context, Result, ensure};
+use oxigress_tests::client::{Address, Request, send};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::pass;
+use oxigress_tests::variables::Variables;
+use oxigress_tests::wait::block_on;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+
+const TABLE: &str = include_str!("../tables/annotations.txt");
+const README: &str = include_str!("../../README.md");
+
+/// A line of the table.
+struct Case<'t> {
+    line: usize,
+    proves: Vec<(&'t str, &'t str)>,
+    annotations: Vec<(&'t str, &'t str)>,
+    path: &'t str,
+    request: &'t str,
+    expected: &'t str,
+}
+
+fn cases() -> Result<Vec<Case<'static>>> {
+    let lines =
+        TABLE.lines().zip(1..).filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
+    lines
+        .map(|(text, line)| {
+            let columns: Vec<_> = text.split(" | ").map(str::trim).collect();
+            let [proves, annotations, path, request, expected] = columns[..] else {
+                anyhow::bail!("line {line} has {} columns", columns.len());
+            };
+            let proves = proves.split(',').map(|pair| pair.trim().split_once(' '));
+            let annotations = annotations.split(" ;; ").filter(|pair| *pair != "-");
+            Ok(Case {
+                line,
+                proves: proves.collect::<Option<_>>().context("a name and a kind")?,
+                annotations: annotations
+                    .map(|pair| pair.split_once('='))
+                    .collect::<Option<_>>()
+                    .context("name=value")?,
+                path,
+                request,
+                expected,
+            })
+        })
+        .collect()
+}
+
+impl Case<'_> {
+    fn host(&self) -> String {
+        format!("c{}.test", self.line)
+    }
+
+    fn manifest(&self) -> String {
+        let host = self.host();
+        let (path, kind) = match self.path.rsplit_once(' ') {
+            Some((path, kind)) => (path, kind),
+            None => (self.path, "Prefix"),
+        };
+        let mut text = format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {host}\n  \
+             namespace: default\n  annotations:\n    kubernetes.io/ingress.class: nginx\n"
+        );
+        for (name, value) in &self.annotations {
+            let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{name}: {value:?}");
+        }
+        let _ = writeln!(
+            text,
+            "spec:\n  rules:\n  - host: {host}\n    http:\n      paths:\n      - {{ path: {path:?}, pathType: \
+             {kind}, backend: {{ service: {{ name: shop, port: {{ number: 80 }} }} }} }}"
+        );
+        text
+    }
+
+    fn check(&self, address: &Address) -> Result<()> {
+        let host = self.host();
+        let mut parts = self.request.split(" ;; ");
+        let (method, target) =
+            parts.next().and_then(|line| line.split_once(' ')).context("a request")?;
+        let mut request = Request::new(method, &host, target);
+        for part in parts {
+            request = match part.strip_prefix("body ") {
+                Some(length) => request.body(vec![b'x'; length.parse()?]),
+                None => {
+                    let (name, value) = part.split_once(": ").context("a header")?;
+                    request.header(name, value)
+                }
+            };
+        }
+        let answer = block_on(send(address, &request))?;
+        let mut parts = self.expected.split(" ;; ");
+        let status: u16 = parts.next().unwrap_or_default().parse()?;
+        ensure!(
+            answer.status == status,
+            "{} instead of {status}\n{}",
+            answer.status,
+            answer.text()
+        );
+        let seen = answer.text();
+        for part in parts {
+            if let Some(text) = part.strip_prefix('~') {
+                ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
+            } else if let Some(text) = part.strip_prefix('!') {
+                ensure!(!seen.contains(text), "{text:?} is in\n{seen}");
+            } else {
+                let (name, value) = part.split_once(": ").context("a header")?;
+                let value = value.replace("$HOST", &host);
+                let found = answer.header(name).unwrap_or_else(|| "-".into());
+                ensure!(found == value, "{name}: {found:?} instead of {value:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names in the README's table, which the controller's unit tests keep true.
+fn names() -> BTreeSet<&'static str> {
+    let table = README.split("<!-- annotations").nth(1).unwrap_or_default();
+    let table = table.split("<!-- end -->").next().unwrap_or_default();
+    let first = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let names = first.flat_map(|names| names.split("`, `")).map(|name| name.trim_end_matches('`'));
+    names.collect()
+}
+
+#[test]
+fn every_case_of_the_table() {
+    pass("annotations", |directory| {
+        let cases = cases()?;
+        let mut variables = Variables::default();
+        for (name, behaviour) in
+            [("shop", Behaviour::Ok), ("yes", Behaviour::Ok), ("no", Behaviour::Status(401))]
+        {
+            let endpoint = Endpoint::with(name, behaviour, IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+            variables.endpoints.insert(name.into(), endpoint);
+        }
+        let mut controller = Controller::start(directory, 1, &[])?;
+        let mut text = String::from("$SERVICE(shop: shop)\n");
+        for (name, key, value) in [("users", "auth", "u:{PLAIN}p"), ("map", "u", "{PLAIN}p")] {
+            let _ = writeln!(
+                text,
+                "---\napiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: default }}\n\
+                 stringData: {{ {key}: {value:?} }}"
+            );
+        }
+        controller.serve("services.yaml", &variables.expand(&text)?)?;
+        let mut text = String::new();
+        for case in &cases {
+            let mut manifest = case.manifest();
+            for (name, endpoint) in &variables.endpoints {
+                manifest = manifest
+                    .replace(&format!("$PORT_{name}"), &endpoint.address.port().to_string());
+            }
+            text += &manifest;
+        }
+        controller.serve("ingresses.yaml", &text)?;
+        let address = Address::http(controller.http_port);
+        let failed: Vec<_> = cases
+            .iter()
+            .filter_map(|case| Some((case, case.check(&address).err()?)))
+            .map(|(case, why)| format!("line {}: {:?}: {why:#}", case.line, case.proves))
+            .collect();
+        tell_coverage(&cases)?;
+        ensure!(
+            failed.is_empty(),
+            "{} of {} cases:\n{}",
+            failed.len(),
+            cases.len(),
+            failed.join("\n")
+        );
+        Ok(())
+    });
+}
+
+/// A name is proved by a case of each kind.
+fn tell_coverage(cases: &[Case<'_>]) -> Result<()> {
+    let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, kind) in cases.iter().flat_map(|case| &case.proves) {
+        ensure!(["default", "valid", "invalid"].contains(kind), "{name} {kind}");
+        kinds.entry(name).or_default().insert(kind);
+    }
+    let names = names();
+    ensure!(names.len() == 138, "{} names in the README", names.len());
+    let (proved, missing): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| kinds.get(**name).is_some_and(|kinds| kinds.len() == 3));
+    let unknown: Vec<_> = kinds.keys().filter(|name| !names.contains(**name)).collect();
+    ensure!(unknown.is_empty(), "{unknown:?} are no annotations");
+    println!(
+        "annotations: {} of {} names proved end to end by this table; not by it: {}",
+        proved.len(),
+        names.len(),
+        missing.join(", ")
+    );
+    Ok(())
+}
