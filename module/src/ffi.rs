@@ -14,6 +14,7 @@ mod directives;
 mod endpoint;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod fastcgi;
 mod guard;
 mod header_filter;
 mod journal;

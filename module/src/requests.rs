@@ -13,6 +13,24 @@ pub fn prepare(request: &Request<'_>, policies: &Policies) {
     }
 }
 
+/// Parameters that policies have for FastCGI beside nginx.conf's.
+pub fn fastcgi_parameters<'p>(
+    request: &Request<'_>,
+    policies: &'p Policies,
+) -> Vec<(&'p [u8], Vec<u8>)> {
+    let proxy = policies.proxy.as_ref();
+    let parameters = proxy.map_or(&[][..], |proxy| &proxy.fastcgi_params);
+    let expanded = parameters.iter().map(|parameter| {
+        let mut value = expand(request, &parameter.value);
+        // One that turns out to have a line break is not sent, and nginx.conf's or the client's own is gone.
+        if !header::is_value(&value) {
+            value.clear();
+        }
+        (parameter.name.as_str().as_bytes(), value)
+    });
+    expanded.collect()
+}
+
 /// `Host` as the endpoint sees it; `None`: as the client said.
 pub fn host(request: &Request<'_>) -> Option<Vec<u8>> {
     let host = request.policies()?.source.upstream_host.as_ref()?;

@@ -27,6 +27,7 @@
 pub mod auth;
 pub mod balancer;
 pub mod cors;
+pub mod fastcgi;
 pub mod forwarded;
 pub mod header;
 pub mod idle;

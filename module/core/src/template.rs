@@ -23,13 +23,16 @@ pub enum Part<'a> {
 
 /// Variables that a text of a user may have: what a request says and where it came from. Nothing that tells of
 /// this machine, other requests or secrets.
-const NAMES: [&str; 54] = [
+const NAMES: [&str; 57] = [
     "args",
     "best_http_host",
     "binary_remote_addr",
     "content_length",
     "content_type",
+    "document_root",
     "document_uri",
+    "fastcgi_path_info",
+    "fastcgi_script_name",
     "host",
     "hostname",
     "http2",

@@ -202,6 +202,13 @@ impl Changed {
                     let from = place(FASTCGI)?.cast::<bits::ngx_http_fastcgi_loc_conf_t>();
                     let mut copy = Box::new(std::ptr::read(from));
                     change_upstream(&mut copy.upstream, policies);
+                    let proxy = policies.proxy.as_ref();
+                    if let Some(index) = proxy.and_then(|proxy| proxy.fastcgi_index.as_ref()) {
+                        // Of the policies, which have this copy: nginx reads it, and never as a template.
+                        let index = index.as_str();
+                        copy.index.len = index.len();
+                        copy.index.data = index.as_ptr().cast_mut();
+                    }
                     Changed::Fastcgi(copy)
                 }
             })

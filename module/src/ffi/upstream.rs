@@ -7,7 +7,7 @@ use super::attempt::{Address, Choice, InFlight, Name, Tried};
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
-use super::{directives, guard, keepalive, log, memory, reverse};
+use super::{directives, fastcgi, guard, keepalive, log, memory, reverse};
 use crate::peer::{self, Key, Outcome, Search};
 use crate::selection;
 use nginx_bitfields as bits;
@@ -141,8 +141,10 @@ unsafe fn prepare(
         }
     } else {
         // SAFETY: as above.
-        let decision = unsafe { super::Request::from_callback(request)?.decision() };
-        let Some(decision) = decision else {
+        let seen = unsafe { Request::from_callback(request) }?;
+        // SAFETY: as above; nginx has just written the request.
+        unsafe { fastcgi::complete(request, &seen) }?;
+        let Some(decision) = seen.decision() else {
             let line = format_args!(
                 "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
             );
@@ -154,7 +156,7 @@ unsafe fn prepare(
         peer.backend = text(backend);
         peer.found = decision.found;
         // SAFETY: nginx creates the upstream before it initialises the peer.
-        unsafe { reverse::install(request, &super::Request::from_callback(request)?) };
+        unsafe { reverse::install(request, &seen) };
         if conf.keep.connections != 0 {
             peer.settings = &raw const conf.keep;
             // SAFETY: the request is alive, with the upstream that is being initialised.

@@ -1,0 +1,47 @@
+//! A FastCGI request that nginx has written, and the parameters that its route has for it.
+
+use super::{Request, memory};
+use crate::requests;
+use nginx_bitfields as bits;
+use nginx_sys::{ngx_http_request_t, ngx_str_t};
+use oxigress_core::fastcgi;
+
+/// What nginx's module calls such a request.
+const SCHEMA: &[u8] = b"fastcgi://";
+
+/// Puts the route's parameters in, if this goes to a FastCGI endpoint and the route has any. `None`: it cannot be
+/// done, and the request must not be sent as it is.
+///
+/// # Safety
+/// nginx has written the request and not begun to send it; `seen` is the request.
+#[inline]
+pub unsafe fn complete(raw: *mut ngx_http_request_t, seen: &Request<'_>) -> Option<()> {
+    let Some(policies) = seen.policies().map(|policies| &policies.source) else {
+        return Some(());
+    };
+    if policies.proxy.as_ref().is_none_or(|proxy| proxy.fastcgi_params.is_empty()) {
+        return Some(());
+    }
+    // SAFETY: vouched for by the caller: there is an upstream. The same struct, with bitfields that are right.
+    let upstream = unsafe { &*(*raw).upstream.cast::<bits::ngx_http_upstream_s>() };
+    let schema = ngx_str_t { len: upstream.schema.len, data: upstream.schema.data };
+    // SAFETY: a text of nginx's module.
+    if unsafe { memory::bytes(schema) } != SCHEMA {
+        return Some(());
+    }
+    // SAFETY: nginx's chain, in the request's pool; all of the parameters are in its first buffer, and the head of the
+    // body's first record.
+    let buffer = unsafe { upstream.request_bufs.as_ref()?.buf.as_mut() }?;
+    let length = buffer.last.addr().checked_sub(buffer.pos.addr())?;
+    // SAFETY: what is written of a buffer lies between these two.
+    let written = unsafe { memory::bytes(ngx_str_t { len: length, data: buffer.pos }) };
+    let changed = fastcgi::with_parameters(written, &requests::fastcgi_parameters(seen, policies))?;
+    // SAFETY: the request's pool is alive, and outlives its buffers.
+    let copy = unsafe { memory::concat((*raw).pool, &[&changed]) }?;
+    // nginx goes back to `start` for another attempt.
+    (buffer.start, buffer.pos) = (copy.data, copy.data);
+    // SAFETY: one past the copy.
+    buffer.last = unsafe { copy.data.add(copy.len) };
+    buffer.end = buffer.last;
+    Some(())
+}
