@@ -1,11 +1,12 @@
 //! Who may come in: [`Access`] as a worker uses it.
 
+use crate::client_certificate::{self, Told};
 use crate::ffi::{Request, sha256};
 use oxigress_core::auth;
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
 use oxigress_core::networks::Networks;
 use oxigress_core::passwords::{self, Hash, Passwords, Verdicts};
-use oxigress_core::template::Part;
+use oxigress_core::template;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
@@ -43,6 +44,14 @@ pub struct External {
 
 /// The parameter of a sign-in URL, unless the policy names another.
 const RETURN_PARAMETER: &str = "rd";
+
+/// What the auth server gets to know of a client's certificate.
+const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
+    (b"ssl-client-verify", Told::Verdict),
+    (b"ssl-client-subject-dn", Told::Subject),
+    (b"ssl-client-issuer-dn", Told::Issuer),
+    (b"ssl-client-cert", Told::Certificate),
+];
 
 impl Rules {
     /// Works everything out.
@@ -105,7 +114,7 @@ impl External {
 
     /// Where a client signs in; `None`: nowhere.
     pub fn signin(&self, request: &Request<'_>) -> Option<Vec<u8>> {
-        let url = expand(request, self.source.signin.as_ref()?);
+        let url = template::bytes(self.source.signin.as_ref()?.parts(), request);
         let parameter = self.source.signin_parameter.as_deref().unwrap_or(RETURN_PARAMETER);
         let back = [scheme(request), authority(request), request.target()];
         Some(auth::signin(&url, self.asks_for_return.then_some((parameter, back))))
@@ -113,7 +122,7 @@ impl External {
 
     /// The target of the question.
     pub fn target(&self, request: &Request<'_>) -> Vec<u8> {
-        auth::target(&expand(request, &self.source.target))
+        auth::target(&template::bytes(self.source.target.parts(), request))
     }
 
     /// The headers of the question beside the client's, in place of the client's of the same name.
@@ -121,7 +130,7 @@ impl External {
         let url = [scheme(request), b"://", authority(request), request.target()].concat();
         let address = request.variable(b"remote_addr").unwrap_or_default();
         let redirect = match &self.source.request_redirect {
-            Some(text) => expand(request, text),
+            Some(text) => template::bytes(text.parts(), request),
             None => request.target().into(),
         };
         let request_id = request.header(b"x-request-id").filter(|id| !id.is_empty());
@@ -135,12 +144,20 @@ impl External {
             (b"X-Auth-Request-Redirect", redirect),
             (b"X-Request-ID", request_id.into()),
         ];
+        // In place of the client's own; nothing where its host asks for no certificate.
+        for (name, told) in CLIENT_CERTIFICATE {
+            let value = client_certificate::told(request, told).unwrap_or_default();
+            all.push((name, value.into_owned()));
+        }
         if self.source.method.is_some() {
             all.push((b"X-Original-URI", request.target().into()));
             all.push((b"X-Scheme", scheme(request).into()));
         }
         for header in &self.source.headers {
-            all.push((header.name.as_str().as_bytes(), expand(request, &header.value)));
+            all.push((
+                header.name.as_str().as_bytes(),
+                template::bytes(header.value.parts(), request),
+            ));
         }
         all
     }
@@ -149,7 +166,7 @@ impl External {
     /// common, whatever they write.
     pub fn cache_key(&self, request: &Request<'_>, target: &[u8]) -> Option<Vec<u8>> {
         let cache = self.source.cache.as_ref()?;
-        let key = expand(request, &cache.key);
+        let key = template::bytes(cache.key.parts(), request);
         let texts = request.decision().map(|decision| decision.texts).unwrap_or_default();
         let [_, namespace, ingress, _, _, path] = texts;
         let mut all = self.digest.to_vec();
@@ -176,22 +193,6 @@ fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
 fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
     let host = Some(crate::forwarded::host(request)).filter(|host| !host.is_empty());
     auth::authority(request.host(), host)
-}
-
-/// A template with its values. No rule's path is known here, so captures are empty.
-fn expand(request: &Request<'_>, template: &Template) -> Vec<u8> {
-    let mut text = Vec::new();
-    for part in template.parts() {
-        match part {
-            Part::Literal(literal) => text.extend_from_slice(literal),
-            Part::Variable(name) => {
-                let value = request.variable(&name.to_ascii_lowercase());
-                text.extend_from_slice(value.unwrap_or_default());
-            }
-            Part::Capture(_) => {}
-        }
-    }
-    text
 }
 
 /// What a worker found out about passwords lately.

@@ -14,7 +14,7 @@ use crate::phase::rewrite::Outcome;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::patterns::pattern_is_valid;
 use oxigress_core::record::{Kind, Records, Route, decode_tls};
-use oxigress_core::template::Part;
+use oxigress_core::template;
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::{Guard, Record};
 use std::borrow::Cow;
@@ -58,7 +58,7 @@ pub fn check(value: &[u8]) -> Result<(), (&'static str, String)> {
                 .map_err(|error| ("/client/subject", error.to_string()))?;
         }
         // A path that a client has a say in would be a way around the certificate.
-        let is_variable = |part| !matches!(part, Part::Literal(_));
+        let is_variable = |part| !matches!(part, template::Part::Literal(_));
         if let Some(page) = &client.error_page
             && page.as_str().starts_with('/')
             && page.parts().any(is_variable)
@@ -206,30 +206,17 @@ fn refuse(request: &Request<'_>, client: &ClientCertificates, status: u16) -> Op
         // A name of nginx.conf's, which has none for users.
         [b'@', ..] => own,
         [b'/', ..] => Some(Outcome::Internal(page.as_str().into())),
-        _ => match expand(request, page.parts()) {
-            Some(location) => Some(Outcome::Redirect { code: 302, location }),
-            None => own,
-        },
+        _ => {
+            match template::expand(page.parts(), request).filter(|location| !location.is_empty()) {
+                Some(location) => Some(Outcome::Redirect { code: 302, location }),
+                None => own,
+            }
+        }
     }
 }
 
 fn is_path(page: &str, path: &[u8]) -> bool {
     page.split('?').next().is_some_and(|page| page.as_bytes() == path)
-}
-
-/// `None`: it would not be the value of a header.
-fn expand<'p>(request: &Request<'_>, parts: impl Iterator<Item = Part<'p>>) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    for part in parts {
-        match part {
-            Part::Literal(literal) => text.extend(literal),
-            Part::Variable(name) => {
-                text.extend(request.variable(&name.to_ascii_lowercase()).unwrap_or_default())
-            }
-            Part::Capture(_) => {}
-        }
-    }
-    (!text.is_empty() && !text.iter().any(u8::is_ascii_control)).then_some(text)
 }
 
 /// What an endpoint is told about a client's certificate.

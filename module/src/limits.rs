@@ -8,7 +8,7 @@ use crate::policy::Compiled;
 use oxigress_core::limits::{Admission, Bucket, Counts, Overload, Taken};
 use oxigress_core::model::policy::{Limits, RateLimit, Template};
 use oxigress_core::networks::Networks;
-use oxigress_core::template::Part;
+use oxigress_core::template;
 use siphasher::sip::SipHasher13;
 use std::cell::Cell;
 use std::hash::Hasher;
@@ -70,7 +70,7 @@ impl Limiter {
         let mut hasher = self.hasher.clone();
         match (key, client) {
             (Some(key), _) => {
-                let key = expand(request, key);
+                let key = template::bytes(key.parts(), request);
                 if key.is_empty() {
                     return None;
                 }
@@ -161,19 +161,4 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
         return Some(503);
     };
     policies.limiter.get_or_init(|| Limiter::new(limits, counts)).refuse(request, limits)
-}
-
-/// The text of a key; captures are nothing in it.
-fn expand(request: &Request<'_>, key: &Template) -> Vec<u8> {
-    let mut text = Vec::new();
-    for part in key.parts() {
-        match part {
-            Part::Literal(literal) => text.extend(literal),
-            Part::Variable(name) => {
-                text.extend(request.variable(&name.to_ascii_lowercase()).unwrap_or_default());
-            }
-            Part::Capture(_) => {}
-        }
-    }
-    text
 }

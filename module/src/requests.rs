@@ -21,11 +21,8 @@ pub fn fastcgi_parameters<'p>(
     let proxy = policies.proxy.as_ref();
     let parameters = proxy.map_or(&[][..], |proxy| &proxy.fastcgi_params);
     let expanded = parameters.iter().map(|parameter| {
-        let mut value = expand(request, &parameter.value);
-        // One that turns out to have a line break is not sent, and nginx.conf's or the client's own is gone.
-        if !header::is_value(&value) {
-            value.clear();
-        }
+        // One that turns out to have a line break is empty, and nginx.conf's or the client's own is gone.
+        let value = template::expand(parameter.value.parts(), request).unwrap_or_default();
         (parameter.name.as_str().as_bytes(), value)
     });
     expanded.collect()

@@ -4,6 +4,7 @@ use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
 use crate::forwarded;
 use crate::requests;
+use oxigress_core::auth;
 use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.
@@ -58,6 +59,12 @@ pub const VARIABLES: &[Variable] = &[
         name: "ingress_client_verify",
         is_lasting: true,
         value: |request| client_certificate::told(request, Told::Verdict),
+    },
+    // As in ingress-nginx's sign-in URLs: `…?rd=$escaped_request_uri`.
+    Variable {
+        name: "escaped_request_uri",
+        is_lasting: true,
+        value: |request| Some(Cow::Owned(auth::escaped(request.target()))),
     },
     Variable {
         name: "ingress_client_subject_dn",

@@ -110,6 +110,13 @@ fn push_printable(into: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
+/// A text as the value of a parameter: all but unreserved characters (RFC 3986 §2.3) is escaped.
+pub fn escaped(text: &[u8]) -> Vec<u8> {
+    let mut into = Vec::with_capacity(text.len());
+    push_escaped(&mut into, text, b"");
+    into
+}
+
 /// All but unreserved characters (RFC 3986 §2.3) and these is escaped.
 fn push_escaped(into: &mut Vec<u8>, text: &[u8], but: &[u8]) {
     for &byte in text {

@@ -23,7 +23,7 @@ pub enum Part<'a> {
 
 /// Variables that a text of a user may have: what a request says and where it came from. Nothing that tells of
 /// this machine, other requests or secrets.
-const NAMES: [&str; 57] = [
+const NAMES: [&str; 58] = [
     "args",
     "best_http_host",
     "binary_remote_addr",
@@ -31,6 +31,7 @@ const NAMES: [&str; 57] = [
     "content_type",
     "document_root",
     "document_uri",
+    "escaped_request_uri",
     "fastcgi_path_info",
     "fastcgi_script_name",
     "host",
@@ -126,6 +127,14 @@ pub trait Values {
 pub fn expand<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -> Option<Vec<u8>> {
     let text = assemble(parts, |part, text| text.extend_from_slice(&values.value(part)))?;
     (!text.iter().any(|byte| b"\r\n\0".contains(byte))).then_some(text)
+}
+
+/// As [`expand`], whatever comes of it: for a key, which no header holds and whose length says nothing.
+pub fn bytes<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -> Vec<u8> {
+    parts.fold(Vec::new(), |mut text, part| {
+        text.extend_from_slice(&values.value(part));
+        text
+    })
 }
 
 /// The text that `put` makes of each part; `None`: it is too long.

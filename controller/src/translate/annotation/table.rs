@@ -300,6 +300,7 @@ pub fn protects(name: &str) -> bool {
         || name == "proxy-ssl-verify"
 }
 
+#[cfg(test)]
 impl Group {
     /// In words.
     pub fn title(self) -> &'static str {
