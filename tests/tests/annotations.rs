@@ -4,7 +4,9 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::load::{Load, Plan};
 use oxigress_tests::pass;
+use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
 use oxigress_tests::wait::block_on;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,18 +57,18 @@ impl Case<'_> {
         format!("c{}.test", self.line)
     }
 
-    fn manifest(&self) -> String {
-        let host = self.host();
+    /// The Ingress `name` with the case's annotations, for this host.
+    fn manifest(&self, name: &str, host: &str) -> String {
         let (path, kind) = match self.path.rsplit_once(' ') {
             Some((path, kind)) => (path, kind),
             None => (self.path, "Prefix"),
         };
         let mut text = format!(
-            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {host}\n  \
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  \
              namespace: default\n  annotations:\n    kubernetes.io/ingress.class: nginx\n"
         );
-        for (name, value) in &self.annotations {
-            let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{name}: {value:?}");
+        for (annotation, value) in &self.annotations {
+            let _ = writeln!(text, "    nginx.ingress.kubernetes.io/{annotation}: {value:?}");
         }
         let _ = writeln!(
             text,
@@ -76,12 +78,11 @@ impl Case<'_> {
         text
     }
 
-    fn check(&self, address: &Address) -> Result<()> {
-        let host = self.host();
+    fn check(&self, address: &Address, host: &str) -> Result<()> {
         let mut parts = self.request.split(" ;; ");
         let (method, target) =
             parts.next().and_then(|line| line.split_once(' ')).context("a request")?;
-        let mut request = Request::new(method, &host, target);
+        let mut request = Request::new(method, host, target);
         for part in parts {
             request = match part.strip_prefix("body ") {
                 Some(length) => request.body(vec![b'x'; length.parse()?]),
@@ -108,7 +109,7 @@ impl Case<'_> {
                 ensure!(!seen.contains(text), "{text:?} is in\n{seen}");
             } else {
                 let (name, value) = part.split_once(": ").context("a header")?;
-                let value = value.replace("$HOST", &host);
+                let value = value.replace("$HOST", host);
                 let found = answer.header(name).unwrap_or_else(|| "-".into());
                 ensure!(found == value, "{name}: {found:?} instead of {value:?}");
             }
@@ -126,10 +127,14 @@ fn names() -> BTreeSet<&'static str> {
     names.collect()
 }
 
-#[test]
-fn every_case_of_the_table() {
-    pass("annotations", |directory| {
-        let cases = cases()?;
+/// A controller with the Services and Secrets that the cases name.
+struct Stage {
+    controller: Controller,
+    variables: Variables,
+}
+
+impl Stage {
+    fn start(directory: &Directory, workers: usize) -> Result<Self> {
         let mut variables = Variables::default();
         for (name, behaviour) in
             [("shop", Behaviour::Ok), ("yes", Behaviour::Ok), ("no", Behaviour::Status(401))]
@@ -137,7 +142,7 @@ fn every_case_of_the_table() {
             let endpoint = Endpoint::with(name, behaviour, IpAddr::V4(Ipv4Addr::LOCALHOST))?;
             variables.endpoints.insert(name.into(), endpoint);
         }
-        let mut controller = Controller::start(directory, 1, &[])?;
+        let mut controller = Controller::start(directory, workers, &[])?;
         let mut text = String::from("$SERVICE(shop: shop)\n");
         for (name, key, value) in [("users", "auth", "u:{PLAIN}p"), ("map", "u", "{PLAIN}p")] {
             let _ = writeln!(
@@ -147,31 +152,87 @@ fn every_case_of_the_table() {
             );
         }
         controller.serve("services.yaml", &variables.expand(&text)?)?;
-        let mut text = String::new();
-        for case in &cases {
-            let mut manifest = case.manifest();
-            for (name, endpoint) in &variables.endpoints {
-                manifest = manifest
-                    .replace(&format!("$PORT_{name}"), &endpoint.address.port().to_string());
-            }
-            text += &manifest;
+        Ok(Stage { controller, variables })
+    }
+
+    fn fill(&self, mut manifest: String) -> String {
+        for (name, endpoint) in &self.variables.endpoints {
+            let port = endpoint.address.port().to_string();
+            manifest = manifest.replace(&format!("$PORT_{name}"), &port);
         }
-        controller.serve("ingresses.yaml", &text)?;
-        let address = Address::http(controller.http_port);
+        manifest
+    }
+}
+
+fn tell(failed: &[String], cases: usize) -> Result<()> {
+    ensure!(failed.is_empty(), "{} of {cases} cases:\n{}", failed.len(), failed.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn every_case_of_the_table() {
+    pass("annotations", |directory| {
+        let cases = cases()?;
+        let mut stage = Stage::start(directory, 1)?;
+        let text: String = cases
+            .iter()
+            .map(|case| stage.fill(case.manifest(&case.host(), &case.host())))
+            .collect();
+        stage.controller.serve("ingresses.yaml", &text)?;
+        let address = Address::http(stage.controller.http_port);
         let failed: Vec<_> = cases
             .iter()
-            .filter_map(|case| Some((case, case.check(&address).err()?)))
+            .filter_map(|case| Some((case, case.check(&address, &case.host()).err()?)))
             .map(|(case, why)| format!("line {}: {:?}: {why:#}", case.line, case.proves))
             .collect();
         tell_coverage(&cases)?;
-        ensure!(
-            failed.is_empty(),
-            "{} of {} cases:\n{}",
-            failed.len(),
+        tell(&failed, cases.len())
+    });
+}
+
+/// One Ingress gets the annotations of one case after the other, while others of its host and its Service are asked
+/// all the time: each holds at once, nothing is reloaded, and nobody notices.
+#[test]
+fn every_change_holds_at_once_under_load() {
+    const REQUESTS_PER_CONNECTION: u64 = 1000;
+    pass("annotations-load", |directory| {
+        let cases = cases()?;
+        let mut stage = Stage::start(directory, 2)?;
+        let steady =
+            stage.variables.expand("$INGRESS(steady: c.test/steady shop, other.test/ shop)")?;
+        stage.controller.serve("steady.yaml", &steady)?;
+        let address = Address::http(stage.controller.http_port);
+        let workers = stage.controller.worker_pids();
+        let conf = std::fs::read_to_string(directory.join("run/nginx.conf"))?;
+        let requests = vec![Request::get("c.test", "/steady/1"), Request::get("other.test", "/")];
+        let load = Load::start(Plan {
+            requests_per_connection: REQUESTS_PER_CONNECTION,
+            ..Plan::new(address.clone(), requests, 8)
+        })?;
+        let mut failed = Vec::new();
+        for case in &cases {
+            let manifest = stage.fill(case.manifest("edited", "c.test"));
+            stage.controller.serve("edited.yaml", &manifest)?;
+            if let Err(why) = case.check(&address, "c.test") {
+                failed.push(format!("line {}: {:?}: {why:#}", case.line, case.proves));
+            }
+        }
+        let report = load.stop();
+        println!(
+            "annotations: {} changes under load, {} answers, {} lost",
             cases.len(),
-            failed.join("\n")
+            report.answered,
+            report.failed
         );
-        Ok(())
+        ensure!(report.failed == 0, "{:?}", report.failures.iter().take(5).collect::<Vec<_>>());
+        let most = 8 + report.answered / REQUESTS_PER_CONNECTION;
+        ensure!(report.connections <= most, "{} connections", report.connections);
+        ensure!(stage.controller.worker_pids() == workers, "the workers are others");
+        ensure!(
+            std::fs::read_to_string(directory.join("run/nginx.conf"))? == conf,
+            "nginx.conf is another"
+        );
+        tell(&failed, cases.len())
     });
 }
 
