@@ -2,7 +2,9 @@
 
 use crate::ffi::Request;
 use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect};
+use oxigress_core::template::Values;
 use oxigress_core::{reverse, template};
+use std::borrow::Cow;
 
 /// Writes the policies' headers into a request that is about to be passed on.
 pub fn prepare(request: &Request<'_>, policies: &Policies) {
@@ -18,14 +20,37 @@ pub fn fastcgi_parameters<'p>(
     request: &Request<'_>,
     policies: &'p Policies,
 ) -> Vec<(&'p [u8], Vec<u8>)> {
-    let proxy = policies.proxy.as_ref();
-    let parameters = proxy.map_or(&[][..], |proxy| &proxy.fastcgi_params);
-    let expanded = parameters.iter().map(|parameter| {
-        // One that turns out to have a line break is empty, and nginx.conf's or the client's own is gone.
-        let value = template::expand(parameter.value.parts(), request).unwrap_or_default();
+    let Some(proxy) = &policies.proxy else { return Vec::new() };
+    let mut script_name = request.path().to_vec();
+    if let Some(index) = proxy.fastcgi_index.as_ref().filter(|_| script_name.ends_with(b"/")) {
+        script_name.extend_from_slice(index.as_str().as_bytes());
+    }
+    let values = FastcgiValues { request, script_name };
+    let expanded = proxy.fastcgi_params.iter().map(|parameter| {
+        // One that turns out to have a line break is not sent, and nginx.conf's or the client's own is gone.
+        let value = template::expand(parameter.value.parts(), &values).unwrap_or_default();
         (parameter.name.as_str().as_bytes(), value)
     });
     expanded.collect()
+}
+
+/// nginx lets its own configuration alone ask for `$fastcgi_script_name`: nobody finds it by its name.
+struct FastcgiValues<'a, 'r> {
+    request: &'a Request<'r>,
+    script_name: Vec<u8>,
+}
+
+impl Values for FastcgiValues<'_, '_> {
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        match name {
+            b"fastcgi_script_name" => Some(Cow::Borrowed(&self.script_name)),
+            name => Values::variable(self.request, name),
+        }
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        self.request.capture(number)
+    }
 }
 
 /// `Host` as the endpoint sees it; `None`: as the client said.
