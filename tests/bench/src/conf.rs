@@ -4,9 +4,12 @@
 //! one more pool block. Two endpoints stand on either side: with one, stock nginx takes a shortcut.
 
 use crate::bench::Bench;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::place::Directory;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Where a server listens; 0: not.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +104,7 @@ impl Route {
             ),
             Route::Default { has_log } | Route::Metrics { has_log } | Route::Twin { has_log } => {
                 let has_metrics = matches!(self, Route::Metrics { .. });
-                let text = skeleton(bench, folder, ports, main, has_log, has_metrics)?;
+                let text = skeleton(folder, ports, &bench.module, main, has_log, has_metrics)?;
                 return Ok(if self.has_store() { text } else { twin(&text, bench.endpoints) });
             }
         };
@@ -138,63 +141,83 @@ http {{
     }
 }
 
-/// The controller's skeleton, filled in as the controller does.
+/// nginx.conf as the controller writes it without a ConfigMap, for one process and these ports.
 fn skeleton(
-    bench: &Bench,
     folder: &Path,
     ports: Ports,
+    module: &Path,
     main: &str,
     has_log: bool,
     has_metrics: bool,
 ) -> Result<String> {
-    let file = oxigress_tests::dist::repository().join("conf/nginx.conf");
-    let folder = folder.display().to_string();
-    let log = format!("{folder}/access.log");
-    let values = [
-        ("user", String::new()),
-        ("runtime", folder),
-        ("module", bench.module.display().to_string()),
-        ("worker_processes", "1".into()),
-        ("max_open_files", "20000".into()),
-        ("worker_connections", "16384".into()),
-        ("zone_size", "128m".into()),
-        ("journal", String::new()),
-        ("access_log", log),
-        ("http_port", format!("127.0.0.1:{}", ports.http)),
-        (
-            "listen_https",
-            format!("listen 127.0.0.1:{} default_server ssl reuseport backlog=511;", ports.https),
-        ),
-        ("metrics", if has_metrics { "ingress_metrics;".into() } else { String::new() }),
-        ("stream", String::new()),
-        ("backlog", "511".into()),
-        ("listen_http_v6", String::new()),
-        ("listen_https_v6", String::new()),
-        ("listen_status", String::new()),
-        ("health_check_path", "/healthz".into()),
-    ];
-    let mut text = format!("{main}\n{}", fs::read_to_string(file)?);
-    for (name, value) in values {
-        text = text.replace(&format!("{{{{{name}}}}}"), &value);
+    let (rendered, runtime) = rendered()?;
+    let rendered = rendered.replace(&runtime, &folder.display().to_string());
+    let log = format!("access_log {}/access.log upstreaminfo;", folder.display());
+    let mut listens = [
+        format!("listen 127.0.0.1:{} default_server reuseport backlog=511;", ports.http),
+        format!("listen 127.0.0.1:{} default_server ssl reuseport backlog=511;", ports.https),
+    ]
+    .into_iter();
+    let mut text = format!("{main}\n");
+    for line in rendered.lines() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        let line = match word {
+            "user" | "ingress_journal" => continue,
+            "listen" if line.contains("[::]") => continue,
+            "listen" if line.contains("default_server") => {
+                listens.next().context("more listeners than HTTP's and HTTPS's")?
+            }
+            "load_module" => format!("load_module {};", module.display()),
+            "worker_processes" => "worker_processes 1;".into(),
+            "worker_rlimit_nofile" => "worker_rlimit_nofile 20000;".into(),
+            "worker_connections" => "worker_connections 16384;".into(),
+            "ingress_zone" => "ingress_zone ingress 128m;".into(),
+            "ingress_metrics" if !has_metrics => continue,
+            "access_log" if line.contains("upstreaminfo") && has_log => log.clone(),
+            "access_log" if line.contains("upstreaminfo") => "access_log off;".into(),
+            _ => line.into(),
+        };
+        text.push_str(&line);
+        text.push('\n');
     }
-    // The head comment speaks of double braces without a name between them.
-    if let Some(line) = text.lines().find(|line| line.contains("{{") && !line.starts_with('#')) {
-        bail!("conf/nginx.conf has a placeholder that the bench does not know: {}", line.trim());
+    Ok(text)
+}
+
+/// What the controller writes, and the runtime folder that its paths name.
+fn rendered() -> Result<(String, String)> {
+    static RENDERED: OnceLock<(String, String)> = OnceLock::new();
+    if let Some(known) = RENDERED.get() {
+        return Ok(known.clone());
     }
-    Ok(match has_log {
-        true => text,
-        false => replace_line(&text, "access_log ", "upstreaminfo;", "access_log off;"),
-    })
+    let directory = Directory::new("bench-conf")?;
+    let mut controller = Controller::start(&directory, 1, &["--enable-metrics".into()])?;
+    let runtime = directory.join("run");
+    let text = fs::read_to_string(runtime.join("nginx.conf"))?;
+    controller.stop()?;
+    Ok(RENDERED.get_or_init(|| (text, runtime.display().to_string())).clone())
 }
 
 /// The skeleton as somebody would write it by hand for one static upstream. What is left of us makes nginx
 /// refuse the text, so nothing is forgotten.
 fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
-    let ours =
-        ["load_module", "ingress_zone", "ingress_router", "ingress_balancer", "ingress_conf"];
-    let is_ours = |line: &&str| ours.iter().any(|word| line.trim_start().starts_with(word));
-    let text: Vec<_> = skeleton.lines().filter(|line| !is_ours(line)).collect();
-    let mut text = text.join("\n");
+    let mut text = String::new();
+    // Locations that routes lead to are none of his.
+    let mut depth = 0;
+    for line in skeleton.lines().map(str::trim_end) {
+        let word = line.trim_start();
+        let is_target = word.starts_with("location @") && !word.starts_with("location @healthy");
+        if depth > 0 || is_target || word.starts_with("location ingress-") {
+            depth += line.matches('{').count();
+            depth -= line.matches('}').count();
+            continue;
+        }
+        let is_ours = word.starts_with("ingress_") && !word.starts_with("ingress_keepalive");
+        if is_ours || word.starts_with("load_module") {
+            continue;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
     for (ours, stock) in [
         ("server 0.0.0.1;", format!("server 127.0.0.1:{a}; server 127.0.0.1:{b};").as_str()),
         (
@@ -202,6 +225,12 @@ fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
             "keepalive 320; keepalive_time 1h; keepalive_timeout 60s; keepalive_requests 10000;",
         ),
         ("$best_http_host", "$http_host"),
+        ("$ingress_upstream_host", "$http_host"),
+        ("$ingress_connection", "\"\""),
+        ("$ingress_client_verify", "\"\""),
+        ("$ingress_client_cert", "\"\""),
+        ("$ingress_client_subject_dn", "\"\""),
+        ("$ingress_client_issuer_dn", "\"\""),
         ("$req_id", "$request_id"),
         ("$pass_port", "$server_port"),
         ("$pass_access_scheme", "$scheme"),
@@ -211,11 +240,6 @@ fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
         text = text.replace(ours, stock);
     }
     text
-}
-
-fn replace_line(text: &str, start: &str, end: &str, by: &str) -> String {
-    let is_it = |line: &str| line.trim().starts_with(start) && line.trim().ends_with(end);
-    text.lines().map(|line| if is_it(line) { by } else { line }).collect::<Vec<_>>().join("\n")
 }
 
 /// Two endpoints that answer 100 bytes, of which the first says which one it is.
@@ -243,24 +267,13 @@ mod tests {
 
     #[test]
     fn a_twin_has_nothing_of_ours() {
-        let ours = "load_module x;\nupstream ingress {\n  server 0.0.0.1;\n  ingress_balancer;\n}\n\
+        let ours = "load_module x;\nlocation @http {\n  ingress_target http;\n}\nupstream ingress {\n  server 0.0.0.1;\n  ingress_balancer;\n}\n\
                     log_format l '[$proxy_upstream_name] $req_id';";
         let stock = twin(ours, [1, 2]);
         assert_eq!(
             stock,
             "upstream ingress {\n  server 127.0.0.1:1; server 127.0.0.1:2;\n}\n\
-             log_format l '[bench-app-0-80] $request_id';"
+             log_format l '[bench-app-0-80] $request_id';\n"
         );
-    }
-
-    #[test]
-    fn a_line_is_found_by_its_ends() {
-        let text = replace_line(
-            "a\n  access_log /x upstreaminfo;\nb",
-            "access_log ",
-            "upstreaminfo;",
-            "c",
-        );
-        assert_eq!(text, "a\nc\nb");
     }
 }

@@ -1,11 +1,11 @@
 //! `make bench`: measures against the budgets of the design.
 //!
-//! Shape:   a subject ([`instructions`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
+//! Shape:   a subject ([`instructions`], [`policies`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
 //!          [`restart`], [`memory`], [`files`]) fills one [`report::Table`]:
 //!          what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,algorithms,scale,throughput,updates,churn,restart,memory,files` chooses
+//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files` chooses
 //!          subjects.
 
 mod algorithms;
@@ -23,6 +23,7 @@ mod machine;
 mod manifests;
 mod memory;
 mod nginx;
+mod policies;
 mod probe;
 mod report;
 mod restart;
@@ -45,8 +46,9 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 9] = [
+const SUBJECTS: [(&str, &str, Run); 10] = [
     ("instructions", "Instructions per request", instructions::run),
+    ("policies", "Instructions of policies", policies::run),
     ("algorithms", "Algorithms of balancing", algorithms::run),
     ("scale", "Cost at 100 to 100,000 backends", scale::run),
     ("throughput", "Throughput and latency of one worker", throughput::run),
