@@ -279,11 +279,10 @@ fn forwarded_headers_are_believed_from_trusted_peers_only() {
 fn a_proxy_that_ends_tls_stops_the_redirect_if_it_is_trusted() {
     pass("configmap-redirect", |directory| {
         let mut shop = shop(directory)?;
-        let force = ("force-ssl-redirect", "true");
-        shop.write("settings.yaml", &config_map("settings", &[force]))?;
+        shop.write("shop.yaml", "$SERVICE(shop: a)\n$INGRESS(shop: shop.test/ shop tls=tls)")?;
         let request = Request::get("shop.test", "/").header("X-Forwarded-Proto", "https");
         ensure!(get(&shop, &request)?.status == 308, "nobody is trusted");
-        reload_with(&mut shop, &[force, ("use-forwarded-headers", "true")])?;
+        reload_with(&mut shop, &[("use-forwarded-headers", "true")])?;
         ensure!(get(&shop, &request)?.status == 200, "the proxy ended TLS");
         let plain =
             get(&shop, &Request::get("shop.test", "/").header("X-Forwarded-Host", "o.test"))?;
