@@ -67,7 +67,7 @@ impl Limiter {
         if client.is_some_and(|client| self.exempt.contains(client)) {
             return None;
         }
-        let mut hasher = self.hasher.clone();
+        let mut hasher = self.hasher;
         match (key, client) {
             (Some(key), _) => {
                 let key = template::bytes(key.parts(), request);
@@ -88,7 +88,7 @@ impl Limiter {
     fn refuse(&self, request: &Request<'_>, limits: &Limits) -> Option<u16> {
         let client = self.hasher_of(request, limits.key.as_ref())?;
         let key = |unit: Unit| {
-            let mut hasher = client.clone();
+            let mut hasher = client;
             hasher.write_u8(unit as u8);
             hasher.finish()
         };

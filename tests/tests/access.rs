@@ -59,9 +59,12 @@ impl Auth {
         loop {
             while let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
                 let head: Vec<u8> = read.drain(..end + 4).collect();
-                self.seen.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
+                self.seen
+                    .lock()
+                    .expect("no panic inside")
+                    .push(String::from_utf8_lossy(&head).into_owned());
                 loop {
-                    let reply = self.reply.lock().unwrap().clone();
+                    let reply = self.reply.lock().expect("no panic inside").clone();
                     match reply {
                         Reply::Hold => std::thread::sleep(std::time::Duration::from_millis(2)),
                         Reply::Close => return,
@@ -82,12 +85,12 @@ impl Auth {
     }
 
     fn set(&self, reply: Reply) {
-        *self.reply.lock().unwrap() = reply;
+        *self.reply.lock().expect("no panic inside") = reply;
     }
 
     /// What it heard since the last look.
     fn heard(&self) -> Vec<String> {
-        std::mem::take(&mut self.seen.lock().unwrap())
+        std::mem::take(&mut self.seen.lock().expect("no panic inside"))
     }
 }
 
@@ -670,7 +673,7 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
             })
             .collect();
         until("the question", || {
-            ensure!(!stage.auth.seen.lock().unwrap().is_empty());
+            ensure!(!stage.auth.seen.lock().expect("no panic inside").is_empty());
             Ok(())
         })?;
         stage.auth.set(say(200, ""));

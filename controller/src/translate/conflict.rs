@@ -366,10 +366,10 @@ impl<'a> Settling<'a> {
         let urls = super::ingress::urls(&policies);
         self.settled.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
         let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
-        if policies.fallback.is_some() || errors.is_some() {
-            if let Some(leads) = winner.by.fallback() {
-                self.lead(leads.backend.clone(), Plan::shared(leads), winner.by, "");
-            }
+        if (policies.fallback.is_some() || errors.is_some())
+            && let Some(leads) = winner.by.fallback()
+        {
+            self.lead(leads.backend.clone(), Plan::shared(leads), winner.by, "");
         }
         self.settled.policies.insert(id.clone(), policies);
     }

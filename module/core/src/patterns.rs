@@ -100,7 +100,7 @@ struct Compiled {
 
 enum Engine {
     /// Of one way at each byte, anchored.
-    OnePass(onepass::DFA),
+    OnePass(Box<onepass::DFA>),
     /// The first notes where it was, as long as there is room for that.
     Linear(BoundedBacktracker, PikeVM),
     Backtracking(fancy_regex::Regex),
@@ -330,7 +330,11 @@ fn leading_text(pattern: &str) -> &[u8] {
     pattern.get(..end - usize::from(is_repeated && end > 0)).unwrap_or_default()
 }
 
-fn parse(pattern: &str, meaning: Meaning, is_unicode: bool) -> Result<Hir, regex_syntax::Error> {
+fn parse(
+    pattern: &str,
+    meaning: Meaning,
+    is_unicode: bool,
+) -> Result<Hir, Box<regex_syntax::Error>> {
     // Bytes, as PCRE takes them without its UTF flag; a class of other letters needs characters.
     regex_syntax::ParserBuilder::new()
         .unicode(is_unicode)
@@ -339,7 +343,7 @@ fn parse(pattern: &str, meaning: Meaning, is_unicode: bool) -> Result<Hir, regex
         .nest_limit(64)
         .build()
         .parse(pattern)
-        .map_err(Into::into)
+        .map_err(Box::new)
 }
 
 fn compile(pattern: &str, meaning: Meaning) -> Result<Compiled, Invalid> {
@@ -367,7 +371,12 @@ fn linear(hir: &Hir, meaning: Meaning) -> Result<Compiled, Invalid> {
         && let Ok(dfa) = onepass::Builder::new().configure(limits).build_from_nfa(nfa.clone())
     {
         let bytes = bytes + dfa.memory_usage();
-        return Ok(Compiled { engine: Engine::OnePass(dfa), weight: 1, compile_steps, bytes });
+        return Ok(Compiled {
+            engine: Engine::OnePass(Box::new(dfa)),
+            weight: 1,
+            compile_steps,
+            bytes,
+        });
     }
     let backtracker = BoundedBacktracker::new_from_nfa(nfa.clone()).map_err(|_| too_large())?;
     let pike = PikeVM::new_from_nfa(nfa).map_err(|_| too_large())?;

@@ -66,10 +66,10 @@ unsafe fn run(raw: *mut ngx_http_request_t) -> bool {
         // SAFETY: as above.
         unsafe { answer_busy(raw) };
     }
-    if let Some(policies) = request.policies() {
-        if !responses::finish(&request, policies) {
-            return false;
-        }
+    if let Some(policies) = request.policies()
+        && !responses::finish(&request, policies)
+    {
+        return false;
     }
     // SAFETY: as above.
     if request.is_https() && (request.is_decided() || unsafe { directives::is_router(raw) }) {

@@ -144,9 +144,15 @@ fn an_upload_that_breaks_off_harms_nobody() {
             })
         };
         let buffered = begin(HOST)?;
-        wait::until("a body on disk", || Ok(ensure!(kept(&nginx)? > 0)))?;
+        wait::until("a body on disk", || {
+            ensure!(kept(&nginx)? > 0, "none");
+            Ok(())
+        })?;
         drop(buffered);
-        wait::until("its end", || Ok(ensure!(kept(&nginx)? == 0)))?;
+        wait::until("its end", || {
+            ensure!(kept(&nginx)? == 0, "it is there");
+            Ok(())
+        })?;
         ensure!(endpoint.requests() == 0, "half a request was passed on");
 
         let unbuffered = begin("stream.test")?;

@@ -129,7 +129,7 @@ impl<'m> Connections<'m> {
 /// Never 0.
 #[inline]
 fn tag(key: u64) -> u64 {
-    (key & (1 << (64 - INDEX_BITS)) - 1).max(1)
+    (key & ((1 << (64 - INDEX_BITS)) - 1)).max(1)
 }
 
 #[inline]

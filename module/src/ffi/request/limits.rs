@@ -41,7 +41,7 @@ impl Request<'_> {
                 AF_INET6 => {
                     let v6 =
                         (&raw const (*address.cast::<sockaddr_in6>()).sin6_addr).cast::<[u8; 16]>();
-                    Some(Ipv6Addr::from(*v6).to_canonical().into())
+                    Some(Ipv6Addr::from(*v6).to_canonical())
                 }
                 _ => None,
             }

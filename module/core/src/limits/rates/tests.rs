@@ -193,7 +193,7 @@ fn threads_never_let_in_more_than_the_rate_while_time_passes() {
                     let admission = rates.take(5, bucket, now);
                     admitted.fetch_add(usize::from(is_admitted(admission)), Relaxed);
                     if turn % 1000 == 0 {
-                        rates.take(thread + 1 << 60, bucket, now);
+                        rates.take((thread + 1) << 60, bucket, now);
                     }
                 }
             });
