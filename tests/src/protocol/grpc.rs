@@ -3,7 +3,6 @@
 use super::http2::{self, Client};
 use super::{Listener, Stream, Tls};
 use crate::certificate::Certificate;
-use crate::client::TIMEOUT;
 use anyhow::{Context, Result, ensure};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
@@ -13,7 +12,6 @@ use hyper::{Method, Request, Response};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::time::timeout;
 
 const TYPE: &str = "application/grpc";
 
@@ -207,7 +205,10 @@ impl Channel {
     pub async fn ask(&self, host: &str, method: &str, messages: &[&str]) -> Result<Outcome> {
         let mut call = self.call(host, method, &[]).await?;
         for message in messages {
-            call.send(message).await?;
+            // It may have been answered already; the outcome tells.
+            if call.send(message).await.is_err() {
+                break;
+            }
         }
         call.end().await
     }
@@ -269,7 +270,7 @@ impl Call {
         let mut stream = messages.stream;
         // Of an error page.
         while http2::receive(&mut stream).await?.is_some() {}
-        let trailers = timeout(TIMEOUT, stream.trailers()).await??.unwrap_or_default();
+        let trailers = http2::trailers(&mut stream).await?;
         let is_in_trailers = trailers.contains_key("grpc-status");
         let from = if is_in_trailers { &trailers } else { &headers };
         let text = |name: &str| Some(from.get(name)?.to_str().ok()?.to_owned());

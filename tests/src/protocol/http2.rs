@@ -108,7 +108,7 @@ impl Answering {
         while let Some(bytes) = receive(&mut stream).await? {
             body.extend_from_slice(&bytes);
         }
-        let trailers = timeout(TIMEOUT, stream.trailers()).await??.unwrap_or_default();
+        let trailers = trailers(&mut stream).await?;
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body, trailers })
     }
 }
@@ -138,9 +138,25 @@ pub async fn receive(stream: &mut RecvStream) -> Result<Option<Bytes>> {
     let Some(bytes) = timeout(TIMEOUT, stream.data()).await.context("nothing came")? else {
         return Ok(None);
     };
-    let bytes = bytes?;
+    let bytes = match bytes {
+        Err(error) if is_done(&error) => return Ok(None),
+        bytes => bytes?,
+    };
     stream.flow_control().release_capacity(bytes.len())?;
     Ok(Some(bytes))
+}
+
+/// What came behind the bytes.
+pub async fn trailers(stream: &mut RecvStream) -> Result<HeaderMap> {
+    match timeout(TIMEOUT, stream.trailers()).await.context("nothing came")? {
+        Err(error) if is_done(&error) => Ok(HeaderMap::new()),
+        trailers => Ok(trailers?.unwrap_or_default()),
+    }
+}
+
+/// After a whole answer a server may ask for no more of the request (RFC 9113 §8.1).
+fn is_done(error: &h2::Error) -> bool {
+    error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
 }
 
 /// Sends bytes as the other side makes room for them.
