@@ -61,7 +61,8 @@ pub fn apply(rewrite: &Rewrite, args: &[u8], values: &impl Values) -> Result<Rew
         unescape(before, path);
         if let Some(after) = after {
             is_path = false;
-            own_args.extend_from_slice(after);
+            // As it is, but for what would end the request target.
+            escape(after, &[], &mut own_args);
         }
     });
     let mut path =
@@ -188,6 +189,7 @@ mod tests {
             ("/n?v=1?", "a=1", &[], "/n ? v=1"),
             ("/n?", "a=1", &[], "/n"),
             ("/n?v=$http_x", "", &[], "/n ? v=a%20b%23c&d"),
+            ("/n?v=a b\tc%20#d", "", &[], "/n ? v=a%20b%09c%20#d"),
             ("/$http_x", "", &[], "/a b#c&d"),
             ("/a%20b%2", "", &[], "/a b%2"),
             // A question mark of the client's stays in the path: it is escaped on its way.
