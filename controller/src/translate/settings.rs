@@ -422,7 +422,7 @@ mod tests {
         };
         let key = |name| ObjectKey::new("other", name);
         let all = Maps::from([
-            (key("up"), object(&[("X-A", "v $host"), ("X B", "x"), ("X-C", "$document_root")])),
+            (key("up"), object(&[("X-A", "v $host"), ("X B", "x"), ("X-C", "$nginx_version")])),
             (key("down"), object(&[("X-D", "y"), ("X-E", "$host")])),
         ]);
         let main = object(&[("proxy-set-headers", "other/up"), ("add-headers", "other/down")]);

@@ -118,7 +118,7 @@ mod tests {
             "http://localhost/",
             "http://127.1/",
             "http://a.test/\r\nx",
-            "http://a.test/$document_root",
+            "http://a.test/$nginx_version",
         ] {
             assert!(Url::parse(text, b"?&=$").is_err(), "{text:?}");
         }
