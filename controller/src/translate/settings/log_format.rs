@@ -146,7 +146,7 @@ mod tests {
     fn variables_that_a_log_may_not_have_are_refused() {
         for text in [
             "$ssl_client_raw_cert",
-            "$nginx_version",
+            "$realpath_root",
             "a$",
             "$1",
             "$proxy_host",
