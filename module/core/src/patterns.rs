@@ -388,6 +388,9 @@ fn backtracking(
     meaning: Meaning,
     error: &regex_syntax::Error,
 ) -> Result<Compiled, Invalid> {
+    if has_large_group_number(pattern) {
+        return Err(Invalid::new("pattern names a group beyond 999: name one that it has"));
+    }
     let build = |pattern: &str, mode| {
         fancy_regex::RegexBuilder::new(pattern)
             .bytes_mode(mode)
@@ -414,6 +417,20 @@ fn backtracking(
         weight: BACKTRACKING_WEIGHT,
         compile_steps: BACKTRACKING_WEIGHT * COMPILE_STEPS_OF_STATE,
         bytes: MAX_COMPILED_BYTES,
+    })
+}
+
+/// Whether it may name a group (`\1000`, `\g<1000>`, `(?1000)`, `(?(1000)`) by more than three digits. `fancy-regex`
+/// makes room for a group of any number before it looks whether there is one, and that can end the process.
+fn has_large_group_number(pattern: &str) -> bool {
+    let bytes = pattern.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let begins = |at: &usize| is_digit(*at) && (*at == 0 || !is_digit(at - 1));
+    (0..bytes.len()).filter(begins).any(|at| {
+        let before = bytes.get(..at).unwrap_or_default();
+        let before = before.strip_suffix(b"+").or(before.strip_suffix(b"-")).unwrap_or(before);
+        let named = [&b"\\"[..], b"\\g", b"\\k", b"<", b"'", b"{", b"(?", b"(?("];
+        (at..at + 4).all(is_digit) && named.iter().any(|start| before.ends_with(start))
     })
 }
 
@@ -457,6 +474,26 @@ mod tests {
         }
         assert_eq!(Patterns::default().is_match(b"\xff", b"a"), None);
         pattern_is_valid("^(?!old)").unwrap();
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_there_takes_no_memory() {
+        for group in [
+            "\\g88888888888888881",
+            "\\g<99999999999>",
+            "\\g{99999999999}",
+            "\\g'+99999999999'",
+            "\\99999999999",
+            "\\k<99999999999>",
+            "\\k<-99999999999>",
+            "(?99999999999)",
+            "(?(99999999999)a|b)",
+            "\\g-99999999999",
+        ] {
+            pattern_is_valid(&format!("(?=a){group}")).unwrap_err();
+            path_is_valid(&format!("/(a){group}")).unwrap_err();
+        }
+        path_is_valid("/(?!old)(a)\\1/20240101-20250101").unwrap();
     }
 
     #[test]

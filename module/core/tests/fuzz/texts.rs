@@ -18,6 +18,7 @@ fn fuzz_texts() {
         "//url/https/a.test/443",
         "",
         "/app(/|$)(.*)",
+        "/(?!a)(b)\\g1\\1(?(1)c|d)",
         "\0\u{5}\0\0\u{2}ab",
     ];
     check("texts", &seeds.map(|text| text.as_bytes().to_vec()), |input| {

@@ -18,7 +18,13 @@ fn bytes(all: impl IntoIterator<Item = Value>) -> Vec<Vec<u8>> {
 
 #[test]
 fn fuzz_native() {
-    let tables = seeds::of_blocks(|name| name.starts_with("snapshot"));
+    let mut tables = seeds::of_blocks(|name| name.starts_with("snapshot"));
+    tables.push(json!({
+        "tls": {"shop.test": {"ciphers": "HIGH", "prefers_server_ciphers": true}},
+        "names": {"shop.test": "c"}, "passthrough": {"*.x.test": "b"}, "ports": {"tcp/9000": "b"},
+    }));
+    let last = json!({"version": 1, "snapshot": tables.last()}).to_string();
+    assert!(!decode::<Whole>(last.as_bytes()).unwrap().0.snapshot.tls.is_empty());
     let wholes = tables.iter().map(|table| json!({"version": 1, "snapshot": table}));
     let patches = tables.iter().map(|table| json!({"version": 1, "upsert": table}));
     let is_document = |name: &str| {
