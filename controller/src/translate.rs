@@ -13,6 +13,8 @@ mod class;
 mod conflict;
 mod follow;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod golden;
 mod ingress;
 mod inspect;
