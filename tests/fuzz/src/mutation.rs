@@ -13,7 +13,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -22,7 +22,7 @@ impl Random {
 
     /// One below `limit`, or 0.
     pub fn below(&mut self, limit: usize) -> usize {
-        ((self.next() >> 11) % limit.max(1) as u64) as usize
+        ((self.number() >> 11) % limit.max(1) as u64) as usize
     }
 
     fn of<'a, T: ?Sized + 'a, A: AsRef<T>>(&mut self, all: &'a [A]) -> &'a T {
@@ -69,8 +69,8 @@ fn damage(random: &mut Random, input: &mut Vec<u8>, seeds: &[Vec<u8>]) {
             let part = input[at..end].to_vec();
             input.splice(at..at, part);
         }
-        3 if at < input.len() => input[at] = random.next() as u8,
-        3 => input.push(random.next() as u8),
+        3 if at < input.len() => input[at] = random.number() as u8,
+        3 => input.push(random.number() as u8),
         4 => {
             let other: &[u8] = random.of(seeds);
             let from = random.below(other.len() + 1);
@@ -125,7 +125,7 @@ fn odd(random: &mut Random) -> Value {
     match random.below(9) {
         0 => Value::Null,
         1 => true.into(),
-        2 => random.next().into(),
+        2 => random.number().into(),
         3 => (random.below(700) as i64 - 1).into(),
         4 => Value::Array(vec![piece.into()]),
         5 => Value::Object([(piece.to_owned(), piece.into())].into_iter().collect()),
