@@ -52,7 +52,7 @@ mod tests {
             "$unknown",
             "$pid",
             "$msec",
-            "$document_root",
+            "$realpath_root",
             "$ssl_client_cert",
             "$http_",
             "$nginx_version",

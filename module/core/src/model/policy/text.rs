@@ -176,6 +176,6 @@ mod tests {
     fn a_template_has_variables_that_anybody_may_ask_for() {
         Template::parse("/x/$1?h=${host}&a=$arg_b").unwrap();
         assert!(Template::parse("$ssl_client_raw_cert").is_err());
-        assert!(Template::parse("$document_root").is_err());
+        assert!(Template::parse("$realpath_root").is_err());
     }
 }
