@@ -8,10 +8,11 @@ use oxigress_tests::load::{Load, Plan};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
-use oxigress_tests::wait::block_on;
+use oxigress_tests::wait::{block_on, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 /// The tables, each with what its hosts begin with.
 const TABLES: [(&str, &str); 2] = [
@@ -120,6 +121,9 @@ impl Case<'_> {
         for part in parts {
             if let Some(length) = part.strip_prefix("body ") {
                 request = request.body(vec![b'x'; length.parse()?]);
+            } else if let Some(header) = part.strip_prefix("long ") {
+                let (name, length) = header.split_once(' ').context("a name and a length")?;
+                request = request.header(name, &"x".repeat(length.parse()?));
             } else if let Some(number) = part.strip_prefix("times ") {
                 times = number.parse()?;
             } else {
@@ -133,7 +137,28 @@ impl Case<'_> {
         for _ in 1..times {
             block_on(send(&address, &request))?;
         }
+        let arrived = |names: &str| -> Result<u64> {
+            names.split(' ').try_fold(0, |sum, name| {
+                let endpoint = stage.variables.endpoints.get(name).context("an endpoint")?;
+                Ok(sum + endpoint.requests())
+            })
+        };
+        let counted = self.expected.split(" ;; ").find_map(|part| part.strip_prefix('+'));
+        let counted = counted.map(|part| part.split_once(' ').context("a number and endpoints"));
+        let counted = counted.transpose()?;
+        let before = counted.map(|(_, names)| arrived(names)).transpose()?.unwrap_or_default();
         let answer = block_on(send(&address, &request))?;
+        if let Some((number, names)) = counted {
+            let number: u64 = number.parse()?;
+            // Copies may come after the answer.
+            until("the requests have arrived", || {
+                let now = arrived(names)? - before;
+                ensure!(now >= number, "{now} requests instead of {number} at {names}");
+                Ok(())
+            })?;
+            let now = arrived(names)? - before;
+            ensure!(now == number, "{now} requests instead of {number} at {names}");
+        }
         let mut parts = self.expected.split(" ;; ");
         let status: u16 = parts.next().unwrap_or_default().parse()?;
         ensure!(
@@ -144,6 +169,9 @@ impl Case<'_> {
         );
         let seen = answer.text();
         for part in parts {
+            if part.starts_with('+') {
+                continue;
+            }
             if let Some(text) = part.strip_prefix('~') {
                 ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
             } else if let Some(text) = part.strip_prefix('!') {
@@ -185,14 +213,41 @@ struct Stage {
 impl Stage {
     fn start(directory: &Directory, workers: usize) -> Result<Self> {
         let mut variables = Variables::default();
-        for (name, behaviour) in
-            [("shop", Behaviour::Ok), ("yes", Behaviour::Ok), ("no", Behaviour::Status(401))]
-        {
+        let behaviours = [
+            ("shop", Behaviour::Ok),
+            ("yes", Behaviour::Ok),
+            ("no", Behaviour::Status(401)),
+            ("errors", Behaviour::Ok),
+            ("copy", Behaviour::Ok),
+            ("slow", Behaviour::Slow(Duration::from_millis(1500))),
+            ("large", Behaviour::Large(300_000)),
+            ("ill1", Behaviour::Status(503)),
+            ("ill2", Behaviour::Status(503)),
+            ("ill3", Behaviour::Status(503)),
+            ("ill4", Behaviour::Status(503)),
+        ];
+        for (name, behaviour) in behaviours {
             let endpoint = Endpoint::with(name, behaviour, IpAddr::V4(Ipv4Addr::LOCALHOST))?;
             variables.endpoints.insert(name.into(), endpoint);
         }
-        let mut controller = Controller::start(directory, workers, &[])?;
-        let mut text = String::from("$SERVICE(shop: shop)\n");
+        let flags = ["--configmap=default/settings".to_owned()];
+        let mut controller = Controller::start(directory, workers, &flags)?;
+        let mut text = String::from(
+            "$SERVICE(shop: shop)\n$SERVICE(errors: errors)\n$SERVICE(slow: slow)\n$SERVICE(large: large)\n\
+             $SERVICE(ill: ill1 ill2 ill3 ill4)\n$SERVICE(none: )\n",
+        );
+        for (name, key, value) in [
+            ("settings", "global-allowed-response-headers", "X-Custom"),
+            ("headers", "X-Custom", "of the map"),
+            ("other-headers", "X-Other", "not allowed"),
+            ("parameters", "A", "b"),
+        ] {
+            let _ = writeln!(
+                text,
+                "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\n\
+                 data: {{ {key}: {value:?} }}"
+            );
+        }
         for (name, key, value) in [("users", "auth", "u:{PLAIN}p"), ("map", "u", "{PLAIN}p")] {
             let _ = writeln!(
                 text,
@@ -258,7 +313,14 @@ fn every_change_holds_at_once_under_load() {
         })?;
         let mut failed = Vec::new();
         for case in &cases {
-            let manifest = stage.fill(case.manifest("edited", "c.test"));
+            // What was counted for one Ingress is counted for it in the next case too.
+            let is_limited = case.annotations.iter().any(|(name, _)| name.starts_with("limit-"));
+            let name = if is_limited {
+                format!("edited-{}{}", case.table, case.line)
+            } else {
+                "edited".into()
+            };
+            let manifest = stage.fill(case.manifest(&name, "c.test"));
             stage.controller.serve("edited.yaml", &manifest)?;
             if let Err(why) = case.check(&stage, "c.test") {
                 failed.push(case.tell(&why));
