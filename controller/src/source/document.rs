@@ -182,7 +182,20 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     };
     let meta: ObjectMeta = match serde_path_to_error::deserialize(&head.metadata) {
         Ok(meta) => meta,
-        Err(error) => return vec![Found::Unusable(type_message(&at("metadata"), &error))],
+        Err(error) => {
+            let message = type_message(&at("metadata"), &error);
+            // What stands beside the wrong field may say which object it is: what it was before stays.
+            let text = |field| head.metadata.get(field).and_then(Value::as_str).map(str::to_owned);
+            let (name, namespace) = (text("name"), text("namespace"));
+            let meta = ObjectMeta { name, namespace, ..ObjectMeta::default() };
+            return vec![match convert::identify(kind, &meta) {
+                Ok(id) => {
+                    let message = format!("{id}: {message}");
+                    Found::Broken(id, message)
+                }
+                Err(_) => Found::Unusable(message),
+            }];
+        }
     };
     let id = match convert::identify(kind, &meta) {
         Ok(id) => id,

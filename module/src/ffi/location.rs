@@ -345,7 +345,7 @@ fn change_buffers(conf: &mut bits::ngx_http_upstream_conf_t, proxy: &Proxy) {
         return;
     }
     let one = conf.buffer_size.max(conf.bufs.size);
-    let all_but_one = (conf.bufs.num as usize - 1) * conf.bufs.size;
+    let all_but_one = (conf.bufs.num as usize).saturating_sub(1) * conf.bufs.size;
     let busy = proxy.busy_buffers_bytes.map_or(2 * one, |bytes| bytes as usize);
     conf.busy_buffers_size = busy.min(all_but_one).max(one);
     conf.temp_file_write_size = conf.temp_file_write_size.max(2 * one);
@@ -445,7 +445,9 @@ pub unsafe fn enter(
         let core: *mut ngx_http_core_loc_conf_t = core_of((*request).loc_conf).cast();
         let (limit, length) =
             ((*core).client_max_body_size, (*request).headers_in.content_length_n);
-        if limit != 0 && length > limit {
+        // A request that was redirected internally has come in with its body.
+        let is_new = (*request.cast::<bits::ngx_http_request_s>()).internal() == 0;
+        if is_new && limit != 0 && length > limit {
             // As nginx does where it finds a location: the client may send what it has announced.
             (*request.cast::<bits::ngx_http_request_s>()).set_expect_tested(1);
             ngx_http_discard_request_body(request);

@@ -441,6 +441,20 @@ impl<'r> Request<'r> {
         unsafe { self.context()?.policies.get().as_ref() }
     }
 
+    /// A request that was redirected internally is routed anew: nothing of the rule before holds.
+    pub fn forget_route(&self) {
+        let Some(context) = self.context() else { return };
+        context.policies.set(null_mut());
+        context.progress.set(std::ptr::null());
+        context.captured.set(std::ptr::null());
+        context.alternative.set(std::ptr::null());
+        context.error.set(0);
+        context.copied.set(0);
+        context.is_let_in.set(false);
+        context.is_busy.set(false);
+        context.is_decided.set(false);
+    }
+
     /// Goes on with the settings of the policies' protocol, as [`location::enter`].
     pub fn enter_location(&self) -> Entered {
         // SAFETY: alive, and called in the REWRITE phase.

@@ -50,6 +50,7 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     if request.header_count() > MAX_HEADERS {
         return Outcome::Status(HEADER_TOO_LARGE);
     }
+    request.forget_route();
     request.remove_managed();
     let worker = request.worker();
     let guard = worker.reader().read();

@@ -295,7 +295,10 @@ pub fn find(name: &str) -> Option<&'static Row> {
 pub fn protects(name: &str) -> bool {
     name.starts_with("auth-")
         || name.starts_with("limit-")
-        || name.ends_with("list-source-range")
+        || name.contains("source-range")
+        || name.starts_with("whitelist-")
+        || name.starts_with("allowlist-")
+        || name.starts_with("denylist-")
         || name.ends_with("-snippet")
         || name == "proxy-ssl-verify"
 }
