@@ -8,7 +8,7 @@ use oxigress_tests::load::{Load, Plan};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::variables::Variables;
-use oxigress_tests::wait::{block_on, until};
+use oxigress_tests::wait::{block_on, runtime, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -117,7 +117,7 @@ impl Case<'_> {
             None => (Address::http(stage.controller.http_port), target),
         };
         let mut request = Request::new(method, host, target);
-        let mut times: usize = 1;
+        let (mut times, mut at_once): (usize, usize) = (1, 1);
         for part in parts {
             if let Some(length) = part.strip_prefix("body ") {
                 request = request.body(vec![b'x'; length.parse()?]);
@@ -126,6 +126,8 @@ impl Case<'_> {
                 request = request.header(name, &"x".repeat(length.parse()?));
             } else if let Some(number) = part.strip_prefix("times ") {
                 times = number.parse()?;
+            } else if let Some(number) = part.strip_prefix("at once ") {
+                at_once = number.parse()?;
             } else {
                 let (name, value) = part.split_once(": ").context("a header")?;
                 if name == "Host" {
@@ -147,7 +149,19 @@ impl Case<'_> {
         let counted = counted.map(|part| part.split_once(' ').context("a number and endpoints"));
         let counted = counted.transpose()?;
         let before = counted.map(|(_, names)| arrived(names)).transpose()?.unwrap_or_default();
-        let answer = block_on(send(&address, &request))?;
+        let others: Vec<_> = (1..at_once)
+            .map(|_| {
+                let (address, request) = (address.clone(), request.clone());
+                runtime().spawn(async move { send(&address, &request).await })
+            })
+            .collect();
+        let mut answer = block_on(send(&address, &request))?;
+        for other in others {
+            let other = block_on(other)??;
+            if other.status > answer.status {
+                answer = other;
+            }
+        }
         if let Some((number, names)) = counted {
             let number: u64 = number.parse()?;
             // Copies may come after the answer.
@@ -172,7 +186,16 @@ impl Case<'_> {
             if part.starts_with('+') {
                 continue;
             }
-            if let Some(text) = part.strip_prefix('~') {
+            if let Some(target) = part.strip_prefix("logged ") {
+                stage.is_logged(target)?;
+            } else if let Some(target) = part.strip_prefix("unlogged ") {
+                // A later request is in the log already.
+                let after = format!("/after{target}");
+                block_on(send(&address, &Request::get("copies.test", &after)))?;
+                stage.is_logged(&after)?;
+                let log = stage.controller.error_log();
+                ensure!(!log.contains(&format!("GET {target} ")), "{target} is in the log");
+            } else if let Some(text) = part.strip_prefix('~') {
                 ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
             } else if let Some(text) = part.strip_prefix('!') {
                 ensure!(!seen.contains(text), "{text:?} is in\n{seen}");
@@ -234,7 +257,8 @@ impl Stage {
         let mut controller = Controller::start(directory, workers, &flags)?;
         let mut text = String::from(
             "$SERVICE(shop: shop)\n$SERVICE(errors: errors)\n$SERVICE(slow: slow)\n$SERVICE(large: large)\n\
-             $SERVICE(ill: ill1 ill2 ill3 ill4)\n$SERVICE(none: )\n",
+             $SERVICE(ill: ill1 ill2 ill3 ill4)\n$SERVICE(none: )\n$SERVICE(copy: copy)\n\
+             $INGRESS(copies: copies.test/ copy)\n",
         );
         for (name, key, value) in [
             ("settings", "global-allowed-response-headers", "X-Custom"),
@@ -259,7 +283,17 @@ impl Stage {
         Ok(Stage { controller, variables })
     }
 
-    fn fill(&self, mut manifest: String) -> String {
+    fn is_logged(&self, target: &str) -> Result<()> {
+        until("a line of the access log", || {
+            let log = self.controller.error_log();
+            ensure!(log.contains(&format!("GET {target} ")), "{target} is not in the log");
+            Ok(())
+        })
+    }
+
+    fn fill(&self, manifest: String) -> String {
+        let gateway = self.controller.http_port.to_string();
+        let mut manifest = manifest.replace("$PORT_gateway", &gateway);
         for (name, endpoint) in &self.variables.endpoints {
             let port = endpoint.address.port().to_string();
             manifest = manifest.replace(&format!("$PORT_{name}"), &port);
