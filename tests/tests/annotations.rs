@@ -20,8 +20,10 @@ const TABLES: [(&str, &str); 2] = [
     ("d", include_str!("../tables/annotations-auth.txt")),
 ];
 /// Tests that prove names from a manifest to an answer too.
-const ELSEWHERE: [(&str, &str); 1] =
-    [("annotations_balancing", include_str!("annotations_balancing.rs"))];
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("annotations_balancing", include_str!("annotations_balancing.rs")),
+    ("annotations_tls", include_str!("annotations_tls.rs")),
+];
 const README: &str = include_str!("../../README.md");
 
 /// A line of a table.
