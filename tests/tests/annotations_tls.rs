@@ -88,6 +88,9 @@ enum Shown {
 }
 use Shown::{Deep, Nothing, Other, Ours};
 
+/// Names and values.
+type Annotations<'a> = &'a [(&'a str, &'a str)];
+
 /// What an answer holds; `!` what it does not hold.
 fn check(answer: &Answer, status: u16, text: &str) -> Result<()> {
     ensure!(answer.status == status, "{} instead of {status}\n{}", answer.status, answer.head);
@@ -269,7 +272,7 @@ fn hosts_have_ciphers() {
         let both = format!("{LARGE}:{SMALL}");
         let both = both.as_str();
         // The client would have SMALL.
-        let cases: &[(&str, &[(&str, &str)], &str)] = &[
+        let cases: &[(&str, Annotations<'_>, &str)] = &[
             ("ssl-ciphers default", &[("ssl-prefer-server-ciphers", "false")], SMALL),
             ("ssl-ciphers valid", &[("ssl-ciphers", LARGE)], LARGE),
             (
@@ -699,7 +702,7 @@ fn auth_servers_are_asked() {
             text += &ingress(&format!("c{place}"), to, &all, "");
         }
         let name = "enable-global-auth";
-        let globals: &[(&str, &[(&str, &str)], u16)] = &[
+        let globals: &[(&str, Annotations<'_>, u16)] = &[
             ("default", &[], 401),
             ("valid", &[(name, "false")], 200),
             ("invalid", &[(name, "no")], 401),
