@@ -313,6 +313,15 @@ mod tests {
     }
 
     #[test]
+    fn an_object_with_wrong_metadata_is_known_by_its_name() {
+        let text = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, namespace: shop, \
+                    labels: {version: 1.0}}\n";
+        let Some(Found::Broken(id, message)) = found(text).pop() else { panic!("not kept") };
+        assert_eq!(id.to_string(), "Ingress shop/a");
+        assert!(message.contains("metadata.labels.version"), "{message}");
+    }
+
+    #[test]
     fn an_unknown_kind_names_the_known_ones() {
         let text = message("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}");
         assert!(text.contains("Deployment of apps/v1") && text.contains("EndpointSlice"), "{text}");
