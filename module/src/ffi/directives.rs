@@ -68,9 +68,9 @@ pub struct SrvConf {
     /// The name of its `ingress_error` location; empty: it has none.
     error_location: ngx_str_t,
     /// The names of its `ingress_auth` locations; empty: it has none for that protocol.
-    auth_locations: [ngx_str_t; AuthProtocol::COUNT],
+    auth_locations: Locations,
     /// The same of its `ingress_mirror` locations.
-    mirror_locations: [ngx_str_t; MirrorProtocol::COUNT],
+    mirror_locations: Locations,
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
     /// This upstream has `ingress_balancer`.
@@ -107,29 +107,25 @@ struct LocConf {
     pool: *mut ngx_thread_pool_t,
 }
 
-/// What auth servers speak: each has a location of its own.
+/// What servers of URLs speak: they are asked through a location for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "names of protocols")]
-pub enum AuthProtocol {
+pub enum Scheme {
     Http,
     Https,
 }
 
-impl AuthProtocol {
+impl Scheme {
     const COUNT: usize = 2;
+
+    /// With or without TLS.
+    pub fn of(https: bool) -> Self {
+        if https { Scheme::Https } else { Scheme::Http }
+    }
 }
 
-/// What servers of copies speak: each has a location of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "names of protocols")]
-pub enum MirrorProtocol {
-    Http,
-    Https,
-}
-
-impl MirrorProtocol {
-    const COUNT: usize = 2;
-}
+/// The names of such locations of a server; empty: it has none for that scheme.
+type Locations = [ngx_str_t; Scheme::COUNT];
 
 /// What endpoints speak: each has a location of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -603,30 +599,10 @@ pub unsafe extern "C" fn ingress_auth(
 ) -> Answer {
     // SAFETY: as for `ingress_zone`; `conf` is of this location.
     guard::contain("ingress_auth", refused(), || unsafe {
-        let [_, name] = arguments(cf) else { return refused() };
-        let protocol = match memory::bytes(*name) {
-            b"http" => AuthProtocol::Http,
-            b"https" => AuthProtocol::Https,
-            other => {
-                let shown = other.escape_ascii();
-                let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
-                return refuse(cf, reason);
-            }
-        };
-        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        if (*core.cast::<bits::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
-            return refuse(cf, "\"ingress_auth\" stands in a \"location = NAME\"");
+        let locations = &raw mut (*srv_conf::<SrvConf>(cf, http_index())).auth_locations;
+        if let Err(answer) = take_location(cf, "ingress_auth", locations) {
+            return answer;
         }
-        let server = srv_conf::<SrvConf>(cf, http_index());
-        let Some(place) = (*server).auth_locations.get_mut(protocol as usize) else {
-            return refused();
-        };
-        if place.len != 0 {
-            return c"is duplicate in this server".as_ptr().cast_mut();
-        }
-        *place = (*core).name;
-        // Nobody comes here from outside.
-        (*core).internal = 1;
         (*conf.cast::<LocConf>()).is_auth = true;
         OK
     })
@@ -640,65 +616,86 @@ pub unsafe extern "C" fn ingress_mirror(
 ) -> Answer {
     // SAFETY: as for `ingress_zone`; `conf` is of this location.
     guard::contain("ingress_mirror", refused(), || unsafe {
-        let [_, name] = arguments(cf) else { return refused() };
-        let protocol = match memory::bytes(*name) {
-            b"http" => MirrorProtocol::Http,
-            b"https" => MirrorProtocol::Https,
-            other => {
-                let shown = other.escape_ascii();
-                let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
-                return refuse(cf, reason);
-            }
-        };
-        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        if (*core.cast::<bits::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
-            return refuse(cf, "\"ingress_mirror\" stands in a \"location = NAME\"");
+        let locations = &raw mut (*srv_conf::<SrvConf>(cf, http_index())).mirror_locations;
+        match take_location(cf, "ingress_mirror", locations) {
+            // The request itself was measured.
+            Ok(core) => (*core).client_max_body_size = 0,
+            Err(answer) => return answer,
         }
-        let server = srv_conf::<SrvConf>(cf, http_index());
-        let Some(place) = (*server).mirror_locations.get_mut(protocol as usize) else {
-            return refused();
-        };
-        if place.len != 0 {
-            return c"is duplicate in this server".as_ptr().cast_mut();
-        }
-        *place = (*core).name;
-        // The request itself was measured.
-        (*core).client_max_body_size = 0;
-        // Nobody comes here from outside.
-        (*core).internal = 1;
         (*conf.cast::<LocConf>()).is_mirror = true;
         OK
     })
 }
 
-/// The name of the location through which auth servers of a protocol are asked, in the server of a request.
+/// Makes the location of a directive `NAME PROTOCOL;` that of requests which the module makes itself.
+///
+/// # Safety
+/// `cf` is inside of a location, `locations` are of its server.
+unsafe fn take_location(
+    cf: *mut ngx_conf_t,
+    directive: &str,
+    locations: *mut Locations,
+) -> Result<*mut ngx_http_core_loc_conf_t, Answer> {
+    // SAFETY: vouched for by the caller; nginx runs one directive at a time.
+    unsafe {
+        let [_, name] = arguments(cf) else { return Err(refused()) };
+        let scheme = match memory::bytes(*name) {
+            b"http" => Scheme::Http,
+            b"https" => Scheme::Https,
+            other => {
+                let shown = other.escape_ascii();
+                let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
+                return Err(refuse(cf, reason));
+            }
+        };
+        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
+        if (*core.cast::<bits::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
+            let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
+            return Err(refuse(cf, reason));
+        }
+        let Some(place) = (*locations).get_mut(scheme as usize) else { return Err(refused()) };
+        if place.len != 0 {
+            return Err(c"is duplicate in this server".as_ptr().cast_mut());
+        }
+        *place = (*core).name;
+        // Nobody comes here from outside.
+        (*core).internal = 1;
+        Ok(core)
+    }
+}
+
+/// The name of the location through which auth servers are asked, in the server of a request.
 ///
 /// # Safety
 /// The request is alive.
-pub unsafe fn auth_location(
-    request: *mut ngx_http_request_t,
-    protocol: AuthProtocol,
-) -> Option<ngx_str_t> {
-    // SAFETY: nginx gives a request the configurations of its server.
-    let conf = unsafe { (*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
-    // SAFETY: `create_srv_conf` made it for every server; only read since.
-    let locations = unsafe { &(*conf).auth_locations };
-    locations.get(protocol as usize).copied().filter(|name| name.len > 0)
+pub unsafe fn auth_location(request: *mut ngx_http_request_t, scheme: Scheme) -> Option<ngx_str_t> {
+    // SAFETY: vouched for by the caller.
+    unsafe { location_name(request, |conf| &conf.auth_locations, scheme) }
 }
 
-/// The name of the location through which copies of a protocol go, in the server of a request.
+/// The name of the location through which copies go, in the server of a request.
 ///
 /// # Safety
 /// The request is alive.
 pub unsafe fn mirror_location(
     request: *mut ngx_http_request_t,
-    protocol: MirrorProtocol,
+    scheme: Scheme,
 ) -> Option<ngx_str_t> {
-    // SAFETY: nginx gives a request the configurations of its server.
-    let conf = unsafe { (*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
-    // SAFETY: `create_srv_conf` made it for every server; only read since.
-    let locations = unsafe { &(*conf).mirror_locations };
-    locations.get(protocol as usize).copied().filter(|name| name.len > 0)
+    // SAFETY: vouched for by the caller.
+    unsafe { location_name(request, |conf| &conf.mirror_locations, scheme) }
+}
+
+/// # Safety
+/// The request is alive.
+unsafe fn location_name(
+    request: *mut ngx_http_request_t,
+    locations: fn(&SrvConf) -> &Locations,
+    scheme: Scheme,
+) -> Option<ngx_str_t> {
+    // SAFETY: nginx gives a request the configurations of its server; `create_srv_conf` made it for every server,
+    // and it is only read since.
+    let conf = unsafe { &*(*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
+    locations(conf).get(scheme as usize).copied().filter(|name| name.len > 0)
 }
 
 /// The request's location has `ingress_auth`.

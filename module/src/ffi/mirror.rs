@@ -5,7 +5,7 @@
 //! the client does not wait for it. As with nginx's module the request ends only when its copy has: until then
 //! its HTTP/1.1 connection takes no other request.
 
-use super::directives::{self, MirrorProtocol};
+use super::directives::{self, Scheme};
 use super::{NewDecision, Request, guard, memory};
 use crate::phase::rewrite;
 use nginx_bitfields as bits;
@@ -98,9 +98,9 @@ unsafe fn try_send(
     request: &Request<'_>,
     mirror: &Mirror,
 ) -> Option<()> {
-    let protocol = if mirror.to.https { MirrorProtocol::Https } else { MirrorProtocol::Http };
+    let scheme = Scheme::of(mirror.to.https);
     // SAFETY: vouched for by the caller.
-    let mut location = unsafe { directives::mirror_location(raw, protocol) }?;
+    let mut location = unsafe { directives::mirror_location(raw, scheme) }?;
     let target = target(request, &mirror.target)?;
     // SAFETY: vouched for by the caller; zeroes are a body of nothing.
     let (target, body) = unsafe {

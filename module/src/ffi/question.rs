@@ -4,7 +4,7 @@
 //! read by the request that waits for it, and nothing of it is sent by itself.
 
 use super::access::{Answered, Progress};
-use super::directives::{self, AuthProtocol};
+use super::directives::{self, Scheme};
 use super::{NewDecision, Request, memory};
 use crate::access::External;
 use crate::phase::rewrite;
@@ -149,9 +149,9 @@ pub unsafe fn ask<'r>(
     external: &'r External,
 ) -> Option<()> {
     let source = &external.source;
-    let protocol = if source.to.https { AuthProtocol::Https } else { AuthProtocol::Http };
+    let scheme = Scheme::of(source.to.https);
     // SAFETY: vouched for by the caller.
-    let mut location = unsafe { directives::auth_location(raw, protocol) }?;
+    let mut location = unsafe { directives::auth_location(raw, scheme) }?;
     let target = external.target(request);
     let cache_key = external.cache_key(request, &target).unwrap_or_default();
     let method = source.method.as_deref().unwrap_or("GET").as_bytes();
