@@ -3,6 +3,7 @@
 //! Source:  compat/controller.md §15. [`accepted`] holds the flags that have no effect yet.
 
 pub mod accepted;
+pub mod cluster;
 pub mod metrics;
 
 use crate::translate::{Options, annotation::parse_bool};
@@ -10,6 +11,7 @@ use crate::world::Key;
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use cluster::ClusterFlags;
 use metrics::MetricsFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -163,6 +165,9 @@ pub struct Flags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would show it")]
     pub metrics: MetricsFlags,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would show it")]
+    pub cluster: ClusterFlags,
     /// Answer 503 where an Ingress leads to a Service of type ExternalName
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
@@ -207,6 +212,13 @@ pub struct MaybeKey(Option<Key>);
 
 fn key_of(flag: &Option<MaybeKey>) -> Option<Key> {
     flag.as_ref().and_then(|key| key.0.clone())
+}
+
+impl MaybeKey {
+    /// The key, unless the text was empty.
+    pub fn key(&self) -> Option<&Key> {
+        self.0.as_ref()
+    }
 }
 
 impl Flags {
@@ -353,15 +365,15 @@ mod tests {
     #[test]
     fn every_flag_of_the_reference_is_accepted() {
         let flags = parse(&[
-            "--election-id=x",
-            "--update-status=false",
+            "--profiling=false",
+            "--sync-period=1h",
             "--metrics-per-undefined-host",
-            "--publish-service=$(POD_NAMESPACE)/x",
+            "--publish-service=",
             "--default-backend-service=",
             "--configmap=a/b",
         ])
         .unwrap();
-        assert_eq!(flags.accepted.given().len(), 4);
+        assert_eq!(flags.accepted.given().len(), 3);
         assert_eq!(flags.options(BTreeSet::new()).configmap, Some(Key::new("a", "b")));
     }
 

@@ -5,7 +5,7 @@ pub mod document;
 pub mod folder;
 mod parallel;
 
-use crate::world::Seen;
+use crate::world::{Key, Seen};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -27,6 +27,26 @@ pub struct Batch {
     pub is_incomplete: bool,
     /// What could not be read before and is no problem any more.
     pub mended: Vec<String>,
+    /// Ingresses of an API server as they stand there, or that they are gone; a folder has none.
+    pub published: Vec<(Key, Option<Published>)>,
+}
+
+/// What an API server says of an Ingress besides what is served of it: for the writers of status and Events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// metadata.uid
+    pub uid: String,
+    /// status.loadBalancer.ingress, as written.
+    pub addresses: Vec<Address>,
+}
+
+/// Where clients reach this controller: one of the two, mostly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// Empty if there is none.
+    pub hostname: String,
+    /// Empty if there is none.
+    pub ip: String,
 }
 
 /// Something in a file that is not served, and what to do.

@@ -1,0 +1,160 @@
+//! Flags about the Kubernetes cluster: where its API is, what is watched, whose status is written.
+//!
+//! Source:  compat/controller.md §8, §10, §12, §15.
+
+use super::MaybeKey;
+use clap::{ArgAction, Args};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the operator says about the cluster. None of it counts with `--manifests`, but for the grace periods and
+/// what translate reads.
+#[derive(Args, Clone, Debug)]
+pub struct ClusterFlags {
+    /// kubeconfig with the API server and credentials; without it those of the pod, or of $KUBECONFIG
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub kubeconfig: Option<MaybePath>,
+    /// URL of the API server, in place of the one of the pod
+    #[arg(long, value_name = "URL", default_value = "")]
+    pub apiserver_host: String,
+    /// File of certificates that sign the one of --apiserver-host
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub certificate_authority: Option<MaybePath>,
+    /// Serve Ingresses of namespaces with these labels only: `team=shop,stage in (test, live)`
+    #[arg(long, value_name = "SELECTOR", default_value = "")]
+    pub watch_namespace_selector: String,
+    /// Prefer endpoints of this node's zone where the Service asks for it
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub enable_topology_aware_routing: bool,
+
+    /// Write the addresses of this controller into the status of Ingresses
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub update_status: bool,
+    /// Empty the status when the last replica ends
+    #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub update_status_on_shutdown: bool,
+    /// Seconds between looks at the addresses for the status, 5 at least
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub status_update_interval: u64,
+    /// Service whose addresses are the status
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = super::optional_key)]
+    pub publish_service: Option<MaybeKey>,
+    /// Addresses or names that are the status, separated by commas
+    #[arg(long, value_name = "ADDRESSES", default_value = "")]
+    pub publish_status_address: String,
+    /// The status is the nodes' internal addresses, also where they have external ones
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub report_node_internal_ip_address: bool,
+    /// Name of the Lease by which replicas choose the one that writes status
+    #[arg(long, value_name = "NAME", default_value = "ingress-controller-leader")]
+    pub election_id: String,
+    /// How long a replica that is gone stays the chosen one, such as 30s
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub election_ttl: Duration,
+    /// Choose nobody: no status is written
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub disable_leader_election: bool,
+    /// Write no Events
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub disable_sync_events: bool,
+
+    /// Address and port of the admission webhook, such as :8443; empty: none
+    #[arg(long, value_name = "ADDRESS", default_value = "", value_parser = listen)]
+    pub validating_webhook: MaybeAddress,
+    /// Its certificate; read again when it changes
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub validating_webhook_certificate: Option<MaybePath>,
+    /// Its private key; read again when it changes
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub validating_webhook_key: Option<MaybePath>,
+    /// The webhook judges an Ingress by itself, not against the others
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
+    pub disable_full_test: bool,
+
+    /// Seconds after SIGTERM in which everything is served as before, but not ready
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub shutdown_grace_period: u64,
+    /// Seconds after nginx's end in which the program stays
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub post_shutdown_grace_period: u64,
+}
+
+/// A file, or nothing for the empty text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaybePath(pub Option<PathBuf>);
+
+/// An address to listen on, or nothing for the empty text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaybeAddress(pub Option<SocketAddr>);
+
+/// The file that a flag names.
+pub fn path_of(flag: &Option<MaybePath>) -> Option<&PathBuf> {
+    flag.as_ref().and_then(|path| path.0.as_ref())
+}
+
+fn optional_path(text: &str) -> Result<MaybePath, std::convert::Infallible> {
+    Ok(MaybePath(Some(text).filter(|text| !text.is_empty()).map(PathBuf::from)))
+}
+
+/// As Go listens: `:8443` is every address.
+fn listen(text: &str) -> Result<MaybeAddress, String> {
+    let full = match text.strip_prefix(':') {
+        _ if text.is_empty() => return Ok(MaybeAddress(None)),
+        Some(port) => format!("[::]:{port}"),
+        None => text.into(),
+    };
+    match full.parse::<SocketAddr>() {
+        Ok(address) if address.port() != 0 => Ok(MaybeAddress(Some(address))),
+        _ => Err("write :PORT or ADDRESS:PORT".into()),
+    }
+}
+
+/// As Go writes durations, in hours, minutes, seconds and milliseconds; none and less mean 30 s.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write a duration such as 30s or 1m30s".to_owned();
+    let mut rest = text.trim_start_matches('-');
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() && rest != "0" {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let number: u32 = rest[..digits].parse().map_err(|_| wrong())?;
+        let units =
+            rest[digits..].find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len() - digits);
+        let unit = match &rest[digits..digits + units] {
+            "h" => Duration::from_secs(3600),
+            "m" => Duration::from_secs(60),
+            "s" => Duration::from_secs(1),
+            "ms" => Duration::from_millis(1),
+            _ => return Err(wrong()),
+        };
+        sum = unit.checked_mul(number).and_then(|part| sum.checked_add(part)).ok_or_else(wrong)?;
+        rest = &rest[digits + units..];
+    }
+    Ok(if sum.is_zero() || text.starts_with('-') { Duration::from_secs(30) } else { sum })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_addresses_are_written_as_go_writes_them() {
+        for (text, seconds) in [("30s", 30), ("1m30s", 90), ("2h", 7200), ("0", 30), ("-5s", 30)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["30", "s", "1d", "99999999999h", "1.5s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert_eq!(listen(":8443").unwrap().0, "[::]:8443".parse().ok());
+        assert_eq!(listen("127.0.0.1:8443").unwrap().0, "127.0.0.1:8443".parse().ok());
+        assert_eq!(listen(""), Ok(MaybeAddress(None)));
+        assert!(listen("8443").is_err() && listen(":0").is_err());
+    }
+}
