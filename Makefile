@@ -83,7 +83,7 @@ image: build ## a container image of target/dist
 
 .PHONY: clean
 clean: ## remove what was built; a fetched nginx source stays
-	rm -rf target/{,second/,debian/}{dist,module,failpoints} target/{,second/}nginx/objs
+	rm -rf target/{,second/,debian/}{dist,module} target/{,second/}nginx/objs
 	rm -rf target/{asan,asan-nginx,tsan,valgrind,loom,miri,poison-planted,log}
 	$(CARGO) clean --quiet --release
 
@@ -116,10 +116,11 @@ nginx: $(objs)
 module: $(objs)
 	@$(step) "compiling the module" module nginx-build/compile modules
 
-# The same module with places where a test can stop or kill a worker; freed records are overwritten.
+# The same module with places where a test can stop or kill a worker; freed records are overwritten. Without link-time
+# optimisation, beside the controller and the tests: what it depends on is compiled once.
 failpoints: $(objs)
 	@$(step) "compiling the module with failpoints" failpoints $(CARGO) build -p ngx-ingress-module \
-	  --profile module --features failpoints,poison --target-dir $(OXIGRESS_TARGET)/failpoints
+	  --release --features failpoints,poison
 	@nginx-build/dist failpoints
 
 controller: packages

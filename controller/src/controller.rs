@@ -37,6 +37,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// So long the first publication waits for what DNS says: without it names would answer 503 at first.
 const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
+/// So long the first publication waits for the ConfigMap's part of nginx.conf: before it, lists of trusted proxies
+/// and of blocked clients do not hold. An nginx role that does not run writes nothing, and nobody waits for ever.
+const FIRST_CONF: Duration = Duration::from_secs(5);
+
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     parent::name_flags_of_a_lone_role(flags);
@@ -49,6 +53,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let listener = listen(flags).await?;
     let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
+    let served = runtime.file(streams::SERVED);
+    let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
     let (metrics, scrapes) = Metrics::new(flags, &runtime);
     let path = flags.health_check_path.clone();
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics));
@@ -72,9 +78,11 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         external_names: BTreeSet::new(),
         streams: runtime.file(streams::FILE),
         answers_by: None,
+        served,
+        conf_by: None,
     };
     tokio::select! {
-        () = controller.run(batches, reports, arrival, scrapes) => {
+        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes) => {
             anyhow::bail!("the source of manifests ended")
         }
         () = signals.stop() => Ok(ExitCode::SUCCESS),
@@ -133,6 +141,10 @@ struct Controller {
     streams: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
     answers_by: Option<Instant>,
+    /// Where the nginx role tells what of it stands in nginx.conf.
+    served: PathBuf,
+    /// Until then the first publication waits for that.
+    conf_by: Option<Instant>,
 }
 
 impl Controller {
@@ -140,7 +152,7 @@ impl Controller {
         &mut self,
         mut batches: mpsc::Receiver<Batch>,
         mut reports: mpsc::Receiver<Report>,
-        mut arrival: Arrival,
+        (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
     ) {
         let mut look_at = Instant::now() + LOOK;
@@ -169,6 +181,13 @@ impl Controller {
                 }
                 () = tokio::time::sleep_until(self.answers_by.unwrap_or(look_at)),
                     if self.answers_by.is_some() => self.answers_by = None,
+                () = conf_arrival.next(), if self.conf_by.is_some() => self.look_at_conf(),
+                () = tokio::time::sleep_until(self.conf_by.unwrap_or(look_at)),
+                    if self.conf_by.is_some() =>
+                {
+                    tracing::warn!("the nginx role does not say that it has read nginx.conf: going on");
+                    self.conf_by = None;
+                }
                 (client, took, answer) = self.flight.landing() => {
                     self.flight = Flight::Landed(client);
                     let now = Instant::now();
@@ -211,7 +230,7 @@ impl Controller {
     }
 
     fn wants_to_depart(&self) -> bool {
-        let has_all = self.has_all && self.answers_by.is_none();
+        let has_all = self.has_all && self.answers_by.is_none() && self.conf_by.is_none();
         self.is_landed() && has_all && self.publisher.is_behind()
     }
 
@@ -261,6 +280,10 @@ impl Controller {
         if !self.has_all && self.lacks_answers() {
             self.answers_by = Some(Instant::now() + FIRST_ANSWERS);
         }
+        if !self.has_all {
+            self.conf_by = Some(Instant::now() + FIRST_CONF);
+            self.look_at_conf();
+        }
         self.has_all = true;
         // A refused configuration may be accepted now.
         if self.publisher.is_patient() {
@@ -280,6 +303,12 @@ impl Controller {
         }
         if self.answers_by.is_some() && !self.lacks_answers() {
             self.answers_by = None;
+        }
+    }
+
+    fn look_at_conf(&mut self) {
+        if Streams::are_served(&self.streams, &self.served) {
+            self.conf_by = None;
         }
     }
 

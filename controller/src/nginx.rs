@@ -9,6 +9,7 @@ mod conf;
 mod listeners;
 mod master;
 mod ports;
+mod reload;
 mod upgrade;
 mod user;
 
@@ -22,6 +23,7 @@ use anyhow::{Context, bail, ensure};
 use conf::Machine;
 use listeners::Listeners;
 use master::{Master, Masters};
+use reload::Reload;
 use rustix::process::Signal;
 use std::fs;
 use std::future::pending;
@@ -77,6 +79,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             () = arrival.next() => watched.take_listeners()?,
             () = watched.listeners_may_be_free() => watched.take_listeners()?,
             () = watched.may_reload() => watched.reload(),
+            () = watched.reload_is_over() => watched.tell_what_is_served(),
             () = signals.stop() => break,
         }
     }
@@ -121,26 +124,63 @@ struct Watched<'n> {
     upgrade: Option<Upgrade>,
     /// nginx.conf has other listeners than those that nginx has read.
     is_behind: bool,
+    /// Workers of before may still take connections.
+    reload: Option<Reload>,
     /// The old one after an upgrade, while it finishes its requests.
     leaving: Option<Master>,
 }
 
 impl<'n> Watched<'n> {
     async fn first(nginx: &'n Nginx, flags: &Flags) -> anyhow::Result<Self> {
+        // What was served before this run says nothing of it.
+        let _ = fs::remove_file(nginx.runtime.file(streams::SERVED));
         let adopted = nginx.adopt();
         let is_first = adopted.is_none();
-        let (master, upgrade) = match adopted {
+        let (master, upgrade, reload) = match adopted {
             Some(found) => found,
             None => {
                 // Later, a port that is busy is nginx's own matter: it is tried again for ever.
                 nginx.check_ports(flags).await?;
-                (nginx.start()?, None)
+                (nginx.start()?, None, None)
             }
         };
-        let started = Instant::now();
-        let pause = Duration::ZERO;
-        let is_behind = false;
-        Ok(Watched { nginx, master, started, pause, is_first, upgrade, is_behind, leaving: None })
+        let mut watched = Watched {
+            nginx,
+            master,
+            started: Instant::now(),
+            pause: Duration::ZERO,
+            is_first,
+            upgrade,
+            is_behind: false,
+            reload,
+            leaving: None,
+        };
+        watched.tell_if_settled();
+        Ok(watched)
+    }
+
+    /// Unless a reload is to come or under way.
+    fn tell_if_settled(&mut self) {
+        if !self.is_behind && self.reload.is_none() {
+            self.tell_what_is_served();
+        }
+    }
+
+    /// For the controller role: data that relies on nginx.conf waits for it.
+    fn tell_what_is_served(&mut self) {
+        self.reload = None;
+        let listeners = self.nginx.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.nginx.runtime.file(streams::SERVED);
+        if let Err(error) = listeners.read.write(&path) {
+            tracing::warn!("{}: {error}: the controller role waits in vain", path.display());
+        }
+    }
+
+    async fn reload_is_over(&self) {
+        match &self.reload {
+            Some(reload) => reload.over().await,
+            None => pending().await,
+        }
     }
 
     /// After the master has ended: its successor, or a new one.
@@ -177,6 +217,8 @@ impl<'n> Watched<'n> {
                 }
             }
             self.started = Instant::now();
+            self.is_behind = false;
+            self.tell_what_is_served();
             return Ok(());
         }
     }
@@ -211,7 +253,10 @@ impl<'n> Watched<'n> {
 
     /// What the controller role says of TCP and UDP listeners, into nginx.conf.
     fn take_listeners(&mut self) -> anyhow::Result<()> {
-        let Some(changes) = self.nginx.render_again()? else { return Ok(()) };
+        let Some(changes) = self.nginx.render_again()? else {
+            self.tell_if_settled();
+            return Ok(());
+        };
         tracing::info!("{changes}: nginx {} reloads once, gracefully", self.master.pid());
         self.is_behind = true;
         Ok(())
@@ -237,6 +282,7 @@ impl<'n> Watched<'n> {
 
     fn reload(&mut self) {
         self.is_behind = false;
+        self.reload = Some(Reload::of(self.master.pid()));
         self.master.signal(Signal::HUP);
     }
 
@@ -327,7 +373,7 @@ impl Nginx {
         let wanted = listeners::read(&runtime);
         let listeners = match masters.current().or_else(|| masters.old()) {
             // One that runs may have them itself.
-            Some(_) => Listeners { live: wanted, ..Listeners::default() },
+            Some(_) => Listeners { read: wanted.clone(), live: wanted, ..Listeners::default() },
             None => Listeners::default().next(wanted, machine.has_ipv6),
         };
         let mut listeners = listeners;
@@ -402,19 +448,21 @@ impl Nginx {
     }
 
     /// What a former run of this role left behind.
-    fn adopt(&self) -> Option<(Master, Option<Upgrade>)> {
+    fn adopt(&self) -> Option<(Master, Option<Upgrade>, Option<Reload>)> {
         let (master, upgrade) = match self.masters.old() {
             Some(old) => (old, Some(Upgrade::found())),
             None => (self.masters.current()?, None),
         };
         tracing::info!("nginx {} runs already: adopted", master.pid());
+        let mut reload = None;
         if upgrade.is_some() {
             tracing::info!("nginx {} is the old one of an upgrade: going on with it", master.pid());
         } else if self.is_conf_new {
             tracing::info!("nginx.conf has changed: nginx {} reads it", master.pid());
+            reload = Some(Reload::of(master.pid()));
             master.signal(Signal::HUP);
         }
-        Some((master, upgrade))
+        Some((master, upgrade, reload))
     }
 
     async fn check_ports(&self, flags: &Flags) -> anyhow::Result<()> {

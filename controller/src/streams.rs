@@ -15,6 +15,9 @@ use std::path::Path;
 /// Its name in the runtime folder.
 pub const FILE: &str = "streams.json";
 
+/// The same as nginx has it by now, which the nginx role writes: as it was read, refused or not.
+pub const SERVED: &str = "streams.served.json";
+
 /// All of them, and what holds for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -43,6 +46,14 @@ impl Streams {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Streams::default()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether nginx has by now what the controller role wrote into `wanted`.
+    pub fn are_served(wanted: &Path, served: &Path) -> bool {
+        // Without the second file nobody knows.
+        let is_there = served.exists();
+        let read = |path| Streams::read(path).ok();
+        is_there && read(wanted).is_some_and(|wanted| read(served) == Some(wanted))
     }
 
     /// Replaces the file as a whole.

@@ -24,6 +24,8 @@ pub fn read(runtime: &Runtime) -> Streams {
 /// What stands in nginx.conf, and what cannot be had yet.
 #[derive(Default)]
 pub struct Listeners {
+    /// As they were last read.
+    pub read: Streams,
     /// In nginx.conf.
     pub live: Streams,
     /// Somebody else has these ports.
@@ -35,7 +37,8 @@ pub struct Listeners {
 impl Listeners {
     /// nginx refuses a whole configuration for one port that it cannot have: new ones are tried before.
     pub fn next(&self, wanted: Streams, has_ipv6: bool) -> Self {
-        let mut next = Listeners { live: wanted, refused: BTreeSet::new(), rejected: None };
+        let read = wanted.clone();
+        let mut next = Listeners { read, live: wanted, refused: BTreeSet::new(), rejected: None };
         if self.rejected.as_ref() == Some(&next.live.settings) {
             // As they are they were tried: nobody wants to read it again each time a port is looked at.
             let wanted = std::mem::replace(&mut next.live.settings, self.live.settings.clone());
