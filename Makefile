@@ -19,6 +19,7 @@ export NGINX_BUILD_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/objs
 export CARGO_TARGET_DIR := $(CURDIR)/$(OXIGRESS_TARGET)
 
 step := nginx-build/step
+began := $(shell date +%s)
 source := $(OXIGRESS_TARGET)/nginx/SOURCE
 objs := $(OXIGRESS_TARGET)/nginx/objs/Makefile
 
@@ -48,9 +49,11 @@ unit: ## the tests that need no nginx
 	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress --features oxigress-store/failpoints
 
 .PHONY: test
-test: packages unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints ## all tests, nginx and memory checkers included
+test: packages unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes ## all tests: nginx, a Kubernetes API server, memory checkers
 	$(CARGO) test -p nginx-bitfields -p oxigress-tests --release
 	nginx-build/asan-blocks router configuration balancer
+	@seconds=$$(($$(date +%s) - $(began))); \
+	  printf 'make test: all passed in %d min %d s, what it built included\n' $$((seconds / 60)) $$((seconds % 60))
 
 .PHONY: test-asan test-tsan test-valgrind test-loom test-miri
 test-asan test-tsan test-valgrind test-loom test-miri: test-%: packages # the store under a memory checker
@@ -70,7 +73,7 @@ test-planted: build failpoints # each checker finds a planted fault
 	nginx-build/planted
 
 .PHONY: soak
-soak: build failpoints ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
+soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
 	@nginx-build/soak $(SOAK)
 
 .PHONY: bench
@@ -122,6 +125,11 @@ failpoints: $(objs)
 	@$(step) "compiling the module with failpoints" failpoints $(CARGO) build -p ngx-ingress-module \
 	  --release --features failpoints,poison
 	@nginx-build/dist failpoints
+
+# The test cluster's kube-apiserver and etcd, linked at target/kubernetes.
+.PHONY: kubernetes
+kubernetes: packages
+	@nginx-build/kubernetes
 
 controller: packages
 	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release

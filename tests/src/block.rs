@@ -13,10 +13,12 @@ use crate::parse::{self, Section};
 use crate::place::Directory;
 use act::Answer;
 use anyhow::{Context, Result, bail};
+use libtest_mimic::Trial;
 use setup::{Setup, Stage};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
-pub use setup::needs_root;
+pub use setup::{needs_cluster, needs_root};
 
 /// Sections that act. The expectations that follow one belong to it.
 const ACTIONS: &[&str] = &[
@@ -28,6 +30,7 @@ const ACTIONS: &[&str] = &[
     "held",
     "ingress",
     "kill_worker",
+    "kubernetes",
     "manifests",
     "patch",
     "pipelined_requests",
@@ -151,7 +154,34 @@ fn tell(answer: &Answer) -> String {
 }
 
 /// Reads all blocks of a file.
-pub fn read(path: &std::path::Path) -> Result<Vec<parse::Block>> {
+fn read(path: &Path) -> Result<Vec<parse::Block>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     parse::blocks(&text).with_context(|| path.display().to_string())
+}
+
+/// Those of `blocks/AREA/*.test` that are wanted, each as a test of its own.
+pub fn trials(is_wanted: impl Fn(&parse::Block) -> bool) -> Result<Vec<Trial>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("blocks");
+    let mut files: Vec<PathBuf> = Vec::new();
+    for area in std::fs::read_dir(&folder)? {
+        for file in std::fs::read_dir(area?.path())? {
+            files.push(file?.path());
+        }
+    }
+    files.retain(|file| file.extension().is_some_and(|e| e == "test"));
+    files.sort();
+    let mut trials = Vec::new();
+    for path in files {
+        let name = path.strip_prefix(&folder)?.with_extension("").display().to_string();
+        let file = format!("blocks/{name}.test");
+        for block in read(&path)?.into_iter().filter(&is_wanted) {
+            let title = format!("{name}: {}", block.title);
+            // Another user's connection needs root: as anybody else the test is listed as ignored.
+            let is_ignored = needs_root(&block) && !rustix::process::geteuid().is_root();
+            let file = file.clone();
+            let trial = Trial::test(title, move || Ok(run(&block, &file)?));
+            trials.push(trial.with_ignored_flag(is_ignored));
+        }
+    }
+    Ok(trials)
 }

@@ -1,10 +1,11 @@
-//! A real `oxigress` on a folder of manifests.
+//! A real `oxigress` on a folder of manifests or a cluster.
 
 use crate::client::{self, Address, Request};
+use crate::cluster::Cluster;
 use crate::nginx::{Configuration, tail};
 use crate::place::{Directory, free_port};
 use crate::process::{Entry, Process, entries, signal_pid, workers_below};
-use crate::{dist, wait};
+use crate::{dist, network, wait};
 use anyhow::{Context, Result, bail, ensure};
 use oxigress_core::wire::native::Status;
 use rustix::process::Signal;
@@ -32,28 +33,55 @@ pub struct Controller {
     barriers: u32,
 }
 
+/// Where a controller has its objects from.
+enum Objects<'c> {
+    Folder,
+    Cluster(&'c Cluster),
+}
+
 impl Controller {
     /// Starts `oxigress --manifests DIR` with so many nginx workers and waits until it serves.
     pub fn start(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
-        Self::start_as(directory, workers, flags, false)
+        Self::start_as(directory, workers, flags, Objects::Folder, false)
+    }
+
+    /// Starts `oxigress` on a cluster, in the network of its pods; `flags` say what it serves ([`Tenant::flags`]). Its
+    /// `--kubeconfig` is the administrator's unless they name another.
+    ///
+    /// [`Tenant::flags`]: crate::cluster::Tenant::flags
+    pub fn start_on(
+        cluster: &Cluster,
+        directory: &Directory,
+        workers: usize,
+        flags: &[String],
+    ) -> Result<Self> {
+        network::join()?;
+        Self::start_as(directory, workers, flags, Objects::Cluster(cluster), false)
     }
 
     /// The two roles as processes that nobody starts again, as in two containers: the test is the kubelet.
     pub fn start_apart(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
-        Self::start_as(directory, workers, flags, true)
+        Self::start_as(directory, workers, flags, Objects::Folder, true)
     }
 
     fn start_as(
         directory: &Directory,
         workers: usize,
         flags: &[String],
+        objects: Objects<'_>,
         is_apart: bool,
     ) -> Result<Self> {
         let (manifests, runtime) = (directory.join("manifests"), directory.join("run"));
         fs::create_dir_all(&manifests)?;
+        let source = match objects {
+            Objects::Folder => vec![format!("--manifests={}", manifests.display())],
+            Objects::Cluster(_) if flags.iter().any(|flag| flag.starts_with("--kubeconfig")) => {
+                vec![]
+            }
+            Objects::Cluster(at) => vec![format!("--kubeconfig={}", at.kubeconfig().display())],
+        };
         let (http_port, https_port, health_port) = (free_port()?, free_port()?, free_port()?);
         let mut arguments = vec![
-            format!("--manifests={}", manifests.display()),
             format!("--runtime-dir={}", runtime.display()),
             format!("--http-port={http_port}"),
             format!("--https-port={https_port}"),
@@ -61,6 +89,7 @@ impl Controller {
             format!("--worker-processes={workers}"),
             "--post-shutdown-grace-period=0".into(),
         ];
+        arguments.extend(source);
         arguments.extend_from_slice(flags);
         let output = directory.join("output");
         let (process, nginx_role) = match is_apart {

@@ -36,6 +36,22 @@ pub fn oxigress() -> Result<PathBuf> {
     file("bin/oxigress")
 }
 
+/// A program of the test cluster: `etcd` or `kube-apiserver`.
+pub fn kubernetes(program: &str) -> Result<PathBuf> {
+    let folder = match std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder),
+        None => target().join("kubernetes"),
+    };
+    let path = folder.join(program);
+    if !path.exists() {
+        bail!(
+            "{} is missing: run `make kubernetes` first, or set KUBEBUILDER_ASSETS",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
 /// The top folder of the work tree.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

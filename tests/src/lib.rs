@@ -9,6 +9,7 @@
 pub mod block;
 pub mod certificate;
 pub mod client;
+pub mod cluster;
 pub mod controller;
 pub mod crowd;
 pub mod dist;
@@ -16,6 +17,7 @@ pub mod endpoint;
 pub mod fake_dns;
 pub mod load;
 pub mod mutual;
+pub mod network;
 pub mod nginx;
 pub mod parse;
 pub mod pinned;

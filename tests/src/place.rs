@@ -34,6 +34,20 @@ impl Directory {
         Ok(Directory { path })
     }
 
+    /// Removes directories of this name whose process is gone: what a static owns nobody drops.
+    pub fn sweep(name: &str) {
+        let places = [dist::target().join("test-run"), std::env::temp_dir().join("oxigress-tests")];
+        let entries = places.iter().flat_map(fs::read_dir).flatten().flatten();
+        for entry in entries {
+            let leaf = entry.file_name().to_string_lossy().into_owned();
+            let pid =
+                leaf.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')?.split('.').next());
+            if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

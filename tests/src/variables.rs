@@ -19,7 +19,7 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
 /// What the names of one block stand for.
 #[derive(Default)]
 pub struct Variables {
-    /// Plain texts: `$PORT`, `$TLS_PORT`, `$CONFIGURATION_PORT`, `$SOCKET`, `$DIR`.
+    /// Plain texts: `$PORT`, `$TLS_PORT`, `$CONFIGURATION_PORT`, `$SOCKET`, `$DIR`; on a cluster `$NAMESPACE`, `$CLASS`.
     pub texts: BTreeMap<String, String>,
     /// `$PORT_a`, `$ADDRESS_a`, `$ENDPOINT_a` (native JSON), `$COMPAT_a` (ingress-nginx's JSON).
     pub endpoints: BTreeMap<String, Endpoint>,
@@ -57,7 +57,10 @@ impl Variables {
             "COMPAT_FILLER" => return Ok(compatible_filler(number()?)),
             "NEST" => return Ok("[".repeat(number()?) + &"]".repeat(number()?)),
             "SERVICE" => return self.service(argument.context("needs (NAME: ENDPOINTS)")?),
-            "INGRESS" => return ingress(argument.context("needs (NAME: RULES)")?),
+            "INGRESS" => {
+                let class = self.texts.get("CLASS").map_or("nginx", String::as_str);
+                return ingress(argument.context("needs (NAME: RULES)")?, self.namespace(), class);
+            }
             "SECRET" => return self.secret(argument.context("needs (NAME: CERTIFICATE)")?),
             _ => {}
         }
@@ -84,12 +87,17 @@ impl Variables {
 }
 
 impl Variables {
+    /// The namespace of manifests: a block's own on a cluster.
+    fn namespace(&self) -> &str {
+        self.texts.get("NAMESPACE").map_or("default", String::as_str)
+    }
+
     /// `shop: a b`: a Service and one EndpointSlice for each of its endpoints, since ports differ.
     fn service(&self, argument: &str) -> Result<String> {
         let (name, endpoints) = argument.split_once(':').context("NAME: ENDPOINTS")?;
-        let name = name.trim();
+        let (name, namespace) = (name.trim(), self.namespace());
         let mut text = format!(
-            "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default }}\n\
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: {namespace} }}\n\
              spec: {{ ports: [{{ name: http, port: 80 }}] }}\n"
         );
         for endpoint in endpoints.split_whitespace() {
@@ -101,7 +109,7 @@ impl Variables {
             let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
             text += &format!(
                 "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
-                 metadata: {{ name: {name}-{endpoint}, namespace: default, \
+                 metadata: {{ name: {name}-{endpoint}, namespace: {namespace}, \
                  labels: {{ kubernetes.io/service-name: {name} }} }}\n\
                  addressType: {family}\nports: [{{ name: http, port: {port} }}]\n\
                  endpoints: [{{ addresses: [\"{ip}\"], conditions: {{ ready: true }} }}]\n",
@@ -121,15 +129,16 @@ impl Variables {
         );
         Ok(format!(
             "---\napiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\n\
-             metadata: {{ name: {name}, namespace: default }}\n\
+             metadata: {{ name: {name}, namespace: {namespace} }}\n\
              data: {{ tls.crt: {crt}, tls.key: {key} }}\n",
-            name = name.trim()
+            name = name.trim(),
+            namespace = self.namespace()
         ))
     }
 }
 
-/// `shop: shop.test/ web, shop.test/cart cart tls=secret`: an Ingress of class nginx with Prefix paths.
-fn ingress(argument: &str) -> Result<String> {
+/// `shop: shop.test/ web, shop.test/cart cart tls=secret`: an Ingress with Prefix paths.
+fn ingress(argument: &str, namespace: &str, class: &str) -> Result<String> {
     let (name, rules) = argument.split_once(':').context("NAME: RULES")?;
     let (mut hosts, mut tls) = (BTreeMap::<&str, String>::new(), String::new());
     for rule in rules.split(',') {
@@ -152,8 +161,8 @@ fn ingress(argument: &str) -> Result<String> {
     }
     let mut text = format!(
         "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-         metadata:\n  name: {name}\n  namespace: default\n\
-         \x20 annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n",
+         metadata:\n  name: {name}\n  namespace: {namespace}\n\
+         \x20 annotations: {{ kubernetes.io/ingress.class: {class} }}\nspec:\n",
         name = name.trim()
     );
     if !tls.is_empty() {

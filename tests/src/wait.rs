@@ -1,5 +1,6 @@
 //! Waiting on conditions, and the runtime that connections live on.
 
+use crate::network;
 use anyhow::{Result, bail};
 use std::future::Future;
 use std::sync::LazyLock;
@@ -10,22 +11,21 @@ use tokio::runtime::Runtime;
 pub const DEADLINE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
 
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a tokio runtime")
-});
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| new_runtime().expect("a tokio runtime"));
 
-/// The runtime of endpoints, loads and clients.
+/// One whose threads live in the calling thread's network.
+pub(crate) fn new_runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+/// The runtime of endpoints, loads and clients, in the network of the calling thread.
 pub fn runtime() -> &'static Runtime {
-    &RUNTIME
+    network::runtime().unwrap_or(&RUNTIME)
 }
 
 /// Runs a future from a test's own thread.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    RUNTIME.block_on(future)
+    runtime().block_on(future)
 }
 
 /// Polls until `probe` gives a value; its last `Err` is the reason in the message after [`DEADLINE`].

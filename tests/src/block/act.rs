@@ -50,6 +50,7 @@ pub fn act(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
         "held" => hold(step, stage, &value),
         "answers" => answers(stage),
         "tls" => tls(stage, &value),
+        "kubernetes" => kubernetes(stage, &value),
         "manifests" | "remove_manifest" => manifests(step, stage, &arguments, &value),
         "behaviour" => behaviour(stage, &value),
         "close_idle" => close_idle(stage, &value),
@@ -372,8 +373,16 @@ fn tls(stage: &mut Stage, value: &str) -> Result<Answer> {
         let (name, expected) = line.split_once("=>").context("tls: `name => common name`")?;
         let (name, expected) = (name.trim(), expected.trim());
         let address = stage.https((name != "-").then_some(name));
-        let found = block_on(client::handshake(&address))?;
-        ensure!(found == expected, "{name} got certificate `{found}`, expected `{expected}`");
+        let look = || {
+            let found = block_on(client::handshake(&address))?;
+            ensure!(found == expected, "{name} got certificate `{found}`, expected `{expected}`");
+            Ok(())
+        };
+        // A controller reads the Secrets of a cluster one by one, when it sees that they are needed.
+        match stage.tenant {
+            Some(_) => wait::until("a certificate", look)?,
+            None => look()?,
+        }
     }
     Ok(Answer::default())
 }
@@ -387,6 +396,16 @@ fn manifests(step: &Step<'_>, stage: &mut Stage, name: &str, value: &str) -> Res
         "manifests" => controller.serve(name, value)?,
         _ => controller.remove(name)?,
     }
+    Ok(Answer::default())
+}
+
+/// Applies objects to the cluster, and returns when they are served.
+fn kubernetes(stage: &mut Stage, value: &str) -> Result<Answer> {
+    let (Some(tenant), Server::Controller(controller)) = (&mut stage.tenant, &stage.server) else {
+        bail!("--- kubernetes and --- manifests are for blocks of their own");
+    };
+    tenant.apply(value)?;
+    tenant.settle(controller)?;
     Ok(Answer::default())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::certificate::Certificate;
 use crate::client::{Address, Connection, Response};
+use crate::cluster::{Cluster, Tenant};
 use crate::controller::Controller;
 use crate::endpoint::{Behaviour, Endpoint};
 use crate::nginx::{self, BAD_IN_ERROR_LOG, Configuration, Nginx};
@@ -9,9 +10,10 @@ use crate::parse::{Block, Section};
 use crate::place::Directory;
 use crate::site::{Plan, Site};
 use crate::variables::Variables;
-use crate::{dist, wait};
+use crate::{dist, network, wait};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tokio::task::JoinHandle;
 
 use super::short::{self, Line, Url};
@@ -39,6 +41,11 @@ pub fn needs_root(block: &Block) -> bool {
     block.sections.iter().any(|section| section.arguments.starts_with("as "))
 }
 
+/// A block whose objects are in an API server.
+pub fn needs_cluster(block: &Block) -> bool {
+    block.sections.iter().any(|section| section.name == "kubernetes")
+}
+
 /// The set-up sections, read.
 pub struct Setup {
     texts: BTreeMap<String, String>,
@@ -47,6 +54,7 @@ pub struct Setup {
     certificates: Vec<(String, Vec<String>)>,
     workers: usize,
     has_controller: bool,
+    has_cluster: bool,
 }
 
 impl Setup {
@@ -59,6 +67,7 @@ impl Setup {
             certificates: Vec::new(),
             workers: 1,
             has_controller: false,
+            has_cluster: needs_cluster(block),
         };
         for Section { name, value, line, .. } in &block.sections {
             match name.as_str() {
@@ -124,6 +133,8 @@ pub struct Stage {
     pub variables: Variables,
     /// Who serves.
     pub server: Server,
+    /// Where the objects of `--- kubernetes` are.
+    pub tenant: Option<Tenant<'static>>,
     /// nginx's configuration endpoint.
     pub configuration: Configuration,
     /// The last `epoch.generation` that a write was answered with.
@@ -149,16 +160,25 @@ impl Stage {
     /// Starts what the block needs.
     pub fn start(setup: &Setup, directory: &Directory) -> Result<Self> {
         let mut variables = Variables::default();
+        // First, since all that is started from here on is to live in the network of its pods.
+        let tenant = match setup.has_cluster {
+            true => Some(Cluster::shared()?.tenant("block")?),
+            false => None,
+        };
         for (name, behaviour) in &setup.endpoints {
             let (behaviour, is_ipv6) = match behaviour.strip_prefix("ipv6") {
                 Some(rest) => (rest, true),
                 None => (behaviour.as_str(), false),
             };
             let behaviour = Behaviour::parse(behaviour)?;
-            let endpoint = match is_ipv6 {
-                true => Endpoint::ipv6(name, behaviour)?,
-                false => Endpoint::with(name, behaviour, std::net::Ipv4Addr::LOCALHOST.into())?,
+            // An API server takes no address of loopback.
+            let ip: IpAddr = match (is_ipv6, &tenant) {
+                (true, Some(_)) => network::pod_address_v6().into(),
+                (true, None) => Ipv6Addr::LOCALHOST.into(),
+                (false, Some(_)) => network::pod_address().into(),
+                (false, None) => Ipv4Addr::LOCALHOST.into(),
             };
+            let endpoint = Endpoint::with(name, behaviour, ip)?;
             variables.endpoints.insert(name.clone(), endpoint);
         }
         for (name, hosts) in &setup.certificates {
@@ -169,8 +189,8 @@ impl Stage {
         for (name, _) in &setup.endpoints {
             backends.entry(name.clone()).or_insert_with(|| vec![name.clone()]);
         }
-        let mut stage = match setup.has_controller {
-            true => Self::with_controller(setup, directory, variables)?,
+        let mut stage = match setup.has_controller || tenant.is_some() {
+            true => Self::with_controller(setup, directory, variables, tenant)?,
             false => Self::with_nginx(setup, directory, variables)?,
         };
         stage.backends = backends;
@@ -185,6 +205,7 @@ impl Stage {
         Stage {
             variables,
             server,
+            tenant: None,
             configuration: Configuration { address },
             tag: None,
             connections: BTreeMap::new(),
@@ -203,15 +224,28 @@ impl Stage {
         setup: &Setup,
         directory: &Directory,
         mut variables: Variables,
+        tenant: Option<Tenant<'static>>,
     ) -> Result<Self> {
+        if let Some(tenant) = &tenant {
+            variables.texts.insert("NAMESPACE".into(), tenant.namespace.clone());
+            variables.texts.insert("CLASS".into(), tenant.class.clone());
+        }
         let flags = setup.texts.get("controller_flags").map_or("", String::as_str);
-        let flags: Vec<_> = flags.split_whitespace().map(str::to_owned).collect();
-        let controller = Controller::start(directory, setup.workers, &flags)?;
+        let flags = variables.expand(flags)?;
+        let mut flags: Vec<_> = flags.split_whitespace().map(str::to_owned).collect();
+        let controller = match &tenant {
+            Some(tenant) => {
+                flags.extend(tenant.flags());
+                Controller::start_on(tenant.cluster, directory, setup.workers, &flags)?
+            }
+            None => Controller::start(directory, setup.workers, &flags)?,
+        };
         let ports = (controller.http_port, controller.https_port);
         variables.texts.insert("PORT".into(), ports.0.to_string());
         variables.texts.insert("TLS_PORT".into(), ports.1.to_string());
         let socket = Address::Unix(controller.configuration_socket());
-        Ok(Self::new(variables, Server::Controller(Box::new(controller)), socket, ports))
+        let server = Server::Controller(Box::new(controller));
+        Ok(Stage { tenant, ..Self::new(variables, server, socket, ports) })
     }
 
     fn with_nginx(setup: &Setup, directory: &Directory, mut variables: Variables) -> Result<Self> {
