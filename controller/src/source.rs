@@ -36,6 +36,8 @@ pub struct Batch {
 pub struct Published {
     /// metadata.uid
     pub uid: String,
+    /// metadata.resourceVersion: whoever writes the status names what was seen.
+    pub version: String,
     /// status.loadBalancer.ingress, as written.
     pub addresses: Vec<Address>,
 }
