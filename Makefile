@@ -49,7 +49,7 @@ unit: ## the tests that need no nginx
 	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress --features oxigress-store/failpoints
 
 .PHONY: test
-test: packages unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes ## all tests: nginx, a Kubernetes API server, memory checkers
+test: packages kubernetes-begin unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes ## all tests: nginx, a Kubernetes API server, memory checkers
 	$(CARGO) test -p nginx-bitfields -p oxigress-tests --release
 	nginx-build/asan-blocks router configuration balancer
 	@seconds=$$(($$(date +%s) - $(began))); \
@@ -127,9 +127,11 @@ failpoints: $(objs)
 	@nginx-build/dist failpoints
 
 # The test cluster's kube-apiserver and etcd, linked at target/kubernetes.
-.PHONY: kubernetes
+.PHONY: kubernetes kubernetes-begin
 kubernetes: packages
 	@nginx-build/kubernetes
+kubernetes-begin: packages
+	@nginx-build/kubernetes begin
 
 controller: packages
 	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release
