@@ -48,12 +48,19 @@ check: configure ## format, lints, licences
 unit: ## the tests that need no nginx
 	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress --features oxigress-store/failpoints
 
+# What `build` and `test` select together, so that crates of both are compiled once: features follow the selection.
+together := -p oxigress -p nginx-bitfields -p oxigress-tests --release
+
 .PHONY: test
-test: packages kubernetes-begin unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes ## all tests: nginx, a Kubernetes API server, memory checkers
-	$(CARGO) test -p nginx-bitfields -p oxigress-tests --release
+test: packages kubernetes-begin test-pure test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes ## all tests: nginx, a Kubernetes API server, memory checkers
+	$(CARGO) test $(together)
 	nginx-build/asan-blocks router configuration balancer
 	@seconds=$$(($$(date +%s) - $(began))); \
 	  printf 'make test: all passed in %d min %d s, what it built included\n' $$((seconds / 60)) $$((seconds % 60))
+
+.PHONY: test-pure # the rest of `unit` is in `together`
+test-pure: packages
+	$(CARGO) test -p oxigress-core -p oxigress-store --features oxigress-store/failpoints
 
 .PHONY: test-asan test-tsan test-valgrind test-loom test-miri
 test-asan test-tsan test-valgrind test-loom test-miri: test-%: packages # the store under a memory checker
@@ -133,5 +140,5 @@ kubernetes: packages
 kubernetes-begin: packages
 	@nginx-build/kubernetes begin
 
-controller: packages
-	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release
+controller: $(objs)
+	@$(step) "compiling the controller" controller $(CARGO) build $(together) --bin oxigress

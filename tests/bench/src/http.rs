@@ -33,6 +33,8 @@ pub struct Answer {
     pub etag: Option<String>,
     /// Name and value of `Set-Cookie`.
     pub cookie: Option<String>,
+    /// Which sample endpoint answered.
+    pub endpoint: Option<String>,
     /// Body.
     pub body: Vec<u8>,
     /// The server closes the connection after it.
@@ -143,6 +145,8 @@ impl Client {
                 length = value.parse()?;
             } else if name.eq_ignore_ascii_case("etag") {
                 answer.etag = Some(value.trim_matches('"').into());
+            } else if name.eq_ignore_ascii_case("x-endpoint") {
+                answer.endpoint = Some(value.into());
             } else if name.eq_ignore_ascii_case("set-cookie") {
                 answer.cookie = value.split(';').next().map(str::to_owned);
             } else if name.eq_ignore_ascii_case("connection") {

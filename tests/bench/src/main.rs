@@ -1,17 +1,18 @@
 //! `make bench`: measures against the budgets of the design.
 //!
 //! Shape:   a subject ([`instructions`], [`policies`], [`algorithms`], [`scale`], [`throughput`], [`updates`], [`churn`],
-//!          [`restart`], [`memory`], [`files`]) fills one [`report::Table`]:
+//!          [`restart`], [`memory`], [`files`], [`cluster`]) fills one [`report::Table`]:
 //!          what was measured, the peer of the same run, the budget, within or not.
 //! Rules:   numbers never fail a run; what could not run does. Everything is told on standard output and
 //!          in `target/bench.md`, with the machine it was measured on.
-//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files` chooses
+//! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,cluster` chooses
 //!          subjects.
 
 mod algorithms;
 mod bench;
 mod callgrind;
 mod churn;
+mod cluster;
 mod conf;
 mod configuration;
 mod files;
@@ -25,6 +26,7 @@ mod memory;
 mod nginx;
 mod policies;
 mod probe;
+mod product;
 mod report;
 mod restart;
 mod sample;
@@ -46,7 +48,7 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 10] = [
+const SUBJECTS: [(&str, &str, Run); 11] = [
     ("instructions", "Instructions per request", instructions::run),
     ("policies", "Instructions of policies", policies::run),
     ("algorithms", "Algorithms of balancing", algorithms::run),
@@ -57,6 +59,7 @@ const SUBJECTS: [(&str, &str, Run); 10] = [
     ("restart", "A start of nginx from the journal", restart::run),
     ("memory", "Memory of nginx", memory::run),
     ("files", "From a file's close() to the first request served by it", files::run),
+    ("cluster", "A Kubernetes API server with 10,000 Ingresses", cluster::run),
 ];
 
 fn main() -> ExitCode {
