@@ -11,13 +11,14 @@ use crate::publish::client::{Answer, Client, ClientError};
 use crate::publish::{LONGEST, Next, Outgoing, Publisher};
 use crate::runtime::Runtime;
 use crate::source::folder::Folder;
+use crate::source::kubernetes::Kubernetes;
 use crate::source::{Batch, Source};
 use crate::streams::{self, Streams};
 use crate::translate::Translator;
 use crate::verdict::{Severity, VerdictChanges};
 use crate::world::external_name::DnsName;
 use crate::world::{Changed, Kind, World};
-use crate::{health, local};
+use crate::{cluster, health, local};
 use anyhow::Context;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -44,10 +45,21 @@ const FIRST_CONF: Duration = Duration::from_secs(5);
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     parent::name_flags_of_a_lone_role(flags);
-    let folder = flags.manifests()?;
-    let source = Folder::open(folder).with_context(|| {
-        format!("--manifests {}: create the folder or name another", folder.display())
-    })?;
+    let folder = flags.folder()?;
+    let options = flags.options(local::addresses());
+    let (sender, batches) = mpsc::channel(64);
+    match folder {
+        Some(folder) => {
+            let source = Folder::open(folder).with_context(|| {
+                format!("--manifests {}: create the folder or name another", folder.display())
+            })?;
+            tokio::spawn(feed(source, sender));
+        }
+        None => {
+            let client = cluster::connect(&flags.cluster).await?;
+            tokio::spawn(feed(Kubernetes::watch(client, &options), sender));
+        }
+    }
     let runtime = Runtime::open(&flags.runtime_dir)?;
     let _lock = runtime.lock("controller")?;
     let mut signals = Signals::new()?;
@@ -59,9 +71,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let path = flags.health_check_path.clone();
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics));
 
-    let (sender, batches) = mpsc::channel(64);
-    tokio::spawn(feed(source, sender));
-    let translator = Translator::new(flags.options(local::addresses()));
+    let translator = Translator::new(options);
     let (sender, reports) = mpsc::channel(64);
     let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
         .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
@@ -83,7 +93,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     };
     tokio::select! {
         () = controller.run(batches, reports, (arrival, conf_arrival), scrapes) => {
-            anyhow::bail!("the source of manifests ended")
+            anyhow::bail!("the source of objects ended")
         }
         () = signals.stop() => Ok(ExitCode::SUCCESS),
     }
@@ -263,6 +273,7 @@ impl Controller {
         for batch in batches {
             self.publisher.set_incomplete(batch.is_incomplete);
             self.is_incomplete = batch.is_incomplete;
+            self.world.hide_classes(batch.hides_classes, &mut changed);
             for problem in batch.problems {
                 tracing::warn!("{problem}");
             }

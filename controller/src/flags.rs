@@ -5,6 +5,7 @@
 pub mod accepted;
 pub mod cluster;
 pub mod metrics;
+mod selector;
 
 use crate::translate::{Options, annotation::parse_bool};
 use crate::world::Key;
@@ -32,7 +33,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum Command {
-    /// Watches manifests and publishes them to nginx
+    /// Watches the Kubernetes API or manifests and publishes them to nginx
     Controller(Box<Flags>),
     /// Starts nginx and keeps it running
     Nginx(Box<Flags>),
@@ -69,7 +70,7 @@ impl Cli {
 /// What the operator says.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// Folder of manifests to serve: *.yaml, *.yml, *.json, watched
+    /// Folder of manifests to serve in place of a cluster: *.yaml, *.yml, *.json, watched
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
     /// Folder for sockets, pid file and the rendered nginx.conf; nothing is written elsewhere
@@ -125,7 +126,7 @@ pub struct Flags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub watch_ingress_without_class: bool,
-    /// Serve Ingresses of this namespace only
+    /// Serve Ingresses of this namespace only, and look at no other but for what flags name
     #[arg(long, value_name = "NAMESPACE", default_value = "")]
     pub watch_namespace: String,
     /// Ignore Ingresses with spec.defaultBackend
@@ -230,6 +231,7 @@ impl Flags {
             ingress_class_by_name: self.ingress_class_by_name,
             watch_ingress_without_class: self.watch_ingress_without_class,
             watch_namespace: Some(self.watch_namespace.clone()).filter(|name| !name.is_empty()),
+            watch_namespace_selector: self.cluster.namespace_selector().cloned(),
             disable_catch_all: self.disable_catch_all,
             deep_inspect: self.deep_inspect,
             annotations_prefix: self.annotations_prefix.clone(),
@@ -262,14 +264,25 @@ impl Flags {
         self.own_ports().chain(clients).collect()
     }
 
-    /// The folder of manifests; the error says why there must be one.
-    pub fn manifests(&self) -> anyhow::Result<&PathBuf> {
-        self.manifests.as_ref().ok_or_else(|| {
-            anyhow::anyhow!(
-                "--manifests DIR is missing: name a folder of manifests; watching a Kubernetes API \
-                 server comes in a later release"
-            )
-        })
+    /// The folder of manifests; none: the objects of a cluster are served. Flags that exclude each other are an error.
+    pub fn folder(&self) -> anyhow::Result<Option<&PathBuf>> {
+        if !self.watch_namespace.is_empty() && self.cluster.namespace_selector().is_some() {
+            anyhow::bail!(
+                "--watch-namespace and --watch-namespace-selector exclude each other: give one of them"
+            );
+        }
+        let Some(folder) = &self.manifests else { return Ok(None) };
+        let cluster = [
+            ("--kubeconfig", cluster::path_of(&self.cluster.kubeconfig).is_some()),
+            ("--apiserver-host", !self.cluster.apiserver_host.is_empty()),
+        ];
+        if let Some((flag, _)) = cluster.into_iter().find(|(_, is_given)| *is_given) {
+            anyhow::bail!(
+                "--manifests and {flag} name two sources: leave out {flag} to serve the folder, or \
+                 --manifests to serve the cluster"
+            );
+        }
+        Ok(Some(folder))
     }
 }
 
@@ -375,6 +388,21 @@ mod tests {
         .unwrap();
         assert_eq!(flags.accepted.given().len(), 3);
         assert_eq!(flags.options(BTreeSet::new()).configmap, Some(Key::new("a", "b")));
+    }
+
+    #[test]
+    fn a_folder_or_a_cluster_is_served_and_not_both() {
+        assert_eq!(parse(&[]).unwrap().folder().unwrap(), None);
+        assert!(parse(&["--manifests=a", "--kubeconfig="]).unwrap().folder().unwrap().is_some());
+        for flags in [
+            &["--manifests=a", "--kubeconfig=b"],
+            &["--manifests=a", "--apiserver-host=b"],
+            &["--watch-namespace=a", "--watch-namespace-selector=b"],
+        ] {
+            let error = parse(flags).unwrap().folder().unwrap_err().to_string();
+            let [first, second] = flags.map(|flag| flag.split('=').next().unwrap());
+            assert!(error.contains(first) && error.contains(second), "{error}");
+        }
     }
 
     #[test]

@@ -5,6 +5,9 @@ use tracing_subscriber::EnvFilter;
 /// Longest text in a line that comes from users.
 const MAX_BYTES: usize = 1_024;
 
+/// Each of their warnings is an error to us, which is told once.
+const OTHERS: &str = "kube_client=error,kube_runtime=error";
+
 /// Control bytes escaped, cut where it gets too long.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
@@ -30,7 +33,7 @@ pub fn start(verbosity: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("OXIGRESS_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,oxigress={level}")));
+        .unwrap_or_else(|_| EnvFilter::new(format!("warn,{OTHERS},oxigress={level}")));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

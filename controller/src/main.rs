@@ -1,10 +1,11 @@
-//! `oxigress`: serves Kubernetes Ingress with nginx, from a folder of manifests.
+//! `oxigress`: serves Kubernetes Ingress with nginx, from a Kubernetes API server or a folder of manifests.
 //!
 //! Data moves one way: [`source`] → [`world`] → [`translate`] → [`publish`]; [`verdict`]s go back to the
 //! person who wrote an object. [`nginx`] is the other role: it starts nginx and keeps it running.
 //! [`flags`] holds what the operator says. Nothing is decided here.
 
 mod check;
+mod cluster;
 mod controller;
 mod dns;
 mod echo;

@@ -95,7 +95,7 @@ fn is_started_by(parent: Option<&str>) -> bool {
 /// Runs both roles until a signal ends them.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     // Said once here rather than by a role that is then tried again.
-    flags.manifests()?;
+    flags.folder()?;
     name_flags_without_effect(flags);
     let mut signals = Signals::new()?;
     let mut children = unix::signal(SignalKind::child())?;

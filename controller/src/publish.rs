@@ -9,7 +9,7 @@
 //! Source:  design.md §3, security.md §3.
 
 pub mod arrival;
-mod backoff;
+pub mod backoff;
 pub mod client;
 pub mod pending;
 

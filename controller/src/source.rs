@@ -3,9 +3,10 @@
 pub mod convert;
 pub mod document;
 pub mod folder;
+pub mod kubernetes;
 mod parallel;
 
-use crate::world::{Key, Seen};
+use crate::world::{Key, ObjectRef, Seen};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -27,6 +28,8 @@ pub struct Batch {
     pub is_incomplete: bool,
     /// What could not be read before and is no problem any more.
     pub mended: Vec<String>,
+    /// The API server does not let us see IngressClasses.
+    pub hides_classes: bool,
     /// Ingresses of an API server as they stand there, or that they are gone; a folder has none.
     pub published: Vec<(Key, Option<Published>)>,
 }
@@ -51,25 +54,50 @@ pub struct Address {
     pub ip: String,
 }
 
-/// Something in a file that is not served, and what to do.
+/// Something that is not served, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// The file.
-    pub file: PathBuf,
-    /// The document in it, counted from 1, and the line where it begins; none: the whole file.
-    pub document: Option<(usize, usize)>,
+    /// Where it is.
+    pub place: Place,
     /// What is wrong, and the remedy.
     pub message: String,
     /// Nothing is wrong with it: it is of a kind that is not read.
     pub is_other_kind: bool,
 }
 
+/// Where a problem is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In a file.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The document in it, counted from 1, and the line where it begins; none: the whole file.
+        document: Option<(usize, usize)>,
+    },
+    /// In an object of an API server.
+    Object(ObjectRef),
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some((number, line)) = self.document {
-            write!(f, " document {number} (line {line})")?;
+        match &self.place {
+            Place::File { path, document } => {
+                write!(f, "{}", path.display())?;
+                if let Some((number, line)) = document {
+                    write!(f, " document {number} (line {line})")?;
+                }
+            }
+            Place::Object(object) => write!(f, "{object}")?,
         }
         write!(f, ": {}", crate::log::one_line(&self.message))
+    }
+}
+
+/// What is served of something that cannot be read.
+fn until_mended(is_known: bool) -> &'static str {
+    match is_known {
+        true => "until then its last good version stays",
+        false => "no good version is known: nothing of it is served until it is mended",
     }
 }

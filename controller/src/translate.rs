@@ -23,14 +23,16 @@ mod options;
 mod plan;
 #[cfg(test)]
 mod properties;
-mod relation;
+pub mod relation;
 pub mod settings;
 mod stream;
 mod tls;
+mod wants;
 
 pub use options::Options;
 pub use settings::Skeleton;
 pub use tls::secret_behind;
+pub use wants::Wants;
 
 use crate::streams::Streams;
 use crate::verdict::{VerdictChanges, Verdicts};
@@ -240,13 +242,9 @@ impl Translator {
                 objects.flat_map(|object| self.referred.by(&object).cloned().collect::<Vec<_>>()),
             );
         }
-        if all || !changed.ingress_classes.is_empty() {
-            let by_class = |class: &Option<String>| {
-                let class = class.as_ref().map(|name| Key::new("", name));
-                class.is_some_and(|class| changed.ingress_classes.contains(&class))
-            };
-            let more = world.ingresses.iter().filter(|(_, i)| all || by_class(&i.class));
-            touched.extend(more.map(|(key, _)| key.clone()));
+        match all {
+            true => touched.extend(world.ingresses.keys().cloned()),
+            false => touched.extend(class::decided_anew(world, &self.options, changed)),
         }
         touched
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Empty for IngressClass, which has none.
+    /// Empty for IngressClass and Namespace, which have none.
     pub namespace: String,
     /// Unique within kind and namespace.
     pub name: String,
@@ -61,6 +61,7 @@ pub enum Kind {
     EndpointSlice,
     Ingress,
     IngressClass,
+    Namespace,
     Secret,
     Service,
 }
@@ -101,6 +102,7 @@ pub enum Object {
     EndpointSlice(Arc<EndpointSlice>),
     Ingress(Arc<Ingress>),
     IngressClass(Arc<IngressClass>),
+    Namespace(Arc<Namespace>),
     Secret(Secret),
     Service(Arc<Service>),
 }
@@ -110,6 +112,13 @@ pub enum Object {
 pub struct ConfigMap {
     /// By key, as written.
     pub data: BTreeMap<String, String>,
+}
+
+/// What Ingresses live in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// metadata.labels
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What a source saw: an object as it is now, or that it is gone.
@@ -122,6 +131,7 @@ pub struct Changed {
     pub config_maps: BTreeSet<Key>,
     pub ingresses: BTreeSet<Key>,
     pub ingress_classes: BTreeSet<Key>,
+    pub namespaces: BTreeSet<Key>,
     pub secrets: BTreeSet<Key>,
     /// Services that changed themselves, through one of their EndpointSlices or through what DNS says.
     pub services: BTreeSet<Key>,
@@ -143,6 +153,9 @@ pub struct World {
     pub config_maps: BTreeMap<Key, Arc<ConfigMap>>,
     pub ingresses: BTreeMap<Key, Arc<Ingress>>,
     pub ingress_classes: BTreeMap<Key, Arc<IngressClass>>,
+    /// The API server does not let us see IngressClasses.
+    pub hides_classes: bool,
+    pub namespaces: BTreeMap<Key, Arc<Namespace>>,
     pub secrets: BTreeMap<Key, SecretHistory>,
     pub services: BTreeMap<Key, Arc<Service>>,
     slices: BTreeMap<Key, Arc<EndpointSlice>>,
@@ -187,6 +200,13 @@ impl World {
                 };
                 replace(&mut self.ingress_classes, key, new, &mut changed.ingress_classes);
             }
+            (Kind::Namespace, object) => {
+                let new = match object {
+                    Some(Object::Namespace(new)) => Some(new),
+                    _ => None,
+                };
+                replace(&mut self.namespaces, key, new, &mut changed.namespaces);
+            }
             (Kind::Service, object) => {
                 let new = match object {
                     Some(Object::Service(new)) => Some(new),
@@ -208,6 +228,14 @@ impl World {
                 };
                 self.apply_slice(key, new, &mut changed.services);
             }
+        }
+    }
+
+    /// Notes whether IngressClasses can be seen.
+    pub fn hide_classes(&mut self, hides: bool, changed: &mut Changed) {
+        if std::mem::replace(&mut self.hides_classes, hides) != hides {
+            let named = self.ingresses.values().filter_map(|ingress| ingress.class.as_ref());
+            changed.ingress_classes.extend(named.map(|name| Key::new("", name)));
         }
     }
 
@@ -323,6 +351,7 @@ impl World {
             Kind::EndpointSlice => self.slices.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),
+            Kind::Namespace => self.namespaces.contains_key(key),
             Kind::Secret => self.secrets.contains_key(key),
             Kind::Service => self.services.contains_key(key),
         }
@@ -334,6 +363,7 @@ impl World {
             config_maps: self.config_maps.keys().cloned().collect(),
             ingresses: self.ingresses.keys().cloned().collect(),
             ingress_classes: self.ingress_classes.keys().cloned().collect(),
+            namespaces: self.namespaces.keys().cloned().collect(),
             secrets: self.secrets.keys().cloned().collect(),
             services: self.services.keys().chain(self.slices_of_service.keys()).cloned().collect(),
             names: self.answers.keys().cloned().collect(),

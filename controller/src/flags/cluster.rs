@@ -4,6 +4,7 @@
 
 use super::MaybeKey;
 use clap::{ArgAction, Args};
+use kube::core::Selector;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,8 +23,8 @@ pub struct ClusterFlags {
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub certificate_authority: Option<MaybePath>,
     /// Serve Ingresses of namespaces with these labels only: `team=shop,stage in (test, live)`
-    #[arg(long, value_name = "SELECTOR", default_value = "")]
-    pub watch_namespace_selector: String,
+    #[arg(long, value_name = "SELECTOR", value_parser = super::selector::parse)]
+    pub watch_namespace_selector: Option<Selector>,
     /// Prefer endpoints of this node's zone where the Service asks for it
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
@@ -85,6 +86,13 @@ pub struct ClusterFlags {
     /// Seconds after nginx's end in which the program stays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub post_shutdown_grace_period: u64,
+}
+
+impl ClusterFlags {
+    /// What namespaces have to be labelled with; none: all are watched.
+    pub fn namespace_selector(&self) -> Option<&Selector> {
+        self.watch_namespace_selector.as_ref().filter(|selector| !selector.selects_all())
+    }
 }
 
 /// A file, or nothing for the empty text.

@@ -12,7 +12,8 @@ pub struct Backoff {
 pub const QUICK: Duration = Duration::from_millis(20);
 /// 2 s of quick tries.
 const QUICK_TRIES: u32 = 100;
-const SHORTEST: Duration = Duration::from_millis(800);
+/// The first pause of somebody that does not answer.
+pub const SHORTEST: Duration = Duration::from_millis(800);
 /// The longest pause between two tries.
 pub const LONGEST: Duration = Duration::from_secs(30);
 
@@ -48,7 +49,7 @@ impl Backoff {
 }
 
 /// From 0.75 to 1.
-fn jitter() -> f64 {
+pub fn jitter() -> f64 {
     let mut byte = [0];
     // Without a random byte all pauses are equal, which is no harm.
     let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::NONBLOCK);

@@ -9,7 +9,7 @@ use crate::world::secret::{Fields, Offer, Secret};
 use crate::world::service::{
     Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
 };
-use crate::world::{ConfigMap, Key, Kind, Object, ObjectRef};
+use crate::world::{ConfigMap, Key, Kind, Namespace, Object, ObjectRef};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::networking::v1 as networking;
@@ -39,7 +39,7 @@ pub fn identify(kind: Kind, meta: &ObjectMeta) -> Result<ObjectRef, WrongField> 
         return Err(wrong("metadata.name", "is missing: give the object a name"));
     }
     let namespace = match kind {
-        Kind::IngressClass => String::new(),
+        Kind::IngressClass | Kind::Namespace => String::new(),
         _ => meta.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into()),
     };
     // Names make up ids such as `namespace/service/port`, where a slash would join two parts.
@@ -140,6 +140,12 @@ fn port_number(number: i32) -> Option<u16> {
 pub fn ingress_class(from: networking::IngressClass) -> Result<Object, WrongField> {
     let controller = from.spec.and_then(|spec| spec.controller).unwrap_or_default();
     Ok(Object::IngressClass(Arc::new(IngressClass { controller })))
+}
+
+/// A Namespace.
+pub fn namespace(from: core::Namespace) -> Result<Object, WrongField> {
+    let labels = from.metadata.labels.unwrap_or_default();
+    Ok(Object::Namespace(Arc::new(Namespace { labels })))
 }
 
 /// A Service.

@@ -173,6 +173,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     let kind = match (head.api_version.as_str(), head.kind.as_str()) {
         ("networking.k8s.io/v1", "Ingress") => Kind::Ingress,
         ("networking.k8s.io/v1", "IngressClass") => Kind::IngressClass,
+        ("v1", "Namespace") => Kind::Namespace,
         ("v1", "Service") => Kind::Service,
         ("v1", "Secret") => Kind::Secret,
         ("v1", "ConfigMap") => Kind::ConfigMap,
@@ -204,6 +205,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     let object = match kind {
         Kind::Ingress => typed(value, convert::ingress),
         Kind::IngressClass => typed(value, convert::ingress_class),
+        Kind::Namespace => typed(value, convert::namespace),
         Kind::Service => typed(value, convert::service),
         Kind::Secret => typed(value, convert::secret),
         Kind::ConfigMap => typed(value, convert::config_map),
@@ -256,7 +258,7 @@ fn unknown(within: &str, version: &str, kind: &str) -> String {
     let prefix = if within.is_empty() { String::new() } else { format!("{within} ") };
     format!(
         "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
-         (networking.k8s.io/v1), Service, Secret, ConfigMap (v1), EndpointSlice (discovery.k8s.io/v1)"
+         (networking.k8s.io/v1), Service, Secret, ConfigMap, Namespace (v1), EndpointSlice (discovery.k8s.io/v1)"
     )
 }
 

@@ -12,7 +12,7 @@ mod files;
 mod watch;
 
 use super::document::{self, Document};
-use super::{Batch, Problem, Source, parallel};
+use super::{Batch, Place, Problem, Source, parallel};
 use files::Files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -144,8 +144,7 @@ impl Folder {
             }
             Err(error) if folder == self.root => {
                 batch.problems.push(Problem {
-                    file: folder.into(),
-                    document: None,
+                    place: Place::File { path: folder.into(), document: None },
                     is_other_kind: false,
                     message: format!("{error}: all stays as it was until the folder is back"),
                 });
@@ -239,10 +238,9 @@ impl Folder {
                 if !is_known {
                     self.unread.insert(path.into());
                 }
-                let until = files::until_mended(is_known);
+                let until = super::until_mended(is_known);
                 batch.problems.push(Problem {
-                    file: path.into(),
-                    document: None,
+                    place: Place::File { path: path.into(), document: None },
                     is_other_kind: false,
                     message: format!("{error}: make it readable; {until}"),
                 });

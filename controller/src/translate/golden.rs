@@ -90,6 +90,7 @@ fn parse_ref(text: &str) -> ObjectRef {
         "EndpointSlice" => Kind::EndpointSlice,
         "Ingress" => Kind::Ingress,
         "IngressClass" => Kind::IngressClass,
+        "Namespace" => Kind::Namespace,
         "Secret" => Kind::Secret,
         "Service" => Kind::Service,
         other => panic!("unknown kind {other}"),

@@ -9,7 +9,7 @@ use super::settings::Settings;
 use super::{Options, inspect};
 use crate::verdict::Note;
 use crate::world::ingress::{Ingress, PathType, Port, Target, Tls};
-use crate::world::{Key, ObjectRef, World};
+use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
     BackendId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
@@ -68,6 +68,20 @@ pub struct Parsed {
     pub notes: Vec<Note>,
     /// The objects that its annotations name.
     pub referred: BTreeSet<ObjectRef>,
+}
+
+impl Parsed {
+    /// The Secrets and ConfigMaps that it is served from.
+    pub fn wants(self, key: &Key) -> BTreeSet<ObjectRef> {
+        let mut wanted = self.referred;
+        wanted.retain(|id| matches!(id.kind, Kind::ConfigMap | Kind::Secret));
+        let tls = self.claims.into_iter().flat_map(|claims| claims.tls);
+        let secrets = tls.map(|tls| tls.secret).filter(|name| !name.is_empty());
+        wanted.extend(
+            secrets.map(|name| ObjectRef::new(Kind::Secret, Key::new(&key.namespace, name))),
+        );
+        wanted
+    }
 }
 
 /// Reads one Ingress.

@@ -1,6 +1,7 @@
 //! What the operator decided, as far as translate depends on it.
 
 use crate::world::Key;
+use kube::core::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -17,6 +18,8 @@ pub struct Options {
     pub watch_ingress_without_class: bool,
     /// `--watch-namespace`
     pub watch_namespace: Option<String>,
+    /// `--watch-namespace-selector`
+    pub watch_namespace_selector: Option<Selector>,
     /// `--disable-catch-all`
     pub disable_catch_all: bool,
     /// `--deep-inspect`
@@ -57,6 +60,7 @@ impl Default for Options {
             ingress_class_by_name: false,
             watch_ingress_without_class: false,
             watch_namespace: None,
+            watch_namespace_selector: None,
             disable_catch_all: false,
             deep_inspect: true,
             annotations_prefix: "nginx.ingress.kubernetes.io".into(),

@@ -112,8 +112,12 @@ impl Settings {
 
     /// Whether it says something that one of these maps holds.
     pub fn is_from(&self, maps: &BTreeSet<ObjectKey>) -> bool {
-        let from = [&self.request_headers_from, &self.response_headers_from];
-        from.into_iter().flatten().any(|key| maps.contains(key))
+        self.sources().any(|key| maps.contains(key))
+    }
+
+    /// The other maps that hold a part of it.
+    pub fn sources(&self) -> impl Iterator<Item = &ObjectKey> {
+        [&self.request_headers_from, &self.response_headers_from].into_iter().flatten()
     }
 }
 

@@ -3,8 +3,8 @@
 //! Of two files with one object the first by path is served, whichever came first: a restart decides
 //! alike. A file that is leaving steps back behind one that stays, so a moved file is no duplicate.
 
-use crate::source::Problem;
 use crate::source::document::{Document, Found};
+use crate::source::{Place, Problem, until_mended};
 use crate::world::{Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Files {
 
 #[derive(Default)]
 struct File {
-    objects: BTreeMap<ObjectRef, (Place, Object)>,
+    objects: BTreeMap<ObjectRef, (At, Object)>,
     problems: BTreeSet<Problem>,
     is_leaving: bool,
     /// A part of it cannot be read and never could be.
@@ -34,7 +34,7 @@ struct File {
 }
 
 /// Number and line of a document.
-type Place = (usize, usize);
+type At = (usize, usize);
 
 impl Files {
     /// Every file that is known.
@@ -48,8 +48,10 @@ impl Files {
         let mut new = File::default();
         let (mut kept, mut keeps_all) = (BTreeSet::new(), false);
         let problem = |document: &Document, message: String| Problem {
-            file: path.into(),
-            document: Some((document.number, document.line)),
+            place: Place::File {
+                path: path.into(),
+                document: Some((document.number, document.line)),
+            },
             message,
             is_other_kind: false,
         };
@@ -215,8 +217,7 @@ impl Files {
         for (id, (place, _)) in &file.objects {
             if let Some(winner) = self.winner(id).filter(|winner| *winner != path) {
                 problems.insert(Problem {
-                    file: path.into(),
-                    document: Some(*place),
+                    place: Place::File { path: path.into(), document: Some(*place) },
                     is_other_kind: false,
                     message: format!(
                         "{id} stands in {} too, which is served: remove one",
@@ -226,13 +227,5 @@ impl Files {
             }
         }
         problems
-    }
-}
-
-/// What is served of something that cannot be read.
-pub fn until_mended(is_known: bool) -> &'static str {
-    match is_known {
-        true => "until then its last good version stays",
-        false => "no good version is known: nothing of it is served until it is mended",
     }
 }

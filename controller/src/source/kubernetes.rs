@@ -1,0 +1,367 @@
+//! The objects of a Kubernetes API server, watched.
+//!
+//! Shape:   [`scope`] says what is watched, [`watch`] watches it, [`pulse`] knows whether the server is heard,
+//!          [`sparse`] which Secrets and ConfigMaps are kept; this file makes batches of what they tell. An object is
+//!          converted when it comes and dropped: what is known of it is in the [`crate::world::World`].
+//! Errors:  a server that does not answer changes nothing: all is served as it was. An object that cannot be read keeps
+//!          its last good version; what the credentials do not allow is told once, with the rule that is missing.
+//! Rejected: kube's reflector store, which keeps whole objects; a metadata watch of Secrets with a GET for each change,
+//!          which makes a rotation wait for one more answer.
+
+mod pulse;
+mod scope;
+mod sparse;
+mod watch;
+
+pub use pulse::Pulse;
+
+use super::{Batch, Place, Problem, Source};
+use crate::translate::{Options, Wants};
+use crate::world::{Key, Kind, ObjectRef, Seen};
+use kube::Client;
+use scope::Subject;
+use sparse::Sparse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use watch::{Failure, Found, Line, News, Told};
+
+/// What the watches tell waits here while a batch is taken.
+const WAITING: usize = 1_024;
+
+/// The objects of an API server.
+pub struct Kubernetes {
+    client: Client,
+    watches: Vec<Watch>,
+    pulse: Arc<Pulse>,
+    sender: mpsc::Sender<News>,
+    news: mpsc::Receiver<News>,
+    tasks: JoinSet<()>,
+    sparse: Sparse,
+    /// Objects that cannot be read, and what was said of them.
+    broken: BTreeMap<ObjectRef, String>,
+    hides_classes: bool,
+    outage: Option<Instant>,
+    started: Instant,
+    has_all: bool,
+    batch: Batch,
+    /// What the last batch said of it.
+    was_incomplete: bool,
+}
+
+/// What is known of one subject.
+struct Watch {
+    subject: Subject,
+    is_started: bool,
+    /// It was listed once.
+    is_listed: bool,
+    is_refused: bool,
+    /// Its objects in the world.
+    keys: BTreeSet<Key>,
+    /// Those of the list that is coming.
+    listing: Option<BTreeSet<Key>>,
+}
+
+impl Kubernetes {
+    /// Begins to watch.
+    pub fn watch(client: Client, options: &Options) -> Self {
+        let subjects = Subject::all(options);
+        let pulse = Pulse::new(subjects.len());
+        let (sender, news) = mpsc::channel(WAITING);
+        let watch = |subject| Watch {
+            subject,
+            is_started: false,
+            is_listed: false,
+            is_refused: false,
+            keys: BTreeSet::new(),
+            listing: None,
+        };
+        let mut source = Kubernetes {
+            sparse: Sparse::new(client.clone(), Wants::new(options.clone()), sender.clone()),
+            client,
+            watches: subjects.into_iter().map(watch).collect(),
+            pulse,
+            sender,
+            news,
+            tasks: JoinSet::new(),
+            broken: BTreeMap::new(),
+            hides_classes: false,
+            outage: None,
+            started: Instant::now(),
+            has_all: false,
+            batch: Batch::default(),
+            was_incomplete: false,
+        };
+        source.start(|subject| !subject.is_sparse());
+        source
+    }
+
+    /// Knows whether the server is heard.
+    pub fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
+    }
+
+    fn start(&mut self, which: impl Fn(&Subject) -> bool) {
+        for (number, watch) in self.watches.iter_mut().enumerate() {
+            if which(&watch.subject) && !std::mem::replace(&mut watch.is_started, true) {
+                let line = Line {
+                    number,
+                    subject: watch.subject.clone(),
+                    client: self.client.clone(),
+                    pulse: self.pulse.clone(),
+                    news: self.sender.clone(),
+                };
+                self.tasks.spawn(line.run());
+            }
+        }
+    }
+
+    fn take(&mut self, News { subject, told }: News) {
+        match told {
+            Told::Begun => {
+                if let Some(watch) = self.watches.get_mut(subject) {
+                    watch.listing = Some(BTreeSet::new());
+                }
+                self.sparse.begun(subject);
+            }
+            Told::Is(found) => self.is(subject, *found),
+            Told::Gone(id) => self.gone(subject, id),
+            Told::Done => self.done(subject),
+            Told::Failed(failure, why) => self.failed(subject, failure, &why),
+            Told::Answer(id, number, found) => {
+                if !self.sparse.is_answer_to(&id, number) {
+                    return;
+                }
+                match found {
+                    Some(found) => {
+                        self.sparse.fetched(&id, subject, found.version);
+                        self.read(subject, *found);
+                    }
+                    None => self.remove(subject, id),
+                }
+            }
+        }
+        self.sparse.settle(&mut self.batch.seen);
+        for id in self.sparse.take_unwanted() {
+            let watch = self.watches.iter_mut().find(|watch| watch.subject.covers(&id));
+            if watch.is_some_and(|watch| watch.keys.remove(&id.key)) {
+                self.batch.seen.push((id.clone(), None));
+            }
+            self.broken.remove(&id);
+        }
+    }
+
+    fn is(&mut self, subject: usize, found: Found) {
+        let Some(watch) = self.watches.get_mut(subject) else { return };
+        if let Some(listing) = &mut watch.listing {
+            listing.insert(found.id.key.clone());
+        }
+        let is_kept = || watch.keys.contains(&found.id.key) || self.sparse.wants(&found.id);
+        if watch.subject.is_sparse()
+            && (!is_kept() || self.sparse.is_older(&found.id, found.version))
+        {
+            return;
+        }
+        self.sparse.heard(&found.id);
+        self.read(subject, found);
+    }
+
+    fn read(&mut self, subject: usize, found: Found) {
+        let Found { id, what, published, .. } = found;
+        if let Some(published) = published {
+            self.batch.published.push((id.key.clone(), Some(published)));
+        }
+        let Some(watch) = self.watches.get_mut(subject) else { return };
+        match what.read() {
+            Ok(object) => {
+                watch.keys.insert(id.key.clone());
+                if self.broken.remove(&id).is_some() {
+                    self.batch.mended.push(format!("{id}: can be read again"));
+                }
+                self.tell((id, Some(object)));
+            }
+            Err(error) => {
+                let until = super::until_mended(watch.keys.contains(&id.key));
+                let message = format!("{error}; {until}");
+                if self.broken.insert(id.clone(), message.clone()).as_ref() != Some(&message) {
+                    let place = Place::Object(id);
+                    self.batch.problems.push(Problem { place, message, is_other_kind: false });
+                }
+            }
+        }
+    }
+
+    fn gone(&mut self, subject: usize, id: ObjectRef) {
+        self.sparse.heard(&id);
+        self.remove(subject, id);
+    }
+
+    fn remove(&mut self, subject: usize, id: ObjectRef) {
+        if self.broken.remove(&id).is_some() {
+            self.batch.mended.push(format!("{id}: deleted, it could not be read"));
+        }
+        if id.kind == Kind::Ingress {
+            self.batch.published.push((id.key.clone(), None));
+        }
+        let Some(watch) = self.watches.get_mut(subject) else { return };
+        if watch.keys.remove(&id.key) {
+            self.tell((id, None));
+        }
+    }
+
+    /// Removes what a list lacks.
+    fn done(&mut self, subject: usize) {
+        let Some(watch) = self.watches.get_mut(subject) else { return };
+        (watch.is_listed, watch.is_refused) = (true, false);
+        let listing = watch.listing.take().unwrap_or_default();
+        let (kind, covers) = (watch.subject.kind, watch.subject.clone());
+        let broken = self.broken.keys().filter(|id| covers.covers(id)).map(|id| &id.key);
+        let gone = watch.keys.iter().chain(broken).filter(|key| !listing.contains(*key));
+        let gone: BTreeSet<_> = gone.cloned().collect();
+        for key in gone {
+            let id = ObjectRef::new(kind, key);
+            // A GET that was answered while the list came may know better.
+            if !self.sparse.asks_again(&id, subject) {
+                self.remove(subject, id);
+            }
+        }
+        if kind == Kind::IngressClass {
+            self.hide_classes(false);
+        }
+        self.go_on();
+    }
+
+    fn failed(&mut self, subject: usize, failure: Failure, why: &str) {
+        let Some(watch) = self.watches.get_mut(subject) else { return };
+        let why = crate::log::one_line(why);
+        match failure {
+            Failure::Refused => {
+                if !std::mem::replace(&mut watch.is_refused, true) {
+                    let subject = &watch.subject;
+                    tracing::error!(
+                        "{subject}: the API server refuses to list or watch it ({why}): {}; trying again",
+                        subject.rule()
+                    );
+                }
+                if watch.subject.kind == Kind::IngressClass && !watch.is_listed {
+                    self.hide_classes(true);
+                }
+                self.go_on();
+            }
+            Failure::TooOld => tracing::info!("{}: too old to go on: listing again", watch.subject),
+            Failure::Broken => {
+                if self.outage.is_none() {
+                    tracing::warn!(
+                        "{}: the API server does not answer ({why}): all is served as it was; trying again",
+                        watch.subject
+                    );
+                    self.outage = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn hide_classes(&mut self, hides: bool) {
+        if std::mem::replace(&mut self.hides_classes, hides) != hides {
+            self.sparse.hide_classes(hides, &watch_of(&self.watches));
+            if hides {
+                tracing::warn!(
+                    "without IngressClasses, spec.ingressClassName has to equal --ingress-class"
+                );
+            }
+        }
+    }
+
+    /// Secrets are listed when it is known which ones are wanted.
+    fn go_on(&mut self) {
+        if !self.has_all && self.has(|subject| !subject.is_sparse()) {
+            self.sparse.start();
+            self.start(Subject::is_sparse);
+        }
+    }
+
+    fn has(&self, which: impl Fn(&Subject) -> bool) -> bool {
+        let mut watches = self.watches.iter().filter(|watch| which(&watch.subject));
+        let is_done =
+            |watch: &Watch| watch.is_listed || watch.is_refused && watch.subject.is_dispensable();
+        watches.all(is_done)
+    }
+
+    fn tell(&mut self, (id, object): Seen) {
+        let seen = self.sparse.pass((id, object), &watch_of(&self.watches));
+        self.batch.seen.extend(seen);
+    }
+
+    fn back(&mut self, answered: Option<Instant>) {
+        let Some(began) = self.outage.take() else { return };
+        tracing::info!(
+            "the API server is back after {:.1} s; synchronised {:.2} s after its first answer",
+            began.elapsed().as_secs_f64(),
+            answered.map_or(0.0, |at| at.elapsed().as_secs_f64())
+        );
+    }
+
+    /// Something that cannot be read, and never could be.
+    fn is_incomplete(&self) -> bool {
+        let is_known = |id: &ObjectRef| {
+            let mut watches = self.watches.iter().filter(|watch| watch.subject.covers(id));
+            watches.any(|watch| watch.keys.contains(&id.key))
+        };
+        let is_hidden = |watch: &Watch| watch.subject.kind == Kind::Namespace && !watch.is_listed;
+        self.broken.keys().any(|id| !is_known(id)) || self.watches.iter().any(is_hidden)
+    }
+
+    fn take_batch(&mut self) -> Option<Batch> {
+        let is_first = !self.has_all;
+        if is_first {
+            if !self.has(|_| true) || self.sparse.is_waiting() {
+                return None;
+            }
+            self.has_all = true;
+            tracing::info!("listed everything in {:.2} s", self.started.elapsed().as_secs_f64());
+        }
+        let is_incomplete = self.is_incomplete();
+        let was_incomplete = std::mem::replace(&mut self.was_incomplete, is_incomplete);
+        let hides_classes = self.hides_classes;
+        let batch = std::mem::take(&mut self.batch);
+        let is_news = !batch.seen.is_empty()
+            || !batch.problems.is_empty()
+            || !batch.mended.is_empty()
+            || !batch.published.is_empty()
+            || batch.hides_classes != hides_classes
+            || was_incomplete != is_incomplete;
+        (is_first || is_news).then_some(Batch { is_incomplete, hides_classes, ..batch })
+    }
+}
+
+/// Which watch tells of an object, and whether it is in the world.
+fn watch_of(watches: &[Watch]) -> impl Fn(&ObjectRef) -> Option<(usize, bool)> {
+    |id| {
+        let mut numbered = watches.iter().enumerate();
+        let (number, watch) = numbered.find(|(_, watch)| watch.subject.covers(id))?;
+        Some((number, watch.keys.contains(&id.key)))
+    }
+}
+
+impl Source for Kubernetes {
+    async fn next(&mut self) -> Batch {
+        loop {
+            tokio::select! {
+                biased;
+                answered = self.pulse.whole_again() => self.back(answered),
+                // There is always a sender: our own.
+                Some(news) = self.news.recv() => {
+                    self.take(news);
+                    while let Ok(news) = self.news.try_recv() {
+                        self.take(news);
+                    }
+                }
+            }
+            if let Some(batch) = self.take_batch() {
+                return batch;
+            }
+        }
+    }
+}

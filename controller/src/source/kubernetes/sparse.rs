@@ -1,0 +1,277 @@
+//! Which Secrets and ConfigMaps are kept, and how one comes that was not: only what something is served from is.
+//!
+//! Shape:   translate's [`Wants`] decides. An Ingress (a class, the operator's ConfigMap) that wants a Secret which is not
+//!          there waits until a GET is answered: a host never shows the default certificate because of us. An event of the
+//!          watch wins over the answer to a GET, which may be older.
+
+use super::watch::{self, Found, News, Told};
+use crate::publish::backoff::{LONGEST, SHORTEST, jitter};
+use crate::translate::Wants;
+use crate::world::{Kind, Object, ObjectRef, Seen};
+use k8s_openapi::api::core::v1 as core;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+
+/// Questions at once.
+const AT_ONCE: usize = 16;
+
+/// Who waits for what.
+pub struct Sparse {
+    client: Client,
+    wants: Wants,
+    sender: mpsc::Sender<News>,
+    slots: Arc<Semaphore>,
+    /// Before that, a list brings everything.
+    is_started: bool,
+    questions: BTreeMap<ObjectRef, (u64, AbortHandle)>,
+    asked: u64,
+    held: BTreeMap<ObjectRef, Held>,
+    /// Perhaps no longer wanted.
+    doubtful: BTreeSet<ObjectRef>,
+    /// Versions of objects that a GET brought.
+    fetched: BTreeMap<ObjectRef, u64>,
+    /// Those that came while their list did, by watch.
+    fetched_meanwhile: BTreeSet<(usize, ObjectRef)>,
+}
+
+struct Held {
+    object: Option<Object>,
+    waits_for: BTreeSet<ObjectRef>,
+}
+
+impl Sparse {
+    /// Nothing is known and nothing is asked.
+    pub fn new(client: Client, wants: Wants, sender: mpsc::Sender<News>) -> Self {
+        Sparse {
+            client,
+            wants,
+            sender,
+            slots: Arc::new(Semaphore::new(AT_ONCE)),
+            is_started: false,
+            questions: BTreeMap::new(),
+            asked: 0,
+            held: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            fetched: BTreeMap::new(),
+            fetched_meanwhile: BTreeSet::new(),
+        }
+    }
+
+    /// From here on, what is missing is asked for.
+    pub fn start(&mut self) {
+        self.is_started = true;
+    }
+
+    /// Whether something is served from it.
+    pub fn wants(&self, id: &ObjectRef) -> bool {
+        self.wants.has(id)
+    }
+
+    /// Whether an answer is outstanding.
+    pub fn is_waiting(&self) -> bool {
+        !self.questions.is_empty()
+    }
+
+    /// What a GET brought is newer than this.
+    pub fn is_older(&self, id: &ObjectRef, version: u64) -> bool {
+        self.fetched.get(id).is_some_and(|fetched| version < *fetched)
+    }
+
+    /// The watch told of it: no answer is needed any more.
+    pub fn heard(&mut self, id: &ObjectRef) {
+        self.fetched.remove(id);
+        if let Some((_, task)) = self.questions.remove(id) {
+            task.abort();
+        }
+    }
+
+    /// Whether this is still wanted to be known.
+    pub fn is_answer_to(&mut self, id: &ObjectRef, number: u64) -> bool {
+        let is_open = self.questions.get(id).is_some_and(|(asked, _)| *asked == number);
+        if is_open {
+            self.questions.remove(id);
+        }
+        is_open
+    }
+
+    /// An answer brought an object.
+    pub fn fetched(&mut self, id: &ObjectRef, subject: usize, version: u64) {
+        self.fetched.insert(id.clone(), version);
+        self.fetched_meanwhile.insert((subject, id.clone()));
+    }
+
+    /// A list begins.
+    pub fn begun(&mut self, subject: usize) {
+        self.fetched_meanwhile.retain(|(watch, _)| *watch != subject);
+    }
+
+    /// Whether a GET decides if an object that the list lacks is gone.
+    pub fn asks_again(&mut self, id: &ObjectRef, subject: usize) -> bool {
+        let asks = self.fetched_meanwhile.remove(&(subject, id.clone()));
+        if asks {
+            self.ask(id, subject);
+        }
+        asks || self.questions.contains_key(id)
+    }
+
+    /// What may go on at once of an object that is as it says. `watch_of` knows the watch of an object, and whether it is in
+    /// the world.
+    pub fn pass(
+        &mut self,
+        (id, object): Seen,
+        watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
+    ) -> Option<Seen> {
+        if !self.wants.depends_on(&id) {
+            return Some((id, object));
+        }
+        let (different, all) = self.wants.apply((id.clone(), object.clone()));
+        self.look(different, watch_of);
+        let waits_for: BTreeSet<_> =
+            all.into_iter().filter(|wanted| self.questions.contains_key(wanted)).collect();
+        if waits_for.is_empty() {
+            self.held.remove(&id);
+            return Some((id, object));
+        }
+        self.held.insert(id, Held { object, waits_for });
+        None
+    }
+
+    /// Takes over whether IngressClasses can be seen.
+    pub fn hide_classes(
+        &mut self,
+        hides: bool,
+        watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
+    ) {
+        let different = self.wants.hide_classes(hides);
+        self.look(different, watch_of);
+    }
+
+    fn look(
+        &mut self,
+        different: BTreeSet<ObjectRef>,
+        watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
+    ) {
+        for id in different {
+            if !self.wants.has(&id) {
+                self.doubtful.insert(id);
+            } else if self.is_started
+                && let Some((subject, false)) = watch_of(&id)
+            {
+                self.ask(&id, subject);
+            }
+        }
+    }
+
+    /// Lets go on what waits for nothing any more.
+    pub fn settle(&mut self, seen: &mut Vec<Seen>) {
+        if self.held.is_empty() {
+            return;
+        }
+        let is_ready =
+            |held: &Held| !held.waits_for.iter().any(|id| self.questions.contains_key(id));
+        let ready = self.held.iter().filter(|(_, held)| is_ready(held)).map(|(id, _)| id.clone());
+        for id in ready.collect::<Vec<_>>() {
+            if let Some(held) = self.held.remove(&id) {
+                seen.push((id, held.object));
+            }
+        }
+    }
+
+    /// What nothing is served from any more; not while somebody waits, who may still be served from it.
+    pub fn take_unwanted(&mut self) -> Vec<ObjectRef> {
+        if !self.held.is_empty() {
+            return Vec::new();
+        }
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let unwanted: Vec<_> = doubtful.into_iter().filter(|id| !self.wants.has(id)).collect();
+        for id in &unwanted {
+            self.heard(id);
+        }
+        unwanted
+    }
+
+    fn ask(&mut self, id: &ObjectRef, subject: usize) {
+        if self.questions.contains_key(id) {
+            return;
+        }
+        self.asked = self.asked.wrapping_add(1);
+        let question = Question {
+            client: self.client.clone(),
+            id: id.clone(),
+            subject,
+            number: self.asked,
+            sender: self.sender.clone(),
+            slots: self.slots.clone(),
+        };
+        let task = tokio::spawn(question.ask()).abort_handle();
+        self.questions.insert(id.clone(), (self.asked, task));
+    }
+}
+
+impl Drop for Sparse {
+    fn drop(&mut self) {
+        for (_, task) in self.questions.values() {
+            task.abort();
+        }
+    }
+}
+
+/// For one object.
+struct Question {
+    client: Client,
+    id: ObjectRef,
+    subject: usize,
+    number: u64,
+    sender: mpsc::Sender<News>,
+    slots: Arc<Semaphore>,
+}
+
+impl Question {
+    async fn ask(self) {
+        let mut failures = 0_u32;
+        let found = loop {
+            // It is never closed.
+            let slot = self.slots.acquire().await;
+            let answer = match self.id.kind {
+                Kind::Secret => self.get::<core::Secret>().await,
+                Kind::ConfigMap => self.get::<core::ConfigMap>().await,
+                _ => Ok(None),
+            };
+            drop(slot);
+            match answer {
+                Ok(found) => break found,
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    tracing::error!(
+                        "{}: the API server refuses a GET of it: give the role the verb get for it, until then \
+                         it counts as missing",
+                        self.id
+                    );
+                    break None;
+                }
+                Err(error) => {
+                    tracing::debug!("{}: {}: asking again", self.id, watch::chain(&error));
+                    let pause = SHORTEST.saturating_mul(1 << failures.min(10)).min(LONGEST);
+                    tokio::time::sleep(pause.mul_f64(jitter())).await;
+                    failures = failures.saturating_add(1);
+                }
+            }
+        };
+        let told = Told::Answer(self.id, self.number, found.map(Box::new));
+        // Nobody is left to be told.
+        let _ = self.sender.send(News { subject: self.subject, told }).await;
+    }
+
+    async fn get<K>(&self) -> kube::Result<Option<Found>>
+    where
+        K: watch::Watched + Resource<Scope = NamespaceResourceScope>,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.id.key.namespace);
+        let object = api.get_opt(&self.id.key.name).await?;
+        // The API server gives every object a name.
+        Ok(object.and_then(|object| watch::found(object).ok()))
+    }
+}

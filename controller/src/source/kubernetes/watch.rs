@@ -1,0 +1,340 @@
+//! One watch: list, then events, for ever.
+//!
+//! Errors:  none ends it. What goes wrong is told as [`Told::Failed`], then it tries again: after 0.8 to 30 s, or as soon as
+//!          another watch gets an answer.
+//! Source:  kube-rs's watcher pages lists, goes on after a broken connection where it stopped, lists again after 410,
+//!          and gives up a watch that is silent for longer than the server would let it last.
+
+use super::pulse::Pulse;
+use super::scope::Subject;
+use crate::publish::backoff::{LONGEST, SHORTEST, jitter};
+use crate::source::convert::{self, WrongField};
+use crate::source::{Address, Published};
+use crate::world::{Kind, Object, ObjectRef};
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1 as networking;
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The server ends a watch after so many seconds; kube's watcher gives one up 5 s later.
+pub const WATCH: u32 = 45;
+/// A watch that was open for so long was no failure: the next one is the first again.
+const STEADY: Duration = Duration::from_secs(10);
+/// Objects an answer of a list: large EndpointSlices make some 50 kB each.
+const PAGE: u32 = 250;
+
+/// What a watch tells.
+pub struct News {
+    /// Which one.
+    pub subject: usize,
+    /// What it tells.
+    pub told: Told,
+}
+
+/// One thing that happened.
+pub enum Told {
+    /// A list begins.
+    Begun,
+    /// An object, of a list or changed.
+    Is(Box<Found>),
+    /// It was deleted.
+    Gone(ObjectRef),
+    /// The list has ended: what was not in it is not there.
+    Done,
+    /// It tries again.
+    Failed(Failure, String),
+    /// The answer to a question about one object, by the question's number; none: there is none.
+    Answer(ObjectRef, u64, Option<Box<Found>>),
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The credentials do not allow it.
+    Refused,
+    /// What it knew is too old to go on from: it lists again.
+    TooOld,
+    /// No answer, or none of use.
+    Broken,
+}
+
+/// An object as the API server has it.
+pub struct Found {
+    /// Which one.
+    pub id: ObjectRef,
+    /// metadata.resourceVersion, which grows.
+    pub version: u64,
+    /// What it is.
+    pub what: What,
+    /// Of an Ingress.
+    pub published: Option<Published>,
+}
+
+/// What it is, read or not yet: most Secrets and ConfigMaps are dropped unread.
+pub enum What {
+    /// An object, or why it cannot be one.
+    Read(Result<Object, WrongField>),
+    /// As it came.
+    Secret(Box<core::Secret>),
+    /// As it came.
+    ConfigMap(Box<core::ConfigMap>),
+}
+
+impl What {
+    /// The object.
+    pub fn read(self) -> Result<Object, WrongField> {
+        match self {
+            What::Read(object) => object,
+            What::Secret(secret) => convert::secret(*secret),
+            What::ConfigMap(map) => convert::config_map(*map),
+        }
+    }
+}
+
+/// A kind that is watched.
+pub trait Watched:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+    /// Its name here.
+    const KIND: Kind;
+    /// What it is, and what is published of it.
+    fn what(self) -> (What, Option<Published>);
+}
+
+impl Watched for networking::Ingress {
+    const KIND: Kind = Kind::Ingress;
+    fn what(mut self) -> (What, Option<Published>) {
+        let published = Published {
+            uid: self.metadata.uid.take().unwrap_or_default(),
+            version: self.metadata.resource_version.clone().unwrap_or_default(),
+            addresses: addresses(self.status.take()),
+        };
+        (What::Read(convert::ingress(self)), Some(published))
+    }
+}
+
+fn addresses(status: Option<networking::IngressStatus>) -> Vec<Address> {
+    let written = status.and_then(|status| status.load_balancer?.ingress).unwrap_or_default();
+    let address = |one: networking::IngressLoadBalancerIngress| Address {
+        hostname: one.hostname.unwrap_or_default(),
+        ip: one.ip.unwrap_or_default(),
+    };
+    written.into_iter().map(address).collect()
+}
+
+macro_rules! watched {
+    ($type:ty, $kind:ident, $what:expr) => {
+        impl Watched for $type {
+            const KIND: Kind = Kind::$kind;
+            fn what(self) -> (What, Option<Published>) {
+                ($what(self), None)
+            }
+        }
+    };
+}
+watched!(networking::IngressClass, IngressClass, |it| What::Read(convert::ingress_class(it)));
+watched!(core::Service, Service, |it| What::Read(convert::service(it)));
+watched!(core::Namespace, Namespace, |it| What::Read(convert::namespace(it)));
+watched!(EndpointSlice, EndpointSlice, |it| What::Read(convert::endpoint_slice(it)));
+watched!(core::Secret, Secret, |it| What::Secret(Box::new(it)));
+watched!(core::ConfigMap, ConfigMap, |it| What::ConfigMap(Box::new(it)));
+
+/// Reads an object as it came.
+pub fn found<K: Watched>(mut object: K) -> Result<Found, WrongField> {
+    // Written by every client and read by none of us.
+    object.meta_mut().managed_fields = None;
+    let id = convert::identify(K::KIND, object.meta())?;
+    let version = object.meta().resource_version.as_ref().and_then(|text| text.parse().ok());
+    let (what, published) = object.what();
+    Ok(Found { id, version: version.unwrap_or_default(), what, published })
+}
+
+/// Where a watch asks and tells.
+pub struct Line {
+    /// Its number.
+    pub number: usize,
+    /// What it asks for.
+    pub subject: Subject,
+    /// Asks the server.
+    pub client: Client,
+    /// Knows whether the server answers.
+    pub pulse: Arc<Pulse>,
+    /// Where it tells.
+    pub news: mpsc::Sender<News>,
+}
+
+impl Line {
+    /// Watches until nobody listens.
+    pub async fn run(self) {
+        match self.subject.kind {
+            Kind::ConfigMap => self.watch::<core::ConfigMap>(self.namespaced()).await,
+            Kind::EndpointSlice => self.watch::<EndpointSlice>(self.namespaced()).await,
+            Kind::Ingress => self.watch::<networking::Ingress>(self.namespaced()).await,
+            Kind::IngressClass => self.watch::<networking::IngressClass>(self.all()).await,
+            Kind::Namespace => self.watch::<core::Namespace>(self.all()).await,
+            Kind::Secret => self.watch::<core::Secret>(self.namespaced()).await,
+            Kind::Service => self.watch::<core::Service>(self.namespaced()).await,
+        }
+    }
+
+    fn all<K: Watched>(&self) -> Api<K> {
+        Api::all(self.pulse.listen(&self.client, self.number))
+    }
+
+    fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Api<K> {
+        let client = self.pulse.listen(&self.client, self.number);
+        match &self.subject.namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        }
+    }
+
+    async fn watch<K: Watched>(&self, api: Api<K>) {
+        let config = watcher::Config {
+            label_selector: self.subject.labels(),
+            field_selector: self.subject.fields(),
+            timeout: Some(WATCH),
+            page_size: Some(PAGE),
+            ..watcher::Config::default()
+        };
+        let (mut failures, mut was_filled) = (0, false);
+        loop {
+            let mut events = watcher(api.clone(), config.clone()).boxed();
+            let mut listed = 0_usize;
+            while let Some(event) = events.next().await {
+                let told = match event {
+                    Ok(Event::Init) => {
+                        listed = 0;
+                        Told::Begun
+                    }
+                    Ok(Event::InitApply(object) | Event::Apply(object)) => {
+                        (listed, was_filled) = (listed.saturating_add(1), true);
+                        self.is(object)
+                    }
+                    Ok(Event::Delete(object)) => match convert::identify(K::KIND, object.meta()) {
+                        Ok(id) => Told::Gone(id),
+                        Err(_) => continue,
+                    },
+                    Ok(Event::InitDone) => {
+                        if listed == 0 && was_filled {
+                            if !self.is_really_empty(&api, &mut failures).await {
+                                break;
+                            }
+                            was_filled = false;
+                        }
+                        Told::Done
+                    }
+                    Err(error) => {
+                        let failure = self.fail(&error, &mut failures).await;
+                        match error {
+                            // kube's watcher would ask for the same version for ever.
+                            watcher::Error::WatchStartFailed(_) if failure == Failure::TooOld => {
+                                break;
+                            }
+                            _ => continue,
+                        }
+                    }
+                };
+                if self.tell(told).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, told: Told) -> Result<(), mpsc::error::SendError<News>> {
+        self.news.send(News { subject: self.number, told }).await
+    }
+
+    fn is<K: Watched>(&self, object: K) -> Told {
+        match found(object) {
+            Ok(found) => Told::Is(Box::new(found)),
+            // The API server gives every object a name.
+            Err(error) => Told::Failed(Failure::Broken, error.to_string()),
+        }
+    }
+
+    /// A second list decides (security.md §8).
+    async fn is_really_empty<K: Watched>(&self, api: &Api<K>, failures: &mut u32) -> bool {
+        tracing::warn!("{}: the API server lists none any more: asking again", self.subject);
+        let parameters = ListParams {
+            label_selector: self.subject.labels(),
+            field_selector: self.subject.fields(),
+            limit: Some(1),
+            ..ListParams::default()
+        };
+        tokio::time::sleep(SHORTEST).await;
+        loop {
+            match api.list(&parameters).await {
+                Ok(list) => return list.items.is_empty(),
+                Err(error) => {
+                    let error = watcher::Error::InitialListFailed(error);
+                    self.fail(&error, failures).await;
+                }
+            }
+        }
+    }
+
+    /// Tells, and waits until it is time to try again.
+    async fn fail(&self, error: &watcher::Error, failures: &mut u32) -> Failure {
+        let failure = match code(error) {
+            Some(403) => Failure::Refused,
+            Some(410) => Failure::TooOld,
+            _ => Failure::Broken,
+        };
+        let was_open = match failure {
+            Failure::Refused => self.pulse.refuse(self.number),
+            Failure::TooOld | Failure::Broken => self.pulse.lose(self.number),
+        };
+        if was_open >= STEADY {
+            *failures = 0;
+        }
+        // If nobody listens, the next telling ends it.
+        let _ = self.tell(Told::Failed(failure, chain(error))).await;
+        let pause = match *failures {
+            // Too old is what a watch becomes; the list is wanted at once.
+            0 if failure == Failure::TooOld => Duration::ZERO,
+            more => SHORTEST.saturating_mul(1 << more.min(10)).min(LONGEST).mul_f64(jitter()),
+        };
+        *failures = failures.saturating_add(1);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.pulse.any_answer() => {}
+        }
+        failure
+    }
+}
+
+/// What the server answered.
+fn code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// With its causes, which say what went wrong with the connection.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,110 @@
+//! Which Secrets and ConfigMaps a world is served from: a source need not keep the others.
+//!
+//! Shape:   [`Wants`] holds what decides that, the Ingresses with their classes and namespaces and the ConfigMaps of the
+//!          operator, and asks translate's own reader what each Ingress names. It sees no Secret, so what an Ingress
+//!          wants does not depend on what there is.
+
+use super::relation::Relation;
+use super::settings::{self, Settings};
+use super::{Options, class, ingress};
+use crate::world::{Changed, Key, Kind, ObjectRef, Seen, World};
+use std::collections::BTreeSet;
+
+/// Who wants what.
+pub struct Wants {
+    options: Options,
+    settings: Settings,
+    world: World,
+    by_ingress: Relation<Key, ObjectRef>,
+    /// What flags name, and the operator's ConfigMap.
+    by_operator: BTreeSet<ObjectRef>,
+}
+
+impl Wants {
+    /// Of a world without objects.
+    pub fn new(options: Options) -> Self {
+        let mut wants = Wants {
+            options,
+            settings: Settings::default(),
+            world: World::default(),
+            by_ingress: Relation::default(),
+            by_operator: BTreeSet::new(),
+        };
+        wants.ask_operator();
+        wants
+    }
+
+    /// Whether an object of this kind decides about others.
+    pub fn depends_on(&self, id: &ObjectRef) -> bool {
+        match id.kind {
+            Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
+            Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
+            Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
+        }
+    }
+
+    /// Whether the object is served from.
+    pub fn has(&self, id: &ObjectRef) -> bool {
+        self.by_operator.contains(id) || self.by_ingress.has(id)
+    }
+
+    /// Takes over an object that others depend on; answers what is newly or no longer wanted because of it, and
+    /// everything that it wants.
+    pub fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
+        let mut changed = Changed::default();
+        self.world.apply(seen, &mut changed);
+        self.update(&changed)
+    }
+
+    /// The same for whether IngressClasses can be seen.
+    pub fn hide_classes(&mut self, hides: bool) -> BTreeSet<ObjectRef> {
+        let mut changed = Changed::default();
+        self.world.hide_classes(hides, &mut changed);
+        self.update(&changed).0
+    }
+
+    fn update(&mut self, changed: &Changed) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
+        let (mut different, mut all) = (BTreeSet::new(), BTreeSet::new());
+        if !changed.config_maps.is_empty() {
+            different.extend(self.ask_operator());
+            all.extend(self.by_operator.iter().cloned());
+        }
+        let touched = match changed.config_maps.is_empty() {
+            true => {
+                let mut touched = class::decided_anew(&self.world, &self.options, changed);
+                touched.extend(changed.ingresses.iter().cloned());
+                touched
+            }
+            false => self.world.ingresses.keys().cloned().collect(),
+        };
+        for key in touched {
+            let wanted = match self.world.ingresses.get(&key) {
+                Some(ingress) => {
+                    let parsed =
+                        ingress::parse(&self.world, &self.options, &self.settings, &key, ingress);
+                    parsed.wants(&key)
+                }
+                None => BTreeSet::new(),
+            };
+            all.extend(wanted.iter().cloned());
+            different.extend(self.by_ingress.set(&key, wanted));
+        }
+        (different, all)
+    }
+
+    fn ask_operator(&mut self) -> BTreeSet<ObjectRef> {
+        let options = &self.options;
+        let map = options.configmap.as_ref().and_then(|key| self.world.config_maps.get(key));
+        (self.settings, _) = settings::parse(map.map(AsRef::as_ref), &self.world.config_maps);
+        let maps =
+            [&options.configmap, &options.tcp_services_configmap, &options.udp_services_configmap];
+        let maps = maps.into_iter().flatten().chain(self.settings.sources());
+        let maps = maps.map(|key| ObjectRef::new(Kind::ConfigMap, key.clone()));
+        let secrets = options.default_ssl_certificate.iter();
+        let secrets = secrets.map(|key| ObjectRef::new(Kind::Secret, key.clone()));
+        let new: BTreeSet<_> = maps.chain(secrets).collect();
+        let different = self.by_operator.symmetric_difference(&new).cloned().collect();
+        self.by_operator = new;
+        different
+    }
+}
