@@ -253,7 +253,7 @@ impl Cluster {
     }
 
     /// Drops etcd's past. The API server keeps a part of it in its memory: a watch from the past gets 410 Gone when that
-    /// is gone, too, by [`Self::kill_api`], or when there is none (`--watch-cache=false`, [`Self::start_with`]).
+    /// is gone, too, by [`Self::kill_api`], or when there is none (`--watch-cache=false` of [`Self::start_with`]).
     pub fn compact(&self) -> Result<()> {
         let now = self.etcd_call("range", &json!({"key": "AA=="}))?;
         let now = now.pointer("/header/revision").and_then(Value::as_str).context("a revision")?;
