@@ -234,7 +234,10 @@ impl Flags {
             watch_namespace_selector: self.cluster.namespace_selector().cloned(),
             disable_catch_all: self.disable_catch_all,
             deep_inspect: self.deep_inspect,
+            zone: self.cluster.own_zone(),
+            node: self.cluster.own_node(),
             annotations_prefix: self.annotations_prefix.clone(),
+            disable_full_test: self.cluster.disable_full_test,
             configmap: key_of(&self.configmap),
             default_backend_service: key_of(&self.default_backend_service),
             default_ssl_certificate: key_of(&self.default_ssl_certificate),
@@ -255,7 +258,10 @@ impl Flags {
         let inside = (self.ssl_passthrough_proxy_port, "--ssl-passthrough-proxy-port");
         let inside = self.enable_ssl_passthrough.then_some(inside);
         let status = self.status_port.map(|port| (port, "--status-port"));
-        inside.into_iter().chain(status).chain([(self.healthz_port, "--healthz-port")])
+        let webhook = self.cluster.validating_webhook.0;
+        let webhook = webhook.map(|address| (address.port(), "--validating-webhook"));
+        let health = (self.healthz_port, "--healthz-port");
+        inside.into_iter().chain(status).chain(webhook).chain([health])
     }
 
     /// Ports that are taken.

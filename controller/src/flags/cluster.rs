@@ -29,6 +29,12 @@ pub struct ClusterFlags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub enable_topology_aware_routing: bool,
+    /// Zone of this node; without it the Node's label topology.kubernetes.io/zone
+    #[arg(long, value_name = "ZONE", default_value = "")]
+    pub zone: String,
+    /// The Node this program runs on; without it $NODE_NAME
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub node_name: String,
 
     /// Write the addresses of this controller into the status of Ingresses
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1,
@@ -75,7 +81,7 @@ pub struct ClusterFlags {
     /// Its private key; read again when it changes
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub validating_webhook_key: Option<MaybePath>,
-    /// The webhook judges an Ingress by itself, not against the others
+    /// The webhook judges an Ingress by itself, and compares its hosts and paths alone with others
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub disable_full_test: bool,
@@ -92,6 +98,21 @@ impl ClusterFlags {
     /// What namespaces have to be labelled with; none: all are watched.
     pub fn namespace_selector(&self) -> Option<&Selector> {
         self.watch_namespace_selector.as_ref().filter(|selector| !selector.selects_all())
+    }
+
+    /// The zone that requests come from, if somebody said so and it counts.
+    pub fn own_zone(&self) -> Option<String> {
+        let is_wanted = self.enable_topology_aware_routing && !self.zone.is_empty();
+        is_wanted.then(|| self.zone.clone())
+    }
+
+    /// The Node that requests come from, if it is known and counts.
+    pub fn own_node(&self) -> Option<String> {
+        let name = match self.node_name.as_str() {
+            "" => std::env::var("NODE_NAME").unwrap_or_default(),
+            name => name.into(),
+        };
+        (self.enable_topology_aware_routing && !name.is_empty()).then_some(name)
     }
 }
 

@@ -7,7 +7,8 @@ use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::{Fields, Offer, Secret};
 use crate::world::service::{
-    Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
+    SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Key, Kind, Namespace, Object, ObjectRef};
 use k8s_openapi::api::core::v1 as core;
@@ -177,7 +178,10 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
     };
     // A headless Service says `None`.
     let cluster_ip = spec.cluster_ip.and_then(|address| address.parse().ok());
-    Ok(Object::Service(Arc::new(Service { external_name, cluster_ip, ports })))
+    let annotations = from.metadata.annotations.unwrap_or_default();
+    let mode = annotations.get("service.kubernetes.io/topology-mode");
+    let prefers = Nearness::parse(spec.traffic_distribution.as_deref(), mode.map(String::as_str));
+    Ok(Object::Service(Arc::new(Service { external_name, cluster_ip, ports, prefers })))
 }
 
 /// An EndpointSlice.
@@ -218,7 +222,8 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
                 Err(_) => odd_addresses.push(address),
             }
         }
-        endpoints.push(SliceEndpoint { condition, addresses });
+        let hints = endpoint.hints.map(hints).filter(|hints| *hints != Hints::default());
+        endpoints.push(SliceEndpoint { condition, addresses, hints: hints.map(Box::new) });
     }
     Ok(Object::EndpointSlice(Arc::new(EndpointSlice {
         service,
@@ -230,6 +235,15 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
 }
 
 /// A Secret.
+fn hints(from: discovery::EndpointHints) -> Hints {
+    let zones = from.for_zones.unwrap_or_default();
+    let nodes = from.for_nodes.unwrap_or_default();
+    Hints {
+        zones: zones.into_iter().map(|zone| zone.name).collect(),
+        nodes: nodes.into_iter().map(|node| node.name).collect(),
+    }
+}
+
 pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
     let (data, text) = (from.data.unwrap_or_default(), from.string_data.unwrap_or_default());
     // stringData is written over data by the API server, so it wins here too.

@@ -4,14 +4,18 @@
 //!          wants their names to begin with the Service's, so it ignores hand-made ones.
 
 mod external_name;
+mod nearness;
 
 use super::Options;
 use super::ingress::Leads;
 use crate::verdict::{Note, Severity};
 use crate::world::external_name::{DnsName, ExternalName};
 use crate::world::ingress::Port;
-use crate::world::service::{Condition, EndpointSlice, Protocol, Service, ServicePort, TargetPort};
+use crate::world::service::{
+    Condition, EndpointSlice, Nearness, Protocol, Service, ServicePort, TargetPort,
+};
 use crate::world::{Key, Kind, ObjectRef, World};
+use nearness::Near;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,7 +48,7 @@ impl Lack {
     /// In words, with what follows from it.
     pub fn note(&self, what_follows: &str) -> Note {
         let message = format!("{}, so {what_follows}: {}", self.why, self.remedy);
-        Note { severity: self.severity, message }
+        Note { severity: self.severity, ..Note::warning(message) }
     }
 }
 
@@ -103,7 +107,7 @@ pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) ->
     match service.cluster_ip {
         Some(address) if service_upstream => {
             let number = NonZeroU16::new(port.number).into_iter().collect();
-            let own = endpoints.add(options, &[address], &number, false);
+            let own = endpoints.add(options, &[address], &number, false, Near::default());
             resolved.name_own(own, || ObjectRef::new(Kind::Service, key.clone()), "spec.clusterIP");
         }
         _ => {
@@ -117,7 +121,7 @@ pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) ->
             }
         }
     }
-    match EndpointSet::new(endpoints.all) {
+    match EndpointSet::new(endpoints.finish(service.prefers)) {
         Ok(set) if set.as_slice().is_empty() => {
             let why = format!("Service {key} has no ready endpoint for port {text}");
             let remedy = "check its selector and its pods".into();
@@ -167,14 +171,14 @@ pub fn resolve_url(
         }
     };
     let mut endpoints = Endpoints::default();
-    let own = endpoints.add(options, &addresses, &BTreeSet::from([port]), false);
+    let own = endpoints.add(options, &addresses, &BTreeSet::from([port]), false, Near::default());
     for (address, number) in own {
         let address = std::net::SocketAddr::new(address, number);
         server.notes.push(Note::rejected(format!(
             "URL: {address} is a listener of this program and never asked: name another"
         )));
     }
-    server.endpoints = EndpointSet::new(endpoints.all).unwrap_or_default();
+    server.endpoints = EndpointSet::new(endpoints.finish(None)).unwrap_or_default();
     server
 }
 
@@ -228,7 +232,8 @@ fn collect(
             Condition::Draining => true,
             Condition::NotReady => continue,
         };
-        own.append(&mut endpoints.add(options, &endpoint.addresses, &numbers, draining));
+        let near = Near::of(options, endpoint.hints.as_deref());
+        own.append(&mut endpoints.add(options, &endpoint.addresses, &numbers, draining, near));
     }
     resolved.name_own(own, object, "endpoints");
 }
@@ -236,7 +241,7 @@ fn collect(
 /// Endpoints on their way into a set, in the order in which they were seen.
 #[derive(Default)]
 struct Endpoints {
-    all: Vec<Endpoint>,
+    all: Vec<(Endpoint, Near)>,
     seen: BTreeMap<(IpAddr, NonZeroU16), usize>,
 }
 
@@ -249,6 +254,7 @@ impl Endpoints {
         addresses: &[IpAddr],
         numbers: &BTreeSet<NonZeroU16>,
         draining: bool,
+        near: Near,
     ) -> BTreeSet<(IpAddr, u16)> {
         let mut own = BTreeSet::new();
         for address in addresses {
@@ -261,14 +267,23 @@ impl Endpoints {
                 }
                 let at = *self.seen.entry((address, number)).or_insert(self.all.len());
                 match self.all.get_mut(at) {
-                    Some(known) => known.draining &= draining,
+                    Some((known, place)) => {
+                        known.draining &= draining;
+                        *place = place.or(near);
+                    }
                     None => {
-                        self.all.push(Endpoint { draining, ..Endpoint::new(address, number) });
+                        let new = Endpoint { draining, ..Endpoint::new(address, number) };
+                        self.all.push((new, near));
                     }
                 }
             }
         }
         own
+    }
+
+    /// Those that are used.
+    fn finish(self, prefers: Option<Nearness>) -> Vec<Endpoint> {
+        nearness::choose(self.all, prefers)
     }
 }
 

@@ -5,6 +5,9 @@ use kube::core::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+/// What annotations begin with, unless the operator decided otherwise.
+pub const DEFAULT_PREFIX: &str = "nginx.ingress.kubernetes.io";
+
 /// What the operator decided at start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -24,8 +27,14 @@ pub struct Options {
     pub disable_catch_all: bool,
     /// `--deep-inspect`
     pub deep_inspect: bool,
+    /// This node's zone, with `--enable-topology-aware-routing`.
+    pub zone: Option<String>,
+    /// This node, likewise.
+    pub node: Option<String>,
     /// `--annotations-prefix`
     pub annotations_prefix: String,
+    /// `--disable-full-test`
+    pub disable_full_test: bool,
     /// `--configmap`
     pub configmap: Option<Key>,
     /// `--default-backend-service`
@@ -63,7 +72,10 @@ impl Default for Options {
             watch_namespace_selector: None,
             disable_catch_all: false,
             deep_inspect: true,
-            annotations_prefix: "nginx.ingress.kubernetes.io".into(),
+            zone: None,
+            node: None,
+            annotations_prefix: DEFAULT_PREFIX.into(),
+            disable_full_test: false,
             configmap: None,
             default_backend_service: None,
             default_ssl_certificate: None,

@@ -7,7 +7,8 @@ use crate::world::external_name::ExternalName;
 use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::world::secret::{Fields, Offer, Pair, Secret};
 use crate::world::service::{
-    Condition, EndpointSlice, Protocol, Service, ServicePort, SliceEndpoint, SlicePort, TargetPort,
+    Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
+    SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Object, Seen};
 use proptest::prelude::*;
@@ -112,12 +113,14 @@ fn service() -> impl Strategy<Value = Object> {
         target: TargetPort::Number(number + 8_000),
     });
     let cluster_ip = option::of(Just([10, 0, 0, 1].into()));
-    (proptest::bool::weighted(0.2), cluster_ip, vec(port, 0..3)).prop_map(
-        |(is_external, cluster_ip, ports)| {
+    let prefers = option::of(select(&[Nearness::Zone, Nearness::Node][..]));
+    (proptest::bool::weighted(0.2), cluster_ip, vec(port, 0..3), prefers).prop_map(
+        |(is_external, cluster_ip, ports, prefers)| {
             Object::Service(Arc::new(Service {
                 external_name: is_external.then(|| ExternalName::parse("x.test")),
                 cluster_ip,
                 ports,
+                prefers,
             }))
         },
     )
@@ -125,10 +128,12 @@ fn service() -> impl Strategy<Value = Object> {
 
 fn slice() -> impl Strategy<Value = Object> {
     let conditions = &[Condition::Ready, Condition::Draining, Condition::NotReady][..];
-    let endpoint = (select(conditions), 1..4u8).prop_map(|(condition, last)| SliceEndpoint {
-        condition,
-        addresses: vec![[127, 0, 0, last].into()],
-    });
+    let hints = (vec(name(), 0..2), vec(name(), 0..2))
+        .prop_map(|(zones, nodes)| Box::new(Hints { zones, nodes }));
+    let endpoint =
+        (select(conditions), 1..4u8, option::of(hints)).prop_map(|(condition, last, hints)| {
+            SliceEndpoint { condition, addresses: vec![[127, 0, 0, last].into()], hints }
+        });
     let port =
         (select(&["", "http"][..]), option::of(8_080..8_082u16)).prop_map(|(name, number)| {
             SlicePort { protocol: Protocol::Tcp, name: name.into(), number }
@@ -254,6 +259,8 @@ proptest! {
             watch_ingress_without_class: true,
             own_ports: BTreeSet::from([8_081]),
             ssl_passthrough: true,
+            zone: Some("a".into()),
+            node: Some("b".into()),
             ..Options::default()
         };
         let mut translator = Translator::new(options.clone());

@@ -14,6 +14,29 @@ pub struct Service {
     pub cluster_ip: Option<IpAddr>,
     /// spec.ports.
     pub ports: Vec<ServicePort>,
+    /// Which of its endpoints it wants to be used first.
+    pub prefers: Option<Nearness>,
+}
+
+/// What spec.trafficDistribution, or the annotation that came before it, asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nearness {
+    /// Endpoints meant for the same zone.
+    Zone,
+    /// Those meant for the same node; if there are none, for the same zone.
+    Node,
+}
+
+impl Nearness {
+    /// `distribution` is spec.trafficDistribution, `mode` the annotation service.kubernetes.io/topology-mode.
+    pub fn parse(distribution: Option<&str>, mode: Option<&str>) -> Option<Self> {
+        match distribution {
+            Some("PreferSameNode") => Some(Nearness::Node),
+            // The first is the older name of the second.
+            Some("PreferClose" | "PreferSameZone") => Some(Nearness::Zone),
+            _ => mode.filter(|mode| mode.eq_ignore_ascii_case("auto")).map(|_| Nearness::Zone),
+        }
+    }
 }
 
 /// What a port speaks. SCTP ports are not read.
@@ -105,6 +128,17 @@ pub struct SliceEndpoint {
     pub condition: Condition,
     /// Mostly one.
     pub addresses: Vec<IpAddr>,
+    /// For whom it is meant; most have none.
+    pub hints: Option<Box<Hints>>,
+}
+
+/// hints: names of zones and nodes whose requests an endpoint should get.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// forZones
+    pub zones: Vec<String>,
+    /// forNodes
+    pub nodes: Vec<String>,
 }
 
 /// The conditions of an endpoint in one word.
