@@ -16,6 +16,7 @@ use crate::source::{Batch, Source};
 use crate::streams::{self, Streams};
 use crate::translate::Translator;
 use crate::verdict::{Severity, VerdictChanges};
+use crate::webhook::{Checks, Question, Webhook};
 use crate::world::external_name::DnsName;
 use crate::world::{Changed, Kind, World};
 use crate::{cluster, health, local};
@@ -25,6 +26,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -67,7 +69,12 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
     let served = runtime.file(streams::SERVED);
     let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
-    let (metrics, scrapes) = Metrics::new(flags, &runtime);
+    let checks = Arc::new(Checks::default());
+    let (sender, questions) = mpsc::channel(1);
+    if let Some(webhook) = Webhook::open(flags, sender, checks.clone()).await? {
+        tokio::spawn(webhook.serve());
+    }
+    let (metrics, scrapes) = Metrics::new(flags, &runtime, checks);
     let path = flags.health_check_path.clone();
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics));
 
@@ -92,7 +99,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         conf_by: None,
     };
     tokio::select! {
-        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes) => {
+        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions) => {
             anyhow::bail!("the source of objects ended")
         }
         () = signals.stop() => Ok(ExitCode::SUCCESS),
@@ -164,6 +171,7 @@ impl Controller {
         mut reports: mpsc::Receiver<Report>,
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
+        mut questions: mpsc::Receiver<Question>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
@@ -217,6 +225,9 @@ impl Controller {
                     let snapshot = self.translator.snapshot();
                     // Whoever asked may have gone.
                     let _ = reply.send(metrics::text(&self.world, snapshot, &writes, &constant));
+                }
+                Some(question) = questions.recv() => {
+                    question.answer(self.has_all, &self.translator, &self.world);
                 }
                 () = arrival.next() => {
                     self.wait_until = Instant::now();

@@ -23,6 +23,7 @@ mod source;
 mod streams;
 mod translate;
 mod verdict;
+mod webhook;
 mod world;
 
 use clap::Parser;

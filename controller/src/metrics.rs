@@ -11,6 +11,7 @@ pub use own::{Scrape, Writes, text};
 
 use crate::flags::Flags;
 use crate::runtime::Runtime;
+use crate::webhook::Checks;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1::handshake;
@@ -19,6 +20,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use oxigress_core::metrics::Options;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,11 +36,16 @@ pub struct Metrics {
     status: PathBuf,
     pid_file: PathBuf,
     controller: mpsc::Sender<Scrape>,
+    checks: Arc<Checks>,
 }
 
 impl Metrics {
     /// The controller answers what is sent to the receiver.
-    pub fn new(flags: &Flags, runtime: &Runtime) -> (Self, mpsc::Receiver<Scrape>) {
+    pub fn new(
+        flags: &Flags,
+        runtime: &Runtime,
+        checks: Arc<Checks>,
+    ) -> (Self, mpsc::Receiver<Scrape>) {
         let (controller, scrapes) = mpsc::channel(1);
         let [configuration, status] = runtime.sockets();
         let metrics = Metrics {
@@ -48,6 +55,7 @@ impl Metrics {
             status,
             pid_file: runtime.file("nginx.pid"),
             controller,
+            checks,
         };
         (metrics, scrapes)
     }
@@ -65,6 +73,7 @@ impl Metrics {
         {
             out.extend(own.into_bytes());
         }
+        out.extend(self.checks.text(&self.options.constant).into_bytes());
         if let Some(nginx) = process::nginx(&self.pid_file, &self.options.constant) {
             out.extend(nginx.into_bytes());
         }

@@ -4,7 +4,7 @@
 //! run adopts it; when nginx dies it is started again, once its workers are gone, unless the new nginx of
 //! an upgrade has taken its place.
 
-mod certificate;
+pub mod certificate;
 mod conf;
 mod listeners;
 mod master;

@@ -18,6 +18,7 @@ mod fuzz;
 mod golden;
 mod ingress;
 mod inspect;
+mod judge;
 mod notes;
 mod options;
 mod plan;
@@ -29,6 +30,7 @@ mod stream;
 mod tls;
 mod wants;
 
+pub use judge::{Candidate, Judgement};
 pub use options::Options;
 pub use settings::Skeleton;
 pub use tls::secret_behind;

@@ -32,22 +32,28 @@ pub struct Note {
     pub severity: Severity,
     /// Lower case, names the field and the remedy.
     pub message: String,
+    /// The object that has to come or to change; None: the one that this is about.
+    pub cause: Option<ObjectRef>,
 }
 
 impl Note {
+    fn new(severity: Severity, message: impl Into<String>) -> Self {
+        Note { severity, message: message.into(), cause: None }
+    }
+
     /// The object, or a part of it, is not served.
     pub fn rejected(message: impl Into<String>) -> Self {
-        Note { severity: Severity::Rejected, message: message.into() }
+        Note::new(Severity::Rejected, message)
     }
 
     /// Served, perhaps not as meant.
     pub fn warning(message: impl Into<String>) -> Self {
-        Note { severity: Severity::Warning, message: message.into() }
+        Note::new(Severity::Warning, message)
     }
 
     /// Served, and worth knowing.
     pub fn remark(message: impl Into<String>) -> Self {
-        Note { severity: Severity::Note, message: message.into() }
+        Note::new(Severity::Note, message)
     }
 }
 

@@ -75,7 +75,8 @@ pub fn ingress(from: networking::Ingress) -> Result<Object, WrongField> {
                 path: path.path.unwrap_or_default(),
                 path_type: match path.path_type.as_str() {
                     "Exact" => PathType::Exact,
-                    "Prefix" | "ImplementationSpecific" | "" => PathType::Prefix,
+                    "Prefix" => PathType::Prefix,
+                    "ImplementationSpecific" | "" => PathType::ImplementationSpecific,
                     other => {
                         return Err(wrong(
                             format!("{field}.pathType"),
@@ -234,7 +235,6 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
     })))
 }
 
-/// A Secret.
 fn hints(from: discovery::EndpointHints) -> Hints {
     let zones = from.for_zones.unwrap_or_default();
     let nodes = from.for_nodes.unwrap_or_default();
@@ -244,6 +244,7 @@ fn hints(from: discovery::EndpointHints) -> Hints {
     }
 }
 
+/// A Secret.
 pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
     let (data, text) = (from.data.unwrap_or_default(), from.string_data.unwrap_or_default());
     // stringData is written over data by the API server, so it wins here too.

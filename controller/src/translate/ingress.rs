@@ -98,19 +98,9 @@ pub fn parse(
         Choice::Foreign => return Parsed::default(),
         Choice::Nobodys(note) => return refused(vec![note]),
     }
-    if options.disable_catch_all && ingress.default_backend.is_some() {
-        return refused(vec![Note::rejected(
-            "spec.defaultBackend is switched off by --disable-catch-all, so the whole Ingress is not \
-             served: remove the field",
-        )]);
-    }
-    if options.deep_inspect
-        && let Some((field, _)) = inspect::suspicious(ingress)
-    {
-        return refused(vec![Note::rejected(format!(
-            "{field} holds what looks like an attack on nginx.conf, so the Ingress is not served: \
-             change it"
-        ))]);
+    let odd = refuse_catch_all(options, ingress).or_else(|| inspect::refuse(options, ingress));
+    if let Some(note) = odd {
+        return refused(vec![note]);
     }
     let place =
         Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
@@ -154,6 +144,17 @@ pub fn parse(
     Parsed { claims: Some(claims), notes, referred }
 }
 
+/// Why one with spec.defaultBackend is not served where the operator does not want it.
+pub fn refuse_catch_all(options: &Options, ingress: &Ingress) -> Option<Note> {
+    let is_refused = options.disable_catch_all && ingress.default_backend.is_some();
+    is_refused.then(|| {
+        Note::rejected(
+            "spec.defaultBackend is switched off by --disable-catch-all, so the whole Ingress is not \
+             served: remove the field",
+        )
+    })
+}
+
 impl Claims {
     fn read_rules(&mut self, ingress: &Ingress, notes: &mut Vec<Note>) {
         let mut paths = 0;
@@ -179,10 +180,8 @@ impl Claims {
                 let written = if path.path.is_empty() { "/" } else { &path.path };
                 let pattern = match path.path_type {
                     PathType::Exact => PathPattern::exact(written),
-                    PathType::Prefix if is_regex(&self.annotations, written) => {
-                        PathPattern::regex(written)
-                    }
-                    PathType::Prefix => PathPattern::prefix(written),
+                    _ if is_regex(&self.annotations, written) => PathPattern::regex(written),
+                    _ => PathPattern::prefix(written),
                 };
                 let pattern = match pattern {
                     Ok(pattern) => pattern,
@@ -337,9 +336,12 @@ pub fn urls(policies: &Policies) -> impl Iterator<Item = &BackendId> {
 /// An Ingress that asks for it has regular expressions; one that rewrites has them where its path has letters that
 /// no plain path has.
 fn is_regex(annotations: &Annotations, path: &str) -> bool {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._/-".contains(&b);
-    annotations.hosts.use_regex
-        || annotations.policies.rewrite.is_some() && !path.bytes().all(is_plain)
+    annotations.hosts.use_regex || annotations.policies.rewrite.is_some() && !is_plain(path)
+}
+
+/// Nothing but letters, digits and `._/-`.
+pub fn is_plain(path: &str) -> bool {
+    path.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-".contains(&b))
 }
 
 fn parse_host(written: &str) -> Result<HostPattern, String> {

@@ -2,10 +2,20 @@
 //!
 //! Here they could do nothing; they are refused because the reference refuses them.
 
+use super::Options;
+use crate::verdict::Note;
 use crate::world::ingress::Ingress;
 
+/// Why one that holds such a text is not served.
+pub fn refuse(options: &Options, ingress: &Ingress) -> Option<Note> {
+    let (field, _) = options.deep_inspect.then(|| suspicious(ingress)).flatten()?;
+    Some(Note::rejected(format!(
+        "{field} holds what looks like an attack on nginx.conf, so the Ingress is not served: change it"
+    )))
+}
+
 /// The first suspicious text and its field.
-pub fn suspicious(ingress: &Ingress) -> Option<(String, &str)> {
+fn suspicious(ingress: &Ingress) -> Option<(String, &str)> {
     let rules = ingress.rules.iter().enumerate().flat_map(|(r, rule)| {
         let host = (format!("spec.rules[{r}].host"), rule.host.as_str());
         let paths = rule.paths.iter().enumerate().map(move |(p, path)| {

@@ -65,6 +65,8 @@ pub struct Settings {
     pub blocked_referers: Vec<HeaderPattern>,
     /// What stands in nginx.conf.
     pub skeleton: Skeleton,
+    /// What the admission webhook refuses.
+    pub admission: Admission,
     /// A key that protects every location and cannot be honoured: all of them are closed.
     pub closing_key: Option<String>,
     request_headers_from: Option<ObjectKey>,
@@ -87,10 +89,28 @@ impl Default for Settings {
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
             skeleton: Skeleton::default(),
+            admission: Admission::default(),
             closing_key: None,
             request_headers_from: None,
             response_headers_from: None,
         }
+    }
+}
+
+/// What the admission webhook refuses beside what translate rejects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// strict-validate-path-type
+    pub strict_path_type: bool,
+    /// annotation-value-word-blocklist
+    pub blocked_words: Vec<String>,
+    /// allow-snippet-annotations
+    pub allows_snippets: bool,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Admission { strict_path_type: true, blocked_words: Vec::new(), allows_snippets: false }
     }
 }
 
@@ -200,7 +220,7 @@ impl<'m> Reading<'m> {
             self.notes.push(Note::warning(message));
         }
         match &key.how {
-            How::Data(take) | How::Protecting(take) => {
+            How::Data(take) | How::Protecting(take) | How::Admission(take) => {
                 if let Err(what) = take(&mut self.settings, &value) {
                     self.refuse(key, name, text, &what);
                 }

@@ -46,9 +46,11 @@ pub struct Path {
 pub enum PathType {
     /// Byte for byte.
     Exact,
-    /// By whole segments. ImplementationSpecific means the same here.
-    #[default]
+    /// By whole segments.
     Prefix,
+    /// As [`Self::Prefix`], and the text may be anything.
+    #[default]
+    ImplementationSpecific,
 }
 
 /// What an Ingress points to.

@@ -14,7 +14,7 @@ mod coverage;
 mod mutation;
 pub mod seeds;
 
-pub use mutation::Random;
+pub use mutation::{Random, of as mutation};
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;

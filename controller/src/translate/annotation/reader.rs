@@ -168,10 +168,18 @@ impl<'a> Reader<'a> {
 
     /// Says that a setting that protects cannot be honoured.
     pub fn close(&mut self, name: &str, why: &str, remedy: &str) {
-        self.notes.push(Note::rejected(format!(
-            "annotation {name}: {why}, so its locations answer 503: {remedy}"
-        )));
+        let message = format!("annotation {name}: {why}, so its locations answer 503: {remedy}");
+        self.notes.push(Note { cause: self.behind(name), ..Note::rejected(message) });
         self.closing.push(name.to_owned());
+    }
+
+    /// The object that an annotation names, if it may be looked at: what closes is then its fault.
+    fn behind(&self, name: &str) -> Option<ObjectRef> {
+        let text = self.text(name)?;
+        let (namespace, name) =
+            text.split_once('/').unwrap_or((&self.place.ingress.namespace, text));
+        let key = Key::new(namespace, name);
+        self.referred.iter().find(|object| object.key == key).cloned()
     }
 
     /// Says something about one annotation.

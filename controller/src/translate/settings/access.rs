@@ -38,11 +38,16 @@ pub const KEYS: &[Key] = &[
         Ok(())
     })),
     key("no-auth-locations", PATHS, "/.well-known/acme-challenge", How::Data(|to, v| { to.defaults.no_auth_locations = v.list().to_vec(); Ok(()) })),
-    key("allow-snippet-annotations", Form::Flag, "false", How::NoEffect("snippets are never executed, whatever it says")),
+    key("allow-snippet-annotations", Form::Flag, "false", How::Admission(|to, v| { to.admission.allows_snippets = v.flag(); Ok(()) })),
     key("annotations-risk-level", Form::Word(&["Critical", "High", "Medium", "Low"]), "High", GRAMMAR),
-    key("annotation-value-word-blocklist", Form::Text("text", any), "", GRAMMAR),
+    key("annotation-value-word-blocklist", Form::Text("words with commas between", any), "", How::Admission(|to, v| {
+        let words = v.text().split(',').map(str::trim);
+        // The reference finds the empty word behind a last comma in every value.
+        to.admission.blocked_words = words.filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        Ok(())
+    })),
     key("allow-cross-namespace-resources", Form::Flag, "false", How::Data(|to, v| { to.defaults.cross_namespace = v.flag(); Ok(()) })),
-    key("strict-validate-path-type", Form::Flag, "true", How::NoEffect("paths are data: none can break nginx.conf")),
+    key("strict-validate-path-type", Form::Flag, "true", How::Admission(|to, v| { to.admission.strict_path_type = v.flag(); Ok(()) })),
 ];
 
 fn networks(value: &Value) -> Vec<IpNet> {

@@ -21,6 +21,8 @@ pub enum How {
     Data(Take),
     /// Data that keeps somebody out: while it cannot be honoured as a whole every location is closed.
     Protecting(Take),
+    /// What the admission webhook refuses; nothing that is served depends on it.
+    Admission(Take),
     /// It stands in nginx.conf: a change costs one reload.
     Conf,
     /// The same, and it keeps somebody out.

@@ -12,6 +12,7 @@ configmap_table`; [operating.md](operating.md#the-configmap) says how a change i
 | word | meaning |
 |---|---|
 | data | a change is live at once, without a reload. Where an annotation has the same meaning, the key is its default |
+| admission | what the admission webhook refuses. Nothing that is served depends on it |
 | nginx.conf | a change rewrites nginx.conf, and nginx reloads once, gracefully; the log says so before |
 | **closes** | keeps clients out: while its value cannot be read, every location answers 503 |
 | no effect | taken; nothing is to be done |
@@ -29,6 +30,7 @@ fn table() -> String {
             let here = match how {
                 How::Data(_) => "data".into(),
                 How::Protecting(_) => "data, **closes**".into(),
+                How::Admission(_) => "data, admission".into(),
                 How::Conf => "nginx.conf".into(),
                 How::ProtectingConf => "nginx.conf, **closes**".into(),
                 How::NoEffect(why) => format!("no effect: {why}"),

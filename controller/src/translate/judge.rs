@@ -1,0 +1,319 @@
+//! What would become of an Ingress that is about to be created or changed, for the admission webhook.
+//!
+//! Shape:   the parts of the translation are asked, with the candidate in the place of its older self; nothing is kept.
+//!          What of the candidate itself would be rejected is a denial. What another object may mend, and what would be
+//!          served otherwise than written, is a warning: a Secret or a main Ingress may come a moment later.
+//! Source:  compat/controller.md §10, in its order of checks.
+//! Rejected: translating a copy of the world, which costs in proportion to the cluster.
+
+use super::class::Choice;
+use super::ingress::{self, Claims, Leads};
+use super::options::DEFAULT_PREFIX;
+use super::{Translator, backend, class, conflict, inspect, tls};
+use crate::translate::backend::Usage;
+use crate::verdict::{Note, Severity};
+use crate::world::ingress::{Ingress, PathType};
+use crate::world::{Key, Kind, ObjectRef, World};
+use oxigress_core::model::{HostPattern, shorten};
+use std::collections::BTreeSet;
+
+/// Annotations that ingress-nginx once had.
+const REMOVED: [&str; 6] = [
+    "enable-influxdb",
+    "influxdb-host",
+    "influxdb-measurement",
+    "influxdb-port",
+    "influxdb-server-name",
+    "secure-verify-ca-secret",
+];
+/// Most reasons and warnings of one judgement; the rest is counted.
+const MAX_MESSAGES: usize = 20;
+/// Most Services that are looked at: what is there to say of one is said of the first already.
+const MAX_SERVICES: usize = 100;
+
+/// An Ingress that somebody wants to create or change.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'c> {
+    /// Which one.
+    pub key: &'c Key,
+    /// metadata.uid
+    pub uid: &'c str,
+    /// It is being deleted: only its finalizers change.
+    pub is_going: bool,
+    /// As it would be.
+    pub ingress: &'c Ingress,
+}
+
+/// What is said to who wants it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Why it may not be; None: it may.
+    pub denial: Option<String>,
+    /// What is worth knowing, in both cases.
+    pub warnings: Vec<String>,
+    /// How many Ingresses were looked at, itself included; none: it is not served by this program.
+    pub compared: usize,
+}
+
+impl Translator {
+    /// Judges one that is not in `world` yet, or is there as it was.
+    pub fn judge(&self, world: &World, candidate: &Candidate<'_>) -> Judgement {
+        let mut judgement = Judgement::default();
+        if candidate.is_going {
+            return judgement;
+        }
+        judgement.warnings.extend(self.removed(candidate.ingress));
+        judgement.warnings.extend(unfit_paths(candidate.ingress));
+        if let Err(denial) = self.check(world, candidate, &mut judgement) {
+            judgement.denial = Some(denial);
+        }
+        bound(&mut judgement.warnings);
+        judgement
+    }
+
+    fn check(
+        &self,
+        world: &World,
+        candidate: &Candidate<'_>,
+        judgement: &mut Judgement,
+    ) -> Result<(), String> {
+        let Candidate { key, uid, ingress, .. } = *candidate;
+        if let Some(note) = inspect::refuse(&self.options, ingress) {
+            return Err(format!("invalid object: {}", note.message));
+        }
+        match class::choose(world, &self.options, key, ingress) {
+            Choice::Ours => {}
+            Choice::Foreign => return Ok(()),
+            Choice::Nobodys(note) => {
+                judgement.warnings.push(note.message);
+                return Ok(());
+            }
+        }
+        judgement.compared = 1;
+        if let Some(note) = ingress::refuse_catch_all(&self.options, ingress) {
+            return Err(note.message);
+        }
+        if !is_uuid(uid) {
+            return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
+        }
+        self.check_settings(ingress)?;
+        let parsed = ingress::parse(world, &self.options, &self.settings, key, ingress);
+        let (own, others): (Vec<Note>, Vec<Note>) = parsed
+            .notes
+            .into_iter()
+            .partition(|note| note.severity == Severity::Rejected && note.cause.is_none());
+        judgement.warnings.extend(others.into_iter().filter_map(|note| warning(world, note)));
+        deny(own.into_iter().map(|note| note.message))?;
+        let Some(claims) = parsed.claims else { return Ok(()) };
+        self.check_overlap(world, ingress, &claims, judgement)?;
+        let alone = self.settle_alone(&claims);
+        deny(of_severity(&alone, Severity::Rejected))?;
+        if !self.options.disable_full_test {
+            let more = self.settle_among_others(world, &claims);
+            let said: BTreeSet<&Note> = alone.iter().collect();
+            judgement.warnings.extend(
+                more.iter().filter(|note| !said.contains(note)).map(|note| note.message.clone()),
+            );
+        }
+        judgement.warnings.extend(of_severity(&alone, Severity::Warning));
+        Ok(())
+    }
+
+    fn removed<'i>(&'i self, ingress: &'i Ingress) -> impl Iterator<Item = String> + 'i {
+        let is_removed = |key: &&String| {
+            let name = key.strip_prefix(&self.options.annotations_prefix);
+            name.and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| REMOVED.contains(&name))
+        };
+        let removed = ingress.annotations.keys().filter(is_removed);
+        removed.map(|key| format!("annotation {key} has no effect any more: remove it"))
+    }
+
+    /// What only admission refuses.
+    fn check_settings(&self, ingress: &Ingress) -> Result<(), String> {
+        let settings = &self.settings.admission;
+        if settings.strict_path_type {
+            deny(unfit_paths(ingress))?;
+        }
+        let prefix = &self.options.annotations_prefix;
+        for (key, value) in &ingress.annotations {
+            let is_below =
+                |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+            if prefix != DEFAULT_PREFIX && is_below(DEFAULT_PREFIX) {
+                return Err(format!(
+                    "annotation {key}: the controller runs with --annotations-prefix={prefix}: write {prefix}/ in \
+                     place of {DEFAULT_PREFIX}/"
+                ));
+            }
+            let mut blocked = settings.blocked_words.iter();
+            if is_below(prefix)
+                && let Some(word) = blocked.find(|word| value.contains(word.as_str()))
+            {
+                return Err(format!(
+                    "annotation {key} contains {word:?}, which annotation-value-word-blocklist of the ConfigMap refuses"
+                ));
+            }
+            if !settings.allows_snippets && key.ends_with("-snippet") {
+                return Err(format!(
+                    "annotation {key}: snippets are refused (allow-snippet-annotations of the ConfigMap), and never \
+                     passed to nginx: use annotations for what it is about"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same path of a host, whatever its type, may stand in one Ingress that is no canary. Who already serves it
+    /// keeps it, also if a younger one names it too.
+    fn check_overlap(
+        &self,
+        world: &World,
+        ingress: &Ingress,
+        claims: &Claims,
+        judgement: &mut Judgement,
+    ) -> Result<(), String> {
+        let name = format!("{}/canary", self.options.annotations_prefix);
+        let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
+        let older_self = self.claims.get(&claims.key);
+        let mut others = BTreeSet::new();
+        for (host, paths) in &claims.hosts {
+            let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
+            let held = older_self.and_then(|old| old.hosts.get(host)).into_iter().flatten();
+            let held: BTreeSet<&str> = held.map(|claim| claim.path.as_str()).collect();
+            for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
+                others.insert(&other.key);
+                let is_older = (claims.created, &claims.key) < (other.created, &other.key);
+                let is_taken =
+                    |path: &&str| paths.contains(path) && !(is_older && held.contains(path));
+                let theirs = other.hosts.get(host).into_iter().flatten();
+                let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
+                    continue;
+                };
+                // The second Ingress of a rollout that is not under way says `canary: "false"`.
+                let is_rollout = says_canary(ingress)
+                    || world.ingresses.get(&other.key).is_some_and(|other| says_canary(other));
+                if !is_rollout {
+                    return Err(format!(
+                        "host {:?} and path {:?} is already defined in ingress {}: use another path, or annotate a canary",
+                        host.as_str(),
+                        shorten(path),
+                        other.key
+                    ));
+                }
+            }
+        }
+        judgement.compared += others.len();
+        Ok(())
+    }
+
+    /// What would be said of it if it were the only one.
+    fn settle_alone(&self, claims: &Claims) -> Vec<Note> {
+        // A canary is nothing without its main Ingress.
+        if claims.canary().is_some() {
+            return Vec::new();
+        }
+        claims.hosts.keys().flat_map(|host| self.settle_one(host, claims, &[claims])).collect()
+    }
+
+    fn settle_one(&self, host: &HostPattern, claims: &Claims, all: &[&Claims]) -> Vec<Note> {
+        // Who says what about balancing is as it is now: it decides nothing that is said here.
+        let Translator { settings, speakers, options, .. } = self;
+        let settled = conflict::settle(host, host, all, settings, speakers, options);
+        about(&claims.key, settled.notes)
+    }
+
+    /// What others have to do with it: those on its hosts, its Services, its certificates.
+    fn settle_among_others(&self, world: &World, claims: &Claims) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for host in claims.hosts.keys() {
+            let mut all = self.claims_on(host);
+            all.retain(|other| other.key != claims.key);
+            let at = all.partition_point(|other| {
+                (other.created, &other.key) < (claims.created, &claims.key)
+            });
+            all.insert(at, claims);
+            notes.extend(self.settle_one(host, claims, &all));
+            let chosen = tls::choose(world, &self.options, host, &all);
+            // A Secret that nobody named yet may only not have been read yet.
+            if chosen.secrets.iter().all(|secret| world.secrets.contains_key(secret)) {
+                notes.extend(about(&claims.key, chosen.notes));
+            }
+        }
+        let leads = claims.hosts.values().flatten().map(|claim| &claim.leads);
+        let leads: BTreeSet<&Leads> = leads.chain(&claims.default_backend).collect();
+        for leads in leads.into_iter().take(MAX_SERVICES) {
+            let usage = Usage::Http { service_upstream: false };
+            let lack = backend::resolve(world, &self.options, leads, usage).lack;
+            let lack = lack.map(|lack| lack.note("requests get 503"));
+            // Endpoints are ready a while after everything is created.
+            notes.extend(lack.filter(|note| note.severity == Severity::Rejected));
+        }
+        notes.retain(|note| note.severity >= Severity::Warning);
+        notes
+    }
+}
+
+/// What is said of one that is admitted all the same.
+fn warning(world: &World, note: Note) -> Option<String> {
+    let is_known = note.cause.as_ref().is_none_or(|object| world.has(object));
+    (note.severity >= Severity::Warning && is_known).then_some(note.message)
+}
+
+fn about(key: &Key, notes: Vec<(ObjectRef, Note)>) -> Vec<Note> {
+    let is_it = |object: &ObjectRef| object.kind == Kind::Ingress && object.key == *key;
+    notes.into_iter().filter(|(object, _)| is_it(object)).map(|(_, note)| note).collect()
+}
+
+fn of_severity(notes: &[Note], severity: Severity) -> impl Iterator<Item = String> + '_ {
+    notes.iter().filter(move |note| note.severity == severity).map(|note| note.message.clone())
+}
+
+/// Paths that are no plain text, which only ImplementationSpecific is for.
+fn unfit_paths(ingress: &Ingress) -> impl Iterator<Item = String> + '_ {
+    let paths = ingress
+        .rules
+        .iter()
+        .enumerate()
+        .flat_map(|(r, rule)| rule.paths.iter().enumerate().map(move |(p, path)| (r, p, path)));
+    let is_unfit =
+        |path: &str| !path.is_empty() && !(path.starts_with('/') && ingress::is_plain(path));
+    let unfit = paths.filter(move |(_, _, path)| {
+        path.path_type != PathType::ImplementationSpecific && is_unfit(&path.path)
+    });
+    unfit.map(|(r, p, path)| {
+        format!(
+            "spec.rules[{r}].http.paths[{p}].path: {:?} cannot be used with pathType {:?}: use `/`, letters, digits and \
+             `._-`, or pathType ImplementationSpecific",
+            shorten(&path.path),
+            path.path_type
+        )
+    })
+}
+
+/// As the API server writes them.
+fn is_uuid(text: &str) -> bool {
+    let is_right = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_right)
+}
+
+fn deny(reasons: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut reasons: Vec<String> = reasons.collect();
+    bound(&mut reasons);
+    if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+}
+
+/// Each once, and not too many.
+fn bound(messages: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    messages.retain(|message| seen.insert(message.clone()));
+    let unsaid = messages.len().saturating_sub(MAX_MESSAGES);
+    if unsaid > 0 {
+        messages.truncate(MAX_MESSAGES);
+        messages.push(format!("and {unsaid} more of the kind"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+//! One test a row of compat/controller.md §10, through the same manifests and flags that people write.
+
+use super::*;
+use crate::flags::Cli;
+use crate::source::document::{self, Found};
+use crate::world::{Changed, Object};
+use clap::Parser;
+
+const UID: &str = "0c9a8d74-9cb7-44dd-b98e-09fd62def2f4";
+const CLASS: &str = "
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: { name: nginx }
+spec: { controller: k8s.io/ingress-nginx }
+---
+apiVersion: networking.k8s.io/v1
+kind: IngressClass
+metadata: { name: foreign }
+spec: { controller: example.com/other }
+---
+apiVersion: v1
+kind: Service
+metadata: { name: cart }
+spec: { ports: [{ port: 80 }] }
+";
+
+/// An Ingress of one path; `words` are `KEY: VALUE` annotations, and `class:`, `type:`, `host:`, `path:`, `age:`,
+/// `service:`, `namespace:` and `spec:` for the rest.
+fn ingress(name: &str, words: &[&str]) -> String {
+    let (mut annotations, mut spec) = (String::new(), String::new());
+    let (mut class, mut kind, mut host, mut path) = ("nginx", "Prefix", "a.test", "/x");
+    let (mut age, mut service, mut namespace) = ("2026-01-01T00:00:00Z", "cart", "default");
+    for word in words {
+        let (key, value) = word.split_once(": ").unwrap();
+        match key {
+            "class" => class = value,
+            "type" => kind = value,
+            "host" => host = value,
+            "path" => path = value,
+            "age" => age = value,
+            "service" => service = value,
+            "namespace" => namespace = value,
+            "spec" => spec = format!("  {value}\n"),
+            key if key.contains('/') => annotations += &format!("    {key}: {value:?}\n"),
+            key => annotations += &format!("    nginx.ingress.kubernetes.io/{key}: {value:?}\n"),
+        }
+    }
+    let annotations = match annotations.as_str() {
+        "" => String::new(),
+        lines => format!("  annotations:\n{lines}"),
+    };
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  \
+         creationTimestamp: {age}\n{annotations}spec:\n  ingressClassName: {class}\n{spec}  rules:\n  - host: {host:?}\n    \
+         http:\n      paths:\n      - path: {path:?}\n        pathType: {kind}\n        \
+         backend: {{ service: {{ name: {service}, port: {{ number: 80 }} }} }}\n"
+    )
+}
+
+fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
+    let found =
+        document::read(text, false).into_iter().flat_map(|document| document.found.unwrap());
+    let object = |found| match found {
+        Found::Object(id, object) => (id, object),
+        _ => panic!("a broken object in {text}"),
+    };
+    found.map(object).collect()
+}
+
+/// What is said in a world of these objects.
+struct Court {
+    translator: Translator,
+    world: World,
+}
+
+impl Court {
+    fn new(flags: &str, manifests: &[String]) -> Self {
+        let flags = Cli::parse_from(std::iter::once("oxigress").chain(flags.split_whitespace()));
+        let mut translator = Translator::new(flags.flags().options(Default::default()));
+        let (mut world, mut changed) = (World::default(), Changed::default());
+        for text in std::iter::once(CLASS).chain(manifests.iter().map(String::as_str)) {
+            for (id, object) in objects(text) {
+                world.apply((id, Some(object)), &mut changed);
+            }
+        }
+        translator.update(&world, &changed);
+        Court { translator, world }
+    }
+
+    fn judge_as(&self, manifest: &str, uid: &str, is_going: bool) -> Judgement {
+        let all = objects(manifest);
+        let [(id, Object::Ingress(ingress))] = &all[..] else { panic!("{manifest}") };
+        self.translator.judge(&self.world, &Candidate { key: &id.key, uid, is_going, ingress })
+    }
+
+    fn judge(&self, name: &str, words: &[&str]) -> Judgement {
+        self.judge_as(&ingress(name, words), UID, false)
+    }
+
+    fn denies(&self, name: &str, words: &[&str], why: &str) {
+        let denial = self.judge(name, words).denial.unwrap_or_else(|| panic!("{words:?}"));
+        assert!(denial.contains(why), "{denial:?} does not contain {why:?}");
+    }
+
+    fn admits(&self, name: &str, words: &[&str]) -> Vec<String> {
+        let judgement = self.judge(name, words);
+        assert_eq!(judgement.denial, None, "{words:?}");
+        judgement.warnings
+    }
+}
+
+fn settings(lines: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: settings }}\ndata: {{ {lines} }}\n"
+    )
+}
+
+#[test]
+fn an_ordinary_ingress_is_admitted_without_a_word() {
+    let court = Court::new("", &[]);
+    assert_eq!(court.admits("shop", &[]), Vec::<String>::new());
+    assert_eq!(court.judge("shop", &[]).compared, 1);
+}
+
+#[test]
+fn warnings_come_with_denials_and_also_for_others() {
+    let court = Court::new("", &[]);
+    let words = ["enable-influxdb: true", "path: /a(b)", "type: Prefix"];
+    let judgement = court.judge("shop", &words);
+    assert!(judgement.denial.is_some());
+    assert!(judgement.warnings[0].contains("enable-influxdb"), "{:?}", judgement.warnings);
+    assert!(judgement.warnings[1].contains("pathType Prefix"), "{:?}", judgement.warnings);
+    let foreign = [&words[..], &["class: foreign"]].concat();
+    let judgement = court.judge("shop", &foreign);
+    assert_eq!((judgement.denial, judgement.warnings.len(), judgement.compared), (None, 2, 0));
+}
+
+#[test]
+fn one_that_is_being_deleted_is_let_go_whatever_it_says() {
+    let court = Court::new("", &[]);
+    let odd = ingress("shop", &["path: /etc/passwd", "auth-url: x", "enable-influxdb: true"]);
+    assert!(court.judge_as(&odd, UID, false).denial.is_some());
+    assert_eq!(court.judge_as(&odd, "", true), Judgement::default());
+}
+
+#[test]
+fn deep_inspection_comes_before_the_class() {
+    let words = ["path: /etc/passwd", "class: foreign", "type: ImplementationSpecific"];
+    Court::new("", &[]).denies("shop", &words, "invalid object: spec.rules[0].http.paths[0].path");
+    assert!(Court::new("--deep-inspect=false", &[]).admits("shop", &words).is_empty());
+}
+
+#[test]
+fn other_classes_and_namespaces_are_not_checked() {
+    let court = Court::new("--watch-namespace=default", &[]);
+    let odd = ["auth-url: x", "configuration-snippet: deny all;"];
+    court.denies("shop", &odd, "snippet");
+    assert!(court.admits("shop", &[&odd[..], &["class: foreign"]].concat()).is_empty());
+    assert!(court.admits("shop", &[&odd[..], &["namespace: other"]].concat()).is_empty());
+    let warnings = court.admits("shop", &[&odd[..], &["class: nobodys"]].concat());
+    assert!(warnings[0].contains("there is no IngressClass nobodys"), "{warnings:?}");
+}
+
+#[test]
+fn a_catch_all_is_denied_where_it_is_switched_off() {
+    let backend = ["spec: defaultBackend: { service: { name: cart, port: { number: 80 } } }"];
+    let court = Court::new("--disable-catch-all", &[]);
+    court.denies("shop", &backend, "--disable-catch-all");
+    assert!(Court::new("", &[]).admits("shop", &backend).is_empty());
+    let foreign = ["class: foreign", backend[0]];
+    assert!(court.admits("shop", &foreign).is_empty());
+}
+
+#[test]
+fn a_uid_is_a_uuid() {
+    let court = Court::new("", &[]);
+    for uid in ["", "x", "0c9a8d74-9cb7-44dd-b98e-09fd62def2f", &format!("{UID}0"), "}; deny all;"]
+    {
+        let denial = court.judge_as(&ingress("shop", &[]), uid, false).denial.unwrap();
+        assert!(denial.contains("metadata.uid"), "{denial}");
+    }
+    assert_eq!(court.judge_as(&ingress("shop", &[]), &UID.to_uppercase(), false).denial, None);
+}
+
+#[test]
+fn paths_that_are_no_plain_text_want_implementation_specific() {
+    let court = Court::new("", &[]);
+    for path in ["/a(b)", "/a b", "/a;", "/é", "x"] {
+        court.denies("shop", &[&format!("path: {path}")], "cannot be used with pathType Prefix");
+        court.denies("shop", &["type: Exact", &format!("path: {path}")], "pathType Exact");
+    }
+    court.admits("shop", &["type: ImplementationSpecific", "path: /a(b)"]);
+    let lax = Court::new(
+        "--configmap=default/settings",
+        &[settings("strict-validate-path-type: \"false\"")],
+    );
+    assert_eq!(lax.admits("shop", &["path: /a(b)"]).len(), 1);
+}
+
+#[test]
+fn the_default_prefix_is_denied_where_there_is_another() {
+    let court = Court::new("--annotations-prefix=oxi.test", &[]);
+    court.denies("shop", &["ssl-redirect: false"], "write oxi.test/");
+    court.admits("shop", &["oxi.test/ssl-redirect: false"]);
+}
+
+#[test]
+fn blocked_words_are_denied_in_annotations_of_the_prefix() {
+    let map = settings("annotation-value-word-blocklist: \" evil, load_module,\"");
+    let court = Court::new("--configmap=default/settings", &[map]);
+    court.denies("shop", &["app-root: /an-evil-one"], "\"evil\"");
+    court.admits("shop", &["app-root: /a-good-one"]);
+    court.admits("shop", &["other.test/app-root: /an-evil-one"]);
+}
+
+#[test]
+fn snippets_are_denied_unless_they_are_allowed_and_keep_nobody_out() {
+    let court = Court::new("", &[]);
+    court.denies("shop", &["configuration-snippet: add_header X y;"], "allow-snippet-annotations");
+    court.denies("shop", &["other.test/a-snippet: x"], "allow-snippet-annotations");
+    let map = settings("allow-snippet-annotations: \"true\"");
+    let court = Court::new("--configmap=default/settings", &[map]);
+    let warnings = court.admits("shop", &["configuration-snippet: add_header X y;"]);
+    assert!(warnings[0].contains("never passed to nginx"), "{warnings:?}");
+    court.denies("shop", &["configuration-snippet: deny all;"], "answer 503");
+}
+
+#[test]
+fn what_translate_rejects_is_denied_and_what_it_serves_otherwise_is_a_warning() {
+    let court = Court::new("", &[]);
+    court.denies("shop", &["auth-url: x"], "annotation auth-url");
+    court.denies("shop", &["auth-type: digest", "limit-rps: x"], "; annotation limit-rps");
+    court.denies("shop", &["host: a_b..test"], "spec.rules[0].host");
+    court.denies("shop", &["canary: maybe", "canary-weight: 5"], "canary");
+    let warnings = court.admits("shop", &["proxy-body-size: 8mb"]);
+    assert!(warnings[0].contains("annotation proxy-body-size"), "{warnings:?}");
+    let warnings = court.admits("shop", &["service: later"]);
+    assert!(warnings[0].contains("Service default/later does not exist"), "{warnings:?}");
+}
+
+#[test]
+fn objects_that_come_later_are_no_reason_to_deny() {
+    let basic = ["auth-type: basic", "auth-secret: users"];
+    assert!(Court::new("", &[]).admits("shop", &basic).is_empty());
+    let secret =
+        "apiVersion: v1\nkind: Secret\nmetadata: { name: users }\nstringData: { odd: x }\n";
+    let warnings = Court::new("", &[secret.into()]).admits("shop", &basic);
+    assert!(warnings[0].contains("Secret default/users has no field auth"), "{warnings:?}");
+    // Where it names nothing that could come, it is its own fault.
+    Court::new("", &[]).denies("shop", &["auth-type: basic", "auth-secret: A_B"], "auth-secret");
+    Court::new("", &[]).denies("shop", &["auth-type: basic", "auth-secret: n/users"], "namespace");
+    let warnings = Court::new("", &[]).admits("shop", &["canary: true", "canary-weight: 5"]);
+    assert!(warnings[0].contains("has no main Ingress"), "{warnings:?}");
+    assert!(
+        Court::new("", &[])
+            .admits("shop", &["spec: tls: [{ hosts: [a.test], secretName: x }]"])
+            .is_empty()
+    );
+}
+
+#[test]
+fn one_path_of_a_host_belongs_to_one_ingress() {
+    let court = Court::new("", &[ingress("first", &["age: 2025-01-01T00:00:00Z"])]);
+    let already = "host \"a.test\" and path \"/x\" is already defined in ingress default/first";
+    court.denies("second", &[], already);
+    // As the reference compares: the type says nothing.
+    court.denies("second", &["type: Exact"], already);
+    assert!(court.admits("second", &["path: /y"]).is_empty());
+    assert!(court.admits("second", &["host: b.test"]).is_empty());
+    // Itself, as it was.
+    assert!(
+        court.admits("first", &["age: 2025-01-01T00:00:00Z", "proxy-body-size: 8m"]).is_empty()
+    );
+    assert_eq!(court.judge("second", &["path: /y"]).compared, 2);
+}
+
+#[test]
+fn canaries_join_and_rollouts_that_rest_are_left_alone() {
+    let main = ingress("main", &["age: 2025-01-01T00:00:00Z"]);
+    let court = Court::new("", &[main.clone()]);
+    let canary = ["canary: true", "canary-weight: 5", "service: next"];
+    assert_eq!(court.admits("canary", &canary).len(), 1, "its Service alone is not there yet");
+    // Flagger leaves a second Ingress like this one between rollouts.
+    let warnings = court.admits("resting", &["canary: false"]);
+    assert!(warnings[0].contains("is served by Ingress default/main"), "{warnings:?}");
+    let resting = ingress("resting", &["canary: false"]);
+    let court = Court::new("", &[main, resting, ingress("one", &canary)]);
+    court.denies("third", &[], "default/main");
+    // Several canaries of a path are served here.
+    assert!(court.judge("two", &canary).denial.is_none());
+}
+
+#[test]
+fn who_has_a_path_keeps_it_and_nobody_takes_it_over_by_age() {
+    let old = ["age: 2020-01-01T00:00:00Z", "path: /old"];
+    let court = Court::new("", &[ingress("old", &old), ingress("owner", &[])]);
+    court.denies("old", &["age: 2020-01-01T00:00:00Z"], "already defined in ingress default/owner");
+    let loser = ingress("loser", &["age: 2026-02-02T00:00:00Z"]);
+    let court = Court::new("", &[ingress("owner", &[]), loser]);
+    assert!(court.admits("owner", &["proxy-body-size: 8m"]).is_empty());
+    court.denies("loser", &["age: 2026-02-02T00:00:00Z"], "default/owner");
+}
+
+#[test]
+fn without_the_full_test_nothing_is_said_about_others() {
+    let court =
+        Court::new("--disable-full-test", &[ingress("first", &["age: 2025-01-01T00:00:00Z"])]);
+    assert!(court.admits("second", &["service: later", "path: /y"]).is_empty());
+    court.denies("second", &[], "already defined");
+    let court = Court::new("", &[]);
+    assert_eq!(court.admits("second", &["service: later", "path: /y"]).len(), 1);
+}
+
+#[test]
+fn the_rows_speak_in_their_order() {
+    let map = settings("annotation-value-word-blocklist: evil");
+    let first = ingress("first", &["age: 2025-01-01T00:00:00Z", "path: /a(b)"]);
+    let flags = "--configmap=default/settings --disable-catch-all";
+    let court = Court::new(flags, &[map, first]);
+    let backend = "spec: defaultBackend: { service: { name: cart, port: { number: 80 } } }";
+    let mut words = vec![
+        ("host: /var/run/secrets", "invalid object"),
+        (backend, "--disable-catch-all"),
+        ("uid", "metadata.uid"),
+        ("path: /a(b)", "cannot be used"),
+        ("app-root: evil", "blocklist"),
+        ("z-snippet: x", "snippet"),
+        ("auth-url: x", "auth-url"),
+    ];
+    while let Some((_, why)) = words.first() {
+        let is_bad_uid = words.iter().any(|(word, _)| *word == "uid");
+        let all: Vec<_> =
+            words.iter().map(|(word, _)| *word).filter(|word| *word != "uid").collect();
+        let manifest = ingress("shop", &all);
+        let uid = if is_bad_uid { "x" } else { UID };
+        let denial = court.judge_as(&manifest, uid, false).denial.unwrap();
+        assert!(denial.contains(why), "{denial:?} does not contain {why:?}");
+        words.remove(0);
+    }
+    court.denies("shop", &["type: ImplementationSpecific", "path: /a(b)"], "already defined");
+}
+
+#[test]
+fn many_reasons_are_counted_and_told_once() {
+    let names = ["auth-url", "limit-rps", "limit-rpm", "limit-connections", "auth-type"];
+    let words: Vec<_> = names.iter().map(|name| format!("{name}: x")).collect();
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let denial = Court::new("", &[]).judge("shop", &words).denial.unwrap();
+    assert_eq!(denial.matches("; ").count(), names.len() - 1, "{denial}");
+    let mut messages: Vec<_> = (0..50).map(|n| (n / 2).to_string()).collect();
+    bound(&mut messages);
+    assert_eq!((messages.len(), messages[20].as_str()), (21, "and 5 more of the kind"));
+}

@@ -1,0 +1,297 @@
+//! The admission webhook: judges an Ingress before the API server stores it.
+//!
+//! Shape:   HTTPS, HTTP/1.1, any path. A body becomes a [`Question`] to the controller's loop, which alone has the world;
+//!          its answer an AdmissionReview. [`certificate`] follows the files, [`review`] speaks JSON, [`checks`] counts.
+//! Units:   [`MAX_BYTES`] a body and [`PATIENCE`] a request, [`MAX_REQUESTS`] at once: more of them wait for a place, since
+//!          a judgement takes milliseconds and a burst is no reason to refuse objects; 503 when their time is over.
+//! Errors:  a [`Refusal`] is an HTTP status; whatever an Ingress says is an answer with 200.
+//! Source:  compat/controller.md §10; security.md §4, §10.
+
+mod certificate;
+mod checks;
+mod review;
+#[cfg(test)]
+mod tests;
+
+pub use certificate::CertificateError;
+pub use checks::Checks;
+
+use crate::flags::Flags;
+use crate::flags::cluster::path_of;
+use crate::translate::{Candidate, Judgement, Translator};
+use crate::world::ingress::Ingress;
+use crate::world::{Key, World};
+use certificate::Files;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use openssl::ssl::{Ssl, SslContext};
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout_at;
+use tokio_openssl::SslStream;
+
+/// Longest body (security.md §4).
+pub const MAX_BYTES: usize = 8 << 20;
+/// From the first byte of a request to its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests whose bodies are held at once.
+const MAX_REQUESTS: usize = 16;
+/// Connections: the API servers' idle ones, and as many again that are making their handshakes.
+const MAX_CONNECTIONS: usize = 256;
+/// A connection without a request is closed. The API server opens another one when it needs it.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Why there is no webhook.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A flag is missing.
+    #[error("--validating-webhook needs {0}: name the file")]
+    NoFile(&'static str),
+    /// The files are no pair.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The port is taken.
+    #[error("--validating-webhook {0}: free the address or choose another: {1}")]
+    Listen(SocketAddr, std::io::Error),
+}
+
+/// Why a request gets no review.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It is not JSON, or no AdmissionReview.
+    #[error("the body is no AdmissionReview: {0}")]
+    Unparsable(String),
+    /// It is about something else.
+    #[error(
+        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1"
+    )]
+    OtherKind(String),
+    /// It is over [`MAX_BYTES`].
+    #[error("a body has at most {MAX_BYTES} bytes")]
+    TooLarge,
+    /// The body did not come in time.
+    #[error("the body did not arrive within {} s", PATIENCE.as_secs())]
+    TooSlow,
+    /// The connection broke.
+    #[error("the body ended early: {0}")]
+    Broken(String),
+    /// No place, or no answer of the controller, in time.
+    #[error("busy for {} s: try again", PATIENCE.as_secs())]
+    Busy,
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Refusal::Unparsable(_) | Refusal::Broken(_) => StatusCode::BAD_REQUEST,
+            Refusal::OtherKind(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// What the controller's loop is asked.
+pub struct Question {
+    key: Key,
+    uid: String,
+    is_going: bool,
+    ingress: Ingress,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// What it says.
+struct Answer {
+    judgement: Judgement,
+    took: Duration,
+}
+
+impl Question {
+    /// Answers. Before the source has told all there is (`has_all`) nothing can be known: everything is allowed.
+    pub fn answer(self, has_all: bool, translator: &Translator, world: &World) {
+        let start = Instant::now();
+        let judgement = match has_all {
+            true => {
+                let Question { key, uid, is_going, ingress, .. } = &self;
+                translator.judge(world, &Candidate { key, uid, is_going: *is_going, ingress })
+            }
+            false => Judgement {
+                warnings: vec!["not checked: the controller has just started".into()],
+                ..Judgement::default()
+            },
+        };
+        // Whoever asked may have gone.
+        let _ = self.reply.send(Answer { judgement, took: start.elapsed() });
+    }
+}
+
+/// The webhook, ready to serve.
+pub struct Webhook {
+    listener: TcpListener,
+    files: Files,
+    contexts: watch::Sender<SslContext>,
+    judge: Judge,
+}
+
+/// What answers requests.
+struct Judge {
+    places: Semaphore,
+    /// One object is held parsed at a time: it takes a multiple of its bytes.
+    controller: Mutex<mpsc::Sender<Question>>,
+    checks: Arc<Checks>,
+}
+
+impl Webhook {
+    /// Listens, if `--validating-webhook` says so. What is sent to `controller` is answered by [`Question::answer`].
+    pub async fn open(
+        flags: &Flags,
+        controller: mpsc::Sender<Question>,
+        checks: Arc<Checks>,
+    ) -> Result<Option<Self>, StartError> {
+        let cluster = &flags.cluster;
+        let Some(address) = cluster.validating_webhook.0 else { return Ok(None) };
+        let file = |flag, name| path_of(flag).cloned().ok_or(StartError::NoFile(name));
+        let files = Files {
+            certificate: file(
+                &cluster.validating_webhook_certificate,
+                "--validating-webhook-certificate",
+            )?,
+            key: file(&cluster.validating_webhook_key, "--validating-webhook-key")?,
+        };
+        let context = files.load()?;
+        let listener = listen(address).await.map_err(|why| StartError::Listen(address, why))?;
+        Ok(Some(Webhook {
+            listener,
+            files,
+            contexts: watch::Sender::new(context),
+            judge: Judge {
+                places: Semaphore::new(MAX_REQUESTS),
+                controller: Mutex::new(controller),
+                checks,
+            },
+        }))
+    }
+
+    /// Answers until the process ends.
+    pub async fn serve(self) {
+        let Webhook { listener, files, contexts, judge } = self;
+        let newest = contexts.subscribe();
+        tokio::spawn(certificate::follow(files, contexts));
+        let judge = Arc::new(judge);
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let Ok(place) = connections.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else {
+                // Out of file descriptors, mostly: trying again at once would only burn the CPU.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let (judge, context) = (judge.clone(), newest.borrow().clone());
+            tokio::spawn(async move {
+                // A client that hangs up is nobody's error here.
+                let _ = converse(stream, &context, &judge).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+/// `:8443` is every address, also where there is no IPv6.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(_) if address.ip().is_unspecified() && address.is_ipv6() => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    }
+}
+
+async fn converse(stream: TcpStream, context: &SslContext, judge: &Judge) -> anyhow::Result<()> {
+    let mut stream = SslStream::new(Ssl::new(context)?, stream)?;
+    tokio::time::timeout(PATIENCE, Pin::new(&mut stream).accept()).await??;
+    let service = service_fn(|request| judge.answer(request));
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(IDLE);
+    Ok(server.serve_connection(TokioIo::new(stream), service).await?)
+}
+
+impl Judge {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let mut response = Response::new(Full::default());
+        let (kind, body) = match self.review(request.into_body()).await {
+            Ok(body) => ("application/json", body),
+            Err(refusal) => {
+                *response.status_mut() = refusal.status();
+                let text = crate::log::one_line(&refusal.to_string());
+                tracing::debug!("admission: {}: {text}", refusal.status());
+                ("text/plain; charset=utf-8", format!("{text}\n").into_bytes())
+            }
+        };
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        *response.body_mut() = Full::new(Bytes::from(body));
+        Ok(response)
+    }
+
+    /// The answer to one body.
+    async fn review(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
+        let start = Instant::now();
+        let end = tokio::time::Instant::from_std(start + PATIENCE);
+        if body.size_hint().lower() > MAX_BYTES as u64 {
+            return Err(Refusal::TooLarge);
+        }
+        let place = timeout_at(end, self.places.acquire()).await;
+        let _place = place.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Busy)?;
+        let body = timeout_at(end, Limited::new(body, MAX_BYTES).collect()).await;
+        let body = body.map_err(|_| Refusal::TooSlow)?.map_err(|error| {
+            match error.is::<LengthLimitError>() {
+                true => Refusal::TooLarge,
+                false => Refusal::Broken(error.to_string()),
+            }
+        })?;
+        let body = body.to_bytes();
+        let asked = timeout_at(end, self.ask(&body)).await;
+        let (review, key, answer) = asked.map_err(|_| Refusal::Busy)??;
+        if let (Some(key), Some(answer)) = (&key, &answer) {
+            self.checks.count(key, &answer.judgement, answer.took, body.len(), start.elapsed());
+        }
+        Ok(review)
+    }
+
+    /// The answer, and what the controller said if it was asked.
+    async fn ask(&self, body: &[u8]) -> Result<(Vec<u8>, Option<Key>, Option<Answer>), Refusal> {
+        let controller = self.controller.lock().await;
+        let review::Review { uid, object } = review::read(body)?;
+        let (key, candidate) = match object {
+            Ok(Some(object)) => (object.key.clone(), object),
+            // It goes: there is nothing to judge.
+            Ok(None) => return Ok((review::write(&uid, &Judgement::default()), None, None)),
+            Err(denial) => {
+                let judgement = Judgement { denial: Some(denial), ..Judgement::default() };
+                return Ok((review::write(&uid, &judgement), None, None));
+            }
+        };
+        let (reply, answer) = oneshot::channel();
+        let review::Object { key: id, uid: object_uid, is_going, ingress } = candidate;
+        let question = Question { key: id, uid: object_uid, is_going, ingress, reply };
+        controller.send(question).await.map_err(|_| Refusal::Busy)?;
+        let answer = answer.await.map_err(|_| Refusal::Busy)?;
+        if let Some(denial) = &answer.judgement.denial {
+            let denial = crate::log::one_line(denial);
+            tracing::debug!("Ingress {key}: not admitted: {denial}");
+        }
+        Ok((review::write(&uid, &answer.judgement), Some(key), Some(answer)))
+    }
+}

@@ -1,0 +1,142 @@
+//! AdmissionReviews: JSON to an object, a judgement to JSON.
+//!
+//! Shape:   two passes over the bytes: the first skips the object and says whether this is one of ours, the second reads
+//!          it. Neither makes a tree of the whole, which would take ten times its bytes.
+//! Errors:  what is no review is a [`Refusal`]; an object that cannot be read is an answer, since its review can be.
+
+use super::Refusal;
+use crate::source::convert;
+use crate::translate::Judgement;
+use crate::world::ingress::Ingress;
+use crate::world::{Key, Kind, Object as WorldObject};
+use k8s_openapi::api::networking::v1 as networking;
+use kube::core::Status;
+use kube::core::admission::{AdmissionResponse, META_API_VERSION_V1, META_KIND};
+use oxigress_core::model::shorten;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Longest warning: the API server may cut longer ones.
+const MAX_WARNING_BYTES: usize = 256;
+/// Longest reason of a denial.
+const MAX_DENIAL_BYTES: usize = 4 * 1024;
+
+/// What is asked.
+pub struct Review {
+    /// Goes back as it came.
+    pub uid: String,
+    /// None: it is being removed. The error is for its author.
+    pub object: Result<Option<Object>, String>,
+}
+
+/// An Ingress as it would be stored.
+pub struct Object {
+    /// Which one.
+    pub key: Key,
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.deletionTimestamp is set.
+    pub is_going: bool,
+    /// As translate reads it.
+    pub ingress: Ingress,
+}
+
+/// The part of an AdmissionReview that counts here. kube's own type wants fields that say nothing here, such as the
+/// user, and holds the object it belongs to twice.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<T> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<Asked<T>>,
+}
+
+#[derive(Deserialize)]
+struct Asked<T> {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    kind: GroupVersionKind,
+    namespace: Option<String>,
+    object: Option<T>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct GroupVersionKind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+/// Reads a body.
+pub fn read(body: &[u8]) -> Result<Review, Refusal> {
+    // What is skipped is not looked at, and JSON is UTF-8 everywhere.
+    let text = str::from_utf8(body).map_err(|error| Refusal::Unparsable(error.to_string()))?;
+    let head: Result<Envelope<IgnoredAny>, _> = serde_json::from_str(text);
+    let head = head.map_err(|error| Refusal::Unparsable(error.to_string()))?;
+    if (head.api_version.as_str(), head.kind.as_str()) != (META_API_VERSION_V1, META_KIND) {
+        let what = format!("{} {}", head.api_version, head.kind);
+        return Err(Refusal::OtherKind(format!("{:?}", shorten(what.trim()))));
+    }
+    let Some(Asked { uid, kind, .. }) = head.request else {
+        return Err(Refusal::Unparsable("it has no request".into()));
+    };
+    let GroupVersionKind { group, version, kind } = kind;
+    if (group.as_str(), version.as_str(), kind.as_str()) != ("networking.k8s.io", "v1", "Ingress") {
+        let what = format!("{group}/{version} {kind}");
+        return Err(Refusal::OtherKind(format!("{:?}", shorten(&what))));
+    }
+    Ok(Review { uid, object: read_object(text) })
+}
+
+fn read_object(text: &str) -> Result<Option<Object>, String> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let envelope: Result<Envelope<networking::Ingress>, _> =
+        serde_path_to_error::deserialize(&mut reader);
+    let envelope = envelope.map_err(|error| {
+        let path = error.path().to_string();
+        let path = path.strip_prefix("request.object.").unwrap_or(&path);
+        format!("invalid object: {}: {}", shorten(path), error.inner())
+    })?;
+    let Some(Asked { namespace, object: Some(mut object), .. }) = envelope.request else {
+        return Ok(None);
+    };
+    let meta = &mut object.metadata;
+    meta.namespace = meta.namespace.take().or(namespace);
+    let (uid, is_going) = (meta.uid.take().unwrap_or_default(), meta.deletion_timestamp.is_some());
+    let invalid = |error: convert::WrongField| format!("invalid object: {error}");
+    let key = convert::identify(Kind::Ingress, meta).map_err(invalid)?.key;
+    let WorldObject::Ingress(ingress) = convert::ingress(object).map_err(invalid)? else {
+        return Ok(None);
+    };
+    let ingress = std::sync::Arc::unwrap_or_clone(ingress);
+    Ok(Some(Object { key, uid, is_going, ingress }))
+}
+
+/// Writes an answer.
+pub fn write(uid: &str, judgement: &Judgement) -> Vec<u8> {
+    let mut response = AdmissionResponse::invalid("");
+    response.uid = uid.into();
+    response.allowed = judgement.denial.is_none();
+    response.result = match &judgement.denial {
+        None => Status::success().with_code(200),
+        Some(denial) => Status::failure(cut(denial, MAX_DENIAL_BYTES), "BadRequest").with_code(400),
+    };
+    let warnings = judgement
+        .warnings
+        .iter()
+        .map(|warning| cut(&crate::log::one_line(warning), MAX_WARNING_BYTES).to_owned());
+    response.warnings = Some(warnings.collect()).filter(|all: &Vec<_>| !all.is_empty());
+    serde_json::to_vec(&response.into_review()).unwrap_or_default()
+}
+
+fn cut(text: &str, bytes: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
