@@ -240,7 +240,7 @@ fn one_namespace_is_watched_with_rights_in_it_alone() {
     pass("kubernetes-namespace", |directory| {
         let (tenant, other) =
             (Cluster::shared()?.tenant("alone")?, Cluster::shared()?.tenant("other")?);
-        // What compat/controller.md §12 lists, for a controller of one namespace.
+        // All that a controller of one namespace is to need.
         tenant.apply(
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: oxigress}, rules: [\
              {apiGroups: [''], resources: [configmaps, endpoints, pods, secrets, namespaces, services], verbs: [get, list, watch]}, \
@@ -355,12 +355,15 @@ fn service_upstream_goes_to_the_cluster_ip() {
         let _proxy = Endpoint::at("proxy", Behaviour::Ok, address)?;
         let annotation =
             "metadata: {annotations: {nginx.ingress.kubernetes.io/service-upstream: 'true'}, ";
-        site.tenant.apply(&ingress("pods", "pods.test", "shop"))?;
-        site.apply(
-            &ingress("upstream", "upstream.test", "shop").replace("metadata: {", annotation),
-        )?;
-        site.shop.serves("pods.test", "/", "pod")?;
-        site.shop.serves("upstream.test", "/", "proxy")
+        let plain = ingress("shop", "shop.test", "shop");
+        site.apply(&plain)?;
+        site.shop.serves("shop.test", "/", "pod")?;
+        site.apply(&plain.replace("metadata: {", annotation))?;
+        site.shop.serves("shop.test", "/", "proxy")?;
+        // Pods do not count then.
+        site.tenant.delete("EndpointSlice", "shop-0")?;
+        site.settle()?;
+        site.shop.serves("shop.test", "/", "proxy")
     });
 }
 

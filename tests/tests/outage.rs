@@ -83,8 +83,8 @@ fn go_and_come(directory: &Directory, ends: &[End], at_least: Duration) -> Resul
                 "keep",
             ))
         };
-        go(&cluster, &shop, &load, end, || edit(&tenant)).with_context(|| format!("{end:?}"))?;
-        let back = Instant::now();
+        let back = go(&cluster, &shop, &load, end, || edit(&tenant));
+        let back = back.with_context(|| format!("{end:?}"))?;
         tenant.settle(&shop.controller).with_context(|| format!("after {end:?}"))?;
         synchronised.entry(end).or_default().push(back.elapsed());
         shop.serves("moving.test", "/", &pod.name)?;
@@ -95,7 +95,11 @@ fn go_and_come(directory: &Directory, ends: &[End], at_least: Duration) -> Resul
     }
     let report = load.stop();
     for (end, times) in &synchronised {
-        println!("{end:?}: {} times, synchronised {:.1?} after it was back", times.len(), times);
+        println!(
+            "{end:?}: {} times, edited and synchronised {:.1?} after it was back",
+            times.len(),
+            times
+        );
     }
     println!("{} requests answered meanwhile, {} failed", report.answered, report.failed);
     ensure!(report.failed == 0, "{report:?}");
@@ -105,13 +109,14 @@ fn go_and_come(directory: &Directory, ends: &[End], at_least: Duration) -> Resul
 }
 
 /// The API server goes and comes back; what is edited is edited while the controller does not hear of it, or right after.
+/// When it was back, ready for everybody.
 fn go(
     cluster: &Cluster,
     shop: &Shop,
     load: &Load,
     end: End,
     edit: impl FnOnce() -> Result<()>,
-) -> Result<()> {
+) -> Result<Instant> {
     match end {
         End::Stopped => cluster.stop_api()?,
         End::Killed | End::Flapping => cluster.kill_api()?,
@@ -119,7 +124,8 @@ fn go(
             cluster.pause_api()?;
             load.wait_for(AWAY)?;
             cluster.resume_api()?;
-            return edit();
+            let back = Instant::now();
+            return edit().map(|()| back);
         }
         End::Forgotten => {
             let controller = shop.controller.role_pid("controller")?;
@@ -129,7 +135,7 @@ fn go(
             cluster.kill_api()?;
             cluster.start_api()?;
             signal_pid(controller, Signal::CONT)?;
-            return load.wait_for(1);
+            return Ok(Instant::now());
         }
     }
     load.wait_for(AWAY)?;
@@ -138,5 +144,6 @@ fn go(
         cluster.kill_api()?;
     }
     cluster.start_api()?;
-    edit()
+    let back = Instant::now();
+    edit().map(|()| back)
 }

@@ -3,7 +3,7 @@
 use super::Cluster;
 use crate::wait::block_on;
 use anyhow::{Context, Result};
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::{ApiResource, Discovery, Scope};
 use serde_json::{Value, json};
@@ -66,9 +66,19 @@ impl Cluster {
 
     /// All of a kind in a namespace; "" is everywhere.
     pub fn list(&self, kind: &str, namespace: &str) -> Result<Vec<Value>> {
-        let list = block_on(self.kind(kind, namespace)?.list(&kube::api::ListParams::default()));
+        let (resource, scope) = self.find_kind(kind)?;
+        let api = self.api_of(&resource, &scope, namespace)?;
+        let list = block_on(api.list(&ListParams::default()));
         let objects = list.with_context(|| format!("list {kind}"))?.items;
-        objects.into_iter().map(|object| Ok(serde_json::to_value(object)?)).collect()
+        let whole = |mut object: DynamicObject| {
+            // A list says it once for all.
+            object.types = Some(TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            Ok(serde_json::to_value(object)?)
+        };
+        objects.into_iter().map(whole).collect()
     }
 
     /// Sets members of an object, `status` included (`{"status": {…}}`), as a merge patch.
@@ -84,13 +94,16 @@ impl Cluster {
     }
 
     fn kind(&self, kind: &str, namespace: &str) -> Result<Api<DynamicObject>> {
-        let (resource, scope) = self
-            .resource(|all| {
-                let mut groups = all.groups_alphabetical().into_iter();
-                groups.find_map(|group| group.recommended_kind(kind)).map(|(r, is)| (r, is.scope))
-            })
-            .with_context(|| format!("the API server knows no {kind}"))?;
+        let (resource, scope) = self.find_kind(kind)?;
         self.api_of(&resource, &scope, namespace)
+    }
+
+    fn find_kind(&self, kind: &str) -> Result<(ApiResource, Scope)> {
+        let found = self.resource(|all| {
+            let mut groups = all.groups_alphabetical().into_iter();
+            groups.find_map(|group| group.recommended_kind(kind)).map(|(r, is)| (r, is.scope))
+        });
+        found.with_context(|| format!("the API server knows no {kind}"))
     }
 
     fn api_of(
