@@ -52,7 +52,7 @@ unit: ## the tests that need no nginx
 together := -p oxigress -p nginx-bitfields -p oxigress-tests --release
 
 .PHONY: test
-test: packages kubernetes-begin test-pure test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes ## all tests: nginx, a Kubernetes API server, memory checkers
+test: packages kubernetes-begin test-pure test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers
 	$(CARGO) test $(together)
 	nginx-build/asan-blocks router configuration balancer
 	@seconds=$$(($$(date +%s) - $(began))); \
@@ -139,6 +139,16 @@ kubernetes: packages
 	@nginx-build/kubernetes
 kubernetes-begin: packages
 	@nginx-build/kubernetes begin
+	@nginx-build/helm begin
+
+# Linked at target/helm.
+.PHONY: helm
+helm: packages
+	@nginx-build/helm
+
+.PHONY: deploy
+deploy: helm ## conf/deploy from the chart in conf/helm
+	@nginx-build/deploy
 
 controller: $(objs)
 	@$(step) "compiling the controller" controller $(CARGO) build $(together) --bin oxigress

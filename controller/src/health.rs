@@ -59,6 +59,8 @@ impl Health {
         let below = request.uri().path().strip_prefix(&self.path);
         let (status, text) = match below {
             Some("" | "/ping" | "/nginx-ingress-controller") => self.check().await,
+            // Of this program alone, for who would start it again.
+            Some("/alive") => (StatusCode::OK, "ok".into()),
             _ => (StatusCode::NOT_FOUND, "not found".into()),
         };
         let mut response = Response::new(Full::new(Bytes::from(text)));

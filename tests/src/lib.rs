@@ -8,6 +8,7 @@
 
 pub mod block;
 pub mod certificate;
+pub mod chart;
 pub mod client;
 pub mod cluster;
 pub mod controller;
