@@ -73,9 +73,12 @@ fn go_and_come(directory: &Directory, ends: &[End], at_least: Duration) -> Resul
         let end = ends[rounds % ends.len()];
         rounds += 1;
         let pod = if rounds % 2 == 0 { &a } else { &b };
+        let gone = format!("gone-{rounds}.test");
+        tenant.apply(&ingress("gone", &gone, "keep"))?;
+        tenant.settle(&shop.controller)?;
+        shop.serves(&gone, "/", "a")?;
         let edit = |tenant: &Tenant<'_>| -> Result<()> {
             tenant.service("moving", &[pod])?;
-            tenant.apply(&ingress("gone", &format!("gone-{rounds}.test"), "keep"))?;
             tenant.delete("Ingress", "gone")?;
             tenant.apply(&ingress(
                 &format!("stay-{rounds}"),
@@ -88,7 +91,7 @@ fn go_and_come(directory: &Directory, ends: &[End], at_least: Duration) -> Resul
         tenant.settle(&shop.controller).with_context(|| format!("after {end:?}"))?;
         synchronised.entry(end).or_default().push(back.elapsed());
         shop.serves("moving.test", "/", &pod.name)?;
-        shop.answers(&format!("gone-{rounds}.test"), "/", 404)?;
+        shop.answers(&gone, "/", 404)?;
         for round in 1..=rounds {
             shop.serves(&format!("stay-{round}.test"), "/", "a")?;
         }
