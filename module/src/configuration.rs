@@ -8,6 +8,7 @@
 
 mod access;
 mod answer;
+mod explain;
 mod read;
 mod statistics;
 mod write;
@@ -15,6 +16,7 @@ mod write;
 pub use answer::Answer;
 
 use crate::ffi::{Head, Worker, ZoneLock};
+use oxigress_core::explain::Asked;
 use oxigress_core::metrics::{Buckets, Options, percent_decoded};
 use oxigress_store::{Role, Store, Transaction};
 use std::time::{Duration, Instant};
@@ -55,6 +57,8 @@ pub enum Job {
         /// Its id.
         backend: Option<String>,
     },
+    /// `GET /configuration/explain`.
+    Explain(Box<Asked>),
     /// `GET /metrics`.
     Metrics {
         /// What is told.
@@ -82,6 +86,10 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
         (_, b"/configuration") if is_get => Step::Answer(read::status(worker)),
         (_, b"/configuration/backends") if is_get => Step::Work(Job::GetBackends),
         (_, b"/configuration/stats") if is_get => stats(head),
+        (_, b"/configuration/explain") if is_get => match Asked::from_query(head.query) {
+            Ok(asked) => Step::Work(Job::Explain(Box::new(asked))),
+            Err(error) => Step::Answer(Answer::problem(400, error.to_string())),
+        },
         (_, b"/metrics") if is_get => metrics(head, worker),
         (_, b"/configuration/general") if is_get => Step::Answer(read::general(worker)),
         (_, b"/configuration/certs") if is_get => {
@@ -156,6 +164,10 @@ fn native(head: &Head<'_>, worker: &Worker) -> Step {
 
 /// Whether a job is too long for the event loop: by its body, or since it looks at all there is.
 pub fn is_long(job: &Job, body_bytes: usize, store: &Store) -> bool {
+    // Policies may be megabytes, and patterns are compiled.
+    if matches!(job, Job::Explain(_)) {
+        return true;
+    }
     let is_of_one = matches!(job, Job::Stats { backend: Some(_) });
     let is_write = matches!(job, Job::Native { is_patch: true, .. } | Job::PostGeneral);
     let looks_at_all = !is_of_one && !is_write;
@@ -218,6 +230,7 @@ pub fn work(
         Job::PostGeneral => write::general(body, &shared),
         Job::GetBackends => read::backends(&shared),
         Job::Stats { backend } => statistics::stats(backend.as_deref(), &shared),
+        Job::Explain(asked) => explain::explain(asked, &shared),
         Job::Metrics { options, buckets } => {
             statistics::metrics(options, buckets.as_deref(), &shared)
         }

@@ -9,6 +9,7 @@
 //! * [`router`]: host and path to a rule.
 //! * [`patterns`]: regular expressions of users.
 //! * [`balancer`]: one of several endpoints.
+//! * [`explain`]: why a request goes where it goes.
 //! * [`cors`]: which origins may read.
 //! * [`forwarded`]: what a proxy in front says of the client.
 //! * [`header`]: what a header may be called and hold.
@@ -27,6 +28,7 @@
 pub mod auth;
 pub mod balancer;
 pub mod cors;
+pub mod explain;
 pub mod fastcgi;
 pub mod forwarded;
 pub mod header;

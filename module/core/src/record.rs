@@ -13,7 +13,7 @@ mod server;
 
 pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
-pub use server::{Route, RuleView, ServerView, encode_server};
+pub use server::{Considered, Fate, Route, RuleView, ServerView, encode_server};
 
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};

@@ -175,6 +175,48 @@ pub struct Route<'g> {
     pub captures: Option<Box<Captures>>,
 }
 
+/// What became of a rule that could take a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It takes the request.
+    Wins,
+    /// It takes the path too, and another one is stronger.
+    Weaker,
+    /// The path does not match its pattern.
+    OtherPath,
+    /// Whether its pattern matches takes too much work to find out.
+    NoAnswer,
+}
+
+impl Fate {
+    /// In words.
+    pub fn why(self) -> &'static str {
+        match self {
+            Fate::Wins => "an exact path first, then the longer text of patterns and prefixes",
+            Fate::Weaker => "it takes the path too: the winner is exact, or its text is longer",
+            Fate::OtherPath => "the path does not match the pattern",
+            Fate::NoAnswer => "the pattern takes too much work on this path",
+        }
+    }
+}
+
+/// A rule that could take a path.
+#[derive(Clone, Debug)]
+pub struct Considered<'g> {
+    /// It.
+    pub rule: RuleView<'g>,
+    /// Its path.
+    pub path: PathPattern,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+fn path_text(path: &PathPattern) -> &str {
+    match path {
+        PathPattern::Exact(text) | PathPattern::Prefix(text) | PathPattern::Regex(text) => text,
+    }
+}
+
 /// A server read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerView<'g> {
@@ -209,6 +251,65 @@ impl<'g> ServerView<'g> {
             return Ok(Some(route));
         }
         Ok(prefix.and_then(|index| self.body(index)).map(plain))
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.rules
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.rules == 0
+    }
+
+    /// The rules that take `path`, and those of whose pattern only the beginning fits, each with what became of it in
+    /// [`Self::rule`]; the winner first, the others by their strength.
+    pub fn considered(&self, path: &[u8], patterns: &Patterns) -> Vec<Considered<'g>> {
+        let winner = self.rule(path, patterns);
+        let wins = |index| matches!(&winner, Ok(Some(route)) if route.rule.index() == index);
+        let mut found = Vec::new();
+        let mut put = |index: usize, takes: Result<bool, NoAnswer>| {
+            let (Some(rule), Some(path)) = (self.body(index), self.pattern(index)) else { return };
+            let kind = if index < self.exact { 2 } else { 0 };
+            let strength = (kind, path_text(&path).len(), path_text(&path).to_owned());
+            let fate = match takes {
+                _ if wins(index) => Fate::Wins,
+                Ok(true) => Fate::Weaker,
+                Ok(false) => Fate::OtherPath,
+                Err(NoAnswer) => Fate::NoAnswer,
+            };
+            found.push((strength, Considered { rule, path, fate }));
+        };
+        if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path)) {
+            put(index, Ok(true));
+        }
+        let mut prefix = self.prefix(path);
+        while let Some(index) = prefix {
+            if self.path(index).is_some_and(|above| covers(above, path)) {
+                put(index, Ok(true));
+            }
+            prefix = self.parent(index);
+        }
+        let mut budget = Budget::OF_PATH;
+        for (index, text) in self.candidates(path) {
+            put(index, patterns.captures(text, path, &mut budget).map(|found| found.is_some()));
+        }
+        found.sort_by(|(a, first), (b, second)| {
+            let wins = |one: &Considered<'_>| one.fate == Fate::Wins;
+            wins(second).cmp(&wins(first)).then_with(|| b.cmp(a))
+        });
+        found.into_iter().map(|(_, considered)| considered).collect()
+    }
+
+    /// The path of a rule, as it was written.
+    fn pattern(&self, index: usize) -> Option<PathPattern> {
+        let text = String::from_utf8_lossy(self.path(index)?).into_owned();
+        Some(match index {
+            _ if index < self.exact => PathPattern::Exact(text),
+            _ if index >= self.regexes => PathPattern::Regex(text),
+            _ => PathPattern::Prefix(text),
+        })
     }
 
     /// The longest prefix.

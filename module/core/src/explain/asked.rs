@@ -1,0 +1,302 @@
+//! The request that is asked about, and what it says to the router, to splits and to texts with variables.
+
+use crate::balancer::{cookie, split};
+use crate::metrics::percent_decoded;
+use crate::patterns::Captures;
+use crate::record::RuleView;
+use crate::template::Values;
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// As many header lines as nginx's router takes.
+const MAX_HEADERS: usize = 100;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method.
+    pub method: String,
+    /// It comes over TLS.
+    pub is_https: bool,
+    /// As in `Host`, perhaps with a port.
+    pub host: String,
+    /// Path and query, as on the request line.
+    pub target: String,
+    /// Names and values.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A query that is not understood, and what would be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not understood: write host=NAME&path=/PATH, and perhaps method=GET, scheme=https and any number of \
+     header=NAME:VALUE, percent-encoded"
+)]
+pub struct InvalidQuery(String);
+
+impl Asked {
+    /// Reads the query of `GET /configuration/explain`, without its question mark.
+    pub fn from_query(query: &[u8]) -> Result<Asked, InvalidQuery> {
+        let mut headers = Vec::new();
+        let mut texts = [const { None::<String> }; 4];
+        const NAMES: [&str; 4] = ["method", "scheme", "host", "path"];
+        for pair in query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
+            let refuse = || InvalidQuery(shortened(&String::from_utf8_lossy(pair)));
+            let mut parts = pair.splitn(2, |byte| *byte == b'=');
+            let (name, value) = (parts.next().unwrap_or_default(), parts.next());
+            let value = value.and_then(percent_decoded).ok_or_else(refuse)?;
+            if name == b"header" {
+                let (name, value) = value.split_once(':').ok_or_else(refuse)?;
+                if headers.len() == MAX_HEADERS || name.is_empty() {
+                    return Err(refuse());
+                }
+                headers.push((name.to_owned(), value.trim().to_owned()));
+                continue;
+            }
+            let place = NAMES.iter().position(|known| known.as_bytes() == name);
+            let text = place.and_then(|place| texts.get_mut(place)).ok_or_else(refuse)?;
+            if text.replace(value).is_some() {
+                return Err(refuse());
+            }
+        }
+        let [method, scheme, host, target] = texts;
+        let is_https = match scheme.as_deref() {
+            None | Some("http") => false,
+            Some("https") => true,
+            Some(other) => return Err(InvalidQuery(format!("scheme={}", shortened(other)))),
+        };
+        let target = target.unwrap_or_else(|| "/".into());
+        if !target.starts_with('/') {
+            return Err(InvalidQuery(format!("path={}", shortened(&target))));
+        }
+        Ok(Asked {
+            method: method.unwrap_or_else(|| "GET".into()),
+            is_https,
+            host: host.unwrap_or_default(),
+            target,
+            headers,
+        })
+    }
+
+    /// The query that says the same.
+    pub fn to_query(&self) -> String {
+        let scheme = if self.is_https { "https" } else { "http" };
+        let texts = [
+            ("method", &*self.method),
+            ("scheme", scheme),
+            ("host", &self.host),
+            ("path", &self.target),
+        ];
+        let headers =
+            self.headers.iter().map(|(name, value)| ("header", format!("{name}:{value}")));
+        let texts = texts.into_iter().map(|(name, value)| (name, value.to_owned()));
+        let mut query = String::new();
+        for (name, value) in texts.chain(headers) {
+            let _ = write!(query, "{}{name}=", if query.is_empty() { "" } else { "&" });
+            for byte in value.bytes() {
+                match byte {
+                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b':' => {
+                        query.push(char::from(byte));
+                    }
+                    _ => {
+                        let _ = write!(query, "%{byte:02X}");
+                    }
+                }
+            }
+        }
+        query
+    }
+
+    /// The host as nginx leaves it: lower case, without port and trailing dot.
+    pub fn normal_host(&self) -> String {
+        let host = self.host.to_ascii_lowercase();
+        let end = match host.starts_with('[') {
+            true => host.find(']').map(|end| end + 1),
+            false => host.find(':'),
+        };
+        let host = end.and_then(|end| host.get(..end)).unwrap_or(&host);
+        host.strip_suffix('.').unwrap_or(host).to_owned()
+    }
+
+    /// The query, without its question mark.
+    pub fn args(&self) -> &str {
+        let target = self.target.split('#').next().unwrap_or_default();
+        target.split_once('?').map_or("", |(_, args)| args)
+    }
+
+    /// The path as nginx understands it; `None`: it answers 400.
+    ///
+    /// Source: ngx_http_parse_complex_uri, with `merge_slashes on`.
+    pub fn normal_path(&self) -> Option<Vec<u8>> {
+        let raw = self.target.split(['?', '#']).next()?.as_bytes();
+        let decoded = decoded(raw)?;
+        let mut path: Vec<&[u8]> = Vec::new();
+        let mut is_folder = true;
+        for segment in decoded.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()) {
+            is_folder = matches!(segment, b"." | b"..");
+            match segment {
+                b"." => {}
+                b".." => drop(path.pop()?),
+                segment => path.push(segment),
+            }
+        }
+        is_folder |= decoded.last() == Some(&b'/');
+        let mut normal: Vec<u8> =
+            path.iter().flat_map(|segment| [b"/", *segment].concat()).collect();
+        if is_folder {
+            normal.push(b'/');
+        }
+        Some(normal)
+    }
+
+    /// The first header of this name, in any case.
+    pub fn header(&self, name: &[u8]) -> Option<&str> {
+        self.headers_named(name).next()
+    }
+
+    fn headers_named(&self, name: &[u8]) -> impl Iterator<Item = &str> {
+        let same = move |given: &str| given.as_bytes().eq_ignore_ascii_case(name);
+        let found = self.headers.iter().filter(move |(given, _)| same(given));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+fn shortened(text: &str) -> String {
+    crate::model::shorten(text).to_owned()
+}
+
+fn decoded(raw: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.iter();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
+        let byte = match byte {
+            b'%' => digit(rest.next()?)? << 4 | digit(rest.next()?)?,
+            byte if byte.is_ascii_control() => return None,
+            byte => *byte,
+        };
+        if byte == 0 {
+            return None;
+        }
+        bytes.push(byte);
+    }
+    Some(bytes)
+}
+
+impl split::Request for Asked {
+    fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let all: Vec<_> = self.headers_named(name).collect();
+        (!all.is_empty()).then(|| all.join(", ").into_bytes().into())
+    }
+
+    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
+        cookie::value(self.headers_named(b"cookie").map(str::as_bytes), name)
+    }
+}
+
+/// The request, once its rule is known: what texts of policies are made of.
+pub(super) struct Routed<'a, 'g> {
+    pub asked: &'a Asked,
+    pub path: &'a [u8],
+    pub captures: Option<&'a Captures>,
+    pub rule: Option<RuleView<'g>>,
+}
+
+impl Values for Routed<'_, '_> {
+    /// A variable that only a real request has stays as it was written.
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let text = |text: &str| Some(Cow::Owned(text.as_bytes().to_vec()));
+        let of_rule = |place: usize| {
+            let texts = self.rule.map(|rule| rule.texts());
+            Some(Cow::Borrowed(
+                texts.and_then(|texts| texts.get(place).copied()).unwrap_or_default(),
+            ))
+        };
+        let scheme = if self.asked.is_https { "https" } else { "http" };
+        match name {
+            b"host" => text(&self.asked.normal_host()),
+            b"best_http_host" | b"http_host" => text(&self.asked.host),
+            b"request_uri" => text(&self.asked.target),
+            b"args" | b"query_string" => text(self.asked.args()),
+            b"is_args" => text(if self.asked.args().is_empty() { "" } else { "?" }),
+            b"uri" | b"document_uri" => Some(Cow::Borrowed(self.path)),
+            b"scheme" | b"pass_access_scheme" => text(scheme),
+            b"https" => text(if self.asked.is_https { "on" } else { "" }),
+            b"request_method" => text(&self.asked.method),
+            b"namespace" => of_rule(1),
+            b"ingress_name" => of_rule(2),
+            b"service_name" => of_rule(3),
+            b"service_port" => of_rule(4),
+            b"location_path" => of_rule(5),
+            _ => Some(self.variable_with_a_name(name)),
+        }
+    }
+
+    fn capture(&self, number: u8) -> &[u8] {
+        self.captures.map_or(&[], |captures| captures.get(number, self.path))
+    }
+}
+
+impl Routed<'_, '_> {
+    fn variable_with_a_name(&self, name: &[u8]) -> Cow<'_, [u8]> {
+        let value = if let Some(name) = name.strip_prefix(b"arg_") {
+            let pairs = self.asked.args().split('&').filter_map(|pair| pair.split_once('='));
+            let mut found = pairs.filter(|(key, _)| key.as_bytes().eq_ignore_ascii_case(name));
+            found.next().map(|(_, value)| value.as_bytes().to_vec())
+        } else if let Some(name) = name.strip_prefix(b"cookie_") {
+            split::Request::cookie(self.asked, name).map(<[u8]>::to_vec)
+        } else if let Some(name) = name.strip_prefix(b"http_") {
+            let name: Vec<u8> = name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
+            split::Request::header(self.asked, &name).map(Cow::into_owned)
+        } else {
+            return Cow::Owned([b"$", name].concat());
+        };
+        Cow::Owned(value.unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(target: &str) -> Option<String> {
+        let asked = Asked::from_query(b"host=a").unwrap();
+        let asked = Asked { target: target.into(), ..asked };
+        asked.normal_path().map(|path| String::from_utf8_lossy(&path).into_owned())
+    }
+
+    #[test]
+    fn a_path_is_understood_as_nginx_does() {
+        for (target, expected) in [
+            ("/", "/"),
+            ("/a/b", "/a/b"),
+            ("/a//b/?x=/../", "/a/b/"),
+            ("/a/./b/../c", "/a/c"),
+            ("/a/b/..", "/a/"),
+            ("/a/.", "/a/"),
+            ("/a%2Fb%2f%2e%2e", "/a/"),
+            ("/%41%3f%23%25", "/A?#%"),
+            ("/a#b", "/a"),
+            ("/..a/b..", "/..a/b.."),
+        ] {
+            assert_eq!(path(target).as_deref(), Some(expected), "{target}");
+        }
+        for target in ["/..", "/a/../../b", "/%00", "/%4", "/%zz", "/\u{1}"] {
+            assert_eq!(path(target), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_read_and_written_again() {
+        let query = b"method=POST&scheme=https&host=Shop.test%3A8443&path=/a%20b%3Fc%3D1&header=X-A:%20b:c&header=x-a:d";
+        let asked = Asked::from_query(query).unwrap();
+        assert_eq!(asked.headers, [("X-A".into(), "b:c".into()), ("x-a".into(), "d".into())]);
+        assert_eq!((asked.args(), &*asked.normal_host()), ("c=1", "shop.test"));
+        assert_eq!(Asked::from_query(asked.to_query().as_bytes()), Ok(asked));
+        for query in
+            ["path=a", "scheme=ftp", "host=a&host=b", "colour=red", "header=x", "host", "path=/%zz"]
+        {
+            assert!(Asked::from_query(query.as_bytes()).is_err(), "{query}");
+        }
+    }
+}
