@@ -4,6 +4,7 @@
 
 use crate::dns::{Report, Resolver};
 use crate::flags::Flags;
+use crate::grace;
 use crate::metrics::{self, Metrics, Scrape, Writes};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -76,7 +78,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     }
     let (metrics, scrapes) = Metrics::new(flags, &runtime, checks);
     let path = flags.health_check_path.clone();
-    tokio::spawn(health::serve(listener, path, runtime.socket(), metrics));
+    let is_leaving = Arc::new(AtomicBool::new(false));
+    tokio::spawn(health::serve(listener, path, runtime.socket(), metrics, is_leaving.clone()));
 
     let translator = Translator::new(options);
     let (sender, reports) = mpsc::channel(64);
@@ -102,7 +105,10 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions) => {
             anyhow::bail!("the source of objects ended")
         }
-        () = signals.stop() => Ok(ExitCode::SUCCESS),
+        // What changes meanwhile is still published: endpoints may go too.
+        () = grace::until_end(flags.cluster.shutdown_grace_period, &mut signals, || {
+            is_leaving.store(true, Ordering::Relaxed);
+        }) => Ok(ExitCode::SUCCESS),
     }
 }
 

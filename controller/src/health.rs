@@ -13,6 +13,7 @@ use oxigress_core::wire::native::Status;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -23,11 +24,18 @@ struct Health {
     path: String,
     socket: PathBuf,
     metrics: Metrics,
+    is_leaving: Arc<AtomicBool>,
 }
 
-/// Answers until the process ends.
-pub async fn serve(listener: TcpListener, path: String, socket: PathBuf, metrics: Metrics) {
-    let health = Arc::new(Health { path, socket, metrics });
+/// Answers until the process ends; not ready once `is_leaving`.
+pub async fn serve(
+    listener: TcpListener,
+    path: String,
+    socket: PathBuf,
+    metrics: Metrics,
+    is_leaving: Arc<AtomicBool>,
+) {
+    let health = Arc::new(Health { path, socket, metrics, is_leaving });
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors, mostly: trying again at once would only burn the CPU.
@@ -69,6 +77,9 @@ impl Health {
     }
 
     async fn check(&self) -> (StatusCode, String) {
+        if self.is_leaving.load(Ordering::Relaxed) {
+            return (StatusCode::INTERNAL_SERVER_ERROR, "shutting down".into());
+        }
         let mut client = Client::new(self.socket.clone());
         let found = match tokio::time::timeout(PATIENCE, client.status()).await {
             Ok(Ok(status)) => is_ready(&status),

@@ -10,6 +10,7 @@ mod controller;
 mod dns;
 mod echo;
 mod flags;
+mod grace;
 mod health;
 mod local;
 mod log;

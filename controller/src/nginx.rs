@@ -14,6 +14,7 @@ mod upgrade;
 mod user;
 
 use crate::flags::Flags;
+use crate::grace::{self, Grace, Wish};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::runtime::Runtime;
@@ -55,6 +56,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// one of them may be busy.
 const WORKERS_MAY_END: Duration = Duration::from_secs(10);
 
+/// `ingress_draining` of nginx.conf, in the workers' folder.
+const DRAINING: &str = "draining";
+
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     parent::name_flags_of_a_lone_role(flags);
@@ -67,12 +71,14 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         Arrival::watch(&runtime.file(streams::FILE)).context("watching the runtime folder")?;
     let nginx = Nginx::prepare(flags, runtime)?;
     let mut watched = Watched::first(&nginx, flags).await?;
+    let mut grace = Grace::of(flags.cluster.shutdown_grace_period);
     loop {
         tokio::select! {
             status = watched.master.ended() => tokio::select! {
                 again = watched.again(status) => again?,
                 () = signals.stop() => break,
             },
+            () = grace.over() => break,
             () = watched.upgrade_moves() => watched.look_at_upgrade(),
             () = watched.old_ended() => watched.leaving = None,
             order = orders.next() => watched.order(order),
@@ -80,10 +86,15 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             () = watched.listeners_may_be_free() => watched.take_listeners()?,
             () = watched.may_reload() => watched.reload(),
             () = watched.reload_is_over() => watched.tell_what_is_served(),
-            () = signals.stop() => break,
+            () = signals.stop() => match grace.ask(Instant::now()) {
+                Wish::Heard => nginx.drain(),
+                Wish::Same => {}
+                Wish::EndNow => break,
+            },
         }
     }
-    stop(&nginx.masters, watched.into_masters(), signals).await;
+    stop(&nginx.masters, watched.into_masters(), &mut signals).await;
+    grace::linger(flags.cluster.post_shutdown_grace_period, &mut signals).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -320,7 +331,7 @@ impl<'n> Watched<'n> {
 }
 
 /// The first signal asks nginx to finish its requests, the second ends them, the third everything.
-async fn stop(masters: &Masters, mut known: Vec<Master>, mut signals: Signals) {
+async fn stop(masters: &Masters, mut known: Vec<Master>, signals: &mut Signals) {
     // Of an upgrade that is under way.
     for other in [masters.current(), masters.old()].into_iter().flatten() {
         if known.iter().all(|master| master.pid() != other.pid()) {
@@ -355,6 +366,8 @@ struct Nginx {
     masters: Masters,
     /// nginx.conf differs from the one an adopted nginx may have read.
     is_conf_new: bool,
+    /// A former run of this role was asked to end, and ended before nginx did.
+    was_draining: bool,
     listeners: Mutex<Listeners>,
 }
 
@@ -393,6 +406,7 @@ impl Nginx {
         let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
         write(&runtime.file("default.crt"), &certificate)?;
         write(&runtime.file("default.key"), &key)?;
+        let was_draining = fs::remove_file(worker_folder.join(DRAINING)).is_ok();
         Ok(Nginx {
             binary,
             flags: flags.clone(),
@@ -402,6 +416,7 @@ impl Nginx {
             conf,
             masters,
             is_conf_new,
+            was_draining,
             listeners: Mutex::new(listeners),
         })
     }
@@ -447,6 +462,18 @@ impl Nginx {
         Ok(Some(changes))
     }
 
+    /// Makes nginx's health path say that it leaves, and its answers that connections end with them.
+    fn drain(&self) {
+        let file = self.runtime.file("worker").join(DRAINING);
+        // Workers may write there: a new file is none of their links.
+        match fs::OpenOptions::new().write(true).create_new(true).open(&file) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                tracing::error!("{}: {error}: nginx does not tell that it ends", file.display());
+            }
+            _ => {}
+        }
+    }
+
     /// What a former run of this role left behind.
     fn adopt(&self) -> Option<(Master, Option<Upgrade>, Option<Reload>)> {
         let (master, upgrade) = match self.masters.old() {
@@ -460,6 +487,9 @@ impl Nginx {
         } else if self.is_conf_new {
             tracing::info!("nginx.conf has changed: nginx {} reads it", master.pid());
             reload = Some(Reload::of(master.pid()));
+            master.signal(Signal::HUP);
+        } else if self.was_draining {
+            tracing::info!("nginx {} was to end: its workers are replaced", master.pid());
             master.signal(Signal::HUP);
         }
         Some((master, upgrade, reload))

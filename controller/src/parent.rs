@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// Tells a role which process started it.
 const PARENT: &str = "OXIGRESS_PARENT";
 /// Signals that come closer are one.
-const SAME: Duration = Duration::from_millis(300);
+pub const SAME: Duration = Duration::from_millis(300);
 /// A role that dies again and again is started once in this time; one that refuses to start again, ever
 /// more seldom.
 const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);

@@ -11,6 +11,7 @@ mod access;
 mod answer;
 mod attempt;
 mod directives;
+mod draining;
 mod endpoint;
 #[cfg(feature = "failpoints")]
 mod failpoints;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `ingress_zone NAME SIZE` | main | the shared memory everything lives in |
 //! | `ingress_journal PATH` | main | the file that a new zone starts from |
+//! | `ingress_draining FILE` | main | while the file exists, clients are told to use their connections no more |
 //! | `ingress_limits SIZE` | main | the shared memory of rate and connection limits |
 //! | `ingress_metrics` | main | requests are counted, by rule |
 //! | `ingress_configuration` | location | the configuration endpoint |

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A running controller with its nginx; both are stopped when the value is dropped.
 pub struct Controller {
@@ -312,6 +313,33 @@ impl Controller {
         self.wait_for_barrier(503)
     }
 
+    /// Asks for the end as the kubelet does, each container by itself, and does not wait.
+    pub fn ask_to_end(&mut self) -> Result<()> {
+        let mut all = self.nginx_role.iter_mut().chain([&mut self.process]);
+        all.try_for_each(|process| process.signal(Signal::TERM))
+    }
+
+    /// Waits for the end that it was asked for.
+    pub fn wait_for_end(&mut self) -> Result<()> {
+        for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
+            let status =
+                wait::until("the end of oxigress", || process.ended()?.context("it still runs"))?;
+            ensure!(status.success(), "oxigress ended with {status}");
+        }
+        Ok(())
+    }
+
+    /// Stops both roles, also those that would serve on for a while: asked again, they end.
+    pub fn stop_at_once(&mut self) -> Result<()> {
+        // Signals that come closer count as one.
+        const APART: Duration = Duration::from_millis(400);
+        for _ in 0..2 {
+            self.ask_to_end()?;
+            std::thread::sleep(APART);
+        }
+        self.wait_for_end()
+    }
+
     /// Stops both roles.
     pub fn stop(&mut self) -> Result<()> {
         for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
@@ -325,6 +353,10 @@ impl Controller {
 impl Drop for Controller {
     /// A test that failed may leave an nginx whose role it had killed.
     fn drop(&mut self) {
+        let has_ended = |process: &mut Process| matches!(process.ended(), Ok(Some(_)));
+        if !self.nginx_role.iter_mut().chain([&mut self.process]).all(has_ended) {
+            let _ = self.stop_at_once();
+        }
         for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
             let _ = process.stop(Signal::TERM);
         }

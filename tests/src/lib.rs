@@ -16,6 +16,7 @@ pub mod crowd;
 pub mod dist;
 pub mod endpoint;
 pub mod fake_dns;
+pub mod forwarder;
 pub mod load;
 pub mod mutual;
 pub mod network;

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 /// A directory that goes away after a success and stays for the developer after a failure.
 pub struct Directory {
     path: PathBuf,
+    /// Another one contains it, and takes it along.
+    is_inside: bool,
 }
 
 impl Directory {
@@ -31,7 +33,14 @@ impl Directory {
             path = std::env::temp_dir().join("oxigress-tests").join(leaf);
         }
         fs::create_dir_all(&path).with_context(|| format!("create {}", path.display()))?;
-        Ok(Directory { path })
+        Ok(Directory { path, is_inside: false })
+    }
+
+    /// A new directory in it, which goes and stays with it.
+    pub fn within(&self, name: &str) -> Result<Self> {
+        let path = self.path.join(name);
+        fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
+        Ok(Directory { path, is_inside: true })
     }
 
     /// Removes directories of this name whose process is gone: what a static owns nobody drops.
@@ -68,7 +77,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && !self.is_inside {
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -3,7 +3,7 @@
 use crate::certificate::Certificate;
 use crate::client::{Address, Request, handshake, send};
 use crate::controller::Controller;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Behaviour, Endpoint};
 use crate::variables::Variables;
 use crate::wait::block_on;
 use anyhow::{Context, Result, ensure};
@@ -44,6 +44,21 @@ impl Shop {
     /// Writes a manifest.
     pub fn write_only(&self, name: &str, text: &str) -> Result<()> {
         self.controller.write(name, &self.variables.expand(text)?)
+    }
+
+    /// Changes what an endpoint does.
+    pub fn behave(&self, endpoint: &str, behaviour: Behaviour) -> Result<()> {
+        self.endpoint(endpoint)?.change(behaviour);
+        Ok(())
+    }
+
+    /// Requests that an endpoint has had.
+    pub fn requests(&self, endpoint: &str) -> Result<u64> {
+        Ok(self.endpoint(endpoint)?.requests())
+    }
+
+    fn endpoint(&self, name: &str) -> Result<&Endpoint> {
+        self.variables.endpoints.get(name).with_context(|| format!("endpoint {name}"))
     }
 
     /// Removes a manifest and returns when it is no longer served.

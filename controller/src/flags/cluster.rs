@@ -90,7 +90,7 @@ pub struct ClusterFlags {
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub shutdown_grace_period: u64,
     /// Seconds after nginx's end in which the program stays
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub post_shutdown_grace_period: u64,
 }
 

@@ -37,6 +37,8 @@ pub struct CoreConf {
     journal: ngx_str_t,
     /// Whose threads write the journal.
     journal_pool: *mut ngx_thread_pool_t,
+    /// Absolute; empty without `ingress_draining`.
+    pub draining: ngx_str_t,
     /// Upstreams with `ingress_balancer`.
     balancers: usize,
     /// Whose threads look at passwords.
@@ -285,7 +287,7 @@ pub unsafe extern "C" fn merge_loc_conf(
 
 /// # Safety
 /// The cycle has this module.
-unsafe fn core_conf(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
+pub unsafe fn core_conf(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
     // SAFETY: one pointer a module; null before `create_core_conf`.
     unsafe { (*(*cycle).conf_ctx.add(core_index())).cast() }
 }

@@ -4,7 +4,7 @@
 //! subrequests are nobody's.
 
 use super::answer::add_header;
-use super::{Request, directives, guard};
+use super::{Request, directives, draining, guard};
 use crate::responses;
 use nginx_sys::{
     NGX_ERROR, NGX_HTTP_BAD_GATEWAY, NGX_HTTP_SERVICE_UNAVAILABLE,
@@ -71,11 +71,19 @@ unsafe fn run(raw: *mut ngx_http_request_t) -> bool {
     {
         return false;
     }
-    // SAFETY: as above.
-    if request.is_https() && (request.is_decided() || unsafe { directives::is_router(raw) }) {
-        return responses::secure(&request);
+    let is_draining = request.worker().is_draining();
+    if !is_draining && !request.is_https() {
+        return true;
     }
-    true
+    // SAFETY: as above.
+    if !request.is_decided() && !unsafe { directives::is_router(raw) } {
+        return true;
+    }
+    if is_draining {
+        // SAFETY: as above.
+        unsafe { draining::send_away(raw) };
+    }
+    !request.is_https() || responses::secure(&request)
 }
 
 /// 503 where every endpoint is busy up to its limit.

@@ -2,7 +2,7 @@
 //!
 //! Written by hand: the `ngx_modules!` macro of `ngx` 0.5.1 does not take two modules.
 
-use super::{directives, keepalive, limits, metrics, stream, worker};
+use super::{directives, draining, keepalive, limits, metrics, stream, worker};
 use nginx_sys::{
     NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3, NGX_CONF_TAKE4,
     NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE,
@@ -84,7 +84,7 @@ static CORE: Shared<ngx_core_module_t> = Shared(ngx_core_module_t {
     init_conf: Some(metrics::init_conf),
 });
 
-static CORE_DIRECTIVES: Shared<[ngx_command_t; 5]> = Shared([
+static CORE_DIRECTIVES: Shared<[ngx_command_t; 6]> = Shared([
     ngx_command_t {
         name: text(c"ingress_zone"),
         type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
@@ -97,6 +97,14 @@ static CORE_DIRECTIVES: Shared<[ngx_command_t; 5]> = Shared([
         name: text(c"ingress_journal"),
         type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
         set: Some(directives::ingress_journal),
+        conf: 0,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_draining"),
+        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
+        set: Some(draining::ingress_draining),
         conf: 0,
         offset: 0,
         post: null_mut(),

@@ -6,7 +6,7 @@ use super::password::Checks;
 use super::pool::Pools;
 use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
-use super::{directives, guard, limits, reserve};
+use super::{directives, draining, guard, limits, reserve};
 use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
 use crate::{access, certificate, client_certificate, policy, records};
@@ -22,6 +22,7 @@ use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hash::Hasher;
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
@@ -56,6 +57,8 @@ pub struct Worker {
     request_ids: Cell<u64>,
     processes: usize,
     buckets: Option<Buckets>,
+    draining_file: Option<PathBuf>,
+    is_draining: Cell<bool>,
     tick: UnsafeCell<ngx_event_t>,
     /// nginx's debug log wants every event to belong to a connection.
     tick_connection: UnsafeCell<ngx_connection_t>,
@@ -108,6 +111,12 @@ impl Worker {
     #[inline]
     pub fn buckets(&self) -> Option<&Buckets> {
         self.buckets.as_ref()
+    }
+
+    /// nginx is about to end: its clients should use their connections no more.
+    #[inline]
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.get()
     }
 
     /// Its parsed certificates.
@@ -270,6 +279,9 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         // SAFETY: vouched for by the caller.
         processes: unsafe { processes(cycle) },
         buckets,
+        // SAFETY: vouched for by the caller.
+        draining_file: unsafe { draining::file_of(cycle) },
+        is_draining: Cell::new(false),
         // SAFETY: a C struct of numbers and pointers.
         tick: UnsafeCell::new(unsafe { std::mem::zeroed() }),
         // SAFETY: as above.
@@ -338,6 +350,9 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         let Some(worker) = (unsafe { current() }) else { return TICK_MSEC };
         drop(worker.reader.read());
         worker.policies.free_ended();
+        if let Some(file) = &worker.draining_file {
+            worker.is_draining.set(file.exists());
+        }
         // SAFETY: a number that nginx sets on this thread.
         let is_exiting = unsafe { ngx_exiting } != 0;
         let is_leader = worker.reader.store().role() == Role::Leader;

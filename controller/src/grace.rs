@@ -1,0 +1,111 @@
+//! The time between the wish that this program ends and its end: everything is served as before, and whoever looks at
+//! its health sends new clients elsewhere.
+//!
+//! Each role waits by itself: as two containers both get SIGTERM from the kubelet, as children of one process from it.
+
+use crate::parent::{SAME, Signals};
+use std::future::pending;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The wait for an end.
+pub struct Grace {
+    period: Duration,
+    asked_at: Option<Instant>,
+}
+
+/// What becomes of a wish for the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The wait begins.
+    Heard,
+    /// It is the one that was heard just now, told twice: by a terminal and by the script in it.
+    Same,
+    /// Nothing is waited for, or no more.
+    EndNow,
+}
+
+impl Grace {
+    /// As `--shutdown-grace-period` says.
+    pub fn of(seconds: u64) -> Self {
+        Grace { period: Duration::from_secs(seconds), asked_at: None }
+    }
+
+    /// A signal asks for the end.
+    pub fn ask(&mut self, now: Instant) -> Wish {
+        match self.asked_at {
+            _ if self.period.is_zero() => Wish::EndNow,
+            Some(first) if now < first + SAME => Wish::Same,
+            Some(_) => Wish::EndNow,
+            None => {
+                let seconds = self.period.as_secs();
+                tracing::info!("asked to end: serving for {seconds} s more, as not ready");
+                self.asked_at = Some(now);
+                Wish::Heard
+            }
+        }
+    }
+
+    /// Waits until the period is over, for ever before it has begun.
+    pub async fn over(&self) {
+        match self.end() {
+            Some(end) => tokio::time::sleep_until(end).await,
+            None => pending().await,
+        }
+    }
+
+    /// A period that no clock can hold has none.
+    fn end(&self) -> Option<Instant> {
+        self.asked_at?.checked_add(self.period)
+    }
+}
+
+/// Waits for the end: of the signal, and of the period after it. `begin` is called between the two.
+pub async fn until_end(seconds: u64, signals: &mut Signals, begin: impl Fn()) {
+    let mut grace = Grace::of(seconds);
+    loop {
+        tokio::select! {
+            () = signals.stop() => match grace.ask(Instant::now()) {
+                Wish::EndNow => return begin(),
+                Wish::Heard => begin(),
+                Wish::Same => {}
+            },
+            () = grace.over() => return,
+        }
+    }
+}
+
+/// Stays for so many seconds after the end of nginx, or until a signal.
+pub async fn linger(seconds: u64, signals: &mut Signals) {
+    if seconds == 0 {
+        return;
+    }
+    tracing::info!("nginx has ended: staying for {seconds} s (--post-shutdown-grace-period)");
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+        () = signals.stop_again() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_that_is_told_twice_is_one_and_the_next_one_ends_the_wait() {
+        let mut grace = Grace::of(30);
+        let start = Instant::now();
+        assert_eq!([grace.ask(start), grace.ask(start)], [Wish::Heard, Wish::Same]);
+        assert_eq!(grace.end(), Some(start + Duration::from_secs(30)));
+        assert_eq!(grace.ask(start + SAME), Wish::EndNow);
+    }
+
+    #[test]
+    fn without_a_period_there_is_no_wait() {
+        let mut grace = Grace::of(0);
+        assert_eq!((grace.ask(Instant::now()), grace.end()), (Wish::EndNow, None));
+        let mut longer_than_clocks = Grace::of(u64::MAX);
+        assert_eq!(longer_than_clocks.ask(Instant::now()), Wish::Heard);
+        assert_eq!(longer_than_clocks.end(), None);
+    }
+}
