@@ -65,13 +65,17 @@ fn annotations(
         for key in ingress.annotations.keys() {
             let name = key.strip_prefix(&flags.annotations_prefix);
             let Some(name) = name.and_then(|rest| rest.strip_prefix('/')) else { continue };
+            let unknown = match table::nearest(name) {
+                Some(nearest) => format!("did you mean {nearest}?"),
+                None => "ingress-nginx does not know it either".into(),
+            };
             let (word, how) = match (table::find(name).map(|row| row.status), said(name)) {
                 (Some(Status::Unsupported(how)), None) => ("without effect", how),
                 (Some(Status::Unsupported(_)), Some(why)) => ("unsupported", why),
                 (_, Some(why)) => ("invalid", why),
                 (Some(Status::Same), None) => ("same", ""),
                 (Some(Status::Different(how)), None) => ("different", how),
-                (None, None) => ("unknown", "ingress-nginx does not know it either"),
+                (None, None) => ("unknown", &*unknown),
             };
             match lines.iter_mut().find(|line| line.word == word && line.how == how) {
                 Some(line) => line.names.push(name.into()),

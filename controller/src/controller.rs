@@ -5,7 +5,7 @@
 use crate::dns::{Report, Resolver};
 use crate::flags::Flags;
 use crate::grace;
-use crate::metrics::{self, Metrics, Scrape, Writes};
+use crate::metrics::{self, ChangeToLive, Metrics, Scrape, Writes};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::publish::client::{Answer, Client, ClientError};
@@ -100,6 +100,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         answers_by: None,
         served,
         conf_by: None,
+        live: ChangeToLive::default(),
     };
     tokio::select! {
         () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions) => {
@@ -124,8 +125,13 @@ async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {
     bound.with_context(|| format!("--healthz-port {port}: free it or choose another"))
 }
 
-async fn feed(mut source: impl Source, batches: mpsc::Sender<Batch>) {
-    while batches.send(source.next().await).await.is_ok() {}
+async fn feed(mut source: impl Source, batches: mpsc::Sender<(Instant, Batch)>) {
+    loop {
+        let batch = source.next().await;
+        if batches.send((Instant::now(), batch)).await.is_err() {
+            return;
+        }
+    }
 }
 
 type Landing = (Client, Duration, Result<Answer, ClientError>);
@@ -168,12 +174,14 @@ struct Controller {
     served: PathBuf,
     /// Until then the first publication waits for that.
     conf_by: Option<Instant>,
+    /// How long changes take.
+    live: ChangeToLive,
 }
 
 impl Controller {
     async fn run(
         &mut self,
-        mut batches: mpsc::Receiver<Batch>,
+        mut batches: mpsc::Receiver<(Instant, Batch)>,
         mut reports: mpsc::Receiver<Report>,
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
@@ -217,9 +225,11 @@ impl Controller {
                     let now = Instant::now();
                     let before = self.publisher.writes().applied;
                     let next = self.publisher.answered(answer, took);
-                    if self.publisher.writes().applied > before {
+                    let is_applied = self.publisher.writes().applied > before;
+                    if is_applied {
                         self.applied_at = Some(SystemTime::now());
                     }
+                    self.live.answered(is_applied, now);
                     (self.wait_until, look_at) = match next {
                         Next::Now => (now, now + LOOK),
                         Next::After(pause) => (now + pause, now + pause),
@@ -230,7 +240,7 @@ impl Controller {
                     let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
                     let snapshot = self.translator.snapshot();
                     // Whoever asked may have gone.
-                    let _ = reply.send(metrics::text(&self.world, snapshot, &writes, &constant));
+                    let _ = reply.send(metrics::text(&self.world, snapshot, &writes, &self.live, &constant));
                 }
                 Some(question) = questions.recv() => {
                     question.answer(self.has_all, &self.translator, &self.world);
@@ -266,7 +276,10 @@ impl Controller {
         let now = Instant::now();
         let outgoing = if self.wants_to_depart() && now >= self.wait_until {
             match self.publisher.outgoing(self.translator.snapshot()) {
-                Ok(outgoing) => outgoing,
+                Ok(outgoing) => {
+                    self.live.sent();
+                    outgoing
+                }
                 Err(error) => {
                     tracing::error!("the configuration cannot be written as JSON: {error}");
                     self.wait_until = now + LONGEST;
@@ -285,9 +298,11 @@ impl Controller {
         }
     }
 
-    fn take(&mut self, batches: Vec<Batch>) {
+    fn take(&mut self, batches: Vec<(Instant, Batch)>) {
         let mut changed = Changed::default();
-        for batch in batches {
+        let mut seen_at = Vec::new();
+        for (at, batch) in batches {
+            seen_at.push(at);
             self.publisher.set_incomplete(batch.is_incomplete);
             self.is_incomplete = batch.is_incomplete;
             self.world.hide_classes(batch.hides_classes, &mut changed);
@@ -305,6 +320,10 @@ impl Controller {
             return;
         }
         self.update(&changed);
+        // What there was at the start is no change, and what changes nothing in nginx never becomes live.
+        if self.has_all && self.publisher.is_behind() {
+            seen_at.into_iter().for_each(|at| self.live.saw(at));
+        }
         if !self.has_all && self.lacks_answers() {
             self.answers_by = Some(Instant::now() + FIRST_ANSWERS);
         }

@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod metrics;
 mod selector;
 
+use crate::command::Tool;
 use crate::translate::{Options, annotation::parse_bool};
 use crate::world::Key;
 use accepted::Accepted;
@@ -44,6 +45,8 @@ pub enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
+    #[command(flatten)]
+    Tool(Tool),
     /// Answers each request with what it was: a sample endpoint
     #[command(hide = true)]
     Echo {
@@ -62,7 +65,8 @@ impl Cli {
         match &self.command {
             Some(Command::Controller(flags) | Command::Nginx(flags)) => flags.as_ref().clone(),
             Some(Command::Check { flags, .. }) => flags.as_ref().clone(),
-            Some(Command::Echo { .. }) | None => self.flags.clone(),
+            Some(Command::Tool(Tool::Explain(question))) => question.flags.clone(),
+            Some(Command::Tool(_) | Command::Echo { .. }) | None => self.flags.clone(),
         }
     }
 }

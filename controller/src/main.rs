@@ -6,6 +6,7 @@
 
 mod check;
 mod cluster;
+mod command;
 mod controller;
 mod dns;
 mod echo;
@@ -20,6 +21,7 @@ mod parent;
 mod processes;
 mod publish;
 mod runtime;
+mod socket;
 mod source;
 mod streams;
 mod translate;
@@ -27,19 +29,29 @@ mod verdict;
 mod webhook;
 mod world;
 
-use clap::Parser;
+use command::Asked;
 use flags::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match command::parse(std::env::args_os()) {
+        Asked::Oxigress(cli) => *cli,
+        Asked::Plugin(arguments) => {
+            log::start(0);
+            return ended(command::run_plugin(arguments));
+        }
+    };
     let flags = cli.flags();
     if flags.version {
         println!("{}", flags::version());
         return ExitCode::SUCCESS;
     }
     log::start(flags.verbosity);
-    match run(cli) {
+    ended(run(cli))
+}
+
+fn ended(code: anyhow::Result<ExitCode>) -> ExitCode {
+    match code {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -55,6 +67,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Controller(flags)) => controller::run(&flags).await,
         Some(Command::Nginx(flags)) => nginx::run(&flags).await,
         Some(Command::Check { folder, flags }) => check::run(&folder, &flags),
+        Some(Command::Tool(tool)) => command::run(tool).await,
         Some(Command::Echo { listen, name }) => echo::run(listen, name).await,
     }
 }

@@ -4,28 +4,21 @@
 //! Errors:  a part that cannot be had is left out, with a line in the log: the others are still worth having.
 //! Source:  compat/controller.md §14.
 
+mod live;
 mod own;
 mod process;
 
+pub use live::ChangeToLive;
 pub use own::{Scrape, Writes, text};
 
 use crate::flags::Flags;
 use crate::runtime::Runtime;
+use crate::socket::get;
 use crate::webhook::Checks;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1::handshake;
-use hyper::header::HOST;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use oxigress_core::metrics::Options;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
-
-/// Longest answer of nginx: 10,000 busy paths make some 300 MB.
-const MAX_BYTES: usize = 512 << 20;
 
 /// Collects the parts.
 pub struct Metrics {
@@ -101,18 +94,4 @@ fn constant(flags: &Flags) -> Vec<(String, String)> {
         ("controller_namespace".into(), variable("POD_NAMESPACE")),
         ("controller_pod".into(), variable("POD_NAME")),
     ]
-}
-
-async fn get(socket: &Path, target: &str) -> anyhow::Result<Bytes> {
-    let stream = UnixStream::connect(socket).await?;
-    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-    // Whatever ends it, the answer says so.
-    tokio::spawn(async move { drop(connection.await) });
-    let request = Request::get(target).header(HOST, "localhost").body(Empty::<Bytes>::new())?;
-    let answer = sender.send_request(request).await?;
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
-    anyhow::ensure!(status == StatusCode::OK, "{status}: {}", String::from_utf8_lossy(&body));
-    Ok(body)
 }

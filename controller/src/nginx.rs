@@ -490,6 +490,7 @@ impl Nginx {
             master.signal(Signal::HUP);
         } else if self.was_draining {
             tracing::info!("nginx {} was to end: its workers are replaced", master.pid());
+            reload = Some(Reload::of(master.pid()));
             master.signal(Signal::HUP);
         }
         Some((master, upgrade, reload))

@@ -16,7 +16,7 @@ use tokio::signal::unix::{self, SignalKind};
 use tokio::time::Instant;
 
 /// Tells a role which process started it.
-const PARENT: &str = "OXIGRESS_PARENT";
+pub const PARENT: &str = "OXIGRESS_PARENT";
 /// Signals that come closer are one.
 pub const SAME: Duration = Duration::from_millis(300);
 /// A role that dies again and again is started once in this time; one that refuses to start again, ever

@@ -1,8 +1,9 @@
 //! What the controller knows: its writes, the certificates and Ingresses that lead nowhere.
 
+use super::ChangeToLive;
 use crate::translate::secret_behind;
 use crate::world::{Key, World};
-use oxigress_core::metrics::{sample, title};
+use oxigress_core::metrics::{labels, sample, title};
 use oxigress_core::model::Snapshot;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -34,9 +35,10 @@ pub fn text(
     world: &World,
     snapshot: &Snapshot,
     writes: &Writes,
+    live: &ChangeToLive,
     constant: &[(String, String)],
 ) -> String {
-    let mut out = String::new();
+    let mut out = live.text(&labels(&with(constant, &[])));
     let mut one = |name: &str, kind, help, labels: &[(&str, &str)], value: f64| {
         title(&mut out, name, kind, help);
         sample(&mut out, name, &with(constant, labels), value);

@@ -291,6 +291,15 @@ pub fn find(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.name == name)
 }
 
+/// The annotation that somebody who wrote this name may have meant.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    // As clap does for words of the command line.
+    const ALIKE: f64 = 0.85;
+    let near = ROWS.iter().map(|row| (strsim::jaro_winkler(row.name, name), row.name));
+    let (alike, nearest) = near.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (alike > ALIKE).then_some(nearest)
+}
+
 /// Whether an annotation of this name, also an unknown one, keeps somebody out.
 pub fn protects(name: &str) -> bool {
     name.starts_with("auth-")
@@ -331,6 +340,18 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use std::fmt::Write as _;
+
+    #[test]
+    fn a_name_that_is_almost_one_is_known() {
+        for (wrong, meant) in [
+            ("rewrite-targt", Some("rewrite-target")),
+            ("ssl-redirects", Some("ssl-redirect")),
+            ("proxy-body-sise", Some("proxy-body-size")),
+            ("colour", None),
+        ] {
+            assert_eq!(nearest(wrong), meant, "{wrong}");
+        }
+    }
 
     /// The README's table: names that share what is said stand in one line.
     fn markdown() -> String {

@@ -223,12 +223,18 @@ pub fn title(out: &mut String, name: &str, kind: &str, help: &str) {
 
 /// One sample.
 pub fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+    let labels = self::labels(labels);
+    let _ = writeln!(out, "{PREFIX}{name}{{{labels}}} {}", number(value));
+}
+
+/// `name="value",name="value"`
+pub fn labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {
         label(&mut text, name, value.as_bytes());
     }
-    let labels = text.trim_end_matches(',');
-    let _ = writeln!(out, "{PREFIX}{name}{{{labels}}} {}", number(value));
+    text.pop();
+    text
 }
 
 /// `name="value",`

@@ -1,0 +1,248 @@
+//! Commands for people: what nginx has, why a request goes where it goes, how to end. They find the program by its
+//! runtime folder, and change nothing but `wait-shutdown`.
+//!
+//! Names:   called as `dbg`, `wait-shutdown` or `nginx-ingress-controller` the program is ingress-nginx's tool of that
+//!          name, and as `kubectl-oxigress` a plugin of kubectl.
+//! Source:  compat/controller.md §12, §16.
+
+mod explain;
+mod manual;
+mod plugin;
+mod read;
+mod shutdown;
+
+use crate::flags::{Cli, Command, Flags};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// A command.
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs, reason = "clap shows the texts below")]
+pub enum Tool {
+    /// Prints backends and their endpoints, as nginx has them
+    Backends {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        which: Option<Which>,
+    },
+    /// Prints facts about the certificate of a host, never its key
+    Certs {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        which: OfHost,
+    },
+    /// Prints nginx.conf, which holds no routes: `explain` and `backends` tell those
+    Conf {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Prints what was posted to /configuration/general
+    General {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Says where a request goes, and why: the rules that win and lose, policies, backend, endpoints
+    Explain(Box<Question>),
+    /// Asks the program to end, and waits until nginx has finished: for a preStop hook
+    WaitShutdown {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Prints completions for a shell
+    Completion {
+        /// bash, zsh, fish, elvish or powershell
+        shell: Shell,
+    },
+    /// Prints the manual page, or writes one for each command
+    Man {
+        /// Folder for a page of each command
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+/// Where the program runs.
+#[derive(Args, Debug)]
+pub struct Place {
+    /// Its runtime folder
+    #[arg(long, value_name = "DIR", default_value = "/run/oxigress", global = true)]
+    pub runtime_dir: PathBuf,
+}
+
+impl Place {
+    /// The socket of nginx's configuration endpoint.
+    fn socket(&self) -> PathBuf {
+        socket(&self.runtime_dir)
+    }
+}
+
+fn socket(runtime_dir: &Path) -> PathBuf {
+    runtime_dir.join("configuration.sock")
+}
+
+/// Backends.
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs, reason = "clap shows the texts below")]
+pub enum Which {
+    /// Their names
+    List,
+    /// All, as JSON
+    All,
+    /// One, as JSON
+    Get {
+        /// Its name, such as default-shop-80
+        name: String,
+    },
+}
+
+/// Certificates.
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs, reason = "clap shows the texts below")]
+pub enum OfHost {
+    /// Of one host, as JSON
+    Get {
+        /// The host, or a wildcard such as *.example.com
+        host: String,
+    },
+}
+
+/// A request to explain.
+#[derive(Args, Debug)]
+pub struct Question {
+    /// Method, GET if left out, and URL such as https://shop.example.com/cart?id=1
+    #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "URL"])]
+    pub request: Vec<String>,
+    /// A header of the request; may stand more than once
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub headers: Vec<String>,
+    /// Explain what would be served of this folder of manifests, in place of what a running nginx has
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub output: Output,
+    /// What the controller is started with
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[allow(missing_docs, reason = "clap shows the names")]
+pub enum Output {
+    Text,
+    Json,
+}
+
+/// ingress-nginx's `dbg`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dbg",
+    about = "ingress-nginx's debug tool, of oxigress",
+    disable_version_flag = true
+)]
+struct Dbg {
+    /// Taken for ingress-nginx's sake: a socket in the runtime folder is asked
+    #[arg(long, value_name = "PORT", global = true)]
+    #[allow(dead_code, reason = "only taken")]
+    status_port: Option<u16>,
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+/// What a command line asks for.
+pub enum Asked {
+    /// This program.
+    Oxigress(Box<Cli>),
+    /// The plugin of kubectl, with its arguments.
+    Plugin(Vec<OsString>),
+}
+
+/// Reads the command line; ends the process where clap does.
+pub fn parse(arguments: impl Iterator<Item = OsString>) -> Asked {
+    let mut arguments: Vec<_> = arguments.collect();
+    let name = arguments.first().map(PathBuf::from).unwrap_or_default();
+    let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match name {
+        "kubectl-oxigress" => Asked::Plugin(arguments.split_off(1)),
+        "dbg" => {
+            let tool = Dbg::parse_from(arguments).tool;
+            let command = Some(Command::Tool(tool));
+            Asked::Oxigress(Box::new(Cli { command, ..Cli::parse_from(["oxigress"]) }))
+        }
+        "wait-shutdown" => {
+            arguments.insert(1, "wait-shutdown".into());
+            Asked::Oxigress(Box::new(Cli::parse_from(arguments)))
+        }
+        _ => Asked::Oxigress(Box::new(Cli::parse_from(arguments))),
+    }
+}
+
+/// Runs kubectl with the plugin's arguments.
+pub fn run_plugin(arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
+    plugin::run(arguments)
+}
+
+/// Runs a command.
+pub async fn run(tool: Tool) -> anyhow::Result<ExitCode> {
+    let text = match tool {
+        Tool::Backends { place, which } => {
+            read::backends(&place.socket(), which.unwrap_or(Which::List)).await?
+        }
+        Tool::Certs { place, which: OfHost::Get { host } } => {
+            read::certificate(&place.socket(), &host).await?
+        }
+        Tool::Conf { place } => read::conf(&place.runtime_dir)?,
+        Tool::General { place } => read::general(&place.socket()).await?,
+        Tool::Explain(question) => explain::run(&question).await?,
+        Tool::WaitShutdown { place } => {
+            shutdown::wait(&place.runtime_dir).await?;
+            String::new()
+        }
+        Tool::Completion { shell } => manual::completion(shell),
+        Tool::Man { dir } => manual::pages(dir.as_deref())?,
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // `| head` has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(line: &str) -> Option<Command> {
+        match parse(line.split(' ').map(OsString::from)) {
+            Asked::Oxigress(cli) => cli.command,
+            Asked::Plugin(arguments) => panic!("a plugin's: {arguments:?}"),
+        }
+    }
+
+    #[test]
+    fn the_name_says_which_tool_it_is() {
+        let dbg = command("/dbg --status-port=10246 backends get default-shop-80");
+        let Some(Command::Tool(Tool::Backends { which: Some(Which::Get { name }), .. })) = dbg
+        else {
+            panic!("{dbg:?}")
+        };
+        assert_eq!(name, "default-shop-80");
+        let wait = command("/wait-shutdown --runtime-dir /r");
+        let Some(Command::Tool(Tool::WaitShutdown { place })) = wait else { panic!("{wait:?}") };
+        assert_eq!(place.runtime_dir, PathBuf::from("/r"));
+        assert!(command("/nginx-ingress-controller --configmap=a/b").is_none());
+        let backends = command("oxigress backends --runtime-dir=/r");
+        assert!(matches!(backends, Some(Command::Tool(Tool::Backends { which: None, .. }))));
+        let plugin = ["/usr/bin/kubectl-oxigress", "-n", "web", "conf"].map(OsString::from);
+        let Asked::Plugin(arguments) = parse(plugin.into_iter()) else { panic!("no plugin") };
+        assert_eq!(arguments.len(), 3);
+    }
+}

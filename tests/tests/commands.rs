@@ -1,0 +1,271 @@
+//! The commands for people, against a product that runs, and the dashboard against its metrics.
+
+use anyhow::{Context, Result, bail, ensure};
+use oxigress_tests::client::{Address, Request, send};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::endpoint::Behaviour;
+use oxigress_tests::place::Directory;
+use oxigress_tests::process::is_alive;
+use oxigress_tests::prometheus::Page;
+use oxigress_tests::shop::Shop;
+use oxigress_tests::wait::{block_on, runtime, until};
+use oxigress_tests::{dist, pass};
+use regex::Regex;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+#[test]
+fn commands_tell_what_nginx_has() {
+    pass("commands", tell);
+}
+
+#[test]
+fn wait_shutdown_returns_when_nginx_has_finished_its_requests() {
+    pass("wait-shutdown", |directory| wait_shutdown(directory, false));
+}
+
+#[test]
+fn wait_shutdown_ends_roles_apart() {
+    pass("wait-apart", |directory| wait_shutdown(directory, true));
+}
+
+#[test]
+fn the_plugin_goes_through_kubectl() {
+    pass("plugin", plugin);
+}
+
+#[test]
+fn the_dashboard_names_metrics_and_labels_that_there_are() {
+    pass("dashboard", dashboard);
+}
+
+fn shop(directory: &Directory, is_apart: bool, flags: &[&str]) -> Result<Shop> {
+    let flags: Vec<_> = flags.iter().map(|flag| String::from(*flag)).collect();
+    let controller = match is_apart {
+        true => Controller::start_apart(directory, 1, &flags)?,
+        false => Controller::start(directory, 1, &flags)?,
+    };
+    let mut shop = Shop::new(controller, &["a"], &[("first", "tls.test")])?;
+    shop.write("keep.yaml", "$SERVICE(keep: a)\n$INGRESS(keep: keep.test/ keep)")?;
+    shop.write(
+        "tls.yaml",
+        "$SECRET(tls: first)\n$SERVICE(tls: a)\n$INGRESS(tls: tls.test/ tls tls=tls)",
+    )?;
+    Ok(shop)
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Result<Output> {
+    Command::new(program).args(arguments).output().with_context(|| format!("{arguments:?}"))
+}
+
+fn said(output: &Output) -> Result<String> {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {errors}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn tell(directory: &Directory) -> Result<()> {
+    let shop = shop(directory, false, &[])?;
+    let oxigress = dist::oxigress()?;
+    let place = format!("--runtime-dir={}", directory.join("run").display());
+    let ask = |arguments: &[&str]| run(&oxigress, &[arguments, &[&*place]].concat());
+    let listed = said(&ask(&["backends"])?)?;
+    let name = listed.lines().find(|name| name.contains("keep")).context(listed.clone())?;
+    let one: Value = serde_json::from_str(&said(&ask(&["backends", "get", name])?)?)?;
+    ensure!(
+        one["name"] == name && one["endpoints"].as_array().is_some_and(|e| e.len() == 1),
+        "{one}"
+    );
+    let all: Value = serde_json::from_str(&said(&ask(&["backends", "all"])?)?)?;
+    ensure!(all.as_array().is_some_and(|all| all.contains(&one)), "{all}");
+    ensure!(!ask(&["backends", "get", "none"])?.status.success(), "a backend that is not there");
+    let facts: Value = serde_json::from_str(&said(&ask(&["certs", "get", "tls.test"])?)?)?;
+    ensure!(facts["subject"] == "CN=first", "{facts}");
+    ensure!(!ask(&["certs", "get", "keep.test"])?.status.success(), "a host without certificate");
+    ensure!(said(&ask(&["conf"])?)?.contains("ingress_router;"), "nginx.conf");
+    ensure!(said(&ask(&["general"])?)? == "{}\n", "general");
+
+    let text = said(&ask(&["explain", "http://tls.test/x"])?)?;
+    ensure!(text.contains("308 to https://tls.test/x"), "{text}");
+    let json = said(&ask(&["explain", "-o", "json", "http://keep.test/x"])?)?;
+    let live: Value = serde_json::from_str(&json)?;
+    ensure!(live["backend"]["endpoints"][0]["eligible"] == true, "{live}");
+    // The same of the folder, without nginx.
+    let folder = format!("--folder={}", directory.join("manifests").display());
+    let offline =
+        said(&run(&oxigress, &["explain", &folder, "-o", "json", "http://keep.test/x"])?)?;
+    ensure!(serde_json::from_str::<Value>(&offline)? == live, "{offline}, live {live}");
+
+    // Under ingress-nginx's names.
+    let dbg = directory.join("dbg");
+    symlink(&oxigress, &dbg)?;
+    let listed_by_dbg = said(&run(&dbg, &["backends", "list", "--status-port=10246", &place])?)?;
+    ensure!(listed_by_dbg == listed, "{listed_by_dbg}");
+    // Nothing runs there.
+    let nowhere = format!("--runtime-dir={}", directory.join("nowhere").display());
+    let output = run(&oxigress, &["backends", &nowhere])?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && errors.contains("--runtime-dir"), "{errors}");
+    drop(shop);
+    Ok(())
+}
+
+fn wait_shutdown(directory: &Directory, is_apart: bool) -> Result<()> {
+    let mut shop = shop(directory, is_apart, &[])?;
+    let http = Address::http(shop.controller.http_port);
+    shop.behave("a", Behaviour::Hold)?;
+    let before = shop.requests("a")?;
+    let held = {
+        let http = http.clone();
+        runtime().spawn(async move { send(&http, &Request::get("keep.test", "/held")).await })
+    };
+    until("the request to be under way", || {
+        ensure!(shop.requests("a")? > before, "no request");
+        Ok(())
+    })?;
+    let master = shop.controller.master_pid()?;
+    let program = directory.join("wait-shutdown");
+    symlink(dist::oxigress()?, &program)?;
+    let mut waiting = Command::new(&program)
+        .arg(format!("--runtime-dir={}", directory.join("run").display()))
+        .spawn()?;
+    until("nginx to listen no more", || {
+        let answer = block_on(send(&http, &Request::get("localhost", "/healthz")));
+        ensure!(answer.is_err(), "it listens");
+        Ok(())
+    })?;
+    ensure!(waiting.try_wait()?.is_none(), "it did not wait for nginx");
+    ensure!(is_alive(master), "nginx did not wait for its request");
+    shop.behave("a", Behaviour::Ok)?;
+    let answer = block_on(held)??;
+    ensure!(answer.status == 200, "{answer}");
+    let status = waiting.wait()?;
+    ensure!(status.success() && !is_alive(master), "{status}, nginx lives: {}", is_alive(master));
+    shop.controller.wait_for_end()
+}
+
+/// kubectl is a fake: a script that answers `get pods` and otherwise prints its arguments.
+fn plugin(directory: &Directory) -> Result<()> {
+    let kubectl = directory.join("kubectl");
+    fs::write(
+        &kubectl,
+        "#!/bin/sh\ncase \"$*\" in *'get pods'*) echo web/pod-1;; *) printf '%s|' \"$@\";; esac\n",
+    )?;
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755))?;
+    let program = directory.join("kubectl-oxigress");
+    symlink(dist::oxigress()?, &program)?;
+    let path = format!("{}:/usr/bin:/bin", directory.path().display());
+    let ask = |arguments: &[&str]| {
+        said(&Command::new(&program).args(arguments).env("PATH", &path).output()?)
+    };
+    let found = ask(&["explain", "-H", "X: y", "http://a.test/"])?;
+    let expected = "exec|--container=controller|--namespace=web|pod-1|--|oxigress|explain|-H|X: y|http://a.test/|";
+    ensure!(found == expected, "{found}");
+    let found = ask(&["--context=c", "-n", "n", "--pod=p", "conf"])?;
+    let expected = "--context=c|exec|--container=controller|--namespace=n|p|--|oxigress|conf|";
+    ensure!(found == expected, "{found}");
+    Ok(())
+}
+
+/// Words of PromQL that are no metrics.
+const FUNCTIONS: [&str; 17] = [
+    "sum",
+    "rate",
+    "by",
+    "le",
+    "histogram_quantile",
+    "min",
+    "max",
+    "bottomk",
+    "time",
+    "stddev",
+    "bool",
+    "count",
+    "label_values",
+    "or",
+    "and",
+    "on",
+    "unless",
+];
+/// Labels that Prometheus adds to what it scrapes.
+const ADDED: [&str; 2] = ["job", "instance"];
+
+fn dashboard(directory: &Directory) -> Result<()> {
+    let mut shop = shop(directory, false, &["--enable-metrics"])?;
+    shop.write("orphan.yaml", "$INGRESS(orphan: orphan.test/ none)")?;
+    shop.serves("keep.test", "/", "a")?;
+    let health = Address::http(shop.controller.health_port);
+    let page = until("the request to be counted", || {
+        let answer = block_on(send(&health, &Request::get("x", "/metrics")))?;
+        let page = Page::parse(&answer.text())?;
+        ensure!(
+            page.sum("nginx_ingress_controller_requests", &[("status", "200")]).0 > 0.0,
+            "{answer}"
+        );
+        Ok(page)
+    })?;
+    let live = page.sum("oxigress_change_to_live_seconds_count", &[]).0;
+    ensure!(live >= 1.0, "{live} changes");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf/grafana/oxigress.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
+    let mut queries = Vec::new();
+    collect(&dashboard, &mut queries);
+    ensure!(queries.len() > 30, "{} queries", queries.len());
+    for query in &queries {
+        check_query(query, &page).with_context(|| query.clone())?;
+    }
+    println!("{} queries name what there is", queries.len());
+    Ok(())
+}
+
+/// Every `expr`, and the text of every variable's query.
+fn collect(value: &Value, queries: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                match value {
+                    Value::String(text)
+                        if name == "expr" || name == "query" && text != "prometheus" =>
+                    {
+                        queries.push(text.clone());
+                    }
+                    value => collect(value, queries),
+                }
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|value| collect(value, queries)),
+        _ => {}
+    }
+}
+
+fn check_query(query: &str, page: &Page) -> Result<()> {
+    let strings = Regex::new(r#""[^"]*""#)?;
+    let bare = strings.replace_all(query, "").replace("[$__rate_interval]", "");
+    let word = Regex::new(r"[a-zA-Z_][a-zA-Z0-9_]*")?;
+    let list = Regex::new(r"\{[^}]*\}|by \([^)]*\)|, \w+\)$")?;
+    let mut known = BTreeSet::new();
+    let mut metrics = 0;
+    for name in word.find_iter(&list.replace_all(&bare, "")).map(|found| found.as_str()) {
+        if FUNCTIONS.contains(&name) {
+            continue;
+        }
+        let series = page.all(name);
+        if series.is_empty() {
+            bail!("no metric {name}");
+        }
+        metrics += 1;
+        known.extend(series.into_iter().flat_map(|(labels, _)| labels.into_keys()));
+    }
+    ensure!(metrics > 0, "no metric");
+    for labels in list.find_iter(&bare) {
+        for label in word.find_iter(labels.as_str()).map(|found| found.as_str()) {
+            let is_there = label == "by" || ADDED.contains(&label) || known.contains(label);
+            ensure!(is_there, "no label {label}");
+        }
+    }
+    Ok(())
+}
