@@ -88,7 +88,7 @@ bench: build ## measure against the budgets of the design
 	$(CARGO) run -p oxigress-bench --release
 
 .PHONY: image
-image: build ## a container image of target/dist
+image: build ## as root: a container image of target/dist, tried; BASE=debian:12-slim for another base
 	@nginx-build/image
 
 .PHONY: clean

@@ -4,6 +4,7 @@
 //! person who wrote an object. [`nginx`] is the other role: it starts nginx and keeps it running.
 //! [`flags`] holds what the operator says. Nothing is decided here.
 
+mod capability;
 mod check;
 mod cluster;
 mod command;
@@ -34,7 +35,7 @@ use flags::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match command::parse(std::env::args_os()) {
+    let cli = match command::parse(flags::arguments()) {
         Asked::Oxigress(cli) => *cli,
         Asked::Plugin(arguments) => {
             log::start(0);
@@ -47,6 +48,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log::start(flags.verbosity);
+    // While there is one thread: the others inherit it.
+    if matches!(cli.command, Some(Command::Nginx(_)))
+        && let Err(error) = capability::take_up()
+    {
+        tracing::warn!("ports below 1024 may be refused: NET_BIND_SERVICE: {error}");
+    }
     ended(run(cli))
 }
 

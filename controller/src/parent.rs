@@ -2,7 +2,7 @@
 //!
 //! A role that dies is started again; a role that refuses its first start ends the program. Both end with it.
 
-use crate::flags::Flags;
+use crate::flags::{self, Flags};
 use crate::processes;
 use anyhow::Context;
 use rustix::process::{
@@ -227,7 +227,7 @@ fn spawn(role: &'static str) -> anyhow::Result<Child> {
     Command::new("/proc/self/exe")
         .arg0("oxigress")
         .arg(role)
-        .args(std::env::args_os().skip(1))
+        .args(flags::arguments().skip(1))
         .env(PARENT, std::process::id().to_string())
         .stdin(Stdio::null())
         .process_group(0)
