@@ -14,15 +14,16 @@ use crate::runtime::Runtime;
 use crate::source::folder::Folder;
 use crate::source::kubernetes::Kubernetes;
 use crate::source::{Batch, Source};
+use crate::status::{Change, News, Reporter, Status};
 use crate::streams::{self, Streams};
-use crate::translate::Translator;
+use crate::translate::{Options, Translator};
 use crate::verdict::{Severity, VerdictChanges};
 use crate::webhook::{Checks, Question, Webhook};
 use crate::world::external_name::DnsName;
-use crate::world::{Changed, Kind, World};
+use crate::world::{Changed, Kind, ObjectRef, World};
 use crate::{cluster, health, local};
 use anyhow::Context;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -52,6 +53,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let folder = flags.folder()?;
     let options = flags.options(local::addresses());
     let (sender, batches) = mpsc::channel(64);
+    let mut cluster = None;
     match folder {
         Some(folder) => {
             let source = Folder::open(folder).with_context(|| {
@@ -61,7 +63,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
         None => {
             let client = cluster::connect(&flags.cluster).await?;
-            tokio::spawn(feed(Kubernetes::watch(client, &options), sender));
+            tokio::spawn(feed(Kubernetes::watch(client.clone(), &options), sender));
+            cluster = Some(client);
         }
     }
     let runtime = Runtime::open(&flags.runtime_dir)?;
@@ -76,7 +79,13 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     if let Some(webhook) = Webhook::open(flags, sender, checks.clone()).await? {
         tokio::spawn(webhook.serve());
     }
+    let status = match cluster {
+        Some(client) => start_status(flags, client, &options)?,
+        None => None,
+    };
     let (metrics, scrapes) = Metrics::new(flags, &runtime, checks);
+    let leadership = status.as_ref().and_then(Status::leadership);
+    let metrics = metrics.with_election(&flags.cluster.election_id, leadership);
     let path = flags.health_check_path.clone();
     let is_leaving = Arc::new(AtomicBool::new(false));
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics, is_leaving.clone()));
@@ -101,16 +110,41 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         served,
         conf_by: None,
         live: ChangeToLive::default(),
+        reporter: status.as_ref().map(Status::reporter),
     };
     tokio::select! {
         () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions) => {
             anyhow::bail!("the source of objects ended")
         }
-        // What changes meanwhile is still published: endpoints may go too.
-        () = grace::until_end(flags.cluster.shutdown_grace_period, &mut signals, || {
-            is_leaving.store(true, Ordering::Relaxed);
-        }) => Ok(ExitCode::SUCCESS),
+        // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
+        () = async {
+            grace::until_end(flags.cluster.shutdown_grace_period, &mut signals, || {
+                is_leaving.store(true, Ordering::Relaxed);
+            })
+            .await;
+            if let Some(status) = status {
+                status.end().await;
+            }
+        } => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// None outside of a pod: replicas are told apart by its name.
+fn start_status(
+    flags: &Flags,
+    client: kube::Client,
+    options: &Options,
+) -> anyhow::Result<Option<Status>> {
+    let Some(pod) = cluster::pod() else {
+        tracing::info!(
+            "no status and no Events are written: POD_NAME and POD_NAMESPACE are not set"
+        );
+        return Ok(None);
+    };
+    let maps =
+        [&options.configmap, &options.tcp_services_configmap, &options.udp_services_configmap];
+    let maps = maps.into_iter().flatten().cloned().collect();
+    Ok(Some(Status::start(&flags.cluster, client, pod, maps)?))
 }
 
 async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {
@@ -176,6 +210,8 @@ struct Controller {
     conf_by: Option<Instant>,
     /// How long changes take.
     live: ChangeToLive,
+    /// Who writes status and Events; none: a folder, which has neither.
+    reporter: Option<Reporter>,
 }
 
 impl Controller {
@@ -315,6 +351,10 @@ impl Controller {
             for seen in batch.seen {
                 self.world.apply(seen, &mut changed);
             }
+            if let Some(reporter) = &self.reporter {
+                let published = batch.published.into_iter().collect();
+                reporter.tell(News { published, ..News::default() });
+            }
         }
         if self.has_all && changed.is_empty() {
             return;
@@ -398,6 +438,12 @@ impl Controller {
         let start = Instant::now();
         let (patch, verdicts) = self.translator.update(&self.world, changed);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+        let standings = self.translator.take_standings();
+        if let Some(reporter) = &self.reporter {
+            let changed = changes(changed, &self.world, self.has_all);
+            let (verdicts, published) = (verdicts.clone(), BTreeMap::new());
+            reporter.tell(News { published, standings, verdicts, changed });
+        }
         report(verdicts, &self.world);
         if let Some(streams) = self.translator.take_streams() {
             self.hand_over(streams);
@@ -413,6 +459,19 @@ async fn send(mut client: Client, outgoing: Outgoing) -> Landing {
     let Outgoing { method, if_match, body } = outgoing;
     let answer = client.send(method, if_match.as_deref(), body).await;
     (client, start.elapsed(), answer)
+}
+
+/// What Events may be about: before all there was at start has been told, nothing has changed.
+fn changes(changed: &Changed, world: &World, has_all: bool) -> BTreeMap<ObjectRef, Change> {
+    let maps = changed.config_maps.iter().map(|key| ObjectRef::new(Kind::ConfigMap, key.clone()));
+    let ingresses = changed.ingresses.iter().filter(|_| has_all);
+    let ingresses = ingresses.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
+    let change = |object: &ObjectRef| match (world.has(object), has_all) {
+        (false, _) => Change::Gone,
+        (true, false) => Change::Found,
+        (true, true) => Change::Taken,
+    };
+    maps.chain(ingresses).map(|object| (change(&object), object)).map(|(c, o)| (o, c)).collect()
 }
 
 fn report(verdicts: VerdictChanges, world: &World) {

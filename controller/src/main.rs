@@ -24,6 +24,7 @@ mod publish;
 mod runtime;
 mod socket;
 mod source;
+mod status;
 mod streams;
 mod translate;
 mod verdict;

@@ -14,6 +14,7 @@ pub use own::{Scrape, Writes, text};
 use crate::flags::Flags;
 use crate::runtime::Runtime;
 use crate::socket::get;
+use crate::status::lease::Leadership;
 use crate::webhook::Checks;
 use oxigress_core::metrics::Options;
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub struct Metrics {
     pid_file: PathBuf,
     controller: mpsc::Sender<Scrape>,
     checks: Arc<Checks>,
+    /// The Lease's name, and whether it is ours.
+    election: Option<(String, Leadership)>,
 }
 
 impl Metrics {
@@ -49,8 +52,15 @@ impl Metrics {
             pid_file: runtime.file("nginx.pid"),
             controller,
             checks,
+            election: None,
         };
         (metrics, scrapes)
+    }
+
+    /// Tells also whether this replica leads.
+    pub fn with_election(mut self, lease: &str, leadership: Option<Leadership>) -> Self {
+        self.election = leadership.map(|leadership| (lease.to_owned(), leadership));
+        self
     }
 
     /// The whole text.
@@ -67,6 +77,10 @@ impl Metrics {
             out.extend(own.into_bytes());
         }
         out.extend(self.checks.text(&self.options.constant).into_bytes());
+        if let Some((lease, leadership)) = &self.election {
+            let own = own::leadership(lease, leadership.is_held(), &self.options.constant);
+            out.extend(own.into_bytes());
+        }
         if let Some(nginx) = process::nginx(&self.pid_file, &self.options.constant) {
             out.extend(nginx.into_bytes());
         }

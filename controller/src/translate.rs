@@ -73,12 +73,24 @@ pub fn translate(world: &World, options: &Options) -> Translation {
     Translation { snapshot: translator.snapshot, verdicts: translator.notes.verdicts().clone() }
 }
 
+/// What an Ingress of ours comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing of it is served.
+    Refused,
+    /// It is served, or a part of it.
+    Served,
+}
+
 /// Translates one change after the other.
 pub struct Translator {
     options: Options,
     settings: Settings,
     snapshot: Snapshot,
     claims: BTreeMap<Key, Claims>,
+    /// Of the Ingresses that are ours.
+    standings: BTreeMap<Key, Standing>,
+    new_standings: BTreeMap<Key, Option<Standing>>,
     /// Who claims a host, oldest first.
     claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
     speakers: Speakers,
@@ -113,6 +125,8 @@ impl Translator {
             settings: Settings::default(),
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            new_standings: BTreeMap::new(),
             claimants: BTreeMap::new(),
             speakers: Speakers::default(),
             leads: Relation::default(),
@@ -153,6 +167,11 @@ impl Translator {
             listeners: listeners.collect(),
             settings: self.settings.skeleton.clone(),
         })
+    }
+
+    /// The Ingresses that came to something else since this was last asked; none: gone, or another controller's.
+    pub fn take_standings(&mut self) -> BTreeMap<Key, Option<Standing>> {
+        std::mem::take(&mut self.new_standings)
     }
 
     /// Computes again what `changed` touches; answers what became different.
@@ -266,6 +285,17 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
+        let standing = parsed.is_ours.then_some(match parsed.claims {
+            Some(_) => Standing::Served,
+            None => Standing::Refused,
+        });
+        if self.standings.get(key) != standing.as_ref() {
+            match standing {
+                Some(standing) => drop(self.standings.insert(key.clone(), standing)),
+                None => drop(self.standings.remove(key)),
+            }
+            self.new_standings.insert(key.clone(), standing);
+        }
         if self.claims.get(key) == parsed.claims.as_ref() {
             return BTreeSet::new();
         }

@@ -63,6 +63,16 @@ pub fn text(
     out
 }
 
+/// Whether this replica is the one that writes status, by the Lease of that name.
+pub fn leadership(lease: &str, is_held: bool, constant: &[(String, String)]) -> String {
+    let mut out = String::new();
+    let name = "leader_election_status";
+    title(&mut out, name, "gauge", "1 if this replica writes status and Events");
+    let value = f64::from(u8::from(is_held));
+    sample(&mut out, name, &with(constant, &[("name", lease)]), value);
+    out
+}
+
 fn with<'a>(
     constant: &'a [(String, String)],
     labels: &[(&'a str, &'a str)],
@@ -71,7 +81,8 @@ fn with<'a>(
     constant.chain(labels.iter().copied()).collect()
 }
 
-/// Those that are served, by host. All replicas tell them, the reference's leader only: there is no leader yet.
+/// Those that are served, by host. All replicas tell them, since each one serves them; of the
+/// reference's the leader only.
 fn certificates(
     out: &mut String,
     world: &World,

@@ -64,6 +64,8 @@ pub struct Leads {
 pub struct Parsed {
     /// None: nothing of it is served.
     pub claims: Option<Claims>,
+    /// Its class is ours, whatever becomes of it.
+    pub is_ours: bool,
     /// What there is to say about it by itself.
     pub notes: Vec<Note>,
     /// The objects that its annotations name.
@@ -92,12 +94,12 @@ pub fn parse(
     key: &Key,
     ingress: &Ingress,
 ) -> Parsed {
-    let refused = |notes| Parsed { claims: None, notes, referred: BTreeSet::new() };
     match class::choose(world, options, key, ingress) {
         Choice::Ours => {}
         Choice::Foreign => return Parsed::default(),
-        Choice::Nobodys(note) => return refused(vec![note]),
+        Choice::Nobodys(note) => return Parsed { notes: vec![note], ..Parsed::default() },
     }
+    let refused = |notes| Parsed { is_ours: true, notes, ..Parsed::default() };
     let odd = refuse_catch_all(options, ingress).or_else(|| inspect::refuse(options, ingress));
     if let Some(note) = odd {
         return refused(vec![note]);
@@ -135,13 +137,13 @@ pub fn parse(
     claims.read_rules(ingress, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
-        return Parsed { claims: Some(claims), notes, referred };
+        return Parsed { claims: Some(claims), is_ours: true, notes, referred };
     }
     claims.tls = ingress.tls.clone();
     for host in claims.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
         host.make_ascii_lowercase();
     }
-    Parsed { claims: Some(claims), notes, referred }
+    Parsed { claims: Some(claims), is_ours: true, notes, referred }
 }
 
 /// Why one with spec.defaultBackend is not served where the operator does not want it.

@@ -1,0 +1,645 @@
+//! Verdicts and changes as Events of the objects they are about.
+//!
+//! Shape:   [`Speaker`] decides what is said, and when; [`say`] asks the API server.
+//! Limits:  what a verdict says is one Event, whichever replica says it and however often it begins to lead: the Event's name
+//!          is a digest of what it says. Said again, it is counted. An object and all objects together may say so much
+//!          at once and so much a minute; what has to wait is the latest word about an object, nothing older.
+//! Source:  compat/controller.md §9; client-go's EventSourceObjectSpamFilter.
+//! Rejected: kube's Recorder. It folds by reason, not by text: who mends one mistake and makes another would be told of the
+//!          first one. It cannot know what another replica said. And it writes to events.k8s.io, for which an
+//!          ingress-nginx installation grants no right.
+
+use crate::log::one_line;
+use crate::translate::Standing;
+use crate::verdict::{Severity, Verdict};
+use crate::world::{Key, Kind, ObjectRef};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource, ObjectReference, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Error};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Who says it, as in ingress-nginx.
+const SOURCE: &str = "nginx-ingress-controller";
+/// Longest message.
+const MAX_BYTES: usize = 1_024;
+/// Texts of one object that are known to have been said.
+const MAX_SAID: usize = 8;
+/// Between tries while the API server does not answer.
+const UNREACHABLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// What an object and all objects together may say.
+const OF_ONE: Rate = Rate { at_once: 10.0, each: Duration::from_secs(30) };
+const OF_ALL: Rate = Rate { at_once: 100.0, each: Duration::from_millis(100) };
+
+/// So many at once, and one more each time.
+#[derive(Clone, Copy)]
+struct Rate {
+    at_once: f64,
+    each: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Bucket {
+    rate: Rate,
+    left: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn full(rate: Rate, at: Instant) -> Self {
+        Bucket { rate, left: rate.at_once, at }
+    }
+
+    fn left(&self, now: Instant) -> f64 {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.left + passed / self.rate.each.as_secs_f64()).min(self.rate.at_once)
+    }
+
+    fn take(&mut self, now: Instant) {
+        (self.left, self.at) = (self.left(now) - 1.0, now);
+    }
+
+    /// When the next one may be taken; before now: at once.
+    fn next_at(&self, now: Instant) -> Instant {
+        let lacks = (1.0 - self.left(now)).max(0.0);
+        now + self.rate.each.mul_f64(lacks)
+    }
+}
+
+/// One Event to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// About what.
+    pub object: ObjectRef,
+    /// Which one of that name; empty: to be asked for.
+    pub uid: String,
+    /// Else it is normal.
+    pub is_warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// In a line, at most 1 KiB.
+    pub message: String,
+    /// So often it was said before, as far as is known.
+    pub count: u32,
+}
+
+/// What became of a draft.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It stands there.
+    Said,
+    /// The object is gone, or the API server refuses.
+    Refused(Option<String>),
+    /// Nobody answers.
+    Unreachable(String),
+}
+
+/// An object that has or had something to say.
+struct Subject {
+    verdict: Option<Verdict>,
+    /// Its change is still to be told, under this reason.
+    change: Option<&'static str>,
+    /// What was said of which uid, oldest first, and how often.
+    said: Vec<(String, u32)>,
+    /// What of the verdict is still to be said.
+    unsaid: Vec<(&'static str, String)>,
+    bucket: Bucket,
+}
+
+impl Subject {
+    fn is_waiting(&self) -> bool {
+        self.change.is_some() || !self.unsaid.is_empty()
+    }
+}
+
+/// Decides what is said.
+pub struct Speaker {
+    is_on: bool,
+    subjects: BTreeMap<ObjectRef, Subject>,
+    waiting: BTreeSet<ObjectRef>,
+    /// Who spoke last: the next one in order is the next to speak.
+    last: Option<ObjectRef>,
+    served: BTreeSet<Key>,
+    all: Bucket,
+    is_leader: bool,
+    unreachable: Option<(Instant, u32)>,
+}
+
+impl Speaker {
+    /// Knows nothing. `is_on`: not --disable-sync-events.
+    pub fn new(is_on: bool, now: Instant) -> Self {
+        Speaker {
+            is_on,
+            subjects: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            last: None,
+            served: BTreeSet::new(),
+            all: Bucket::full(OF_ALL, now),
+            is_leader: false,
+            unreachable: None,
+        }
+    }
+
+    /// From now on somebody else speaks, or we do: then also of what was decided before.
+    pub fn lead(&mut self, is_leader: bool) {
+        if !self.is_on || self.is_leader == is_leader {
+            return;
+        }
+        self.is_leader = is_leader;
+        self.waiting.clear();
+        for (object, subject) in &mut self.subjects {
+            subject.change = None;
+            subject.unsaid = if is_leader { texts(subject.verdict.as_ref()) } else { Vec::new() };
+            // What we said before still stands.
+            subject.unsaid.retain(|(reason, text)| {
+                !subject.said.iter().any(|(said, _)| *said == key_of(reason, text))
+            });
+            if subject.is_waiting() {
+                self.waiting.insert(object.clone());
+            }
+        }
+    }
+
+    /// What an Ingress is to this controller: of others' there is nothing to say.
+    pub fn stand(&mut self, key: Key, standing: Option<Standing>) {
+        match standing {
+            Some(_) => drop(self.served.insert(key)),
+            None => {
+                self.served.remove(&key);
+                let object = ObjectRef::new(Kind::Ingress, key);
+                self.subjects.remove(&object);
+                self.waiting.remove(&object);
+            }
+        }
+    }
+
+    /// It was made anew under its old name: nothing was said of this one.
+    pub fn forget(&mut self, object: &ObjectRef) {
+        if let Some(subject) = self.subjects.get_mut(object) {
+            subject.said.clear();
+        }
+    }
+
+    /// What was decided about an object.
+    pub fn judge(&mut self, object: ObjectRef, verdict: Option<Verdict>, now: Instant) {
+        let is_ours = object.kind != Kind::Ingress || self.served.contains(&object.key);
+        if !self.is_on || object.key.namespace.is_empty() || !is_ours {
+            return;
+        }
+        if verdict.is_none() && !self.subjects.contains_key(&object) {
+            return;
+        }
+        let (is_leader, subject) = (self.is_leader, self.subject(&object, now));
+        let before = texts(subject.verdict.as_ref());
+        subject.verdict = verdict;
+        let new = texts(subject.verdict.as_ref());
+        if is_leader {
+            // Half of a verdict that stays as it was is not said again.
+            let unsaid = new.into_iter();
+            let unsaid =
+                unsaid.filter(|text| !before.contains(text) || subject.unsaid.contains(text));
+            subject.unsaid = unsaid.collect();
+        }
+        self.queue(object);
+    }
+
+    /// An object of ours came or changed, and is taken up.
+    pub fn change(&mut self, object: ObjectRef, reason: &'static str, now: Instant) {
+        let is_ours = object.kind != Kind::Ingress || self.served.contains(&object.key);
+        if self.is_on && self.is_leader && is_ours {
+            self.subject(&object, now).change = Some(reason);
+            self.queue(object);
+        }
+    }
+
+    fn subject(&mut self, object: &ObjectRef, now: Instant) -> &mut Subject {
+        self.subjects.entry(object.clone()).or_insert_with(|| Subject {
+            verdict: None,
+            change: None,
+            said: Vec::new(),
+            unsaid: Vec::new(),
+            bucket: Bucket::full(OF_ONE, now),
+        })
+    }
+
+    fn queue(&mut self, object: ObjectRef) {
+        match self.subjects.get(&object).is_some_and(Subject::is_waiting) {
+            true => self.waiting.insert(object),
+            false => self.waiting.remove(&object),
+        };
+    }
+
+    /// The next Event, or when there may be one. `uid_of` knows the uids of Ingresses.
+    pub fn next(
+        &mut self,
+        now: Instant,
+        uid_of: impl Fn(&Key) -> Option<String>,
+    ) -> Result<Draft, Option<Instant>> {
+        if self.waiting.is_empty() {
+            return Err(None);
+        }
+        let unreachable = self.unreachable.map(|(until, _)| until);
+        let free_at = unreachable.into_iter().chain([self.all.next_at(now)]).max();
+        if let Some(free_at) = free_at.filter(|at| *at > now) {
+            return Err(Some(free_at));
+        }
+        let after = self.last.iter().flat_map(|last| {
+            let all = (std::ops::Bound::Excluded(last.clone()), std::ops::Bound::Unbounded);
+            self.waiting.range(all)
+        });
+        let mut earliest = None;
+        let mut found = None;
+        for object in after.chain(&self.waiting) {
+            let Some(subject) = self.subjects.get(object) else { continue };
+            let uid = match object.kind {
+                // The watch has not told of it yet: it will.
+                Kind::Ingress => match uid_of(&object.key) {
+                    Some(uid) => uid,
+                    None => continue,
+                },
+                _ => String::new(),
+            };
+            let at = subject.bucket.next_at(now);
+            if at <= now {
+                found = Some((object.clone(), uid));
+                break;
+            }
+            earliest = Some(earliest.map_or(at, |earliest: Instant| earliest.min(at)));
+        }
+        let Some((object, uid)) = found else { return Err(earliest) };
+        let draft = self.draft(object, uid).ok_or(None)?;
+        self.all.take(now);
+        if let Some(subject) = self.subjects.get_mut(&draft.object) {
+            subject.bucket.take(now);
+        }
+        self.last = Some(draft.object.clone());
+        Ok(draft)
+    }
+
+    /// Takes what is most important to say off the list.
+    fn draft(&mut self, object: ObjectRef, uid: String) -> Option<Draft> {
+        let subject = self.subjects.get_mut(&object)?;
+        let (is_warning, reason, message) = match subject.unsaid.is_empty() {
+            false => {
+                let (reason, text) = subject.unsaid.remove(0);
+                (true, reason, text)
+            }
+            true => {
+                let reason = subject.change.take()?;
+                let message = match object.kind {
+                    Kind::Ingress => "Scheduled for sync".to_owned(),
+                    kind => format!("{kind} {}", object.key),
+                };
+                (false, reason, message)
+            }
+        };
+        let key = key_of(reason, &message);
+        let count = subject.said.iter().find(|(said, _)| *said == key).map_or(0, |(_, n)| *n);
+        self.queue(object.clone());
+        Some(Draft { object, uid, is_warning, reason, message, count })
+    }
+
+    /// What became of a draft.
+    pub fn settle(&mut self, draft: Draft, outcome: &Outcome, now: Instant) {
+        match outcome {
+            Outcome::Said | Outcome::Refused(_) => self.unreachable = None,
+            Outcome::Unreachable(_) => {
+                let failures = self.unreachable.map_or(0, |(_, failures)| failures + 1).min(10);
+                let [shortest, longest] = UNREACHABLE;
+                let pause = shortest.saturating_mul(1 << failures).min(longest);
+                self.unreachable = Some((now + pause, failures));
+            }
+        }
+        let is_leader = self.is_leader;
+        let Some(subject) = self.subjects.get_mut(&draft.object) else { return };
+        let key = key_of(draft.reason, &draft.message);
+        match outcome {
+            Outcome::Unreachable(_) if is_leader => {
+                let text = (draft.reason, draft.message);
+                // Meanwhile something else may have been decided.
+                if !draft.is_warning {
+                    subject.change.get_or_insert(draft.reason);
+                } else if texts(subject.verdict.as_ref()).contains(&text) {
+                    subject.unsaid.retain(|unsaid| *unsaid != text);
+                    subject.unsaid.insert(0, text);
+                }
+            }
+            Outcome::Unreachable(_) | Outcome::Refused(_) => {}
+            Outcome::Said => {
+                subject.said.retain(|(said, _)| *said != key);
+                subject.said.push((key, draft.count.saturating_add(1)));
+                if subject.said.len() > MAX_SAID {
+                    subject.said.remove(0);
+                }
+            }
+        }
+        self.queue(draft.object);
+        self.prune(now);
+    }
+
+    /// Who has nothing to say and may say as much as anybody need not be known.
+    fn prune(&mut self, now: Instant) {
+        if self.subjects.len() > 2 * self.waiting.len() + 1_000 {
+            self.subjects.retain(|_, subject| {
+                let is_quiet = subject.verdict.is_none() && !subject.is_waiting();
+                !is_quiet || subject.bucket.left(now) < OF_ONE.at_once
+            });
+        }
+    }
+}
+
+/// Under which name an Event stands: another replica's Event of a verdict has the same one.
+fn name(draft: &Draft, instance: &str) -> String {
+    let instance = if draft.is_warning { "" } else { instance };
+    let whole = [&draft.uid, instance, draft.reason, &draft.message].join("\0");
+    let digest = openssl::sha::sha256(whole.as_bytes());
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    // 253 bytes at most, of which the digest takes 17; names are ASCII.
+    let object: String = draft.object.key.name.chars().take(236).collect();
+    format!("{}.{hex}", object.trim_end_matches(['.', '-']))
+}
+
+/// The whole Event, by this replica.
+pub fn event(draft: &Draft, instance: &str, wall: Timestamp) -> Event {
+    let kind = draft.object.kind;
+    let group = if kind == Kind::Ingress { "networking.k8s.io/v1" } else { "v1" };
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name(draft, instance)),
+            namespace: text(&draft.object.key.namespace),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: text(group),
+            kind: Some(kind.to_string()),
+            name: text(&draft.object.key.name),
+            namespace: text(&draft.object.key.namespace),
+            uid: text(&draft.uid),
+            ..ObjectReference::default()
+        },
+        type_: text(if draft.is_warning { "Warning" } else { "Normal" }),
+        reason: text(draft.reason),
+        message: text(&draft.message),
+        count: Some(1),
+        first_timestamp: Some(Time(wall)),
+        last_timestamp: Some(Time(wall)),
+        source: Some(EventSource { component: text(SOURCE), host: None }),
+        reporting_component: text(SOURCE),
+        reporting_instance: text(instance),
+        ..Event::default()
+    }
+}
+
+fn key_of(reason: &str, message: &str) -> String {
+    format!("{reason}\0{message}")
+}
+
+/// What an author has to know of a verdict: what concerns annotations has a reason of its own.
+fn texts(verdict: Option<&Verdict>) -> Vec<(&'static str, String)> {
+    let Some(verdict) = verdict.filter(|verdict| verdict.severity != Severity::Note) else {
+        return Vec::new();
+    };
+    let of_others =
+        if verdict.severity == Severity::Rejected { "Rejected" } else { "NotAsWritten" };
+    let is_annotation = |message: &&String| message.starts_with("annotation ");
+    let (annotations, others): (Vec<_>, Vec<_>) = verdict.messages.iter().partition(is_annotation);
+    let join = |messages: Vec<&String>| {
+        let messages: Vec<_> = messages.into_iter().map(|message| one_line(message)).collect();
+        cut(messages.join("; "))
+    };
+    [(of_others, join(others)), ("AnnotationParsingFailed", join(annotations))]
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+        .collect()
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_BYTES {
+        let end = MAX_BYTES - '…'.len_utf8();
+        text.truncate(text.floor_char_boundary(end));
+        text.push('…');
+    }
+    text
+}
+
+/// The uid of an object that is no Ingress; none: it is gone.
+pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, Error> {
+    async fn of<K>(client: &Client, key: &Key) -> Result<Option<String>, Error>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        // Of a Secret nothing but its metadata is asked for.
+        let api: Api<K> = Api::namespaced(client.clone(), &key.namespace);
+        Ok(api.get_metadata_opt(&key.name).await?.and_then(|found| found.metadata.uid))
+    }
+    match object.kind {
+        Kind::ConfigMap => of::<ConfigMap>(client, &object.key).await,
+        Kind::Secret => of::<Secret>(client, &object.key).await,
+        Kind::Service => of::<Service>(client, &object.key).await,
+        Kind::EndpointSlice | Kind::Ingress | Kind::IngressClass | Kind::Namespace => Ok(None),
+    }
+}
+
+/// Writes an Event that was said `count` times before.
+pub async fn say(client: &Client, event: &Event, count: u32) -> Outcome {
+    let namespace = event.metadata.namespace.clone().unwrap_or_default();
+    let name = event.metadata.name.clone().unwrap_or_default();
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    if count > 0 {
+        let patch = json!({
+            "count": count.saturating_add(1),
+            "lastTimestamp": event.last_timestamp,
+        });
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => return Outcome::Said,
+            // It has expired.
+            Err(Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return outcome(&error),
+        }
+    }
+    match api.create(&PostParams::default(), event).await {
+        Ok(_) => Outcome::Said,
+        // Another replica said so, or we did before we were started again.
+        Err(Error::Api(status)) if status.is_already_exists() => Outcome::Said,
+        Err(error) => outcome(&error),
+    }
+}
+
+/// What an error means.
+pub fn outcome(error: &Error) -> Outcome {
+    match error {
+        Error::Api(status) if status.is_not_found() => Outcome::Refused(None),
+        Error::Api(status) if status.code < 500 && status.code != 429 => {
+            Outcome::Refused(Some(super::explain(error)))
+        }
+        error => Outcome::Unreachable(super::explain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ingress(name: &str) -> ObjectRef {
+        ObjectRef::new(Kind::Ingress, Key::new("shop", name))
+    }
+
+    fn rejected(messages: &[&str]) -> Option<Verdict> {
+        let messages = messages.iter().map(|&message| message.to_owned()).collect();
+        Some(Verdict { severity: Severity::Rejected, messages })
+    }
+
+    fn speaker() -> (Speaker, Instant) {
+        let now = Instant::now();
+        let mut speaker = Speaker::new(true, now);
+        speaker.stand(Key::new("shop", "a"), Some(Standing::Served));
+        speaker.lead(true);
+        (speaker, now)
+    }
+
+    /// Says all that can be said at `now`.
+    fn say_all(speaker: &mut Speaker, now: Instant) -> Vec<String> {
+        let mut said = Vec::new();
+        while let Ok(draft) = speaker.next(now, |_| Some("u".into())) {
+            said.push(format!("{} {} {}", draft.reason, draft.count, draft.message));
+            speaker.settle(draft, &Outcome::Said, now);
+        }
+        said
+    }
+
+    #[tokio::test]
+    async fn a_verdict_is_said_once_and_counted_when_it_comes_back() {
+        let (mut speaker, now) = speaker();
+        speaker.judge(ingress("a"), rejected(&["x", "annotation y: z"]), now);
+        let both = ["Rejected 0 x", "AnnotationParsingFailed 0 annotation y: z"];
+        assert_eq!(say_all(&mut speaker, now), both);
+        // One half is mended, the other stays and is not said again.
+        speaker.judge(ingress("a"), rejected(&["x"]), now);
+        assert!(say_all(&mut speaker, now).is_empty());
+        speaker.judge(ingress("a"), rejected(&["w"]), now);
+        assert_eq!(say_all(&mut speaker, now), ["Rejected 0 w"]);
+        speaker.judge(ingress("a"), rejected(&["x"]), now);
+        assert_eq!(say_all(&mut speaker, now), ["Rejected 1 x"]);
+        speaker.judge(ingress("a"), None, now);
+        assert!(say_all(&mut speaker, now).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_word_worth_knowing_and_what_others_own_are_no_events() {
+        let (mut speaker, now) = speaker();
+        let note = Verdict { severity: Severity::Note, messages: vec!["x".into()] };
+        speaker.judge(ingress("a"), Some(note), now);
+        speaker.judge(ingress("b"), rejected(&["x"]), now);
+        speaker.change(ingress("b"), "Sync", now);
+        assert!(say_all(&mut speaker, now).is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_begins_to_lead_says_what_was_decided_before_and_followers_are_quiet() {
+        let (mut speaker, now) = speaker();
+        speaker.lead(false);
+        speaker.judge(ingress("a"), rejected(&["x"]), now);
+        speaker.change(ingress("a"), "Sync", now);
+        assert!(say_all(&mut speaker, now).is_empty());
+        speaker.lead(true);
+        assert_eq!(say_all(&mut speaker, now), ["Rejected 0 x"]);
+        speaker.lead(false);
+        speaker.lead(true);
+        assert!(say_all(&mut speaker, now).is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_object_that_says_much_waits_and_then_says_its_latest_word() {
+        let (mut speaker, now) = speaker();
+        let mut said = 0;
+        for turn in 0..30 {
+            speaker.judge(ingress("a"), rejected(&[&format!("x{turn}")]), now);
+            speaker.change(ingress("a"), "Sync", now);
+            said += say_all(&mut speaker, now).len();
+        }
+        assert_eq!(said as f64, OF_ONE.at_once);
+        let wakes_at = speaker.next(now, |_| Some("u".into())).unwrap_err().unwrap();
+        assert!(wakes_at > now && wakes_at <= now + OF_ONE.each);
+        assert_eq!(say_all(&mut speaker, wakes_at), ["Rejected 0 x29"]);
+    }
+
+    #[tokio::test]
+    async fn all_together_say_so_much_and_each_gets_its_turn() {
+        let (mut speaker, mut now) = speaker();
+        for number in 0..150 {
+            let name = format!("i{number:03}");
+            speaker.stand(Key::new("shop", &name), Some(Standing::Refused));
+            speaker.judge(ingress(&name), rejected(&["x"]), now);
+        }
+        assert_eq!(say_all(&mut speaker, now).len() as f64, OF_ALL.at_once);
+        // One that says something else each time does not keep the others from speaking.
+        let mut rest = 0;
+        for turn in 0..50 {
+            speaker.judge(ingress("i000"), rejected(&[&format!("x{turn}")]), now);
+            now += OF_ALL.each;
+            rest +=
+                say_all(&mut speaker, now).iter().filter(|said| *said == "Rejected 0 x").count();
+        }
+        assert!(rest >= 49, "{rest}");
+    }
+
+    #[tokio::test]
+    async fn what_nobody_took_is_said_later_if_it_still_holds() {
+        let (mut speaker, now) = speaker();
+        speaker.judge(ingress("a"), rejected(&["x"]), now);
+        let draft = speaker.next(now, |_| Some("u".into())).unwrap();
+        speaker.settle(draft, &Outcome::Unreachable("down".into()), now);
+        let at = speaker.next(now, |_| Some("u".into())).unwrap_err().unwrap();
+        let draft = speaker.next(at, |_| Some("u".into())).unwrap();
+        speaker.judge(ingress("a"), None, now);
+        speaker.settle(draft, &Outcome::Unreachable("down".into()), at);
+        assert_eq!(speaker.next(at + UNREACHABLE[1], |_| Some("u".into())), Err(None));
+    }
+
+    #[tokio::test]
+    async fn an_ingress_made_anew_is_another_one() {
+        let (mut speaker, now) = speaker();
+        speaker.judge(ingress("a"), rejected(&["x"]), now);
+        let draft = speaker.next(now, |_| Some("u1".into())).unwrap();
+        let other = Draft { uid: "u2".into(), ..draft.clone() };
+        assert_ne!(name(&draft, "pod"), name(&other, "pod"));
+        assert_eq!(name(&draft, "pod"), name(&draft, "pod2"));
+        let change = Draft { is_warning: false, ..draft.clone() };
+        assert_ne!(name(&change, "pod"), name(&change, "pod2"));
+        speaker.settle(draft, &Outcome::Said, now);
+        speaker.forget(&ingress("a"));
+        speaker.judge(ingress("a"), None, now);
+        speaker.judge(ingress("a"), rejected(&["x"]), now);
+        assert_eq!(say_all(&mut speaker, now), ["Rejected 0 x"]);
+        // Nobody says something of which no uid is known.
+        speaker.judge(ingress("a"), rejected(&["y"]), now);
+        assert_eq!(speaker.next(now, |_| None), Err(None));
+    }
+
+    #[tokio::test]
+    async fn messages_are_one_short_line_and_names_are_names() {
+        let long = "é".repeat(2_000);
+        let texts = texts(rejected(&["a\nb\u{1b}", &long]).as_ref());
+        assert!(texts[0].1.len() <= MAX_BYTES && texts[0].1.starts_with("a\\nb\\u{1b}; é"));
+        let mut draft = Draft {
+            object: ingress(&format!("{}.x", "a".repeat(235))),
+            uid: "u".into(),
+            is_warning: true,
+            reason: "Rejected",
+            message: "m".into(),
+            count: 0,
+        };
+        let named = name(&draft, "pod");
+        assert!(named.len() <= 253 && !named.contains(".."), "{named}");
+        draft.message = "n".into();
+        assert_ne!(name(&draft, "pod"), named);
+    }
+}
