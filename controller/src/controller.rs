@@ -12,7 +12,7 @@ use crate::publish::client::{Answer, Client, ClientError};
 use crate::publish::{LONGEST, Next, Outgoing, Publisher};
 use crate::runtime::Runtime;
 use crate::source::folder::Folder;
-use crate::source::kubernetes::Kubernetes;
+use crate::source::kubernetes::{Kubernetes, Pulse};
 use crate::source::{Batch, Source};
 use crate::status::{Change, News, Reporter, Status};
 use crate::streams::{self, Streams};
@@ -54,19 +54,23 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let options = flags.options(local::addresses());
     let (sender, batches) = mpsc::channel(64);
     let mut cluster = None;
-    match folder {
+    let pulse = match folder {
         Some(folder) => {
             let source = Folder::open(folder).with_context(|| {
                 format!("--manifests {}: create the folder or name another", folder.display())
             })?;
             tokio::spawn(feed(source, sender));
+            None
         }
         None => {
             let client = cluster::connect(&flags.cluster).await?;
-            tokio::spawn(feed(Kubernetes::watch(client.clone(), &options), sender));
+            let source = Kubernetes::watch(client.clone(), &options);
+            let pulse = source.pulse();
+            tokio::spawn(feed(source, sender));
             cluster = Some(client);
+            Some(pulse)
         }
-    }
+    };
     let runtime = Runtime::open(&flags.runtime_dir)?;
     let _lock = runtime.lock("controller")?;
     let mut signals = Signals::new()?;
@@ -107,6 +111,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         external_names: BTreeSet::new(),
         streams: runtime.file(streams::FILE),
         answers_by: None,
+        pulse,
         served,
         conf_by: None,
         live: ChangeToLive::default(),
@@ -204,6 +209,8 @@ struct Controller {
     streams: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
     answers_by: Option<Instant>,
+    /// Whether the API server is heard; none: a folder is served.
+    pulse: Option<Arc<Pulse>>,
     /// Where the nginx role tells what of it stands in nginx.conf.
     served: PathBuf,
     /// Until then the first publication waits for that.
@@ -275,8 +282,12 @@ impl Controller {
                 Some(Scrape { constant, reply }) = scrapes.recv() => {
                     let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
                     let snapshot = self.translator.snapshot();
+                    let mut text = metrics::text(&self.world, snapshot, &writes, &self.live, &constant);
+                    if let Some(pulse) = &self.pulse {
+                        text.push_str(&metrics::source(pulse, &constant));
+                    }
                     // Whoever asked may have gone.
-                    let _ = reply.send(metrics::text(&self.world, snapshot, &writes, &self.live, &constant));
+                    let _ = reply.send(text);
                 }
                 Some(question) = questions.recv() => {
                     question.answer(self.has_all, &self.translator, &self.world);

@@ -9,7 +9,7 @@ mod own;
 mod process;
 
 pub use live::ChangeToLive;
-pub use own::{Scrape, Writes, text};
+pub use own::{Scrape, Writes, source, text};
 
 use crate::flags::Flags;
 use crate::runtime::Runtime;

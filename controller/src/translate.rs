@@ -15,7 +15,7 @@ mod follow;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
-mod golden;
+pub mod golden;
 mod ingress;
 mod inspect;
 mod judge;

@@ -1,6 +1,7 @@
 //! What the controller knows: its writes, the certificates and Ingresses that lead nowhere.
 
 use super::ChangeToLive;
+use crate::source::kubernetes::Pulse;
 use crate::translate::secret_behind;
 use crate::world::{Key, World};
 use oxigress_core::metrics::{labels, sample, title};
@@ -70,6 +71,21 @@ pub fn leadership(lease: &str, is_held: bool, constant: &[(String, String)]) -> 
     title(&mut out, name, "gauge", "1 if this replica writes status and Events");
     let value = f64::from(u8::from(is_held));
     sample(&mut out, name, &with(constant, &[("name", lease)]), value);
+    out
+}
+
+/// Whether the API server is heard.
+pub fn source(pulse: &Pulse, constant: &[(String, String)]) -> String {
+    let mut out = String::new();
+    let mut one = |name: &str, help, value: f64| {
+        title(&mut out, name, "gauge", help);
+        sample(&mut out, name, &with(constant, &[]), value);
+    };
+    let is_whole = f64::from(u8::from(pulse.is_whole()));
+    one("source_synchronised", "1 if every watch of the API server is open", is_whole);
+    let help =
+        "How long the watch that is silent longest has been; an open one speaks once a minute";
+    one("source_silence_seconds", help, pulse.silence().as_secs_f64());
     out
 }
 

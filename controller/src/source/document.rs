@@ -220,6 +220,27 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     }]
 }
 
+/// The objects of kinds that are read, as an API server would get them.
+#[cfg(test)]
+pub fn values(text: &str) -> Vec<Value> {
+    let documents = split(text).into_iter();
+    let mut all: Vec<_> =
+        documents.map(|(line, part)| without_nulls(yaml(part, line).unwrap())).collect();
+    let mut values = Vec::new();
+    while let Some(mut value) = all.pop() {
+        if let Some(Value::Array(items)) = value.get_mut("items") {
+            all.append(items);
+        } else if !matches!(
+            objects(value.clone(), "")[..],
+            [Found::OtherKind(_) | Found::Unusable(_)]
+        ) {
+            values.push(value);
+        }
+    }
+    values.reverse();
+    values
+}
+
 fn take(value: Value, field: &str) -> Option<Value> {
     match value {
         Value::Object(mut fields) => fields.remove(field),

@@ -8,9 +8,13 @@
 //! Rejected: kube's reflector store, which keeps whole objects; a metadata watch of Secrets with a GET for each change,
 //!          which makes a rotation wait for one more answer.
 
+#[cfg(test)]
+mod fake;
 mod pulse;
 mod scope;
 mod sparse;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use pulse::Pulse;
@@ -49,6 +53,7 @@ pub struct Kubernetes {
     batch: Batch,
     /// What the last batch said of it.
     was_incomplete: bool,
+    was_hiding: bool,
 }
 
 /// What is known of one subject.
@@ -93,6 +98,7 @@ impl Kubernetes {
             has_all: false,
             batch: Batch::default(),
             was_incomplete: false,
+            was_hiding: false,
         };
         source.start(|subject| !subject.is_sparse());
         source
@@ -252,7 +258,8 @@ impl Kubernetes {
             }
             Failure::TooOld => tracing::info!("{}: too old to go on: listing again", watch.subject),
             Failure::Broken => {
-                if self.outage.is_none() {
+                // It may be back before this is read.
+                if self.outage.is_none() && self.pulse.has_lost() {
                     tracing::warn!(
                         "{}: the API server does not answer ({why}): all is served as it was; trying again",
                         watch.subject
@@ -325,12 +332,13 @@ impl Kubernetes {
         let is_incomplete = self.is_incomplete();
         let was_incomplete = std::mem::replace(&mut self.was_incomplete, is_incomplete);
         let hides_classes = self.hides_classes;
+        let was_hiding = std::mem::replace(&mut self.was_hiding, hides_classes);
         let batch = std::mem::take(&mut self.batch);
         let is_news = !batch.seen.is_empty()
             || !batch.problems.is_empty()
             || !batch.mended.is_empty()
             || !batch.published.is_empty()
-            || batch.hides_classes != hides_classes
+            || was_hiding != hides_classes
             || was_incomplete != is_incomplete;
         (is_first || is_news).then_some(Batch { is_incomplete, hides_classes, ..batch })
     }
@@ -354,7 +362,9 @@ impl Source for Kubernetes {
                 // There is always a sender: our own.
                 Some(news) = self.news.recv() => {
                     self.take(news);
-                    while let Ok(news) = self.news.try_recv() {
+                    // Who tells without end must not keep what is told back.
+                    for _ in 0..WAITING {
+                        let Ok(news) = self.news.try_recv() else { break };
                         self.take(news);
                     }
                 }

@@ -38,11 +38,16 @@ fn golden() {
     assert!(different.is_empty(), "{}", different.join("\n"));
 }
 
-fn run(input: &str) -> String {
+/// What the command line in the comments of a case says.
+pub fn options(input: &str) -> Options {
     let flags = input.lines().find_map(|line| line.strip_prefix("# flags: ")).unwrap_or_default();
     let flags =
         Cli::parse_from(std::iter::once("oxigress").chain(flags.split_whitespace())).flags();
-    let options = flags.options(Default::default());
+    flags.options(Default::default())
+}
+
+fn run(input: &str) -> String {
+    let options = options(input);
     let mut translator = Translator::new(options.clone());
     let mut world = World::default();
     let mut unread = Vec::new();

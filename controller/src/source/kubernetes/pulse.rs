@@ -131,6 +131,11 @@ impl Pulse {
         self.watches().iter_mut().filter_map(|watch| watch.answered.take()).min()
     }
 
+    /// Whether one is lost and not open again.
+    pub fn has_lost(&self) -> bool {
+        self.watches().iter().any(|watch| watch.is_lost)
+    }
+
     /// Whether every watch is open, or refused.
     pub fn is_whole(&self) -> bool {
         self.watches().iter().all(|watch| watch.is_refused || watch.opened.is_some())
