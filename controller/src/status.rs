@@ -9,12 +9,13 @@
 pub mod address;
 pub mod event;
 pub mod lease;
+mod news;
 pub mod write;
 
+pub use news::{Change, News};
+
 use crate::flags::cluster::ClusterFlags;
-use crate::source::Published;
 use crate::translate::Standing;
-use crate::verdict::VerdictChanges;
 use crate::world::{Key, Kind, ObjectRef};
 use address::{AddressError, Doorbell};
 use event::{Draft, Speaker};
@@ -23,10 +24,11 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
 use lease::{Election, Leadership, Times};
+use news::Desk;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use write::{Board, Outcome, Write};
@@ -43,74 +45,6 @@ const MIN_INTERVAL: u64 = 5;
 const END: Duration = Duration::from_secs(60);
 /// Lines about one cause.
 const QUIET: Duration = Duration::from_secs(10);
-
-/// What the controller loop has to tell.
-#[derive(Debug, Default)]
-pub struct News {
-    /// Ingresses as they stand at the API server; none: gone.
-    pub published: BTreeMap<Key, Option<Published>>,
-    /// What they are to this controller; none: nothing.
-    pub standings: BTreeMap<Key, Option<Standing>>,
-    /// Verdicts that changed.
-    pub verdicts: VerdictChanges,
-    /// Objects that came, changed or went.
-    pub changed: BTreeMap<ObjectRef, Change>,
-}
-
-/// What became of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It was there when this program started.
-    Found,
-    /// It came or changed.
-    Taken,
-    /// It went.
-    Gone,
-}
-
-impl News {
-    /// What came later counts.
-    fn merge(&mut self, news: News) {
-        self.published.extend(news.published);
-        self.standings.extend(news.standings);
-        self.verdicts.extend(news.verdicts);
-        self.changed.extend(news.changed);
-    }
-
-    fn is_empty(&self) -> bool {
-        let News { published, standings, verdicts, changed } = self;
-        published.is_empty() && standings.is_empty() && verdicts.is_empty() && changed.is_empty()
-    }
-}
-
-/// Where news wait.
-#[derive(Default)]
-struct Desk {
-    news: Mutex<News>,
-    bell: Notify,
-}
-
-impl Desk {
-    fn leave(&self, news: News) {
-        if !news.is_empty() {
-            self.news.lock().unwrap_or_else(PoisonError::into_inner).merge(news);
-            self.bell.notify_one();
-        }
-    }
-
-    async fn take(&self) -> News {
-        loop {
-            let news = {
-                let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut *news)
-            };
-            if !news.is_empty() {
-                return news;
-            }
-            self.bell.notified().await;
-        }
-    }
-}
 
 /// The task that writes, as the controller sees it.
 pub struct Status {
@@ -405,7 +339,7 @@ impl Writer {
             }
             // The last ones known stay.
             Err(error) => {
-                self.causes.warn("address", format!("addresses for the status: {error}"));
+                self.causes.warn("address", format!("the status stays as it is: {error}"));
                 self.failed_reads = self.failed_reads.saturating_add(1).min(10);
                 Duration::from_secs(1 << self.failed_reads).min(self.interval)
             }
@@ -436,8 +370,8 @@ impl Writer {
 
     /// Takes our address away, if nobody stays who serves at it.
     async fn empty(&mut self) {
-        let addresses = self.board.wanted().map_or(0, <[_]>::len);
-        if addresses > 1 {
+        // While nobody knows what it should be, nobody knows that it should be nothing.
+        if self.board.wanted().is_none_or(|addresses| addresses.len() > 1) {
             return;
         }
         match address::has_others(&self.client, &self.pod).await {
@@ -449,7 +383,7 @@ impl Writer {
             }
         }
         tracing::info!("the last replica ends: emptying the status");
-        (self.source, self.doorbell, self.reading) = (None, None, None);
+        (self.source, self.doorbell, self.reading, self.read_at) = (None, None, None, None);
         self.is_ending = true;
         self.board.want(Vec::new(), Instant::now());
         loop {
@@ -560,23 +494,6 @@ impl Causes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn news_of_one_object_replace_each_other() {
-        let desk = Desk::default();
-        let key = Key::new("shop", "a");
-        for version in 0..100 {
-            let version = version.to_string();
-            let published = Published { uid: "u".into(), version, addresses: Vec::new() };
-            let published = [(key.clone(), Some(published))].into();
-            desk.leave(News { published, ..News::default() });
-        }
-        let news = desk.take().await;
-        assert_eq!(news.published.len(), 1);
-        assert_eq!(news.published[&key].as_ref().unwrap().version, "99");
-        let nothing = timeout(Duration::from_millis(1), desk.take()).await;
-        assert!(nothing.is_err());
-    }
 
     #[test]
     fn a_cause_has_one_line_in_ten_seconds_and_the_others_are_counted() {

@@ -59,7 +59,7 @@ pub struct TwoSources;
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// It is not there.
-    #[error("{0} {1} does not exist: the status stays as it is until it does")]
+    #[error("{0} {1} does not exist: create it or name another")]
     Missing(&'static str, Key),
     /// The API server refused or did not answer.
     #[error("{0}")]

@@ -210,8 +210,6 @@ impl From<Error> for LeaseError {
             Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
                 LeaseError::Conflict
             }
-            // Deleted meanwhile: the next look says so.
-            Error::Api(status) if status.is_not_found() => LeaseError::Conflict,
             error => LeaseError::Failed(super::explain(error)),
         }
     }
@@ -236,7 +234,13 @@ impl Leases for Api<Lease> {
             Claim::Create(lease) => self.create(&parameters, &lease).await?,
             Claim::Replace(lease) => {
                 let name = lease.metadata.name.clone().unwrap_or_default();
-                self.replace(&name, &parameters, &lease).await?
+                match self.replace(&name, &parameters, &lease).await {
+                    // Deleted meanwhile: the next look says so.
+                    Err(Error::Api(status)) if status.is_not_found() => {
+                        return Err(LeaseError::Conflict);
+                    }
+                    written => written?,
+                }
             }
         })
     }

@@ -26,12 +26,12 @@ pub const TTL: Duration = Duration::from_secs(5);
 /// What a replica may do anywhere: apiGroup, resources, verbs.
 pub const RULES: [&str; 7] = [
     "{apiGroups: [''], resources: [configmaps, secrets, services], verbs: [get, list, watch]}",
-    "{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}",
-    "{apiGroups: [networking.k8s.io], resources: [ingresses, ingressclasses], verbs: [get, list, watch]}",
+    "{apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}",
+    "{apiGroups: [networking.k8s.io], resources: [ingresses, ingressclasses], verbs: [list, watch]}",
     "{apiGroups: [networking.k8s.io], resources: [ingresses/status], verbs: [patch]}",
     "{apiGroups: [''], resources: [events], verbs: [create, patch]}",
     "{apiGroups: [''], resources: [nodes], verbs: [get]}",
-    "{apiGroups: [''], resources: [namespaces], verbs: [get, list, watch]}",
+    "{apiGroups: [''], resources: [namespaces], verbs: [list, watch]}",
 ];
 /// And in its own namespace.
 pub const OWN_RULES: [&str; 3] = [

@@ -1,0 +1,103 @@
+//! What the controller loop has to tell the writer of status and Events, and where it waits.
+
+use crate::source::Published;
+use crate::translate::Standing;
+use crate::verdict::VerdictChanges;
+use crate::world::{Key, ObjectRef};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// What the controller loop has to tell.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Ingresses as they stand at the API server; none: gone.
+    pub published: BTreeMap<Key, Option<Published>>,
+    /// What they are to this controller; none: nothing.
+    pub standings: BTreeMap<Key, Option<Standing>>,
+    /// Verdicts that changed.
+    pub verdicts: VerdictChanges,
+    /// Objects that came, changed or went.
+    pub changed: BTreeMap<ObjectRef, Change>,
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was there when this program started.
+    Found,
+    /// It came or changed.
+    Taken,
+    /// It went.
+    Gone,
+}
+
+impl News {
+    /// What came later counts.
+    fn merge(&mut self, news: News) {
+        self.published.extend(news.published);
+        self.standings.extend(news.standings);
+        self.verdicts.extend(news.verdicts);
+        self.changed.extend(news.changed);
+    }
+
+    fn is_empty(&self) -> bool {
+        let News { published, standings, verdicts, changed } = self;
+        published.is_empty() && standings.is_empty() && verdicts.is_empty() && changed.is_empty()
+    }
+}
+
+/// Where news wait.
+#[derive(Default)]
+pub struct Desk {
+    news: Mutex<News>,
+    bell: Notify,
+}
+
+impl Desk {
+    /// Never waits.
+    pub fn leave(&self, news: News) {
+        if !news.is_empty() {
+            self.news.lock().unwrap_or_else(PoisonError::into_inner).merge(news);
+            self.bell.notify_one();
+        }
+    }
+
+    /// All that waits; waits for something.
+    pub async fn take(&self) -> News {
+        loop {
+            let news = {
+                let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+                std::mem::take(&mut *news)
+            };
+            if !news.is_empty() {
+                return news;
+            }
+            self.bell.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    #[tokio::test]
+    async fn news_of_one_object_replace_each_other() {
+        let desk = Desk::default();
+        let key = Key::new("shop", "a");
+        for version in 0..100 {
+            let version = version.to_string();
+            let published = Published { uid: "u".into(), version, addresses: Vec::new() };
+            let published = [(key.clone(), Some(published))].into();
+            desk.leave(News { published, ..News::default() });
+        }
+        let news = desk.take().await;
+        assert_eq!(news.published.len(), 1);
+        assert_eq!(news.published[&key].as_ref().unwrap().version, "99");
+        let nothing = timeout(Duration::from_millis(1), desk.take()).await;
+        assert!(nothing.is_err());
+    }
+}
