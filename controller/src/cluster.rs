@@ -7,8 +7,9 @@
 use crate::flags::cluster::{ClusterFlags, path_of};
 use crate::world::Key;
 use http::Uri;
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Api, Client};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +23,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than the server lets a watch last ([`crate::source::kubernetes::WATCH`]), so that only silence is cut off,
 /// and within the 60 s of security.md §8.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
+
+/// The label of a Node that says its zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// So long a start waits for the Node; without the API server there is nothing else to do.
+const NODE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why there is no way to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +141,38 @@ fn authorities(file: &Path) -> Result<Vec<Vec<u8>>, ClusterError> {
     }
     let all: Result<_, _> = all.iter().map(|one| one.to_der()).collect();
     all.map_err(|error| wrong(error.to_string()))
+}
+
+/// The zone of a Node, by its label. What cannot be had in time is told and done without: all endpoints are used then.
+pub async fn zone(client: &Client, node: &str) -> Option<String> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let asked = async {
+        loop {
+            match nodes.get(node).await {
+                // A refusal stays one.
+                Err(error @ kube::Error::Api(_)) => return Err(error.to_string()),
+                Err(error) => {
+                    tracing::debug!("Node {node}: {error}: asked for again");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                Ok(found) => {
+                    let zone = found.metadata.labels.unwrap_or_default().remove(ZONE);
+                    return zone.ok_or_else(|| format!("it has no label {ZONE}"));
+                }
+            }
+        }
+    };
+    let found = tokio::time::timeout(NODE_PATIENCE, asked).await;
+    match found.unwrap_or_else(|_| Err("the API server does not answer".into())) {
+        Ok(zone) => Some(zone),
+        Err(why) => {
+            let why = crate::log::one_line(&why);
+            tracing::warn!(
+                "--enable-topology-aware-routing: the zone of Node {node} is not known ({why}): name it with --zone"
+            );
+            None
+        }
+    }
 }
 
 /// The pod that this program runs in, as POD_NAMESPACE and POD_NAME say; none: it runs in no pod.

@@ -51,7 +51,7 @@ const FIRST_CONF: Duration = Duration::from_secs(5);
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     parent::name_flags_of_a_lone_role(flags);
     let folder = flags.folder()?;
-    let options = flags.options(local::addresses());
+    let mut options = flags.options(local::addresses());
     let (sender, batches) = mpsc::channel(64);
     let mut cluster = None;
     let pulse = match folder {
@@ -64,6 +64,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
         None => {
             let client = cluster::connect(&flags.cluster).await?;
+            if let (Some(node), None) = (&options.node, &options.zone) {
+                options.zone = cluster::zone(&client, node).await;
+            }
             let source = Kubernetes::watch(client.clone(), &options);
             let pulse = source.pulse();
             tokio::spawn(feed(source, sender));

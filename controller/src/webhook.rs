@@ -174,11 +174,7 @@ impl Webhook {
             listener,
             files,
             contexts: watch::Sender::new(context),
-            judge: Judge {
-                places: Semaphore::new(MAX_REQUESTS),
-                controller: Mutex::new(controller),
-                checks,
-            },
+            judge: Judge::new(controller, checks),
         }))
     }
 
@@ -226,6 +222,11 @@ async fn converse(stream: TcpStream, context: &SslContext, judge: &Judge) -> any
 }
 
 impl Judge {
+    fn new(controller: mpsc::Sender<Question>, checks: Arc<Checks>) -> Self {
+        let places = Semaphore::new(MAX_REQUESTS);
+        Judge { places, controller: Mutex::new(controller), checks }
+    }
+
     async fn answer(
         &self,
         request: Request<Incoming>,
