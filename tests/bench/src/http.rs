@@ -1,6 +1,7 @@
 //! A small blocking HTTP/1.1 client: one connection, one request at a time, little of its own to measure.
 
 use anyhow::{Context, Result, bail, ensure};
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -57,6 +58,16 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(Self::on(stream))
+    }
+
+    /// To a port on loopback, with TLS, whoever answers.
+    pub fn tls(port: u16) -> Result<Self> {
+        let mut connector = SslConnector::builder(SslMethod::tls_client())?;
+        connector.set_verify(SslVerifyMode::NONE);
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        Ok(Self::on(connector.build().connect("localhost", stream)?))
     }
 
     /// To a unix socket.

@@ -37,6 +37,7 @@ mod stretch;
 mod throughput;
 mod updates;
 mod usage;
+mod webhook;
 mod wrk;
 
 use anyhow::{Context, Result, bail};
@@ -58,6 +59,7 @@ const SUBJECTS: [(&str, &str, Run); 11] = [
     ("churn", "1,000 endpoint changes a second", churn::run),
     ("restart", "A start of nginx from the journal", restart::run),
     ("memory", "Memory of nginx", memory::run),
+    ("webhook", "Admission at 10,000 Ingresses", webhook::run),
     ("files", "From a file's close() to the first request served by it", files::run),
     ("cluster", "A Kubernetes API server with 10,000 Ingresses", cluster::run),
 ];
