@@ -310,6 +310,41 @@ fn endpoints_are_used_as_their_conditions_say() {
 }
 
 #[test]
+fn endpoints_of_the_node_s_zone_are_used_where_the_service_asks() {
+    pass("kubernetes-zones", |directory| {
+        let tenant = Cluster::shared()?.tenant("site")?;
+        let node = "{apiVersion: v1, kind: Node, metadata: {name: $NAMESPACE, labels: {topology.kubernetes.io/zone: here}}}";
+        tenant.apply(node)?;
+        let flags =
+            ["--enable-topology-aware-routing".into(), format!("--node-name={}", tenant.namespace)];
+        let site = Site::of(tenant, directory, &flags)?;
+        let (a, b) = (site.tenant.pod("a")?, site.tenant.pod("b")?);
+        let apply = |distribution: &str, of_b: Option<&str>| {
+            site.tenant.apply(&format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: shop}}, spec: {{ports: [{{port: 80}}]{distribution}}}}}"
+            ))?;
+            for (name, pod, zone) in [("shop-a", &a, Some("here")), ("shop-b", &b, of_b)] {
+                let mut slice: Value =
+                    serde_json::from_str(&slice(name, "shop", "", &[(pod, json!({}))]))?;
+                if let Some(zone) = zone {
+                    slice["endpoints"][0]["hints"] = json!({"forZones": [{"name": zone}]});
+                }
+                site.tenant.apply(&slice.to_string())?;
+            }
+            site.settle()
+        };
+        site.tenant.apply(&ingress("shop", "shop.test", "shop"))?;
+        let close = ", trafficDistribution: PreferClose";
+        apply(close, Some("there"))?;
+        site.expect_shares("shop.test", &[("a", 4)])?;
+        apply(close, None)?;
+        site.expect_shares("shop.test", &[("a", 2), ("b", 2)])?;
+        apply("", Some("there"))?;
+        site.expect_shares("shop.test", &[("a", 2), ("b", 2)])
+    });
+}
+
+#[test]
 fn both_families_and_named_ports_are_served() {
     pass("kubernetes-families", |directory| {
         let site = Site::start(directory, &[])?;

@@ -1,0 +1,163 @@
+//! The admission webhook, asked by a real kube-apiserver.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::api::{Api, PostParams};
+use kube::client::Body;
+use openssl::base64;
+use oxigress_tests::certificate::Certificate;
+use oxigress_tests::client::{Address, Request, send};
+use oxigress_tests::cluster::{Cluster, Tenant, ingress};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::pass;
+use oxigress_tests::place::{Directory, free_port};
+use oxigress_tests::prometheus::Page;
+use oxigress_tests::wait::{self, block_on};
+use serde_json::{Value, json};
+use std::fs;
+
+/// A controller, and the API server told to ask it about the tenant's Ingresses.
+fn start(directory: &Directory, tenant: &Tenant<'_>) -> Result<Controller> {
+    let certificate = Certificate::new("webhook", &["localhost"])?;
+    let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
+    fs::write(&chain, &certificate.chain)?;
+    fs::write(&key, &certificate.key)?;
+    let port = free_port()?;
+    let mut flags = tenant.flags();
+    flags.extend([
+        format!("--validating-webhook=127.0.0.1:{port}"),
+        format!("--validating-webhook-certificate={}", chain.display()),
+        format!("--validating-webhook-key={}", key.display()),
+        "--enable-metrics".into(),
+    ]);
+    tenant.apply(&ingress("first", "first.test", "shop"))?;
+    let controller = Controller::start_on(tenant.cluster, directory, 1, &flags)?;
+    tenant.settle(&controller)?;
+    let authority = base64::encode_block(certificate.chain.as_bytes());
+    tenant.apply(&format!(
+        "{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {{name: $NAMESPACE}}, \
+         webhooks: [{{name: ingresses.oxigress.test, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], \
+         matchPolicy: Equivalent, timeoutSeconds: 10, \
+         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NAMESPACE}}}}, \
+         clientConfig: {{url: 'https://localhost:{port}/networking/v1/ingresses', caBundle: {authority}}}, \
+         rules: [{{apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [ingresses]}}]}}]}}\n"
+    ))?;
+    Ok(controller)
+}
+
+fn annotated(name: &str, host: &str, annotations: Value) -> Value {
+    let annotations = annotations.as_object().cloned().unwrap_or_default().into_iter();
+    let annotations: serde_json::Map<_, _> = annotations
+        .map(|(name, value)| (format!("nginx.ingress.kubernetes.io/{name}"), value))
+        .collect();
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": { "rules": [{ "host": host, "http": { "paths": [{
+            "path": "/", "pathType": "Prefix",
+            "backend": { "service": { "name": "shop", "port": { "number": 80 } } },
+        }]}}]},
+    })
+}
+
+/// Creates an Ingress as `kubectl` does; answers status, text and warnings.
+fn create(
+    tenant: &Tenant<'_>,
+    mut ingress: Value,
+    dry_run: bool,
+) -> Result<(u16, String, Vec<String>)> {
+    ingress["spec"]["ingressClassName"] = json!(tenant.class);
+    let path = format!(
+        "/apis/networking.k8s.io/v1/namespaces/{}/ingresses{}",
+        tenant.namespace,
+        if dry_run { "?dryRun=All" } else { "" }
+    );
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(Body::from(serde_json::to_vec(&ingress)?))?;
+    let client = tenant.cluster.client()?;
+    block_on(async {
+        let response = client.send(request).await?;
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|text| Ok(text.to_str()?.to_owned())).collect::<Result<_>>()?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect_bytes().await?;
+        Ok((status, String::from_utf8_lossy(&body).into_owned(), warnings))
+    })
+}
+
+#[test]
+fn the_api_server_asks_before_it_stores_an_ingress() {
+    pass("webhook", |directory| {
+        let cluster = Cluster::shared()?;
+        let tenant = cluster.tenant("webhook")?;
+        let controller = start(directory, &tenant)?;
+        // The API server takes a new configuration over a moment later.
+        let odd = || annotated("odd", "odd.test", json!({ "auth-type": "digest" }));
+        wait::until("the API server to ask", || {
+            let (status, ..) = create(&tenant, odd(), true)?;
+            ensure!(status != 201, "it does not ask yet");
+            Ok(())
+        })?;
+
+        let (status, text, _) = create(&tenant, odd(), false)?;
+        assert_eq!(status, 400, "{text}");
+        let said: Value = serde_json::from_str(&text)?;
+        let message = said["message"].as_str().context("a message")?;
+        assert!(
+            message.contains("admission webhook \"ingresses.oxigress.test\" denied the request"),
+            "{message}"
+        );
+        assert!(
+            message.contains("annotation auth-type: digest authentication is not supported"),
+            "{message}"
+        );
+        assert_eq!(said["reason"], "BadRequest");
+        assert_eq!(cluster.get("Ingress", &tenant.namespace, "odd")?, Value::Null);
+
+        let (status, text, _) =
+            create(&tenant, annotated("second", "first.test", json!({})), false)?;
+        let owner = format!("is already defined in ingress {}/first", tenant.namespace);
+        assert!(status == 400 && text.contains(&owner), "{status}: {text}");
+
+        let (status, text, warnings) = create(
+            &tenant,
+            annotated("warned", "warned.test", json!({ "proxy-body-size": "8mb" })),
+            false,
+        )?;
+        assert_eq!(status, 201, "{text}");
+        assert!(
+            warnings.iter().any(|warning| warning.contains("annotation proxy-body-size")),
+            "{warnings:?}"
+        );
+
+        // A change is judged, too; what is stored already is not.
+        let change = json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
+        let refused = cluster.patch("Ingress", &tenant.namespace, "warned", &change);
+        let refused = format!("{:#}", refused.err().context("an odd change is stored")?);
+        assert!(refused.contains("annotation auth-url"), "{refused}");
+        let good = json!({ "metadata": { "annotations": { "nginx.ingress.kubernetes.io/proxy-body-size": "8m" } } });
+        cluster.patch("Ingress", &tenant.namespace, "warned", &good)?;
+
+        // One that is being deleted may change whatever it says: its finalizer goes.
+        let ingresses: Api<Ingress> = Api::namespaced(cluster.client()?, &tenant.namespace);
+        let mut kept = annotated("kept", "kept.test", json!({}));
+        kept["metadata"]["finalizers"] = json!(["oxigress.test/kept"]);
+        kept["spec"]["ingressClassName"] = json!(tenant.class);
+        let kept: Ingress = serde_json::from_value(kept)?;
+        block_on(ingresses.create(&PostParams::default(), &kept))?;
+        tenant.delete("Ingress", "kept")?;
+        let free = json!({ "metadata": { "finalizers": null, "annotations": { "nginx.ingress.kubernetes.io/auth-url": "x" } } });
+        cluster.patch("Ingress", &tenant.namespace, "kept", &free)?;
+
+        let address = Address::http(controller.health_port);
+        let metrics = block_on(send(&address, &Request::get("localhost", "/metrics")))?;
+        let metrics = Page::parse(&metrics.text())?;
+        let count = |name: &str, ingress: &str| {
+            let labels = [("ingress", ingress), ("namespace", tenant.namespace.as_str())];
+            metrics.sum(&format!("nginx_ingress_controller_{name}"), &labels).0
+        };
+        assert!(count("check_errors", "odd") >= 2.0, "{metrics:?}");
+        assert_eq!((count("check_success", "warned"), count("check_errors", "warned")), (2.0, 1.0));
+        Ok(())
+    });
+}
