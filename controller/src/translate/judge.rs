@@ -275,7 +275,7 @@ fn unfit_paths(ingress: &Ingress) -> impl Iterator<Item = String> + '_ {
         .enumerate()
         .flat_map(|(r, rule)| rule.paths.iter().enumerate().map(move |(p, path)| (r, p, path)));
     let is_unfit =
-        |path: &str| !path.is_empty() && !(path.starts_with('/') && ingress::is_plain(path));
+        |path: &str| !(path.is_empty() || path.starts_with('/') && ingress::is_plain(path));
     let unfit = paths.filter(move |(_, _, path)| {
         path.path_type != PathType::ImplementationSpecific && is_unfit(&path.path)
     });
