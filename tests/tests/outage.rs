@@ -44,7 +44,7 @@ fn an_api_server_that_goes_and_comes_costs_no_request() {
 #[test]
 #[ignore = "minutes: make soak"]
 fn soak_outage() {
-    // Four times each end, which are 24 kills, and as many more as five minutes take.
+    // Four times each end, which are 28 kills, and as many more as five minutes take.
     pass("outage", |directory| go_and_come(directory, &ENDS.repeat(4), Duration::from_secs(300)));
 }
 
@@ -131,8 +131,11 @@ fn go(
             return edit().map(|()| back);
         }
         End::Forgotten => {
+            // What was sent before it was killed would wait in the controller's socket.
+            cluster.kill_api()?;
             let controller = shop.controller.role_pid("controller")?;
             signal_pid(controller, Signal::STOP)?;
+            cluster.start_api()?;
             edit()?;
             cluster.compact()?;
             cluster.kill_api()?;
