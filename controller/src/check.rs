@@ -1,7 +1,11 @@
-//! `oxigress check DIR`: what would be served of a folder, and what not; of each annotation, whether it means the same.
+//! `oxigress check DIR` and `check --cluster`: what would be served of a folder or of a cluster, and what not; of each
+//! annotation, whether it means the same.
 
+use crate::cluster;
 use crate::flags::Flags;
 use crate::source::folder::Folder;
+use crate::source::kubernetes::Kubernetes;
+use crate::source::{Batch, Source};
 use crate::translate::annotation::table::{self, Status};
 use crate::translate::{Translation, translate};
 use crate::verdict::Severity;
@@ -12,13 +16,34 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long an API server may take for everything; it is tried again and again within.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All that an API server has of what is read, once.
+async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
+    let client = cluster::connect(&flags.cluster).await?;
+    let mut source = Kubernetes::watch(client, &flags.options(Default::default()));
+    let batch = tokio::time::timeout(PATIENCE, source.next()).await;
+    batch.with_context(|| {
+        format!("the API server has not told everything within {} s: see above", PATIENCE.as_secs())
+    })
+}
 
 /// Prints one line an object there is something to say about, and each annotation of each Ingress; fails if something
 /// is not served, or an annotation is invalid or not supported. Objects of kinds that are not read are only told.
-pub fn run(folder: &Path, flags: &Flags) -> anyhow::Result<ExitCode> {
-    let batch = Folder::read_once(folder).with_context(|| format!("{}", folder.display()))?;
+/// Without a folder it is the cluster.
+pub async fn run(folder: Option<&Path>, flags: &Flags) -> anyhow::Result<ExitCode> {
+    let batch = match folder {
+        Some(folder) => {
+            Folder::read_once(folder).with_context(|| format!("{}", folder.display()))?
+        }
+        None => read_cluster(flags).await?,
+    };
     let mut world = World::default();
     let mut changed = Changed::default();
+    world.hide_classes(batch.hides_classes, &mut changed);
     batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
     let translation = translate(&world, &flags.options(Default::default()));
     let annotations = annotations(&world, flags, &translation);

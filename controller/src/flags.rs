@@ -39,10 +39,14 @@ pub enum Command {
     Controller(Box<Flags>),
     /// Starts nginx and keeps it running
     Nginx(Box<Flags>),
-    /// Says what would be served of a folder of manifests, and what not
+    /// Says what would be served of a folder of manifests or of a cluster, and what not
     Check {
         /// The folder
-        folder: PathBuf,
+        #[arg(required_unless_present = "cluster", conflicts_with = "cluster")]
+        folder: Option<PathBuf>,
+        /// What the API server of --kubeconfig, or of the pod, has; read once
+        #[arg(long)]
+        cluster: bool,
         #[command(flatten)]
         flags: Box<Flags>,
     },

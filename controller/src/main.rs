@@ -74,7 +74,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         None => parent::run(&cli.flags).await,
         Some(Command::Controller(flags)) => controller::run(&flags).await,
         Some(Command::Nginx(flags)) => nginx::run(&flags).await,
-        Some(Command::Check { folder, flags }) => check::run(&folder, &flags),
+        Some(Command::Check { folder, flags, .. }) => check::run(folder.as_deref(), &flags).await,
         Some(Command::Tool(tool)) => command::run(tool).await,
         Some(Command::Echo { listen, name }) => echo::run(listen, name).await,
     }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use oxigress_tests::client::{Address, Request, send};
+use oxigress_tests::cluster::Cluster;
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Behaviour;
 use oxigress_tests::place::Directory;
@@ -36,6 +37,11 @@ fn wait_shutdown_ends_roles_apart() {
 #[test]
 fn the_plugin_goes_through_kubectl() {
     pass("plugin", plugin);
+}
+
+#[test]
+fn check_reads_a_cluster_as_it_reads_a_folder() {
+    pass("check-cluster", check_cluster);
 }
 
 #[test]
@@ -171,6 +177,40 @@ fn plugin(directory: &Directory) -> Result<()> {
     Ok(())
 }
 
+fn check_cluster(directory: &Directory) -> Result<()> {
+    let tenant = Cluster::shared()?.tenant("check")?;
+    let objects = tenant.text(
+        "apiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {name: $CLASS}\n\
+         spec: {controller: oxigress.test/$CLASS}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {name: shop, namespace: $NAMESPACE}\nspec: {ports: [{port: 80}]}\n---\n\
+         apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: shop\n  namespace: $NAMESPACE\n\
+         \x20 annotations: {nginx.ingress.kubernetes.io/ssl-redirects: 'true', nginx.ingress.kubernetes.io/ssl-redirect: 'no'}\n\
+         spec:\n  ingressClassName: $CLASS\n  rules:\n  - host: shop.test\n    http:\n      paths:\n\
+         \x20     - {path: /, pathType: Prefix, backend: {service: {name: shop, port: {number: 80}}}}\n",
+    );
+    tenant.apply(&objects)?;
+    let folder = directory.join("manifests");
+    fs::create_dir(&folder)?;
+    fs::write(folder.join("all.yaml"), &objects)?;
+    let mut flags = tenant.flags();
+    flags.push(format!("--watch-namespace={}", tenant.namespace));
+    let oxigress = dist::oxigress()?;
+    let kubeconfig = format!("--kubeconfig={}", tenant.cluster.kubeconfig().display());
+    let of_cluster =
+        Command::new(&oxigress).args(["check", "--cluster", &kubeconfig]).args(&flags).output()?;
+    let of_folder = Command::new(&oxigress).arg("check").arg(&folder).args(&flags).output()?;
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = text(&of_cluster);
+    ensure!(
+        told.contains("unknown: ssl-redirects: did you mean ssl-redirect?"),
+        "{told}{of_cluster:?}"
+    );
+    ensure!(told.contains("1 hosts, 1 paths, 1 backends"), "{told}");
+    ensure!(told == text(&of_folder), "{told}, of the folder {}", text(&of_folder));
+    ensure!(of_cluster.status.code() == of_folder.status.code(), "{of_cluster:?}");
+    Ok(())
+}
+
 /// Words of PromQL that are no metrics.
 const FUNCTIONS: [&str; 17] = [
     "sum",
@@ -191,8 +231,8 @@ const FUNCTIONS: [&str; 17] = [
     "on",
     "unless",
 ];
-/// Labels that Prometheus adds to what it scrapes.
-const ADDED: [&str; 2] = ["job", "instance"];
+/// Labels that Prometheus adds to what it scrapes, and those that the pod's environment gives beside `controller_class`.
+const ADDED: [&str; 4] = ["job", "instance", "controller_namespace", "controller_pod"];
 
 fn dashboard(directory: &Directory) -> Result<()> {
     let mut shop = shop(directory, false, &["--enable-metrics"])?;
