@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -84,7 +84,7 @@ impl<'c> Site<'c> {
         command
             .arg("controller")
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--runtime-dir={}", directory.join(&format!("run-{name}")).display()))
+            .arg(format!("--runtime-dir={}", directory.join(format!("run-{name}")).display()))
             .arg(format!("--healthz-port={health_port}"))
             .arg(format!("--election-ttl={}s", TTL.as_secs()))
             .arg("--enable-metrics")
@@ -92,7 +92,7 @@ impl<'c> Site<'c> {
             .args(flags.iter().map(|flag| self.tenant.text(flag)))
             .env("POD_NAME", name)
             .env("POD_NAMESPACE", &self.tenant.namespace);
-        let output = directory.join(&format!("output-{name}"));
+        let output = directory.join(format!("output-{name}"));
         let process = Process::start("oxigress", &mut command, &output)?;
         Ok(Replica { name: name.into(), process, health_port })
     }
@@ -239,14 +239,14 @@ impl Judge {
     /// From now on this is wanted.
     pub fn expect(&self, addresses: &[&str]) {
         let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
-        self.wanted.lock().unwrap().push(addresses);
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(addresses);
     }
 
     /// How many versions there were, if none was wrong.
     pub fn verdict(&self) -> Result<usize> {
         ensure!(!self.watch.is_finished(), "the watch ended: versions were missed");
-        let wanted = self.wanted.lock().unwrap();
-        let all = self.versions.lock().unwrap();
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, versions) in all.iter() {
             let mut last = 0;
             for version in versions {
@@ -285,7 +285,12 @@ async fn follow(api: Api<Ingress>, mut version: String, versions: Versions) -> R
             version = ingress.metadata.resource_version.clone().unwrap_or_default();
             let name = ingress.metadata.name.clone().unwrap_or_default();
             let status = texts(&serde_json::to_value(&ingress)?);
-            versions.lock().unwrap().entry(name).or_default().push(status);
+            versions
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(name)
+                .or_default()
+                .push(status);
         }
     }
 }

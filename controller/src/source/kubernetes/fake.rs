@@ -25,12 +25,15 @@ pub struct Fake {
     pub gets: Arc<Notify>,
 }
 
+/// A body that is being sent.
+type Pieces = mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>;
+
 #[derive(Default)]
 struct State {
     version: u64,
     /// By resource (`secrets`), then `namespace/name`.
     objects: BTreeMap<String, BTreeMap<String, Value>>,
-    watches: Vec<(String, mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>)>,
+    watches: Vec<(String, Pieces)>,
     /// What happened, for watches from the past.
     past: Vec<(u64, String, Value)>,
     /// Versions before this are forgotten.

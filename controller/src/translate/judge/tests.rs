@@ -277,7 +277,7 @@ fn one_path_of_a_host_belongs_to_one_ingress() {
 #[test]
 fn canaries_join_and_rollouts_that_rest_are_left_alone() {
     let main = ingress("main", &["age: 2025-01-01T00:00:00Z"]);
-    let court = Court::new("", &[main.clone()]);
+    let court = Court::new("", std::slice::from_ref(&main));
     let canary = ["canary: true", "canary-weight: 5", "service: next"];
     assert_eq!(court.admits("canary", &canary).len(), 1, "its Service alone is not there yet");
     // Flagger leaves a second Ingress like this one between rollouts.
