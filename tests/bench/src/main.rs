@@ -49,7 +49,7 @@ use std::time::Instant;
 
 type Run = fn(&Bench, &mut Table) -> Result<()>;
 
-const SUBJECTS: [(&str, &str, Run); 11] = [
+const SUBJECTS: [(&str, &str, Run); 12] = [
     ("instructions", "Instructions per request", instructions::run),
     ("policies", "Instructions of policies", policies::run),
     ("algorithms", "Algorithms of balancing", algorithms::run),
