@@ -97,6 +97,7 @@ controller:
         "controller:
   metrics:
     enabled: true
+    dashboard: {enabled: true}
     service: {annotations: {prometheus.io/scrape: 'true'}}
     serviceMonitor: {enabled: true, additionalLabels: {release: prometheus}, metricRelabelings: [{action: labeldrop, regex: pod}]}
     prometheusRule: {enabled: true, rules: [{alert: Down, expr: up == 0, for: 5m}]}",
