@@ -52,15 +52,11 @@ unit: ## the tests that need no nginx
 together := -p oxigress -p nginx-bitfields -p oxigress-tests --release
 
 .PHONY: test
-test: packages kubernetes-begin test-pure test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers
-	$(CARGO) test $(together)
+test: packages kubernetes-begin unit test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers
+	$(CARGO) test $(together) --lib --test '*'
 	nginx-build/asan-blocks router configuration balancer
 	@seconds=$$(($$(date +%s) - $(began))); \
 	  printf 'make test: all passed in %d min %d s, what it built included\n' $$((seconds / 60)) $$((seconds % 60))
-
-.PHONY: test-pure # the rest of `unit` is in `together`
-test-pure: packages
-	$(CARGO) test -p oxigress-core -p oxigress-store --features oxigress-store/failpoints
 
 .PHONY: test-asan test-tsan test-valgrind test-loom test-miri
 test-asan test-tsan test-valgrind test-loom test-miri: test-%: packages # the store under a memory checker
