@@ -1,9 +1,12 @@
-//! The Helm chart against a real API server.
+//! The Helm chart against a real API server: it takes what is rendered, and the controller has the rights that it uses.
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::chart::{RELEASE, SETS, at, find, objects};
 use oxigress_tests::cluster::Cluster;
 use serde_json::{Value, json};
+
+#[path = "chart/rights.rs"]
+mod rights;
 
 /// Kinds of others, without what they say about their fields.
 const FOREIGN: &[(&str, &str, &str)] = &[
