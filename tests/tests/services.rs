@@ -145,7 +145,11 @@ fn config_maps_open_ports_that_follow_their_endpoints() {
         ensure!(from_others.starts_with("one: PROXY TCP4 192.0.2.7 "), "{from_others:?}");
 
         // Endpoints are data: no worker changes.
-        let workers = controller.worker_pids();
+        let workers = until("the end of the workers before the reload", || {
+            let pids = controller.worker_pids();
+            ensure!(pids.len() == 2, "{pids:?}");
+            Ok(pids)
+        })?;
         controller.serve("echo.yaml", &service("echo", two, two_udp))?;
         is_told("plain", tcp(plain, "again!"), "two: again!")?;
         is_told("datagram", udp(datagram, "again!"), "two: again!")?;
