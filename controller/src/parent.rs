@@ -3,7 +3,7 @@
 //! A role that dies is started again; a role that refuses its first start ends the program. Both end with it.
 
 use crate::flags::{self, Flags};
-use crate::processes;
+use crate::{cluster, processes};
 use anyhow::Context;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
@@ -95,7 +95,9 @@ fn is_started_by(parent: Option<&str>) -> bool {
 /// Runs both roles until a signal ends them.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     // Said once here rather than by a role that is then tried again.
-    flags.folder()?;
+    if flags.folder()?.is_none() {
+        cluster::connect(&flags.cluster).await?;
+    }
     name_flags_without_effect(flags);
     let mut signals = Signals::new()?;
     let mut children = unix::signal(SignalKind::child())?;
