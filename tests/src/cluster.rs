@@ -213,6 +213,8 @@ impl Cluster {
             "--allow-privileged=true".into(),
             "--enable-priority-and-fairness=false".into(),
             "--profiling=false".into(),
+            // When it ends it waits so long for connections of watches, which their clients keep.
+            "--request-timeout=10s".into(),
         ];
         arguments.extend_from_slice(&self.flags);
         start_kept("kube-apiserver", arguments, self.api_log())
