@@ -219,6 +219,9 @@ fn the_last_replica_empties_the_status_and_no_other_one_does() {
         println!("the Lease was taken over after {:?}", start.elapsed());
         ensure!(other.name != name, "{name} leads");
         ensure!(site.status("a")? == ["|192.0.2.1"], "{:?}", site.status("a")?);
+        // A leader that has not yet looked at its addresses would leave them.
+        site.tenant.apply(&ingress("b", "b.test", "none"))?;
+        site.statuses(&["|192.0.2.1"])?;
         judge.verdict()?;
         // Without a kubelet the Pod stays, and is being deleted: it does not count.
         site.tenant.delete("Pod", &name)?;

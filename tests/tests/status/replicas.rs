@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Of the Lease.
-pub const TTL: Duration = Duration::from_secs(5);
+pub const TTL: Duration = Duration::from_secs(8);
 
 /// What a replica may do anywhere: apiGroup, resources, verbs.
 pub const RULES: [&str; 7] = [
