@@ -9,6 +9,7 @@ use crate::metrics::{self, ChangeToLive, Metrics, Scrape, Writes};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::publish::client::{Answer, Client, ClientError};
+use crate::publish::room::View;
 use crate::publish::{LONGEST, Next, Outgoing, Publisher};
 use crate::runtime::Runtime;
 use crate::source::folder::Folder;
@@ -16,13 +17,14 @@ use crate::source::kubernetes::{Kubernetes, Pulse};
 use crate::source::{Batch, Source};
 use crate::status::{Change, News, Reporter, Status};
 use crate::streams::{self, Streams};
-use crate::translate::{Options, Translator};
+use crate::translate::{Options, Standing, Translator};
 use crate::verdict::{Severity, VerdictChanges};
 use crate::webhook::{Checks, Question, Webhook};
 use crate::world::external_name::DnsName;
-use crate::world::{Changed, Kind, ObjectRef, World};
+use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use crate::{cluster, health, local};
 use anyhow::Context;
+use oxigress_core::model::HostPattern;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -270,7 +272,7 @@ impl Controller {
                     self.flight = Flight::Landed(client);
                     let now = Instant::now();
                     let before = self.publisher.writes().applied;
-                    let next = self.publisher.answered(answer, took);
+                    let next = self.answered(answer, took);
                     let is_applied = self.publisher.writes().applied > before;
                     if is_applied {
                         self.applied_at = Some(SystemTime::now());
@@ -346,6 +348,54 @@ impl Controller {
         if let Flight::Landed(client) = std::mem::replace(&mut self.flight, nothing) {
             self.flight = Flight::UnderWay(Box::pin(send(client, outgoing)));
         }
+    }
+
+    /// Tells the publisher of an answer, and whoever wrote an object what nginx does not take of it.
+    fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
+        let translator = &self.translator;
+        let created = |host: &HostPattern| translator.created(host);
+        let view = View { snapshot: translator.snapshot(), created: &created };
+        let next = self.publisher.answered(answer, took, &view);
+        if let Some(withheld) = self.publisher.take_withheld() {
+            let verdicts = self.translator.set_withheld(&withheld);
+            self.report(verdicts, BTreeMap::new(), BTreeMap::new());
+        }
+        if let Some(bytes) = self.publisher.wanted_zone() {
+            self.ask_for_zone(bytes);
+        }
+        next
+    }
+
+    /// Asks the nginx role for a larger zone.
+    fn ask_for_zone(&self, bytes: u64) {
+        let mut streams = Streams::read(&self.streams).unwrap_or_default();
+        if streams.zone_bytes < bytes {
+            streams.zone_bytes = bytes;
+            tracing::info!("the zone is too small: asking the nginx role for {} MiB", bytes >> 20);
+            self.write_streams(&streams);
+        }
+    }
+
+    fn write_streams(&self, streams: &Streams) {
+        if let Err(error) = streams.write(&self.streams) {
+            tracing::error!(
+                "{}: {error}: the nginx role gets no new ports, settings or zone size",
+                self.streams.display()
+            );
+        }
+    }
+
+    fn report(
+        &self,
+        verdicts: VerdictChanges,
+        standings: BTreeMap<Key, Option<Standing>>,
+        changed: BTreeMap<ObjectRef, Change>,
+    ) {
+        if let Some(reporter) = &self.reporter {
+            let (verdicts, published) = (verdicts.clone(), BTreeMap::new());
+            reporter.tell(News { published, standings, verdicts, changed });
+        }
+        report(verdicts, &self.world);
     }
 
     fn take(&mut self, batches: Vec<(Instant, Batch)>) {
@@ -441,10 +491,9 @@ impl Controller {
                 streams.listeners.entry(*port).or_insert(*listener);
             }
         }
-        if streams != old
-            && let Err(error) = streams.write(&self.streams)
-        {
-            tracing::error!("{}: {error}: nginx gets no new ports", self.streams.display());
+        streams.zone_bytes = old.zone_bytes;
+        if streams != old {
+            self.write_streams(&streams);
         }
     }
 
@@ -453,12 +502,7 @@ impl Controller {
         let (patch, verdicts) = self.translator.update(&self.world, changed);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
         let standings = self.translator.take_standings();
-        if let Some(reporter) = &self.reporter {
-            let changed = changes(changed, &self.world, self.has_all);
-            let (verdicts, published) = (verdicts.clone(), BTreeMap::new());
-            reporter.tell(News { published, standings, verdicts, changed });
-        }
-        report(verdicts, &self.world);
+        self.report(verdicts, standings, changes(changed, &self.world, self.has_all));
         if let Some(streams) = self.translator.take_streams() {
             self.hand_over(streams);
         }

@@ -1,17 +1,22 @@
 //! Keeps nginx's configuration equal to the snapshot: the whole first, then deltas.
 //!
-//! Shape:   [`Publisher`] decides what to send and what an answer means, without I/O or clock;
-//!          [`client`] sends; the controller's loop lets one request be in flight.
-//! Errors:  no answer or a busy nginx: again, for ever, soon at first ([`Backoff`]). Another generation is
-//!          live than we think: the whole again. A record that nginx refuses (400): sent without it. No
-//!          space (507): as soon as something changes, or after the longest pause.
+//! Shape:   [`Publisher`] decides what to send and what an answer means, without I/O or clock; [`client`] sends; the
+//!          controller's loop lets one request be in flight. What is too much at once is sent in [`parts`].
+//! Errors:  no answer or a busy nginx: sent again, for ever, soon at first ([`Backoff`]). Another generation is live: the
+//!          whole is sent again. A record that nginx refuses (400) is [`withheld`] and all others are sent at once. No
+//!          space (507): endpoints go first, the records that do not fit are withheld, and a larger zone is asked for
+//!          ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
+//!          is halved until the halves are taken or single records are withheld.
 //! Files that never could be read: an nginx that serves something gets additions only ([`First`]).
-//! Source:  design.md §3, security.md §3.
 
 pub mod arrival;
 pub mod backoff;
 pub mod client;
-pub mod pending;
+mod parts;
+#[cfg(test)]
+mod progress;
+pub mod room;
+pub mod withheld;
 
 use crate::metrics::Writes;
 pub use backoff::LONGEST;
@@ -20,13 +25,15 @@ use bytes::Bytes;
 use client::{Answer, ClientError};
 use hyper::{Method, StatusCode};
 use oxigress_core::model::Snapshot;
+use oxigress_core::table::{Keys, RecordRef, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
-use pending::Record;
+use room::View;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+use withheld::{Reason, Withheld};
 
-/// What is sent.
+/// A request to the configuration endpoint.
 #[derive(Debug)]
 pub struct Outgoing {
     /// PUT for the whole, PATCH for a delta, GET to look.
@@ -51,7 +58,7 @@ pub enum Next {
 /// How the whole is brought to nginx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// All, and nothing else stays.
+    /// Everything is sent, and nothing else stays.
     Whole,
     /// What nginx has decides.
     Look,
@@ -70,9 +77,9 @@ fn first(is_incomplete: bool, found: Option<u64>) -> First {
 }
 
 enum Sent {
+    /// A PUT.
     Whole,
-    /// The known part of the whole.
-    Additions,
+    /// A PATCH.
     Delta(Box<Patch>),
     Look,
 }
@@ -84,13 +91,21 @@ pub struct Publisher {
     live: Option<String>,
     /// The generation in `live`, or that a look found before anything was sent.
     found: Option<(String, u64)>,
+    /// Deltas to be sent before `pending`, in this order.
+    parts: VecDeque<Patch>,
     pending: Patch,
     needs_whole: bool,
+    /// The whole was refused as one body: it is sent in parts.
+    is_in_parts: bool,
     /// The snapshot may lack what cannot be read.
     is_incomplete: bool,
     /// Removals wait until everything is read.
     keeps_removed: bool,
-    withheld: BTreeSet<Record>,
+    withheld: Withheld,
+    /// Bytes of the zone that would have taken everything, beyond those it has.
+    lacking_bytes: u64,
+    /// Bytes of the zone for records, as of the last look.
+    capacity_bytes: u64,
     in_flight: Option<Sent>,
     backoff: Backoff,
     writes: Writes,
@@ -111,10 +126,10 @@ impl Publisher {
     /// Takes a change to be sent.
     pub fn change(&mut self, mut patch: Patch) {
         if self.keeps_removed {
-            patch.remove = Default::default();
+            patch.remove = Keys::default();
         }
-        self.withheld.retain(|record| !record.is_in(&patch));
-        pending::follow(&mut self.pending, patch);
+        self.withheld.forget_changed(&patch);
+        self.pending.follow(patch);
     }
 
     /// Whether the snapshot may lack what cannot be read and never could be.
@@ -127,7 +142,8 @@ impl Publisher {
 
     /// Something waits to be sent.
     pub fn is_behind(&self) -> bool {
-        self.needs_whole || !self.pending.is_empty()
+        let has_more = !self.parts.is_empty() || !self.pending.is_empty();
+        self.needs_whole || has_more || self.withheld.wants_room()
     }
 
     /// The last answer was a refusal, which a change may cure; no answer at all is not cured by one.
@@ -135,65 +151,98 @@ impl Publisher {
         !self.backoff.is_failing()
     }
 
-    /// What became of all that was sent; the caller has the clock.
+    /// Results of all that was sent; the caller has the clock.
     pub fn writes(&self) -> Writes {
-        self.writes
+        Writes { withheld: self.withheld.len() as u64, ..self.writes }
+    }
+
+    /// Records that are withheld and why, if that has changed since this was last asked.
+    pub fn take_withheld(&mut self) -> Option<BTreeMap<RecordRef, Reason>> {
+        self.withheld.take_news()
+    }
+
+    /// The size that the zone should have, in bytes; `None`: nothing lacks room.
+    pub fn wanted_zone(&self) -> Option<u64> {
+        // The same again, so that a cluster that grows does not ask at each Ingress.
+        let bytes = (self.capacity_bytes + self.lacking_bytes).saturating_mul(2);
+        (self.lacking_bytes > 0 && self.capacity_bytes > 0).then_some(bytes)
     }
 
     /// What to send now. `snapshot` holds all changes taken so far.
     pub fn outgoing(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
-        let is_whole = self.live.is_none() || self.needs_whole;
-        let found = self.found.as_ref().map(|(_, generation)| *generation);
-        match first(self.is_incomplete, found) {
-            First::Look if is_whole => return Ok(self.look()),
-            First::Additions if is_whole => return self.additions(snapshot),
-            _ => {}
+        if self.live.is_none() || self.needs_whole {
+            let found = self.found.as_ref().map(|(_, generation)| *generation);
+            match first(self.is_incomplete, found) {
+                First::Look => return Ok(self.look()),
+                First::Whole if !self.is_in_parts => return self.whole(snapshot),
+                _ if self.found.is_none() => return Ok(self.look()),
+                First::Whole => self.queue_whole(snapshot),
+                First::Additions => self.queue_additions(snapshot),
+            }
         }
-        let (method, body, sent) = match is_whole {
-            true => {
-                self.keeps_removed = false;
-                self.pending = Patch::default();
-                (Method::PUT, self.whole(snapshot)?, Sent::Whole)
-            }
-            false => {
-                let patch = std::mem::take(&mut self.pending);
-                (Method::PATCH, serde_json::to_vec(&patch)?, Sent::Delta(Box::new(patch)))
-            }
+        if self.parts.is_empty() && self.withheld.wants_room() {
+            let fitting = self.withheld.take_fitting(snapshot);
+            self.pending.follow(fitting);
+        }
+        let mut patch = match self.parts.pop_front() {
+            Some(part) => part,
+            None => std::mem::take(&mut self.pending),
         };
-        self.in_flight = Some(sent);
-        let if_match = self.live.clone().filter(|_| method == Method::PATCH);
-        Ok(Outgoing { method, if_match, body: body.into() })
+        self.withheld.apply(&mut patch);
+        let body = serde_json::to_vec(&patch)?;
+        self.in_flight = Some(Sent::Delta(Box::new(patch)));
+        Ok(Outgoing { method: Method::PATCH, if_match: self.live.clone(), body: body.into() })
     }
 
-    fn additions(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
+    fn whole(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
+        self.keeps_removed = false;
+        self.pending = Patch::default();
+        self.parts.clear();
+        let version = WireVersion;
+        let body = match self.withheld.len() {
+            0 => serde_json::to_vec(&WholeOf { version, snapshot })?,
+            _ => {
+                let mut patch = Patch::of_whole(snapshot.clone());
+                self.withheld.apply(&mut patch);
+                let snapshot = &patch.into_whole();
+                serde_json::to_vec(&WholeOf { version, snapshot })?
+            }
+        };
+        self.in_flight = Some(Sent::Whole);
+        Ok(Outgoing { method: Method::PUT, if_match: None, body: body.into() })
+    }
+
+    /// The whole as deltas onto what nginx has, and last of all a list of what stays.
+    fn queue_whole(&mut self, snapshot: &Snapshot) {
+        self.begin_parts(Patch::of_whole(snapshot.clone()));
+        let mut retained = Keys::default();
+        for table in &TABLES {
+            (table.all_keys)(snapshot, &mut retained);
+        }
+        self.parts.push_back(Patch { retain: Some(retained), ..Patch::default() });
+    }
+
+    fn queue_additions(&mut self, snapshot: &Snapshot) {
         if !std::mem::replace(&mut self.keeps_removed, true) {
             tracing::warn!(
                 "not every file can be read: what nginx serves from before stays, removals wait until \
                  every file can be read"
             );
         }
-        self.pending = Patch::default();
         let mut patch = Patch::between(&Snapshot::default(), snapshot);
         // Its EndpointSlices may be what cannot be read.
         patch.upsert.endpoints.retain(|_, set| !set.as_slice().is_empty());
-        for record in &self.withheld {
-            record.withhold(&mut patch);
-        }
-        self.in_flight = Some(Sent::Additions);
-        let if_match = self.found.as_ref().map(|(live, _)| live.clone());
-        Ok(Outgoing { method: Method::PATCH, if_match, body: serde_json::to_vec(&patch)?.into() })
+        self.begin_parts(patch);
     }
 
-    fn whole(&self, snapshot: &Snapshot) -> serde_json::Result<Vec<u8>> {
-        let version = WireVersion;
-        if self.withheld.is_empty() {
-            return serde_json::to_vec(&WholeOf { version, snapshot });
-        }
-        let mut snapshot = snapshot.clone();
-        for record in &self.withheld {
-            record.withhold_from(&mut snapshot);
-        }
-        serde_json::to_vec(&WholeOf { version, snapshot: &snapshot })
+    fn begin_parts(&mut self, whole: Patch) {
+        self.live = self.found.as_ref().map(|(live, _)| live.clone());
+        self.needs_whole = false;
+        self.pending = Patch::default();
+        self.parts = match self.is_in_parts {
+            true => parts::of(whole).into(),
+            false => VecDeque::from([whole]),
+        };
     }
 
     /// A look at what is live, to notice an nginx that lost it.
@@ -203,7 +252,12 @@ impl Publisher {
     }
 
     /// What an answer means. `took` is only logged.
-    pub fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
+    pub fn answered(
+        &mut self,
+        answer: Result<Answer, ClientError>,
+        took: Duration,
+        view: &View<'_>,
+    ) -> Next {
         let Some(sent) = self.in_flight.take() else { return Next::Now };
         let answer = match answer {
             Ok(answer) => answer,
@@ -234,33 +288,24 @@ impl Publisher {
                 // It is there and knows better than the backoff, which is for one that is not.
                 Next::After(answer.retry_after.map_or(pause, |asked| pause.min(asked.max(QUICK))))
             }
-            (StatusCode::BAD_REQUEST, sent) => {
-                self.was_refused();
-                self.refused(&answer, sent)
-            }
             (_, sent) => {
-                self.was_refused();
-                self.unsend(sent);
-                tracing::error!("nginx refuses the configuration: {}", describe(&answer));
-                Next::OnChange
+                self.writes.refused += 1;
+                self.writes.is_last_applied = false;
+                self.refused(&answer, sent, view)
             }
         }
-    }
-
-    fn was_refused(&mut self) {
-        self.writes.refused += 1;
-        self.writes.is_last_applied = false;
     }
 
     /// What was sent has to be sent again, and what came later follows it.
     fn unsend(&mut self, sent: Sent) {
         match sent {
             Sent::Look => {}
-            Sent::Whole | Sent::Additions => self.needs_whole = true,
-            Sent::Delta(mut patch) => {
-                pending::follow(&mut patch, std::mem::take(&mut self.pending));
+            Sent::Whole => self.needs_whole = true,
+            Sent::Delta(mut patch) if self.parts.is_empty() && patch.retain.is_none() => {
+                patch.follow(std::mem::take(&mut self.pending));
                 self.pending = *patch;
             }
+            Sent::Delta(patch) => self.parts.push_front(*patch),
         }
     }
 
@@ -274,6 +319,11 @@ impl Publisher {
                     self.needs_whole = true;
                 }
                 self.found = Some((live, status.generation));
+                if status.capacity_bytes > self.capacity_bytes {
+                    self.lacking_bytes = 0;
+                }
+                self.capacity_bytes = status.capacity_bytes;
+                self.withheld.look(&status);
                 Next::Now
             }
             Err(error) => Next::After(self.backoff.failed(&format!("status: {error}"))),
@@ -301,15 +351,10 @@ impl Publisher {
         let generation = applied.generation;
         match sent {
             Sent::Delta(patch) => {
-                let (plus, minus) = pending::count(&patch);
+                let (plus, minus) = patch.count();
                 tracing::info!(
                     "applied generation {generation}: +{plus} −{minus} records, {millis:.1} ms"
                 );
-            }
-            Sent::Additions => {
-                // All may have become readable meanwhile.
-                self.needs_whole = !self.keeps_removed;
-                tracing::info!("applied generation {generation}: what can be read, {millis:.1} ms");
             }
             _ => {
                 self.needs_whole = false;
@@ -319,23 +364,136 @@ impl Publisher {
         Next::Now
     }
 
-    fn refused(&mut self, answer: &Answer, sent: Sent) -> Next {
-        let pointer = problem(answer).pointer.unwrap_or_default();
-        let within = if matches!(sent, Sent::Whole) { "snapshot" } else { "upsert" };
-        let record = Record::at(&pointer, within);
-        self.unsend(sent);
-        match record.filter(|record| self.withheld.insert(record.clone())) {
-            Some(record) => {
-                tracing::error!("nginx refuses {record}, left out: {}", describe(answer));
-                record.withhold(&mut self.pending);
-                Next::Now
+    /// Whatever nginx refuses, the rest of what was sent goes on.
+    fn refused(&mut self, answer: &Answer, sent: Sent, view: &View<'_>) -> Next {
+        let is_about_content = matches!(
+            answer.status,
+            StatusCode::BAD_REQUEST
+                | StatusCode::PAYLOAD_TOO_LARGE
+                | StatusCode::INSUFFICIENT_STORAGE
+        );
+        if !is_about_content || matches!(sent, Sent::Look) {
+            self.unsend(sent);
+            tracing::error!("nginx refuses the configuration: {}", describe(answer));
+            return Next::OnChange;
+        }
+        let is_whole = matches!(sent, Sent::Whole);
+        let mut patch = match sent {
+            Sent::Delta(patch) => *patch,
+            _ => Patch::of_whole(view.snapshot.clone()),
+        };
+        self.withheld.apply(&mut patch);
+        let problem = problem(answer);
+        let is_full = answer.status == StatusCode::INSUFFICIENT_STORAGE;
+        if is_full {
+            let (needed, free) = (problem.needed_bytes, problem.free_bytes);
+            let deficit = needed.unwrap_or(0).saturating_sub(free.unwrap_or(0));
+            self.lacking_bytes = self.lacking_bytes.max(deficit.max(1));
+            self.capacity_bytes = problem.capacity_bytes.unwrap_or(self.capacity_bytes);
+        }
+        let named = match is_full {
+            true => self.withhold_for_room(&patch, &problem, view, is_whole),
+            false => self.withhold_named(&patch, &problem, is_whole),
+        };
+        let removals = self.withheld.take_removals();
+        self.pending.follow(removals);
+        match named {
+            Named::Some if is_whole => self.needs_whole = true,
+            Named::Some => self.unsend(Sent::Delta(Box::new(patch))),
+            Named::None if is_whole => {
+                tracing::warn!(
+                    "nginx refuses the whole: {}: sending it in parts",
+                    describe(answer)
+                );
+                (self.is_in_parts, self.needs_whole) = (true, true);
             }
-            None => {
-                tracing::error!("nginx refuses the configuration: {}", describe(answer));
-                Next::OnChange
+            Named::None => return self.halve(patch, answer),
+        }
+        Next::Now
+    }
+
+    /// Withholds the records that the answer names.
+    fn withhold_named(&mut self, patch: &Patch, problem: &Problem, is_whole: bool) -> Named {
+        let within = if is_whole { "snapshot" } else { "upsert" };
+        let first = problem.pointer.as_deref().map(|pointer| (pointer, problem.error.as_str()));
+        let others =
+            problem.others.iter().map(|fault| (fault.pointer.as_str(), fault.error.as_str()));
+        let mut named = Named::None;
+        for (pointer, error) in first.into_iter().chain(others) {
+            let record = RecordRef::at(pointer, within);
+            let Some(record) = record.filter(|record| withheld::touches(patch, record)) else {
+                continue;
+            };
+            let text = crate::log::one_line(&format!("{error} (at {pointer})")).to_string();
+            if self.withheld.insert(record.clone(), Reason::Refused(text.clone())) {
+                tracing::error!("nginx refuses {record}, which is withheld: {text}");
+                named = Named::Some;
+            }
+        }
+        named
+    }
+
+    /// Withholds as many records as the zone lacks bytes. Endpoints that are sent together with others are tried by
+    /// themselves first.
+    fn withhold_for_room(
+        &mut self,
+        patch: &Patch,
+        problem: &Problem,
+        view: &View<'_>,
+        is_whole: bool,
+    ) -> Named {
+        if !is_whole && parts::is_divided_by_urgency(patch) {
+            return Named::None;
+        }
+        let lacking =
+            problem.needed_bytes.unwrap_or(0).saturating_sub(problem.free_bytes.unwrap_or(0));
+        let chosen = room::choose(patch, view, lacking.max(1), is_whole);
+        let (mut count, mut total) = (0, 0);
+        for (record, bytes) in chosen {
+            if self.withheld.insert(record, Reason::NoRoom { bytes }) {
+                (count, total) = (count + 1, total + bytes);
+            }
+        }
+        match count {
+            0 => Named::None,
+            _ => {
+                tracing::error!(
+                    "the zone is full: {count} records of {total} bytes are withheld until there is room"
+                );
+                Named::Some
             }
         }
     }
+
+    /// Sends a refused delta in two parts; a single record is withheld.
+    fn halve(&mut self, patch: Patch, answer: &Answer) -> Next {
+        let single = match parts::halve(patch) {
+            Ok((first, second)) => {
+                self.parts.push_front(second);
+                self.parts.push_front(first);
+                return Next::Now;
+            }
+            Err(single) => *single,
+        };
+        let text = describe(answer);
+        let is_withheld = single.record.is_some_and(|record| {
+            tracing::error!("nginx refuses {record}, which is withheld: {text}");
+            self.withheld.insert(record, Reason::Refused(text.clone()))
+        });
+        self.unsend(Sent::Delta(Box::new(single.patch)));
+        if !is_withheld {
+            // A removal, or what was to close a record: nothing smaller can be sent.
+            tracing::error!("nginx refuses the configuration: {text}");
+            return Next::OnChange;
+        }
+        Next::Now
+    }
+}
+
+/// Whether a refusal named records that can be withheld.
+enum Named {
+    Some,
+    None,
 }
 
 fn etag(epoch: &str, generation: u64) -> String {
@@ -351,11 +509,6 @@ fn describe(answer: &Answer) -> String {
     let mut text = format!("{}: {}", answer.status.as_u16(), problem.error);
     if let Some(pointer) = problem.pointer {
         text.push_str(&format!(" (at {pointer})"));
-    }
-    if let (Some(needed), Some(free)) = (problem.needed_bytes, problem.free_bytes) {
-        text.push_str(&format!(
-            " ({needed} bytes needed, {free} free: raise --zone-size and restart nginx)"
-        ));
     }
     crate::log::one_line(&text)
 }
@@ -404,7 +557,8 @@ mod tests {
         }
 
         fn answer(&mut self, answer: Result<Answer, ClientError>) -> Next {
-            self.publisher.answered(answer, Duration::ZERO)
+            let view = View { snapshot: &self.snapshot, created: &|_| 0 };
+            self.publisher.answered(answer, Duration::ZERO, &view)
         }
     }
 
@@ -514,30 +668,55 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_record_is_left_out_and_the_rest_is_served() {
+    fn a_refused_record_is_withheld_and_the_rest_is_served() {
         let mut f = Fixture::new();
         f.host("a");
         f.host("b");
         f.send();
         let problem = serde_json::json!({"error": "bad", "pointer": "/upsert/servers/a/rules"});
         assert_eq!(f.answer(answer(400, problem)), Next::Now);
+        // Without its server another one might answer for the host: a closed one takes its place.
         let text = String::from_utf8_lossy(&f.send().body).into_owned();
-        assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+        assert!(text.contains("\"b\"") && text.contains("withheld"), "{text}");
+        assert_eq!(f.publisher.take_withheld().map(|all| all.len()), Some(1));
         f.answer(answer(409, serde_json::json!({})));
         let text = String::from_utf8_lossy(&f.send().body).into_owned();
-        assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
+        assert!(text.contains("\"b\"") && text.contains("withheld"), "{text}");
         f.answer(applied(3));
         f.host("a");
-        assert!(String::from_utf8_lossy(&f.send().body).contains("\"a\""));
+        assert!(!String::from_utf8_lossy(&f.send().body).contains("withheld"));
     }
 
     #[test]
-    fn a_full_zone_waits_for_a_change_and_loses_nothing() {
+    fn a_refused_look_is_no_endless_loop() {
+        let mut f = Fixture::new();
+        f.publisher.look();
+        assert_eq!(f.answer(answer(400, serde_json::json!({}))), Next::OnChange);
+    }
+
+    #[test]
+    fn records_without_room_are_sent_when_the_zone_has_grown() {
         let mut f = Fixture::new();
         f.host("a");
         f.send();
-        let problem = serde_json::json!({"error": "full", "needed_bytes": 2, "free_bytes": 1});
-        assert_eq!(f.answer(answer(507, problem)), Next::OnChange);
-        assert!(String::from_utf8_lossy(&f.send().body).contains("\"a\""));
+        let problem = serde_json::json!({"error": "full", "needed_bytes": 2, "free_bytes": 1,
+            "capacity_bytes": 100});
+        assert_eq!(f.answer(answer(507, problem)), Next::Now);
+        assert_eq!(f.publisher.wanted_zone(), Some(202));
+        assert!(String::from_utf8_lossy(&f.send().body).contains("withheld"));
+        f.answer(applied(2));
+        let look = |f: &mut Fixture, capacity: u64, free: u64| {
+            f.publisher.look();
+            let status = serde_json::json!({"epoch": EPOCH, "generation": 2, "counts": {},
+                "capacity_bytes": capacity, "free_bytes": free, "workers": []});
+            f.answer(answer(200, status));
+        };
+        look(&mut f, 100, 50);
+        assert!(!f.publisher.is_behind());
+        look(&mut f, 10_000, 9_000);
+        assert!(f.publisher.is_behind());
+        let text = String::from_utf8_lossy(&f.send().body).into_owned();
+        assert!(text.contains("\"a\"") && !text.contains("withheld"), "{text}");
+        assert_eq!(f.publisher.wanted_zone(), None);
     }
 }

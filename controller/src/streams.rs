@@ -26,6 +26,13 @@ pub struct Streams {
     pub listeners: BTreeMap<StreamPort, Listener>,
     /// What of the main ConfigMap stands in nginx.conf.
     pub settings: Skeleton,
+    /// The size in bytes that the zone needs, as far as it is known; 0: what the flag says is enough.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub zone_bytes: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One listener.

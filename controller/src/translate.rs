@@ -29,6 +29,7 @@ pub mod settings;
 mod stream;
 mod tls;
 mod wants;
+mod withheld;
 
 pub use judge::{Candidate, Judgement};
 pub use options::Options;
@@ -166,6 +167,7 @@ impl Translator {
         is_new.then(|| Streams {
             listeners: listeners.collect(),
             settings: self.settings.skeleton.clone(),
+            ..Streams::default()
         })
     }
 

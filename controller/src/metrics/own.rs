@@ -25,6 +25,8 @@ pub struct Writes {
     pub applied: u64,
     /// Those that nginx refused.
     pub refused: u64,
+    /// Records that nginx does not get, because it refused them or has no room.
+    pub withheld: u64,
     /// The last one is live.
     pub is_last_applied: bool,
     /// When the last one became live.

@@ -26,6 +26,8 @@ pub enum Part {
     Secret(Key),
     /// The endpoints of one backend.
     Backend(BackendId),
+    /// What nginx refused or has no room for.
+    Withheld,
 }
 
 /// All notes.

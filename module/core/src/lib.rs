@@ -46,6 +46,7 @@ pub mod rewrite;
 pub mod router;
 pub mod session;
 pub mod statistics;
+pub mod table;
 pub mod template;
 pub mod tls;
 pub mod wire;

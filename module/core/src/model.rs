@@ -16,12 +16,12 @@ pub use backend::{
 };
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
-use policy::{HeaderPattern, HeaderValue, Policies, PolicyId, TlsPolicy};
+pub use crate::table::Snapshot;
+use policy::{HeaderPattern, HeaderValue, PolicyId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 
-crate::wire::objects!(Snapshot, Settings, Server, Rule, Origin, Policy, Certificate);
+crate::wire::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
 
 /// Most endpoints one backend may have.
 pub const MAX_ENDPOINTS: usize = 10_000;
@@ -31,56 +31,6 @@ pub const MAX_ALTERNATIVES: usize = 64;
 pub const MAX_RULES: usize = 10_000;
 /// Longest certificate chain or key, in bytes of PEM.
 pub const MAX_PEM_BYTES: usize = 128 * 1024;
-
-/// Everything nginx serves: one whole configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[serde(remote = "Self")]
-pub struct Snapshot {
-    /// What is not owned by a server.
-    pub settings: Settings,
-    /// Hosts and their rules.
-    #[serde(deserialize_with = "crate::wire::unique_map")]
-    pub servers: BTreeMap<HostPattern, Server>,
-    /// Backends by id. A rule may name a backend that is not here: it answers 503.
-    #[serde(deserialize_with = "crate::wire::unique_map")]
-    pub backends: BTreeMap<BackendId, Backend>,
-    /// The endpoints of each backend, apart from it, since they change most often.
-    #[serde(deserialize_with = "crate::wire::unique_map")]
-    pub endpoints: BTreeMap<BackendId, EndpointSet>,
-    /// Certificates with their keys.
-    #[serde(deserialize_with = "crate::wire::unique_map")]
-    pub certificates: BTreeMap<CertificateId, Certificate>,
-    /// Which certificate a TLS server name gets. A name that stands here counts as "has a certificate"
-    /// for the redirect to HTTPS, also when the certificate itself is missing (then nginx's static one
-    /// is used).
-    #[serde(deserialize_with = "crate::wire::unique_map")]
-    pub names: BTreeMap<HostPattern, CertificateId>,
-    /// TLS server names whose connections are passed through to a backend, unread.
-    #[serde(
-        deserialize_with = "crate::wire::unique_map",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
-    pub passthrough: BTreeMap<HostPattern, BackendId>,
-    /// Which backend the stream listener of a port leads to.
-    #[serde(
-        deserialize_with = "crate::wire::unique_map",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
-    pub ports: BTreeMap<StreamPort, BackendId>,
-    /// What rules share that say the same about their requests.
-    #[serde(
-        deserialize_with = "crate::wire::unique_map",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
-    pub policies: BTreeMap<PolicyId, Policies>,
-    /// How a host speaks TLS, by TLS server name and by the host of a request.
-    #[serde(
-        deserialize_with = "crate::wire::unique_map",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
-    pub tls: BTreeMap<HostPattern, TlsPolicy>,
-}
 
 /// Values that hold for every server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

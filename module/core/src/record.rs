@@ -11,6 +11,7 @@ mod backend;
 mod endpoints;
 mod server;
 
+pub use crate::table::Kind;
 pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{Considered, Fate, Route, RuleView, ServerView, encode_server};
@@ -18,75 +19,9 @@ pub use server::{Considered, Fate, Route, RuleView, ServerView, encode_server};
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
 use crate::patterns::Patterns;
-use crate::wire::native::{Patch, Upsert};
+use crate::table::TABLES;
+use crate::wire::native::Patch;
 use std::collections::BTreeSet;
-
-/// What a record is. The numbers are part of the layout in shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// [`Settings`], under the empty key.
-    Settings = 0,
-    /// A host's rules, by [`crate::model::HostPattern`].
-    Server = 1,
-    /// A backend, by id.
-    Backend = 2,
-    /// A backend's endpoints, by the same id.
-    Endpoints = 3,
-    /// A certificate, by id.
-    Certificate = 4,
-    /// A TLS server name's certificate id, by [`crate::model::HostPattern`].
-    Name = 5,
-    /// The body of ingress-nginx's `POST /configuration/general`, under the empty key.
-    General = 6,
-    /// The backend that a TLS server name is passed through to, by [`crate::model::HostPattern`].
-    Passthrough = 7,
-    /// The backend of a stream listener, by [`crate::model::StreamPort`].
-    Port = 8,
-    /// [`Policies`] as JSON, by [`crate::model::policy::PolicyId`].
-    Policies = 9,
-    /// A host's [`TlsPolicy`] as JSON, by [`crate::model::HostPattern`].
-    Tls = 10,
-}
-
-impl Kind {
-    /// Every kind, in the order of its number.
-    pub const ALL: [Kind; 11] = [
-        Kind::Settings,
-        Kind::Server,
-        Kind::Backend,
-        Kind::Endpoints,
-        Kind::Certificate,
-        Kind::Name,
-        Kind::General,
-        Kind::Passthrough,
-        Kind::Port,
-        Kind::Policies,
-        Kind::Tls,
-    ];
-
-    /// The kind of a number, if it is one's.
-    pub fn from_number(number: u8) -> Option<Kind> {
-        Kind::ALL.get(usize::from(number)).copied()
-    }
-
-    /// Its name in `GET /configuration`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Kind::Settings => "settings",
-            Kind::Server => "servers",
-            Kind::Backend => "backends",
-            Kind::Endpoints => "endpoint_sets",
-            Kind::Certificate => "certificates",
-            Kind::Name => "names",
-            Kind::General => "general",
-            Kind::Passthrough => "passthrough",
-            Kind::Port => "ports",
-            Kind::Policies => "policies",
-            Kind::Tls => "tls",
-        }
-    }
-}
 
 /// Something that holds records of one generation: the store, or a map in tests and in the controller.
 pub trait Records<'g> {
@@ -125,78 +60,21 @@ impl Change {
 
 /// The records of a whole snapshot.
 pub fn snapshot_records(snapshot: Snapshot) -> Vec<Change> {
-    let Snapshot {
-        settings,
-        servers,
-        backends,
-        endpoints,
-        certificates,
-        names,
-        passthrough,
-        ports,
-        policies,
-        tls,
-    } = snapshot;
-    let upsert = Upsert {
-        settings: Some(settings),
-        servers,
-        backends,
-        endpoints,
-        certificates,
-        names,
-        passthrough,
-        ports,
-        policies,
-        tls,
-    };
-    delta_records(&Patch { upsert, ..Patch::default() }, |_, _| None)
+    delta_records(&Patch::of_whole(snapshot), |_, _| None)
 }
 
 /// The records a delta writes and removes. `live` is asked for values as they are before it: an endpoint set's
 /// record depends on its backend too.
 pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>>) -> Vec<Change> {
-    let (upsert, remove) = (&patch.upsert, &patch.remove);
     let mut all = endpoint_records(patch, live);
-    let settings = upsert.settings.iter();
+    let settings = patch.upsert.settings.iter();
     all.extend(settings.map(|s| Change::upsert(Kind::Settings, "", encode_settings(s))));
-    all.extend(
-        upsert
-            .servers
-            .iter()
-            .map(|(k, v)| Change::upsert(Kind::Server, k.as_str(), encode_server(v))),
-    );
-    all.extend(
-        upsert
-            .backends
-            .iter()
-            .map(|(k, v)| Change::upsert(Kind::Backend, k.as_str(), encode_backend(k, v))),
-    );
-    let certificates = upsert.certificates.iter();
-    all.extend(
-        certificates
-            .map(|(k, v)| Change::upsert(Kind::Certificate, k.as_str(), encode_certificate(v))),
-    );
-    let names = upsert.names.iter();
-    all.extend(names.map(|(k, v)| Change::upsert(Kind::Name, k.as_str(), v.as_str().into())));
-    let passthrough = upsert.passthrough.iter();
-    all.extend(
-        passthrough.map(|(k, v)| Change::upsert(Kind::Passthrough, k.as_str(), v.as_str().into())),
-    );
-    let ports = upsert.ports.iter();
-    all.extend(ports.map(|(k, v)| Change::upsert(Kind::Port, k.to_string(), v.as_str().into())));
-    let policies = upsert.policies.iter();
-    all.extend(policies.map(|(k, v)| Change::upsert(Kind::Policies, k.as_str(), encode_json(v))));
-    let tls = upsert.tls.iter();
-    all.extend(tls.map(|(k, v)| Change::upsert(Kind::Tls, k.as_str(), encode_json(v))));
-    all.extend(remove.servers.iter().map(|k| Change::remove(Kind::Server, k.as_str())));
-    all.extend(remove.backends.iter().map(|k| Change::remove(Kind::Backend, k.as_str())));
-    all.extend(remove.endpoints.iter().map(|k| Change::remove(Kind::Endpoints, k.as_str())));
-    all.extend(remove.certificates.iter().map(|k| Change::remove(Kind::Certificate, k.as_str())));
-    all.extend(remove.names.iter().map(|k| Change::remove(Kind::Name, k.as_str())));
-    all.extend(remove.passthrough.iter().map(|k| Change::remove(Kind::Passthrough, k.as_str())));
-    all.extend(remove.ports.iter().map(|k| Change::remove(Kind::Port, k.to_string())));
-    all.extend(remove.policies.iter().map(|k| Change::remove(Kind::Policies, k.as_str())));
-    all.extend(remove.tls.iter().map(|k| Change::remove(Kind::Tls, k.as_str())));
+    for table in &TABLES {
+        (table.encode)(patch, &mut all);
+    }
+    for table in &TABLES {
+        (table.removals)(patch, &mut all);
+    }
     all
 }
 
@@ -226,7 +104,7 @@ fn endpoint_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>>
 }
 
 /// A record that workers read once and keep compiled: JSON, since nothing reads it per request.
-fn encode_json(value: &impl serde::Serialize) -> Vec<u8> {
+pub(crate) fn encode_json(value: &impl serde::Serialize) -> Vec<u8> {
     // Strings, numbers and lists of them: nothing that JSON cannot hold.
     serde_json::to_vec(value).unwrap_or_default()
 }
@@ -339,7 +217,7 @@ impl<'g> CertificateView<'g> {
     }
 }
 
-fn encode_certificate(certificate: &Certificate) -> Vec<u8> {
+pub(crate) fn encode_certificate(certificate: &Certificate) -> Vec<u8> {
     let mut value = length(certificate.chain.len()).to_le_bytes().to_vec();
     value.extend(certificate.chain.as_bytes());
     value.extend(certificate.key.as_bytes());

@@ -42,7 +42,8 @@ pub mod compat;
 pub mod native;
 mod strict;
 
-pub use strict::{DecodeError, MAX_DEPTH, decode, pointer_step};
+pub(crate) use strict::decode_record;
+pub use strict::{DecodeError, MAX_DEPTH, decode, faults, pointer_step};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::collections::BTreeMap;

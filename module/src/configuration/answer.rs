@@ -1,7 +1,7 @@
 //! Answers of the endpoint.
 
 use oxigress_core::wire::DecodeError;
-use oxigress_core::wire::native::{Applied, Problem};
+use oxigress_core::wire::native::{Applied, Fault, Problem};
 use oxigress_store::Live;
 use serde::Serialize;
 
@@ -68,6 +68,23 @@ impl Answer {
         let status = if error.is_version() { 426 } else { 400 };
         let pointer = Some(error.pointer);
         Answer::refusal(status, Problem { error: error.message, pointer, ..Problem::default() })
+    }
+
+    /// Several values of the body are not what they should be; the first is described, all are named.
+    pub fn faulty(mut faults: Vec<DecodeError>) -> Self {
+        let others = faults
+            .drain(faults.len().min(1)..)
+            .map(|fault| Fault { pointer: fault.pointer, error: fault.message });
+        let others: Vec<_> = others.collect();
+        let Some(first) = faults.pop() else { return Answer::problem(400, "the body is wrong") };
+        let count = others.len();
+        let (error, pointer) = (first.message, Some(first.pointer));
+        let mut answer =
+            Answer::refusal(400, Problem { error, pointer, others, ..Problem::default() });
+        if count > 0 {
+            answer.log.push(format!("400: {count} further records are refused"));
+        }
+        answer
     }
 
     /// The writer's view is old.

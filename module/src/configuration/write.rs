@@ -9,26 +9,27 @@ use oxigress_core::model::Snapshot;
 use oxigress_core::record::{
     CertificateView, Change, Kind, decode_policies, delta_records, snapshot_records,
 };
-use oxigress_core::wire::native::{Patch, Problem, Whole};
-use oxigress_core::wire::{DecodeError, compat, decode, pointer_step};
+use oxigress_core::table::{Keys, Operations, TABLES};
+use oxigress_core::wire::native::{MAX_FAULTS, Patch, Problem, Whole};
+use oxigress_core::wire::{DecodeError, compat, decode, faults, pointer_step};
 use oxigress_store::{Role, Store, Transaction, WriteError, Written};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// What the whole of a dialect's documents replaces.
-const NATIVE: &[Kind] = &[
-    Kind::Settings,
-    Kind::Server,
-    Kind::Backend,
-    Kind::Endpoints,
-    Kind::Certificate,
-    Kind::Name,
-    Kind::Passthrough,
-    Kind::Port,
-    Kind::Policies,
-    Kind::Tls,
-];
+/// Which live records go that a write does not name.
+#[derive(Clone, Copy)]
+enum Replaces<'a> {
+    /// None.
+    Nothing,
+    /// Those of these kinds.
+    Kinds(&'a [Kind]),
+    /// Those of all tables and the settings.
+    Tables,
+    /// Those of all tables but for these.
+    TablesBut(&'a Keys),
+}
+
 const BACKENDS: &[Kind] = &[Kind::Backend, Kind::Endpoints];
 const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];
 
@@ -36,11 +37,11 @@ const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];
 pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
     let (whole, ignored) = match decode::<Whole>(body) {
         Ok(decoded) => decoded,
-        Err(error) => return Some(Answer::undecodable(error)),
+        Err(error) => return Some(undecodable(error, body, "snapshot")),
     };
     let source = Source::Whole(snapshot_records(whole.snapshot));
-    let tables = "/snapshot";
-    let write = Write { source, replaces: NATIVE, expected, epoch: None, status: 200, tables };
+    let (tables, replaces) = ("/snapshot", Replaces::Tables);
+    let write = Write { source, replaces, expected, epoch: None, status: 200, tables };
     write.apply(shared, ignored)
 }
 
@@ -48,16 +49,34 @@ pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<A
 pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
     let (patch, ignored) = match decode::<Patch>(body) {
         Ok(decoded) => decoded,
-        Err(error) => return Some(Answer::undecodable(error)),
+        Err(error) => return Some(undecodable(error, body, "upsert")),
     };
     if let Some(pointer) = patch.contradiction() {
         let error = DecodeError::new(pointer, "upserted and removed in one delta: say one of them");
         return Some(Answer::undecodable(error));
     }
+    let retained = patch.retain.clone();
+    let replaces = retained.as_ref().map_or(Replaces::Nothing, Replaces::TablesBut);
     let source = Source::Delta(Box::new(patch));
     let tables = "/upsert";
-    let write = Write { source, replaces: &[], expected, epoch: None, status: 200, tables };
+    let write = Write { source, replaces, expected, epoch: None, status: 200, tables };
     write.apply(shared, ignored)
+}
+
+/// Names every record that is wrong, so that the writer can send all others at once.
+fn undecodable(error: DecodeError, body: &[u8], within: &str) -> Answer {
+    let mut all = match error.is_version() {
+        true => Vec::new(),
+        false => faults(body, within, MAX_FAULTS),
+    };
+    match all.iter().position(|fault| fault.pointer == error.pointer) {
+        Some(place) => all.swap(0, place),
+        None => all.insert(0, error),
+    }
+    match all.len() {
+        1 => Answer::undecodable(all.remove(0)),
+        _ => Answer::faulty(all),
+    }
 }
 
 /// ingress-nginx's `POST /configuration/backends`
@@ -128,7 +147,7 @@ fn takeover(snapshot: Snapshot, replaces: &'static [Kind]) -> Write<'static> {
     changes.retain(|change| replaces.contains(&change.kind));
     Write {
         source: Source::Whole(changes),
-        replaces,
+        replaces: Replaces::Kinds(replaces),
         expected: None,
         epoch: Some(random()),
         status: 201,
@@ -146,8 +165,7 @@ enum Source {
 
 struct Write<'a> {
     source: Source,
-    /// Records of these kinds that the source does not write are removed.
-    replaces: &'static [Kind],
+    replaces: Replaces<'a>,
     /// The `epoch.generation` that must be live.
     expected: Option<&'a str>,
     /// The epoch to begin if anything changes; `None`: the live one goes on.
@@ -194,10 +212,11 @@ impl Write<'_> {
                 transaction.get(kind as u8, key).map(|record| record.value().to_vec())
             })),
         };
-        if let Err(error) = self.check(&changes, &transaction) {
-            return Answer::undecodable(error);
+        let faults = self.check(&changes, &transaction);
+        if !faults.is_empty() {
+            return Answer::faulty(faults);
         }
-        if !self.replaces.is_empty() {
+        if !matches!(self.replaces, Replaces::Nothing) {
             // The last generation may still take its room beside this one.
             transaction.free_all();
         }
@@ -215,32 +234,28 @@ impl Write<'_> {
         }
     }
 
-    /// Checks what OpenSSL has to understand, where it is new or changed: what is live was checked when it came.
+    /// What is wrong with records that OpenSSL has to understand, where they are new or changed: what is live was
+    /// checked when it came.
     fn check(
         &self,
         changes: &[Change],
         transaction: &Transaction<'_, ZoneLock>,
-    ) -> Result<(), DecodeError> {
-        for Change { kind, key, value } in changes {
-            let Some(value) = value else { continue };
-            if !matches!(kind, Kind::Certificate | Kind::Tls | Kind::Policies) {
-                continue;
+    ) -> Vec<DecodeError> {
+        let is_live = |kind: Kind, key: &[u8], value: &Vec<u8>| {
+            transaction.get(kind as u8, key).is_some_and(|live| live.value() == value)
+        };
+        let faults = changes.iter().filter_map(|Change { kind, key, value }| {
+            let value = value.as_ref()?;
+            let check = check_of(*kind)?;
+            if is_live(*kind, key, value) {
+                return None;
             }
-            if transaction.get(*kind as u8, key).is_some_and(|live| live.value() == value) {
-                continue;
-            }
-            let checked = match kind {
-                Kind::Tls => client_certificate::check(value),
-                Kind::Policies => check_policies(value),
-                _ => check_certificate(CertificateView(value)),
-            };
-            checked.map_err(|(field, error)| {
-                let key = pointer_step(&String::from_utf8_lossy(key));
-                let (tables, table) = (self.tables, kind.label());
-                DecodeError::new(format!("{tables}/{table}/{key}{field}"), error)
-            })?;
-        }
-        Ok(())
+            let (field, error) = check(value).err()?;
+            let key = pointer_step(&String::from_utf8_lossy(key));
+            let table = Operations::of_kind(*kind)?.name;
+            Some(DecodeError::new(format!("{}/{table}/{key}{field}", self.tables), error))
+        });
+        faults.take(MAX_FAULTS).collect()
     }
 
     /// When it fails, answers the bytes of the records behind the one that did not fit.
@@ -287,15 +302,26 @@ impl Write<'_> {
         changes: &[Change],
         transaction: &Transaction<'_, ZoneLock>,
     ) -> Vec<(u8, Vec<u8>)> {
-        if self.replaces.is_empty() {
-            return Vec::new();
-        }
-        let written: HashSet<_> =
-            changes.iter().map(|c| (c.kind as u8, c.key.as_slice())).collect();
+        let mut written: HashSet<_> =
+            changes.iter().map(|c| (c.kind as u8, Cow::Borrowed(c.key.as_slice()))).collect();
         let mut stale = Vec::new();
+        let is_replaced: &dyn Fn(u8) -> bool = match &self.replaces {
+            Replaces::Nothing => return stale,
+            Replaces::Kinds(kinds) => &|number| kinds.iter().any(|kind| *kind as u8 == number),
+            Replaces::Tables | Replaces::TablesBut(_) => {
+                &|number| Kind::from_number(number).is_some_and(|kind| kind != Kind::General)
+            }
+        };
+        if let Replaces::TablesBut(retained) = &self.replaces {
+            let retained = Patch { remove: (*retained).clone(), ..Patch::default() };
+            let mut keys = Vec::new();
+            TABLES.iter().for_each(|table| (table.removals)(&retained, &mut keys));
+            keys.push(Change::remove(Kind::Settings, ""));
+            written.extend(keys.into_iter().map(|c| (c.kind as u8, Cow::Owned(c.key))));
+        }
         transaction.for_each(|record| {
-            let is_replaced = self.replaces.iter().any(|kind| *kind as u8 == record.kind());
-            if is_replaced && !written.contains(&(record.kind(), record.key())) {
+            let key = Cow::Borrowed(record.key());
+            if is_replaced(record.kind()) && !written.contains(&(record.kind(), key)) {
                 stale.push((record.kind(), record.key().to_vec()));
             }
         });
@@ -303,13 +329,31 @@ impl Write<'_> {
     }
 }
 
-/// The reason of a failure comes with the JSON pointer of the field, from the record on.
+type Check = fn(&[u8]) -> Result<(), (&'static str, String)>;
+
+/// What looks at a record's bytes beyond their types. The reason of a failure comes with the JSON pointer of the field,
+/// from the record on.
+fn check_of(kind: Kind) -> Option<Check> {
+    match kind {
+        Kind::Certificate => Some(|value| check_certificate(CertificateView(value))),
+        Kind::Tls => Some(client_certificate::check),
+        Kind::Policies => Some(check_policies),
+        Kind::Settings
+        | Kind::Server
+        | Kind::Backend
+        | Kind::Endpoints
+        | Kind::Name
+        | Kind::General
+        | Kind::Passthrough
+        | Kind::Port => None,
+    }
+}
+
 fn check_certificate(view: CertificateView<'_>) -> Result<(), (&'static str, String)> {
     check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default())
         .map_err(|error| ("", error))
 }
 
-/// As [`check_certificate`].
 fn check_policies(value: &[u8]) -> Result<(), (&'static str, String)> {
     let policies = decode_policies(value).ok_or(("", "these are no policies".to_owned()))?;
     policies.proxy.and_then(|proxy| proxy.tls).map_or(Ok(()), |tls| check_upstream(&tls))
@@ -331,7 +375,8 @@ fn refused(error: WriteError, before: usize, rest: usize, store: &Store) -> Answ
         return Answer::problem(500, error.to_string());
     };
     // What there is for another try.
-    let free = store.space().free_bytes;
+    let space = store.space();
+    let free = space.free_bytes;
     // What it had taken, what it could not have, and the rest without its part of the index.
     let needed = before.saturating_sub(free_bytes) + needed_bytes + rest;
     // Free bytes may be scattered, which the figures alone would not tell.
@@ -346,6 +391,7 @@ fn refused(error: WriteError, before: usize, rest: usize, store: &Store) -> Answ
         ),
         needed_bytes: Some(needed as u64),
         free_bytes: Some(free as u64),
+        capacity_bytes: Some(space.capacity_bytes as u64),
         ..Problem::default()
     };
     Answer::refusal(507, problem)

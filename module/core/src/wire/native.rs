@@ -8,15 +8,14 @@
 //! {"version": 1, "upsert": {"endpoints": {"default/shop/80": []}}, "remove": {"servers": ["old.test"]}}
 //! ```
 
-use crate::model::policy::{Policies, PolicyId, TlsPolicy};
-use crate::model::{
-    Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Server, Settings,
-    Snapshot, StreamPort,
-};
+use crate::model::Snapshot;
+use crate::table::TABLES;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-super::objects!(Whole, Patch, Upsert, Remove);
+pub use crate::table::{Keys, Upsert};
+
+super::objects!(Whole, Patch);
 
 /// The version of this format that this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -66,62 +65,12 @@ pub struct Patch {
     #[serde(default, skip_serializing_if = "Upsert::is_empty")]
     pub upsert: Upsert,
     /// Records that go. Removing what is not there is no error.
-    #[serde(default, skip_serializing_if = "Remove::is_empty")]
-    pub remove: Remove,
-}
-
-/// Records that are new or replaced, as in [`Snapshot`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the fields of Snapshot")]
-#[serde(remote = "Self")]
-pub struct Upsert {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub settings: Option<Settings>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub servers: BTreeMap<HostPattern, Server>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub backends: BTreeMap<BackendId, Backend>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub endpoints: BTreeMap<BackendId, EndpointSet>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub certificates: BTreeMap<CertificateId, Certificate>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub names: BTreeMap<HostPattern, CertificateId>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub passthrough: BTreeMap<HostPattern, BackendId>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub ports: BTreeMap<StreamPort, BackendId>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub policies: BTreeMap<PolicyId, Policies>,
-    #[serde(deserialize_with = "super::unique_map", skip_serializing_if = "BTreeMap::is_empty")]
-    pub tls: BTreeMap<HostPattern, TlsPolicy>,
-}
-
-/// Keys of records that go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "the fields of Snapshot")]
-#[serde(remote = "Self")]
-pub struct Remove {
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub servers: BTreeSet<HostPattern>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub backends: BTreeSet<BackendId>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub endpoints: BTreeSet<BackendId>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub certificates: BTreeSet<CertificateId>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub names: BTreeSet<HostPattern>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub passthrough: BTreeSet<HostPattern>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub ports: BTreeSet<StreamPort>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub policies: BTreeSet<PolicyId>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub tls: BTreeSet<HostPattern>,
+    #[serde(default, skip_serializing_if = "Keys::is_empty")]
+    pub remove: Keys,
+    /// Ends a whole that was sent in parts: records of the tables go that are neither upserted nor listed here. Absent:
+    /// all other records stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain: Option<Keys>,
 }
 
 impl Upsert {
@@ -130,9 +79,9 @@ impl Upsert {
     }
 }
 
-impl Remove {
+impl Keys {
     fn is_empty(&self) -> bool {
-        *self == Remove::default()
+        *self == Keys::default()
     }
 }
 
@@ -143,84 +92,73 @@ impl Patch {
         if old.settings != new.settings {
             patch.upsert.settings = Some(new.settings.clone());
         }
-        (patch.upsert.servers, patch.remove.servers) = difference(&old.servers, &new.servers);
-        (patch.upsert.backends, patch.remove.backends) = difference(&old.backends, &new.backends);
-        (patch.upsert.endpoints, patch.remove.endpoints) =
-            difference(&old.endpoints, &new.endpoints);
-        (patch.upsert.certificates, patch.remove.certificates) =
-            difference(&old.certificates, &new.certificates);
-        (patch.upsert.names, patch.remove.names) = difference(&old.names, &new.names);
-        (patch.upsert.passthrough, patch.remove.passthrough) =
-            difference(&old.passthrough, &new.passthrough);
-        (patch.upsert.ports, patch.remove.ports) = difference(&old.ports, &new.ports);
-        (patch.upsert.policies, patch.remove.policies) = difference(&old.policies, &new.policies);
-        (patch.upsert.tls, patch.remove.tls) = difference(&old.tls, &new.tls);
+        for table in &TABLES {
+            (table.difference)(old, new, &mut patch);
+        }
         patch
+    }
+
+    /// A delta that writes the whole snapshot.
+    pub fn of_whole(mut snapshot: Snapshot) -> Patch {
+        let mut patch = Patch::default();
+        for table in &TABLES {
+            (table.take)(&mut snapshot, &mut patch);
+        }
+        patch.upsert.settings = Some(snapshot.settings);
+        patch
+    }
+
+    /// The snapshot that the upserts make; the inverse of [`Patch::of_whole`].
+    pub fn into_whole(mut self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for table in &TABLES {
+            (table.put_back)(&mut self, &mut snapshot);
+        }
+        snapshot.settings = self.upsert.settings.unwrap_or_default();
+        snapshot
     }
 
     /// Changes nothing.
     pub fn is_empty(&self) -> bool {
-        self.upsert.is_empty() && self.remove.is_empty()
+        self.upsert.is_empty() && self.remove.is_empty() && self.retain.is_none()
+    }
+
+    /// Records written and removed.
+    pub fn count(&self) -> (usize, usize) {
+        let settings = usize::from(self.upsert.settings.is_some());
+        TABLES.iter().map(|table| (table.count)(self)).fold((settings, 0), |all, one| {
+            let ((written, removed), (more, fewer)) = (all, one);
+            (written + more, removed + fewer)
+        })
+    }
+
+    /// Lets `later` follow: together they do what both do one after the other. A list of what is retained belongs to the
+    /// write that it ends and is dropped.
+    pub fn follow(&mut self, mut later: Patch) {
+        self.upsert.settings = later.upsert.settings.take().or(self.upsert.settings.take());
+        for table in &TABLES {
+            (table.follow)(self, &mut later);
+        }
+        self.retain = None;
     }
 
     /// Does to `snapshot` what the module does to its store.
-    pub fn apply(self, snapshot: &mut Snapshot) {
-        fn change<K: Ord, V>(
-            all: &mut BTreeMap<K, V>,
-            upsert: BTreeMap<K, V>,
-            remove: BTreeSet<K>,
-        ) {
-            all.extend(upsert);
-            all.retain(|key, _| !remove.contains(key));
+    pub fn apply(mut self, snapshot: &mut Snapshot) {
+        if let Some(settings) = self.upsert.settings.take() {
+            snapshot.settings = settings;
         }
-        let Patch { upsert, remove, .. } = self;
-        snapshot.settings =
-            upsert.settings.unwrap_or_else(|| std::mem::take(&mut snapshot.settings));
-        change(&mut snapshot.servers, upsert.servers, remove.servers);
-        change(&mut snapshot.backends, upsert.backends, remove.backends);
-        change(&mut snapshot.endpoints, upsert.endpoints, remove.endpoints);
-        change(&mut snapshot.certificates, upsert.certificates, remove.certificates);
-        change(&mut snapshot.names, upsert.names, remove.names);
-        change(&mut snapshot.passthrough, upsert.passthrough, remove.passthrough);
-        change(&mut snapshot.ports, upsert.ports, remove.ports);
-        change(&mut snapshot.policies, upsert.policies, remove.policies);
-        change(&mut snapshot.tls, upsert.tls, remove.tls);
+        for table in &TABLES {
+            (table.apply)(&mut self, snapshot);
+        }
     }
 
     /// The JSON pointer of the first key that is both upserted and removed.
     pub fn contradiction(&self) -> Option<String> {
-        fn both<K: Ord + std::fmt::Display, V>(
-            table: &str,
-            upsert: &BTreeMap<K, V>,
-            remove: &BTreeSet<K>,
-        ) -> Option<String> {
-            let key = remove.iter().find(|key| upsert.contains_key(key))?.to_string();
-            Some(format!("/upsert/{table}/{}", super::pointer_step(&key)))
-        }
-        let (upsert, remove) = (&self.upsert, &self.remove);
-        both("servers", &upsert.servers, &remove.servers)
-            .or_else(|| both("backends", &upsert.backends, &remove.backends))
-            .or_else(|| both("endpoints", &upsert.endpoints, &remove.endpoints))
-            .or_else(|| both("certificates", &upsert.certificates, &remove.certificates))
-            .or_else(|| both("names", &upsert.names, &remove.names))
-            .or_else(|| both("passthrough", &upsert.passthrough, &remove.passthrough))
-            .or_else(|| both("ports", &upsert.ports, &remove.ports))
-            .or_else(|| both("policies", &upsert.policies, &remove.policies))
-            .or_else(|| both("tls", &upsert.tls, &remove.tls))
+        TABLES.iter().find_map(|table| {
+            let key = (table.contradiction)(self)?;
+            Some(format!("/upsert/{}/{}", table.name, super::pointer_step(&key)))
+        })
     }
-}
-
-fn difference<K: Ord + Clone, V: PartialEq + Clone>(
-    old: &BTreeMap<K, V>,
-    new: &BTreeMap<K, V>,
-) -> (BTreeMap<K, V>, BTreeSet<K>) {
-    let upsert = new
-        .iter()
-        .filter(|&(key, value)| old.get(key) != Some(value))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let remove = old.keys().filter(|&key| !new.contains_key(key)).cloned().collect();
-    (upsert, remove)
 }
 
 /// Answer to a write that was applied: it is live for every request from now on.
@@ -235,6 +173,18 @@ pub struct Applied {
     pub ignored_fields: usize,
 }
 
+/// Most faults that one answer names.
+pub const MAX_FAULTS: usize = 1_000;
+
+/// A value that is wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// JSON pointer of the value.
+    pub pointer: String,
+    /// What is wrong and what to do.
+    pub error: String,
+}
+
 /// Answer to a write that was refused: nothing changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -243,12 +193,18 @@ pub struct Problem {
     /// JSON pointer of the value that is wrong, for status 400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
+    /// Further values that are wrong, one a record, at most [`MAX_FAULTS`] in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Fault>,
     /// Bytes the write would take, for status 507.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
     /// Bytes there are, for status 507.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
+    /// Bytes of the zone that records can use, for status 507.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
     /// The live `epoch.generation`, for status 409: the value for `If-Match`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
@@ -293,7 +249,7 @@ pub struct WorkerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Endpoint;
+    use crate::model::{BackendId, Endpoint, EndpointSet, HostPattern, Server};
 
     fn snapshot(hosts: &[(&str, u16)]) -> Snapshot {
         let mut snapshot = Snapshot::default();

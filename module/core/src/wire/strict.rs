@@ -56,6 +56,41 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<(T, usize), DecodeErro
     }
 }
 
+/// What is wrong with each record of a document of the native format that does not decode, one fault a record and at most
+/// `most`; none where the document as a whole is wrong. `within` is the field that has the tables.
+pub fn faults(body: &[u8], within: &str, most: usize) -> Vec<DecodeError> {
+    let document = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
+    let Some(tables) = document.get(within).and_then(|tables| tables.as_object()) else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for table in &crate::table::TABLES {
+        let records = tables.get(table.name).and_then(|records| records.as_object());
+        for (key, value) in records.into_iter().flatten() {
+            if all.len() == most {
+                return all;
+            }
+            if let Err(mut error) = (table.decode)(key, value) {
+                let mut pointer = format!("/{within}/{}", table.name);
+                push_segment(&mut pointer, key);
+                error.pointer.insert_str(0, &pointer);
+                all.push(error);
+            }
+        }
+    }
+    all
+}
+
+/// Decodes a record by itself; the pointer of an error begins at the record.
+pub(crate) fn decode_record<K: TryFrom<String, Error: fmt::Display>, V: DeserializeOwned>(
+    key: &str,
+    value: &serde_json::Value,
+) -> Result<(), DecodeError> {
+    K::try_from(key.to_owned()).map_err(|error| DecodeError::new("", error.to_string()))?;
+    let decoded = serde_path_to_error::deserialize::<_, V>(value);
+    decoded.map(drop).map_err(|e| DecodeError::new(pointer_of(e.path()), describe(e.inner())))
+}
+
 fn pointer_of(path: &serde_path_to_error::Path) -> String {
     use serde_path_to_error::Segment;
     let mut pointer = String::new();
@@ -309,6 +344,24 @@ mod tests {
         let (_, ignored) =
             decode::<Whole>(br#"{"version":1,"new":{"deep":[1,2]},"snapshot":{"x":1}}"#).unwrap();
         assert_eq!(ignored, 2);
+    }
+
+    #[test]
+    fn every_record_that_does_not_decode_is_named() {
+        let body =
+            br#"{"version":1,"upsert":{"servers":{"a.test":{"rules":[{}]},"b.test":{},"-":3},
+            "endpoints":{"a/b":[{"address":"x","port":1}],"c/d":[]}, "tls": {"c.test": []}}}"#;
+        let found = faults(body, "upsert", 10);
+        let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
+        let expected = [
+            "/upsert/endpoints/a~1b/0/address",
+            "/upsert/servers/-",
+            "/upsert/servers/a.test/rules/0",
+            "/upsert/tls/c.test",
+        ];
+        assert_eq!(pointers, expected, "{found:?}");
+        assert_eq!(faults(body, "upsert", 2).len(), 2);
+        assert!(faults(body, "snapshot", 10).is_empty() && faults(b"{", "upsert", 10).is_empty());
     }
 
     #[test]

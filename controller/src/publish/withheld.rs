@@ -1,0 +1,183 @@
+//! Records that nginx does not get: it refused them, or its zone has no room for them.
+//!
+//! A withheld record never opens anything: what is sent in its place closes it ([`Table::closed`]), or its absence does.
+//! Where even the closed form is refused, the host is removed.
+//!
+//! [`Table::closed`]: oxigress_core::table::Table::closed
+
+use oxigress_core::model::{Snapshot, shorten};
+use oxigress_core::table::{Kind, Operations, RecordRef};
+use oxigress_core::wire::native::{Patch, Status};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a record is withheld.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// nginx refused it, and said this.
+    Refused(String),
+    /// The zone has no room for it.
+    NoRoom {
+        /// What it takes in the zone, about.
+        bytes: u64,
+    },
+}
+
+/// The zone when it last had no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    capacity: u64,
+    free: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Withheld {
+    reasons: BTreeMap<RecordRef, Reason>,
+    /// Of these, those whose closed form was refused too.
+    absent: BTreeSet<RecordRef>,
+    removals: Vec<RecordRef>,
+    /// Seen at the first look after the zone was full.
+    full_at: Option<Room>,
+    /// Bytes that records without room may take now.
+    has_room: Option<u64>,
+    is_new: bool,
+}
+
+impl Withheld {
+    /// Withholds a record; one that is withheld already loses its closed form. False: nothing of it was sent.
+    pub fn insert(&mut self, record: RecordRef, reason: Reason) -> bool {
+        if self.reasons.contains_key(&record) {
+            return self.remove(record);
+        }
+        if matches!(reason, Reason::NoRoom { .. }) {
+            self.full_at = None;
+            self.has_room = None;
+        }
+        self.reasons.insert(record, reason);
+        self.is_new = true;
+        true
+    }
+
+    fn remove(&mut self, record: RecordRef) -> bool {
+        if record.kind == Kind::Tls {
+            // Without its policy the host must not be served at all.
+            let server = RecordRef { kind: Kind::Server, key: record.key.clone() };
+            let reason = self.reasons.get(&record).cloned();
+            reason.and_then(|reason| self.reasons.insert(server.clone(), reason));
+            self.absent.insert(server.clone());
+            self.removals.push(server);
+        }
+        self.absent.insert(record)
+    }
+
+    /// Records that have to go though nothing was said about them.
+    pub fn take_removals(&mut self) -> Patch {
+        let mut patch = Patch::default();
+        for record in std::mem::take(&mut self.removals) {
+            Operations::of_kind(record.kind).map(|table| (table.remove)(&mut patch, &record.key));
+        }
+        patch
+    }
+
+    /// A record that changes gets another chance.
+    pub fn forget_changed(&mut self, patch: &Patch) {
+        let before = self.reasons.len();
+        self.reasons.retain(|record, _| !touches(patch, record));
+        self.absent.retain(|record| self.reasons.contains_key(record));
+        self.is_new |= self.reasons.len() != before;
+    }
+
+    /// Takes what is withheld out of a delta.
+    pub fn apply(&self, patch: &mut Patch) {
+        let touched: Vec<_> = self.reasons.keys().filter(|record| touches(patch, record)).collect();
+        for record in touched {
+            let Some(table) = Operations::of_kind(record.kind) else {
+                patch.upsert.settings = None;
+                continue;
+            };
+            match self.absent.contains(record) {
+                true => (table.remove)(patch, &record.key),
+                false => (table.withhold)(patch, &record.key),
+            };
+        }
+    }
+
+    /// Notes what nginx says of its zone: whether it has grown or was freed since it was full.
+    pub fn look(&mut self, status: &Status) {
+        let now = Room { capacity: status.capacity_bytes, free: status.free_bytes };
+        let Some(smallest) = self.without_room().map(|(bytes, _)| bytes).min() else { return };
+        match self.full_at {
+            None => self.full_at = Some(now),
+            Some(then) if now.capacity > then.capacity || now.free > then.free + smallest => {
+                self.has_room = Some(now.free - now.free / 8);
+                self.full_at = None;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// There is room for a record that had none.
+    pub fn wants_room(&self) -> bool {
+        self.has_room.is_some()
+    }
+
+    /// Records that fit into the zone by now, to be sent as the snapshot has them; the smallest first.
+    pub fn take_fitting(&mut self, snapshot: &Snapshot) -> Patch {
+        let mut patch = Patch::default();
+        let Some(mut room) = self.has_room.take() else { return patch };
+        let mut all: Vec<_> =
+            self.without_room().map(|(bytes, record)| (bytes, record.clone())).collect();
+        all.sort();
+        for (bytes, record) in all {
+            if bytes > room {
+                break;
+            }
+            room -= bytes;
+            self.reasons.remove(&record);
+            self.absent.remove(&record);
+            self.is_new = true;
+            if let Some(table) = Operations::of_kind(record.kind) {
+                // What the snapshot no longer has was removed in the meantime.
+                (table.restore)(snapshot, &mut patch, &record.key);
+            }
+        }
+        patch
+    }
+
+    fn without_room(&self) -> impl Iterator<Item = (u64, &RecordRef)> {
+        self.reasons.iter().filter_map(|(record, reason)| match reason {
+            Reason::NoRoom { bytes } => Some((*bytes, record)),
+            Reason::Refused(_) => None,
+        })
+    }
+
+    /// How many are withheld.
+    pub fn len(&self) -> usize {
+        self.reasons.len()
+    }
+
+    /// What is withheld and why, if that has changed since this was last asked.
+    pub fn take_news(&mut self) -> Option<BTreeMap<RecordRef, Reason>> {
+        std::mem::take(&mut self.is_new).then(|| self.reasons.clone())
+    }
+}
+
+/// Whether the delta writes or removes the record.
+pub fn touches(patch: &Patch, record: &RecordRef) -> bool {
+    match Operations::of_kind(record.kind) {
+        Some(table) => (table.touches)(patch, &record.key),
+        None => record.kind == Kind::Settings && patch.upsert.settings.is_some(),
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::Refused(error) => write!(f, "nginx refused it: {}", shorten(error)),
+            Reason::NoRoom { bytes } => write!(
+                f,
+                "the shared memory has no room for its {bytes} bytes: raise --zone-size-max or use fewer objects"
+            ),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Which objects are behind the records that nginx does not get.
+
+use super::Translator;
+use super::notes::Part;
+use crate::publish::withheld::Reason;
+use crate::verdict::{Note, VerdictChanges};
+use crate::world::{Key, Kind, ObjectRef};
+use oxigress_core::model::{HostPattern, Rule};
+use oxigress_core::record;
+use oxigress_core::table::RecordRef;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Translator {
+    /// When the oldest Ingress of a host was created, in seconds since 1970; the start of time for other hosts.
+    pub fn created(&self, host: &HostPattern) -> i64 {
+        let oldest = self.claimants.get(host).and_then(BTreeSet::first);
+        oldest.map_or(0, |(created, _)| *created)
+    }
+
+    /// Says of each object behind a withheld record that it is not served, and why.
+    pub fn set_withheld(&mut self, withheld: &BTreeMap<RecordRef, Reason>) -> VerdictChanges {
+        let mut notes = Vec::new();
+        if !withheld.is_empty() {
+            let objects = self.objects_of_records(withheld);
+            for (record, reason) in withheld {
+                let of = objects.get(record).cloned().unwrap_or_default();
+                let message =
+                    format!("{record} is not served and its requests are refused: {reason}");
+                notes.extend(of.into_iter().map(|o| (o, Note::rejected(message.clone()))));
+            }
+        }
+        self.notes.set(Part::Withheld, notes);
+        self.notes.take_changes()
+    }
+
+    fn objects_of_records(
+        &self,
+        withheld: &BTreeMap<RecordRef, Reason>,
+    ) -> BTreeMap<RecordRef, BTreeSet<ObjectRef>> {
+        let mut objects: BTreeMap<RecordRef, BTreeSet<ObjectRef>> = BTreeMap::new();
+        let mut of_ingress = |kind, key: &str, rule: &Rule| {
+            let record = RecordRef { kind, key: key.to_owned() };
+            if withheld.contains_key(&record) {
+                let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
+                objects.entry(record).or_default().insert(ObjectRef::new(Kind::Ingress, key));
+            }
+        };
+        for (host, server) in &self.snapshot.servers {
+            for rule in &server.rules {
+                for kind in [
+                    record::Kind::Server,
+                    record::Kind::Tls,
+                    record::Kind::Name,
+                    record::Kind::Passthrough,
+                ] {
+                    of_ingress(kind, host.as_str(), rule);
+                }
+                if let Some(id) = &rule.policies {
+                    of_ingress(record::Kind::Policies, id.as_str(), rule);
+                }
+                if let Some(id) = &rule.backend {
+                    of_ingress(record::Kind::Backend, id.as_str(), rule);
+                    of_ingress(record::Kind::Endpoints, id.as_str(), rule);
+                }
+            }
+        }
+        for record in withheld.keys() {
+            let object = match record.kind {
+                record::Kind::Certificate => {
+                    Key::parse(&record.key).map(|key| ObjectRef::new(Kind::Secret, key))
+                }
+                record::Kind::Backend | record::Kind::Endpoints
+                    if !objects.contains_key(record) =>
+                {
+                    service_of(&record.key).map(|key| ObjectRef::new(Kind::Service, key))
+                }
+                _ => None,
+            };
+            objects.entry(record.clone()).or_default().extend(object);
+        }
+        objects
+    }
+}
+
+/// The Service of a backend id such as `namespace/name/port`.
+fn service_of(id: &str) -> Option<Key> {
+    let mut parts = id.split('/');
+    Some(Key::new(parts.next()?, parts.next()?))
+}
