@@ -103,7 +103,10 @@ pub struct Flags {
     pub worker_processes: WorkerProcesses,
     /// Shared memory for routes, endpoints and certificates
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = zone_size)]
-    pub zone_size: String,
+    pub zone_size: ZoneSize,
+    /// Largest size that this memory grows to when it lacks room; `auto`: a quarter of the memory limit
+    #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = zone_size_max)]
+    pub zone_size_max: ZoneSizeMax,
     /// File in the runtime folder from which a restarted nginx serves at once, with the private keys that it
     /// needs for that; `auto`: if the folder is memory-backed
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -347,7 +350,15 @@ fn worker_processes(text: &str) -> Result<WorkerProcesses, String> {
     }
 }
 
-fn zone_size(text: &str) -> Result<String, String> {
+/// Bytes of shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSize(pub u64);
+
+/// Most bytes of shared memory; `None`: the memory limit decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneSizeMax(pub Option<u64>);
+
+fn zone_size(text: &str) -> Result<ZoneSize, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -357,8 +368,15 @@ fn zone_size(text: &str) -> Result<String, String> {
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     match bytes.filter(|_| is_number) {
-        Some(bytes) if (1 << 20..=1 << 40).contains(&bytes) => Ok(format!("{}k", bytes >> 10)),
+        Some(bytes) if (1 << 20..=1 << 40).contains(&bytes) => Ok(ZoneSize(bytes)),
         _ => Err("write a size from 1m to 1024g, such as 64m".into()),
+    }
+}
+
+fn zone_size_max(text: &str) -> Result<ZoneSizeMax, String> {
+    match text {
+        "auto" => Ok(ZoneSizeMax(None)),
+        _ => zone_size(text).map(|size| ZoneSizeMax(Some(size.0))),
     }
 }
 
@@ -447,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_size_is_bounded_and_becomes_kilobytes() {
-        assert_eq!(zone_size("64m").unwrap(), "65536k");
+        assert_eq!(zone_size("64m").unwrap(), ZoneSize(64 << 20));
         for text in ["64", "m", "-1m", "99999999999999999999g", "1m;"] {
             assert!(zone_size(text).is_err(), "{text}");
         }

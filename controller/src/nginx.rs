@@ -12,13 +12,14 @@ mod ports;
 mod reload;
 mod upgrade;
 mod user;
+mod zone;
 
 use crate::flags::Flags;
 use crate::grace::{self, Grace, Wish};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
 use crate::runtime::Runtime;
-use crate::streams;
+use crate::streams::{self, Streams};
 use crate::translate::Skeleton;
 use anyhow::{Context, bail, ensure};
 use conf::Machine;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::Instant;
 use upgrade::{Step, Upgrade};
+use zone::Sizes;
 
 /// nginx that gives up earlier than this again and again is not started at once.
 const UP: Duration = Duration::from_secs(10);
@@ -383,11 +385,15 @@ impl Nginx {
         let conf = runtime.file("nginx.conf");
         conf::name_lack_of_a_journal(flags, &runtime, &machine);
         let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
-        let wanted = listeners::read(&runtime);
+        let (wanted, sizes) = (listeners::read(&runtime), Sizes::of(flags));
         let listeners = match masters.current().or_else(|| masters.old()) {
             // One that runs may have them itself.
-            Some(_) => Listeners { read: wanted.clone(), live: wanted, ..Listeners::default() },
-            None => Listeners::default().next(wanted, machine.has_ipv6),
+            Some(_) => {
+                let zone_bytes = sizes.choose(wanted.zone_bytes);
+                let live = Streams { zone_bytes, ..wanted.clone() };
+                Listeners { read: wanted, live, ..Listeners::default() }
+            }
+            None => Listeners::default().next(wanted, machine.has_ipv6, sizes),
         };
         let mut listeners = listeners;
         let folder = runtime.file("nginx.conf.tried");
@@ -435,7 +441,11 @@ impl Nginx {
     /// change nothing.
     fn render_again(&self) -> anyhow::Result<Option<String>> {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = listeners.next(listeners::read(&self.runtime), self.machine.has_ipv6);
+        let mut next = listeners.next(
+            listeners::read(&self.runtime),
+            self.machine.has_ipv6,
+            Sizes::of(&self.flags),
+        );
         if listeners.live == next.live {
             *listeners = next;
             return Ok(None);

@@ -21,6 +21,7 @@ The flags of both roles, as a map: rights follow from them as well, so that extr
     "enable-metrics" $c.metrics.enabled
     "shutdown-grace-period" (int .Values.oxigress.shutdownGracePeriodSeconds)
 -}}
+{{- if ne .Values.oxigress.zoneSizeMax "auto" }}{{ $_ := set $flags "zone-size-max" .Values.oxigress.zoneSizeMax }}{{ end -}}
 {{- with $c.healthCheckHost }}{{ $_ := set $flags "healthz-host" . }}{{ end -}}
 {{- with $c.electionTTL }}{{ $_ := set $flags "election-ttl" . }}{{ end -}}
 {{- if $c.disableLeaderElection }}{{ $_ := set $flags "disable-leader-election" true }}{{ end -}}

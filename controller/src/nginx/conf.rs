@@ -195,7 +195,7 @@ pub fn render(
         ("worker_processes", workers.to_string()),
         ("max_open_files", files.max_open.to_string()),
         ("worker_connections", files.connections.to_string()),
-        ("zone_size", flags.zone_size.clone()),
+        ("zone_size", format!("{}k", streams.zone_bytes.max(flags.zone_size.0) >> 10)),
         ("journal", journal(flags, machine)),
         ("metrics", metrics(flags)),
         ("stream", stream::block(flags, machine, streams)),

@@ -1,5 +1,6 @@
 //! The TCP and UDP listeners as the controller role wants them, and whether they can be had.
 
+use super::zone::Sizes;
 use crate::runtime::Runtime;
 use crate::streams::{self, Streams};
 use crate::translate::Skeleton;
@@ -36,9 +37,14 @@ pub struct Listeners {
 
 impl Listeners {
     /// nginx refuses a whole configuration for one port that it cannot have: new ones are tried before.
-    pub fn next(&self, wanted: Streams, has_ipv6: bool) -> Self {
+    pub fn next(&self, wanted: Streams, has_ipv6: bool, sizes: Sizes) -> Self {
         let read = wanted.clone();
         let mut next = Listeners { read, live: wanted, refused: BTreeSet::new(), rejected: None };
+        if self.read.zone_bytes != next.read.zone_bytes {
+            sizes.report(next.read.zone_bytes);
+        }
+        // A zone that shrank could not take what it holds.
+        next.live.zone_bytes = sizes.choose(next.read.zone_bytes).max(self.live.zone_bytes);
         if self.rejected.as_ref() == Some(&next.live.settings) {
             // As they are they were tried: nobody wants to read it again each time a port is looked at.
             let wanted = std::mem::replace(&mut next.live.settings, self.live.settings.clone());
@@ -106,6 +112,13 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
     ];
     let groups = groups.iter().filter(|(_, names)| !names.is_empty());
     let mut words: Vec<_> = groups.map(|(what, names)| format!("{what}: {names}")).collect();
+    let mib = |streams: &Streams| streams.zone_bytes >> 20;
+    if mib(old) != mib(new) && words.is_empty() && old.settings == new.settings {
+        return format!("the zone grows from {} to {} MiB", mib(old), mib(new));
+    }
+    if mib(old) != mib(new) {
+        words.push(format!("the zone: {} MiB", mib(new)));
+    }
     if old.settings != new.settings {
         let keys = old.settings.differing(&new.settings);
         words.push(format!("keys of the ConfigMap: {}", keys.join(", ")));

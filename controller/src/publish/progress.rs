@@ -170,7 +170,7 @@ fn snapshot(numbers: impl IntoIterator<Item = usize>) -> Snapshot {
             1 => drop(snapshot.backends.insert(id, Backend::default())),
             2 => drop(snapshot.endpoints.insert(id, EndpointSet::default())),
             3 => {
-                let id = PolicyId::parse(&format!("p{number}")).unwrap();
+                let id = PolicyId::parse(format!("p{number}")).unwrap();
                 drop(snapshot.policies.insert(id, Default::default()));
             }
             _ => drop(snapshot.tls.insert(host, TlsPolicy::default())),

@@ -47,10 +47,11 @@ pub trait Table {
     /// Removed records of a delta.
     fn removals(patch: &Patch) -> &BTreeSet<Self::Key>;
     /// Both, to be changed.
-    fn changes(
-        patch: &mut Patch,
-    ) -> (&mut BTreeMap<Self::Key, Self::Value>, &mut BTreeSet<Self::Key>);
+    fn changes(patch: &mut Patch) -> Changes<'_, Self::Key, Self::Value>;
 }
+
+/// The upserts and removals of one table.
+pub type Changes<'p, K, V> = (&'p mut BTreeMap<K, V>, &'p mut BTreeSet<K>);
 
 /// The table of the kind with this number.
 pub enum Of<const NUMBER: u8> {}
@@ -179,9 +180,7 @@ macro_rules! records {
                     &patch.remove.$field
                 }
 
-                fn changes(
-                    patch: &mut Patch,
-                ) -> (&mut BTreeMap<$key, $value>, &mut BTreeSet<$key>) {
+                fn changes(patch: &mut Patch) -> Changes<'_, $key, $value> {
                     (&mut patch.upsert.$field, &mut patch.remove.$field)
                 }
             }
