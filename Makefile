@@ -84,7 +84,7 @@ bench: build ## measure against the budgets of the design
 	$(CARGO) run -p oxigress-bench --release
 
 .PHONY: image
-image: build ## as root: a container image of target/dist, tried; BASE=debian:12-slim for another base
+image: build ## as root: a container image of target/dist, tried; BASE=NAME@sha256:... for another base
 	@nginx-build/image
 
 .PHONY: clean

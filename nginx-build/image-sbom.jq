@@ -3,8 +3,11 @@
 
 ($crates[0]) as $controller
 | ($modules[0]) as $nginx_module
-| ($nginx | capture("^nginx (?<version>[^ ]+) from (?<origin>[^\n]*)")) as $nginx
-| {
+| ($nginx | split("\n")) as $lines
+| ($lines[0] | capture("^nginx (?<version>[^ ]+) from (?<origin>.*)$")) as $nginx
+| ($lines | map(select(startswith("patch ")) | { type: "backport", diff: { url: "debian/patches/\(ltrimstr("patch "))" } })) as $patches
+| ($lines | map(select(startswith("hole ")) | ltrimstr("hole "))) as $holes
+| ({
     type: "application",
     "bom-ref": "nginx",
     name: "nginx",
@@ -12,8 +15,9 @@
     cpe: "cpe:2.3:a:f5:nginx:\($nginx.version):*:*:*:*:*:*:*",
     purl: "pkg:generic/nginx@\($nginx.version)",
     licenses: [{ license: { id: "BSD-2-Clause" } }],
-    properties: [{ name: "oxigress:source", value: $nginx.origin }],
-  } as $server
+    properties: ([{ name: "oxigress:source", value: $nginx.origin }]
+      + ($holes | map({ name: "oxigress:known-hole", value: . }))),
+  } + (if $patches == [] then {} else { pedigree: { patches: $patches } } end)) as $server
 | ($packages | split("\n") | map(
     split("\t") | select(length == 4)
     | . as [$name, $version, $architecture, $source]

@@ -317,9 +317,17 @@ impl Flags {
     }
 }
 
-/// Name and version, as `--version` prints it.
+/// Name and version, as `--version` prints it, and which nginx it was shipped with.
 pub fn version() -> String {
-    format!("oxigress {}", env!("CARGO_PKG_VERSION"))
+    let own = format!("oxigress {}", env!("CARGO_PKG_VERSION"));
+    // Where `make build` leaves it, and the image.
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("../NGINX")));
+    let shipped = beside.into_iter().chain([PathBuf::from("/usr/share/doc/oxigress/NGINX")]);
+    let nginx = shipped.filter_map(|file| std::fs::read_to_string(file).ok()).next();
+    match nginx.as_deref().and_then(|text| text.lines().next()) {
+        Some(nginx) => format!("{own}\n{nginx}"),
+        None => own,
+    }
 }
 
 /// Port 0 would be another one at each start.
