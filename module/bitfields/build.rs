@@ -60,11 +60,28 @@ fn main() {
         println!("cargo::rustc-cfg=keepalive_local");
     }
 
+    std::fs::write(out.join("header_fields.rs"), header_fields(&bindings))
+        .expect("OUT_DIR is writable");
     let (rust, c) = probes(&bindings);
     std::fs::write(out.join("probe.rs"), rust).expect("OUT_DIR is writable");
     let measured = measure(&out, &includes, &c);
     std::fs::write(out.join("measured.txt"), measured).expect("OUT_DIR is writable");
     println!("cargo::rerun-if-changed=build.rs");
+}
+
+/// The offsets in `ngx_http_headers_in_t` of what is a pointer to a header.
+fn header_fields(bindings: &str) -> String {
+    let (_, body) = bindings
+        .split_once("pub struct ngx_http_headers_in_t {")
+        .expect("nginx has a struct of request headers");
+    let (body, _) = body.split_once("\n}").expect("it ends");
+    let names = body.lines().filter_map(|line| {
+        line.trim().strip_prefix("pub ")?.strip_suffix(": *mut ngx_table_elt_t,")
+    });
+    let offsets: String = names
+        .map(|name| format!("core::mem::offset_of!(ngx_http_headers_in_t, {name}),\n"))
+        .collect();
+    format!("&[\n{offsets}]")
 }
 
 /// For every bitfield setter in the bindings: Rust code that sets it in a zeroed struct, and C that does.

@@ -32,9 +32,45 @@ pub fn keeps_by_location(conf: &ngx_http_upstream_keepalive_srv_conf_t) -> bool 
     }
 }
 
+/// A place in `ngx_http_headers_in_t` that is a pointer to a header.
+///
+/// `ngx_http_headers_in` has an offset for each name, and not each is one of a header: `Proxy-Connection`, which nginx
+/// 1.31 refuses without keeping it, has 0, where the list of all headers is. So only what the struct itself declares as
+/// such a pointer becomes a value of this type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderField(usize);
+
+impl HeaderField {
+    /// The field at an offset of nginx's table, or nothing where the struct has no pointer to a header.
+    pub fn at(offset: usize) -> Option<Self> {
+        let is_pointer = offset.is_multiple_of(align_of::<*mut ngx_table_elt_t>())
+            && IS_HEADER.get(offset / size_of::<*mut ngx_table_elt_t>()) == Some(&true);
+        is_pointer.then_some(Self(offset))
+    }
+
+    /// The field of a request's headers.
+    pub fn of(self, headers: *mut ngx_http_headers_in_t) -> *mut *mut ngx_table_elt_t {
+        headers.wrapping_byte_add(self.0).cast()
+    }
+}
+
+const HEADER_OFFSETS: &[usize] = include!(concat!(env!("OUT_DIR"), "/header_fields.rs"));
+
+/// For each word of the struct, whether it is a pointer to a header: it is asked for each name of nginx's table.
+const IS_HEADER: [bool; size_of::<ngx_http_headers_in_t>() / size_of::<usize>()] = {
+    let mut is_header = [false; size_of::<ngx_http_headers_in_t>() / size_of::<usize>()];
+    let mut at = 0;
+    while at < HEADER_OFFSETS.len() {
+        is_header[HEADER_OFFSETS[at] / size_of::<usize>()] = true;
+        at += 1;
+    }
+    is_header
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::mem::offset_of;
 
     /// `struct.field byte:bits …`, as the C program prints it.
     macro_rules! probe {
@@ -53,6 +89,31 @@ mod tests {
             }
             line
         }};
+    }
+
+    #[test]
+    fn a_field_of_headers_is_what_the_struct_declares_as_a_header() {
+        // What nginx 1.31's table says of `Proxy-Connection`, and the list that is there.
+        assert_eq!(HeaderField::at(0), None);
+        assert_eq!(offset_of!(ngx_http_headers_in_t, headers), 0);
+        for known in [
+            offset_of!(ngx_http_headers_in_t, host),
+            offset_of!(ngx_http_headers_in_t, authorization),
+            offset_of!(ngx_http_headers_in_t, cookie),
+        ] {
+            assert_eq!(HeaderField::at(known), Some(HeaderField(known)));
+            assert_eq!(HeaderField::at(known + 1), None, "within a pointer");
+        }
+        for other in [
+            offset_of!(ngx_http_headers_in_t, user),
+            offset_of!(ngx_http_headers_in_t, server),
+            offset_of!(ngx_http_headers_in_t, content_length_n),
+            size_of::<ngx_http_headers_in_t>(),
+            usize::MAX,
+        ] {
+            assert_eq!(HeaderField::at(other), None, "{other} is no header");
+        }
+        assert!(HEADER_OFFSETS.len() > 20, "only {} headers found", HEADER_OFFSETS.len());
     }
 
     #[test]

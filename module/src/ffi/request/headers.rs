@@ -1,12 +1,13 @@
 //! Changes of what a client's head says, before an endpoint sees it.
 //!
-//! nginx keeps headers in a list of arrays, and beside it, for the names of `ngx_http_headers_in`, a pointer to the
-//! first of each name, which links to the next. Whoever changes the one changes the other: a header that goes leaves
+//! nginx keeps headers in a list of arrays, and beside it, for most names of `ngx_http_headers_in`, a pointer to the
+//! first of each name, which links to the next (`HeaderField` says which). Whoever changes the one changes the other: a header that goes leaves
 //! its chain, and those behind it in its array move up, with the pointers that lead to them. The order of the
 //! others stays. Links of headers with other names are never read.
 
 use super::Request;
 use crate::ffi::memory;
+use nginx_bitfields::HeaderField;
 use nginx_sys::{
     ngx_hash_key, ngx_http_core_module, ngx_http_core_srv_conf_t, ngx_http_header_t,
     ngx_http_headers_in, ngx_list_part_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
@@ -104,8 +105,8 @@ impl<'r> Request<'r> {
         unsafe {
             let elements = (*part).elts.cast::<ngx_table_elt_t>();
             let (victim, end) = (elements.add(place), elements.add((*part).nelts));
-            for field in known() {
-                let mut link = self.link(&field);
+            for (_, field) in known() {
+                let mut link = self.link(field);
                 while !(*link).is_null() {
                     let header = *link;
                     if header == victim {
@@ -153,10 +154,9 @@ impl<'r> Request<'r> {
                 lowcase_key: lower_at,
                 next: null_mut(),
             });
-            let is_it =
-                |field: &ngx_http_header_t| memory::bytes(field.name).eq_ignore_ascii_case(name);
-            if let Some(field) = known().find(is_it) {
-                let mut link = self.link(&field);
+            let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
+            if let Some((_, field)) = known().find(|(known, _)| is_it(known)) {
+                let mut link = self.link(field);
                 while !(*link).is_null() {
                     link = &raw mut (**link).next;
                 }
@@ -167,26 +167,27 @@ impl<'r> Request<'r> {
     }
 
     /// Where nginx keeps the first header of a name that it knows.
-    ///
-    /// # Safety
-    /// `field` is one of `ngx_http_headers_in`.
-    unsafe fn link(&self, field: &ngx_http_header_t) -> *mut *mut ngx_table_elt_t {
-        // SAFETY: nginx's own offset of a pointer into the struct.
-        unsafe { (&raw mut (*self.raw).headers_in).byte_add(field.offset).cast() }
+    fn link(&self, field: HeaderField) -> *mut *mut ngx_table_elt_t {
+        // SAFETY: the request is alive; only an address is taken.
+        let headers = unsafe { &raw mut (*self.raw).headers_in };
+        // The same struct in both sets of bindings.
+        field.of(headers.cast()).cast()
     }
 }
 
-/// The names of which nginx keeps pointers.
-fn known() -> impl Iterator<Item = ngx_http_header_t> {
+/// The names of which nginx keeps pointers, and where.
+fn known() -> impl Iterator<Item = (&'static [u8], HeaderField)> {
     let mut at = (&raw const ngx_http_headers_in).cast::<ngx_http_header_t>();
-    std::iter::from_fn(move || {
+    let names = std::iter::from_fn(move || {
         // SAFETY: nginx's table, which ends with an entry without a name.
-        let field = unsafe { at.read() };
-        if field.name.len == 0 {
+        let entry = unsafe { at.read() };
+        if entry.name.len == 0 {
             return None;
         }
         // SAFETY: one further, at most to that entry.
         at = unsafe { at.add(1) };
-        Some(field)
-    })
+        // SAFETY: a literal of nginx's own.
+        Some((unsafe { memory::bytes(entry.name) }, entry.offset))
+    });
+    names.filter_map(|(name, offset)| Some((name, HeaderField::at(offset)?)))
 }
