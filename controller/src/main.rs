@@ -33,7 +33,16 @@ mod world;
 
 use command::Asked;
 use flags::{Cli, Command};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::process::ExitCode;
+
+/// What this process and nginx know, private keys among it, is never written to a core file.
+fn no_core_files() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    if let Err(error) = setrlimit(Resource::Core, none) {
+        tracing::warn!("core files may be written: RLIMIT_CORE cannot be set to 0: {error}");
+    }
+}
 
 fn main() -> ExitCode {
     let cli = match command::parse(flags::arguments()) {
@@ -49,6 +58,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log::start(flags.verbosity);
+    no_core_files();
     // While there is one thread: the others inherit it.
     if matches!(cli.command, Some(Command::Nginx(_)))
         && let Err(error) = capability::take_up()

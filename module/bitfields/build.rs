@@ -1,5 +1,5 @@
 //! Types for the structs in `STRUCTS`, from the headers of the nginx that `nginx-sys` was built for, and
-//! a C program that says where the C compiler puts each of their bitfields.
+//! a C program that says where the C compiler puts each of their fields.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,7 @@ fn main() {
 
     std::fs::write(out.join("header_fields.rs"), header_fields(&bindings))
         .expect("OUT_DIR is writable");
+    std::fs::write(out.join("layout.rs"), layout(&bindings)).expect("OUT_DIR is writable");
     let (rust, c) = probes(&bindings);
     std::fs::write(out.join("probe.rs"), rust).expect("OUT_DIR is writable");
     let measured = measure(&out, &includes, &c);
@@ -71,28 +72,59 @@ fn main() {
 
 /// The offsets in `ngx_http_headers_in_t` of what is a pointer to a header.
 fn header_fields(bindings: &str) -> String {
-    let (_, body) = bindings
-        .split_once("pub struct ngx_http_headers_in_t {")
-        .expect("nginx has a struct of request headers");
-    let (body, _) = body.split_once("\n}").expect("it ends");
-    let names = body.lines().filter_map(|line| {
-        line.trim().strip_prefix("pub ")?.strip_suffix(": *mut ngx_table_elt_t,")
-    });
-    let offsets: String = names
-        .map(|name| format!("core::mem::offset_of!(ngx_http_headers_in_t, {name}),\n"))
+    let offsets: String = fields(bindings, "ngx_http_headers_in_t")
+        .filter(|(_, kind)| *kind == "*mut ngx_table_elt_t")
+        .map(|(name, _)| format!("core::mem::offset_of!(ngx_http_headers_in_t, {name}),\n"))
         .collect();
     format!("&[\n{offsets}]")
 }
 
-/// For every bitfield setter in the bindings: Rust code that sets it in a zeroed struct, and C that does.
+/// The fields of a struct that are no bitfields, with their types.
+fn fields<'b>(bindings: &'b str, name: &str) -> impl Iterator<Item = (&'b str, &'b str)> {
+    let head = format!("pub struct {name} {{\n");
+    let (_, body) = bindings.split_once(&head).expect("the struct is among the bindings");
+    let (body, _) = body.split_once("\n}").expect("it ends");
+    let fields = body
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.strip_suffix(',')?.split_once(": "));
+    fields.filter(|(name, _)| !name.starts_with('_'))
+}
+
+/// Fails to compile where `nginx-sys` has a field elsewhere: the module reads these structs through both.
+fn layout(bindings: &str) -> String {
+    let mut text = String::new();
+    for name in STRUCTS {
+        let own = format!("size_of::<{name}>()");
+        writeln!(text, "const _: () = assert!(size_of::<nginx_sys::{name}>() == {own});")
+            .expect("a string grows");
+        for (field, _) in fields(bindings, name) {
+            let own = format!("core::mem::offset_of!({name}, {field})");
+            let theirs = format!("core::mem::offset_of!(nginx_sys::{name}, {field})");
+            writeln!(text, "const _: () = assert!({theirs} == {own});").expect("a string grows");
+        }
+    }
+    text
+}
+
+/// For every bitfield setter in the bindings: Rust code that sets it in a zeroed struct, and C that does. For every other
+/// field, where it is.
 fn probes(bindings: &str) -> (String, String) {
     let mut rust = String::from("[\n");
     let mut c = format!(
         "{HEADERS}#include <stdio.h>\n#define P(n, s, f) {{ s v; unsigned char *b = (void *) &v; \
          ngx_memzero(&v, sizeof(v)); v.f = ~0u; printf(\"%s.%s\", #n, #f); \
          for (size_t i = 0; i < sizeof(v); i++) if (b[i]) printf(\" %zu:%02x\", i, b[i]); puts(\"\"); }}\n\
+         #define F(n, s, f) printf(\"%s.%s at %zu\\n\", #n, #f, offsetof(s, f));\n\
          int main(void) {{\n"
     );
+    for name in STRUCTS {
+        for (field, _) in fields(bindings, name) {
+            writeln!(rust, "    field!({name}, {field}),").expect("a string grows");
+            // `type` is a word of Rust's.
+            let plain = field.trim_end_matches('_');
+            writeln!(c, "F({name}, {}, {plain})", typedef(name)).expect("a string grows");
+        }
+    }
     let mut current = None;
     for line in bindings.lines() {
         if let Some(name) = line.strip_prefix("impl ") {
@@ -101,15 +133,17 @@ fn probes(bindings: &str) -> (String, String) {
         let field = line.trim().strip_prefix("pub fn set_").and_then(|rest| rest.split('(').next());
         if let (Some(name), Some(field)) = (current, field) {
             writeln!(rust, "    probe!({name}, {field}, set_{field}),").expect("a string grows");
-            // `ngx_buf_t` and the like: every struct here has this typedef.
-            let typedef =
-                name.strip_suffix("_s").map_or_else(|| (*name).into(), |stem| format!("{stem}_t"));
-            writeln!(c, "P({name}, {typedef}, {field})").expect("a string grows");
+            writeln!(c, "P({name}, {}, {field})", typedef(name)).expect("a string grows");
         }
     }
     rust.push(']');
     c.push_str("return 0; }\n");
     (rust, c)
+}
+
+/// `ngx_buf_t` and the like: every struct here has this typedef.
+fn typedef(name: &str) -> String {
+    name.strip_suffix("_s").map_or_else(|| name.into(), |stem| format!("{stem}_t"))
 }
 
 fn measure(out: &Path, includes: &[String], source: &str) -> String {

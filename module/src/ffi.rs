@@ -8,6 +8,7 @@
 //! * memory from `ngx_pcalloc` is zeroed and aligned to 8 (`NGX_ALIGNMENT`, checked by nginx-sys).
 
 mod access;
+mod allocator;
 mod answer;
 mod attempt;
 mod directives;

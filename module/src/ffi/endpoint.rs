@@ -2,7 +2,7 @@
 //! thread of nginx's pool when it is much, and sends the answer.
 
 use super::zone::ZoneLock;
-use super::{Request, answer, directives, guard, log};
+use super::{Request, allocator, answer, directives, guard, log};
 use crate::configuration::{self, Answer, Job, Patience, Step};
 use nginx_bitfields as bits;
 use nginx_sys::{
@@ -164,7 +164,43 @@ unsafe fn read_body(
 
 unsafe extern "C" fn free_pending(pending: *mut c_void) {
     // SAFETY: made by `read_body`; the pool calls this once.
-    drop(unsafe { Box::from_raw(pending.cast::<Pending>()) });
+    let pending = unsafe { Box::from_raw(pending.cast::<Pending>()) };
+    // SAFETY: a pool frees nothing before its clean-ups have run, and the request is in it; nobody reads its body now.
+    unsafe { wipe_body(pending.request) };
+}
+
+/// Overwrites what has come of a body, all or a part: it may hold private keys, and neither nginx nor the allocator
+/// clears what they give back.
+///
+/// # Safety
+/// `raw` is alive, and nobody reads its body any more.
+unsafe fn wipe_body(raw: *mut ngx_http_request_t) {
+    // SAFETY: null, or nginx's record of the body.
+    let Some(body) = (unsafe { (*raw).request_body.as_ref() }) else { return };
+    // SAFETY: null, or the buffer that nginx reads into.
+    if let Some(buffer) = unsafe { body.buf.as_ref() } {
+        // SAFETY: what was read is between these two, in memory of the request's pool.
+        unsafe { wipe_between(buffer.start, buffer.last) };
+    }
+    let mut chain = body.bufs;
+    // SAFETY: a chain of buffers in the request's pool; the first may be in the connection's buffer of heads, which is
+    // freed after the request, and what follows the body there is not of these pieces.
+    while let Some(link) = unsafe { chain.as_ref() } {
+        // SAFETY: each link has a buffer, in memory: one in a file has null pointers.
+        unsafe { wipe_between((*link.buf).pos, (*link.buf).last) };
+        chain = link.next;
+    }
+}
+
+/// # Safety
+/// Both are null, or point into one block that may be written.
+unsafe fn wipe_between(start: *mut u8, end: *mut u8) {
+    if let Some(length) = end.addr().checked_sub(start.addr())
+        && !start.is_null()
+    {
+        // SAFETY: vouched for by the caller.
+        unsafe { allocator::wipe(start, length) };
+    }
 }
 
 /// nginx's callback when the body is there.
