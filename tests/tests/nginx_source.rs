@@ -2,7 +2,6 @@
 //! security holes or on a base that may change.
 
 use anyhow::{Context, Result, ensure};
-use oxigress_tests::place::Directory;
 use oxigress_tests::{dist, pass};
 use std::fs;
 use std::path::{Path, PathBuf};
