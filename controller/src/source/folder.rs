@@ -1,14 +1,17 @@
 //! A folder of manifests, watched.
 //!
 //! Shape:   [`files::Files`] knows which file says what; [`watch::Watch`] tells which files to read again;
-//!          this file reads them.
+//!          [`walk`] lists the folder; this file reads them.
 //! Units:   a change is read when its file is closed, at once. Only a *removal* waits, [`LEAVING`],
 //!          because editors and `mv` replace a file by taking the old one away first.
-//! Errors:  a file or object that cannot be read keeps its last good version; [`super::Problem`]s say so.
+//! Errors:  a file, object or folder that cannot be read keeps its last good version; [`super::Problem`]s say so.
+//! Lost:    events may fail to come: a mount, a link whose target changes, a limit of the kernel. Every [`COMPARE`] the
+//!          folder is compared with what is known of it. That reports a lost watch and watches the folder anew.
 //! Rejected: the crate `notify`: it watches more than needed (each write to a file) from a thread of its
 //!          own, and its one mask for all systems has no "closed after writing" as the only trigger.
 
 mod files;
+mod walk;
 mod watch;
 
 use super::document::{self, Document};
@@ -21,15 +24,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
+use walk::Walk;
 use watch::{Touch, Watch};
 
 /// How long a file that was taken away still counts: longer than an editor needs between moving the old
 /// file aside and creating the new one, shorter than anybody waits for a removal.
 const LEAVING: Duration = Duration::from_millis(25);
+/// How often the folder is compared with what is known of it.
+const COMPARE: Duration = Duration::from_secs(2);
+/// The same for a folder that is so large that a comparison takes long: so many times its duration.
+const COMPARE_FACTOR: u32 = 100;
 /// How often a folder that has vanished is looked for.
 const RETRY: Duration = Duration::from_secs(1);
-/// Deepest nesting of folders, so that a loop of links ends.
-const MAX_DEPTH: usize = 32;
 
 /// The manifests of one folder.
 pub struct Folder {
@@ -38,34 +44,58 @@ pub struct Folder {
     files: Files,
     /// What a file was when it was last read, so that a look at the whole folder reads only what differs.
     marks: BTreeMap<PathBuf, Mark>,
+    /// What differed when the folder was last compared: it is read when it has stayed so, since it may be half-written.
+    unsettled: BTreeMap<PathBuf, Mark>,
     leaving: BTreeMap<PathBuf, Instant>,
-    /// Files that never could be read.
+    /// Files and folders that never could be read.
     unread: BTreeSet<PathBuf>,
+    /// What cannot be read now, and why, as it was reported.
+    troubles: BTreeMap<PathBuf, String>,
     /// What the last batch said of it.
     was_incomplete: bool,
     is_first: bool,
-    retry_at: Option<Instant>,
+    compare_at: Instant,
+    /// The folder itself, which a link may lead to.
+    identity: Option<(u64, u64)>,
+    /// The folders below, as they were listed last.
+    folders: BTreeSet<PathBuf>,
 }
 
 /// Changes whenever the content of a file may have changed.
 type Mark = (u64, u64, u64, i64, i64);
 
+/// When a file that differs is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    AtOnce,
+    /// When it has not changed since the last comparison.
+    Settled,
+}
+
 impl Folder {
     /// Watches `root`; refuses what is no folder.
     pub fn open(root: &Path) -> io::Result<Self> {
+        Self::open_with(root, Watch::new())
+    }
+
+    fn open_with(root: &Path, watch: Watch) -> io::Result<Self> {
         if !fs::metadata(root)?.is_dir() {
             return Err(io::Error::from(io::ErrorKind::NotADirectory));
         }
         Ok(Folder {
             root: root.to_owned(),
-            watch: Watch::new()?,
+            watch,
             files: Files::default(),
             marks: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
             leaving: BTreeMap::new(),
             unread: BTreeSet::new(),
+            troubles: BTreeMap::new(),
             was_incomplete: false,
             is_first: true,
-            retry_at: None,
+            compare_at: Instant::now(),
+            identity: None,
+            folders: BTreeSet::new(),
         })
     }
 
@@ -77,7 +107,7 @@ impl Folder {
 
     fn look_at_all(&mut self) -> Batch {
         let mut batch = Batch::default();
-        self.look_at(&self.root.clone(), &mut batch);
+        self.compare(Pace::AtOnce, &mut batch);
         self.finish(batch)
     }
 
@@ -85,8 +115,12 @@ impl Folder {
         batch.seen.extend(self.files.take_seen());
         batch.problems.extend(self.files.take_problems());
         batch.mended.extend(self.files.take_mended());
+        if let Some(problem) = self.watch.take_refusal() {
+            batch.problems.push(problem_of(&self.root, problem));
+        }
         // Without events of a file that was never known, a look tells that it is gone.
         self.unread.retain(|path| path.exists());
+        self.troubles.retain(|path, _| *path == self.root || path.symlink_metadata().is_ok());
         batch.is_incomplete = !self.unread.is_empty() || self.files.is_incomplete();
         batch
     }
@@ -95,21 +129,27 @@ impl Folder {
         match touch {
             Touch::File(path) => self.read(&path, batch),
             Touch::Gone(path) => self.leave(path),
-            Touch::Folder(path) => self.look_at(&path, batch),
+            // Which of a folder's names counts is known of the whole only.
+            Touch::Folder(path) if path.is_symlink() => self.look_at_root(batch),
+            Touch::Folder(path) => self.look_at(&path, Pace::AtOnce, batch),
             Touch::FolderGone(path) => {
                 self.watch.forget_below(&path);
                 let below = self.files.paths().filter(|file| file.starts_with(&path));
-                for file in below.cloned().collect::<Vec<_>>() {
-                    self.leave(file);
+                let below: Vec<_> = below.cloned().collect();
+                let is_known = !below.is_empty();
+                below.into_iter().for_each(|file| self.leave(file));
+                if is_known {
+                    // It may have been one of several names of the folder.
+                    self.look_at_root(batch);
                 }
             }
-            Touch::Everything => self.look_at(&self.root.clone(), batch),
+            Touch::Everything => self.look_at_root(batch),
         }
     }
 
     fn leave(&mut self, path: PathBuf) {
         if self.files.leave(&path) {
-            self.leaving.insert(path, Instant::now() + LEAVING);
+            self.leaving.entry(path).or_insert_with(|| Instant::now() + LEAVING);
         }
     }
 
@@ -119,7 +159,9 @@ impl Folder {
         let due = self.leaving.iter().filter(|(_, at)| **at <= now).map(|(path, _)| path.clone());
         for path in due.collect::<Vec<_>>() {
             self.leaving.remove(&path);
-            if path.exists() {
+            // A folder of several names is listed by one of them.
+            let is_listed = path.parent().is_some_and(|parent| self.folders.contains(parent));
+            if is_listed && path.exists() {
                 self.files.stay(&path);
                 // Moved back or linked: then no close follows. Half-written: the close brings the rest.
                 if self.is_changed(&path) {
@@ -132,72 +174,115 @@ impl Folder {
         }
     }
 
+    fn look_at_root(&mut self, batch: &mut Batch) {
+        self.look_at(&self.root.clone(), Pace::AtOnce, batch);
+    }
+
+    /// Compares the whole folder with what is known of it.
+    fn compare(&mut self, pace: Pace, batch: &mut Batch) {
+        let start = Instant::now();
+        let identity = fs::metadata(&self.root).map(|meta| (meta.dev(), meta.ino())).ok();
+        // Another folder in its place is read as a whole.
+        let is_same = self.identity == identity;
+        self.identity = identity;
+        self.compare_at = start + COMPARE;
+        self.look_at(&self.root.clone(), if is_same { pace } else { Pace::AtOnce }, batch);
+        let pause = start.elapsed() * COMPARE_FACTOR;
+        self.compare_at = self.compare_at.max(Instant::now() + pause);
+    }
+
     /// Reads what is new or different in a folder, and lets go of what is no longer there.
-    fn look_at(&mut self, folder: &Path, batch: &mut Batch) {
-        let mut found = BTreeSet::new();
-        let mut visited = BTreeSet::new();
-        match self.walk(folder, 0, &mut visited, &mut found) {
-            Ok(()) => {
-                if self.retry_at.take().is_some() {
-                    batch.mended.push(format!("{}: readable again", folder.display()));
-                }
+    fn look_at(&mut self, folder: &Path, pace: Pace, batch: &mut Batch) {
+        let mut walk = Walk::default();
+        if let Err(error) = walk.enter(folder, 0, &mut self.watch) {
+            // Of one that is gone between the event and the look its parent tells.
+            if folder == self.root {
+                let why = format!("{error}: all stays as it was until the folder is back");
+                self.report(folder, why, batch);
+                self.identity = None;
+                self.compare_at = self.compare_at.min(Instant::now() + RETRY);
             }
-            Err(error) if folder == self.root => {
-                batch.problems.push(Problem {
-                    place: Place::File { path: folder.into(), document: None },
-                    is_other_kind: false,
-                    message: format!("{error}: all stays as it was until the folder is back"),
-                });
-                self.retry_at = Some(Instant::now() + RETRY);
-                return;
+            return;
+        }
+        for folder in &walk.folders {
+            self.end_trouble(folder, batch);
+        }
+        for (path, error) in std::mem::take(&mut walk.refused) {
+            self.keep(&path, &error, &mut walk.files, batch);
+        }
+        if folder == self.root {
+            self.watch.retain(|path| walk.folders.contains(path));
+        }
+        self.folders.retain(|path| !path.starts_with(folder));
+        self.folders.extend(walk.folders);
+        if pace == Pace::Settled && !self.watch.has_events() {
+            for path in walk.watched_anew {
+                let why = "its watch was lost: it was compared, and is watched again";
+                batch.problems.push(problem_of(&path, why.into()));
             }
-            // Gone between the event and the look: its parent tells.
-            Err(_) => return,
         }
-        let mut changed: Vec<_> = found.iter().collect();
-        changed.retain(|path| self.is_changed(path));
-        let texts = parallel::map(&changed, |path| read_documents(path));
-        for (path, read) in changed.into_iter().zip(texts) {
-            self.take_over(path, read, batch);
-        }
+        self.read_changed(&walk.files, pace, batch);
         let known = self.files.paths().filter(|path| path.starts_with(folder));
-        let gone: Vec<_> = known.filter(|path| !found.contains(*path)).cloned().collect();
+        let gone: Vec<_> = known.filter(|path| !walk.files.contains(*path)).cloned().collect();
         for path in gone {
             self.leave(path);
         }
     }
 
-    fn walk(
+    fn read_changed(&mut self, files: &BTreeSet<PathBuf>, pace: Pace, batch: &mut Batch) {
+        let mut changed: Vec<_> = files.iter().collect();
+        changed.retain(|path| self.is_changed(path));
+        if pace == Pace::Settled {
+            let before = std::mem::take(&mut self.unsettled);
+            changed.retain(|path| {
+                let Ok(now) = fs::metadata(path).map(|meta| mark(&meta)) else { return false };
+                let is_settled = before.get(*path) == Some(&now);
+                if !is_settled {
+                    self.unsettled.insert(path.to_path_buf(), now);
+                }
+                is_settled
+            });
+        }
+        let texts = parallel::map(&changed, |path| read_documents(path));
+        for (path, read) in changed.into_iter().zip(texts) {
+            self.take_over(path, read, batch);
+        }
+    }
+
+    /// What is known of a file or folder stays while it cannot be read.
+    fn keep(
         &mut self,
-        folder: &Path,
-        depth: usize,
-        visited: &mut BTreeSet<PathBuf>,
+        path: &Path,
+        error: &io::Error,
         found: &mut BTreeSet<PathBuf>,
-    ) -> io::Result<()> {
-        if depth > MAX_DEPTH || !visited.insert(fs::canonicalize(folder)?) {
-            return Ok(());
+        batch: &mut Batch,
+    ) {
+        let before = found.len();
+        found.extend(self.files.paths().filter(|file| file.starts_with(path)).cloned());
+        self.not_read(path, error, found.len() > before, batch);
+    }
+
+    fn not_read(&mut self, path: &Path, error: &io::Error, is_known: bool, batch: &mut Batch) {
+        if !is_known {
+            self.unread.insert(path.into());
         }
-        // Watch first, list second: a file created in between is then seen twice, not missed.
-        self.watch.add(folder)?;
-        let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-        entries.sort_by_key(|entry| entry.file_name());
-        for entry in entries {
-            let path = entry.path();
-            if watch::is_hidden(&entry.file_name()) {
-                continue;
-            }
-            match fs::metadata(&path) {
-                Ok(meta) if meta.is_dir() => {
-                    // A folder that vanishes meanwhile is told by an event of its own.
-                    let _ = self.walk(&path, depth + 1, visited, found);
-                }
-                Ok(meta) if meta.is_file() && watch::is_manifest(&path) => {
-                    found.insert(path);
-                }
-                _ => {}
-            }
+        let until = super::until_mended(is_known);
+        self.report(path, format!("{error}: make it readable; {until}"), batch);
+    }
+
+    /// Reports a trouble once.
+    fn report(&mut self, path: &Path, why: String, batch: &mut Batch) {
+        if self.troubles.get(path) != Some(&why) {
+            batch.problems.push(problem_of(path, why.clone()));
+            self.troubles.insert(path.into(), why);
         }
-        Ok(())
+    }
+
+    fn end_trouble(&mut self, path: &Path, batch: &mut Batch) {
+        self.unread.remove(path);
+        if self.troubles.remove(path).is_some() {
+            batch.mended.push(format!("{}: readable again", path.display()));
+        }
     }
 
     /// Whether a file has to be read; one that need not is known to be there.
@@ -223,27 +308,21 @@ impl Folder {
         batch: &mut Batch,
     ) {
         self.leaving.remove(path);
-        let was_unread = self.unread.remove(path);
         match read {
             Ok((mark, documents)) => {
-                if was_unread {
-                    batch.mended.push(format!("{}: readable again", path.display()));
-                }
+                self.end_trouble(path, batch);
                 self.marks.insert(path.into(), mark);
                 self.files.update(path, documents);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.leave(path.into()),
             Err(error) => {
                 let is_known = self.files.knows(path);
-                if !is_known {
-                    self.unread.insert(path.into());
+                self.files.stay(path);
+                // Not tried again before it is another one, or has other rights.
+                if let Ok(meta) = fs::metadata(path) {
+                    self.marks.insert(path.into(), mark(&meta));
                 }
-                let until = super::until_mended(is_known);
-                batch.problems.push(Problem {
-                    place: Place::File { path: path.into(), document: None },
-                    is_other_kind: false,
-                    message: format!("{error}: make it readable; {until}"),
-                });
+                self.not_read(path, &error, is_known, batch);
             }
         }
     }
@@ -251,34 +330,26 @@ impl Folder {
 
 impl Source for Folder {
     async fn next(&mut self) -> Batch {
-        if std::mem::take(&mut self.is_first) {
+        if self.is_first {
             let batch = self.look_at_all();
+            self.is_first = false;
             self.was_incomplete = batch.is_incomplete;
             return batch;
         }
         loop {
-            let wake = self.leaving.values().copied().chain(self.retry_at).min();
-            let asleep = async {
-                match wake {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let wake = self.leaving.values().copied().fold(self.compare_at, Instant::min);
             // Cancelling here loses nothing: all that was learnt is in `self` before the next await.
             let touches = tokio::select! {
                 touches = self.watch.next() => touches,
-                () = asleep => Vec::new(),
+                () = tokio::time::sleep_until(wake) => Vec::new(),
             };
             let mut batch = Batch::default();
             for touch in touches {
                 self.take(touch, &mut batch);
             }
             self.settle(&mut batch);
-            if self.retry_at.is_some_and(|at| at <= Instant::now()) {
-                let problems = batch.problems.len();
-                self.look_at(&self.root.clone(), &mut batch);
-                // Said once when it vanished.
-                batch.problems.truncate(problems);
+            if self.compare_at <= Instant::now() {
+                self.compare(Pace::Settled, &mut batch);
             }
             let batch = self.finish(batch);
             let was_incomplete = std::mem::replace(&mut self.was_incomplete, batch.is_incomplete);
@@ -291,6 +362,11 @@ impl Source for Folder {
             }
         }
     }
+}
+
+fn problem_of(path: &Path, message: String) -> Problem {
+    let place = Place::File { path: path.into(), document: None };
+    Problem { place, is_other_kind: false, message }
 }
 
 fn mark(meta: &fs::Metadata) -> Mark {
@@ -318,185 +394,4 @@ fn read_text(path: &Path) -> io::Result<(Mark, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::world::{Changed, World};
-
-    struct Fixture {
-        folder: tempfile::TempDir,
-        source: Folder,
-        world: World,
-    }
-
-    impl Fixture {
-        async fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let source = Folder::open(folder.path()).unwrap();
-            let mut fixture = Fixture { folder, source, world: World::default() };
-            fixture.next().await;
-            fixture
-        }
-
-        async fn next(&mut self) -> Vec<String> {
-            let wait = tokio::time::timeout(Duration::from_secs(5), self.source.next());
-            let batch = wait.await.expect("the source told nothing within 5 s");
-            let mut changed = Changed::default();
-            batch.seen.into_iter().for_each(|seen| self.world.apply(seen, &mut changed));
-            batch.problems.iter().map(ToString::to_string).collect()
-        }
-
-        fn write(&self, name: &str, services: &[&str]) {
-            let text: String = services
-                .iter()
-                .map(|name| {
-                    format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n")
-                })
-                .collect();
-            fs::write(self.folder.path().join(name), text).unwrap();
-        }
-
-        fn services(&self) -> Vec<&str> {
-            self.world.services.keys().map(|key| key.name.as_str()).collect()
-        }
-
-        fn rename(&self, from: &str, to: &str) {
-            fs::rename(self.folder.path().join(from), self.folder.path().join(to)).unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn files_are_read_when_they_are_closed_and_gone_when_removed() {
-        let mut f = Fixture::new().await;
-        f.write("a.yaml", &["a", "b"]);
-        assert!(f.next().await.is_empty());
-        assert_eq!(f.services(), ["a", "b"]);
-        f.write("a.yaml", &["b"]);
-        f.next().await;
-        assert_eq!(f.services(), ["b"]);
-        fs::remove_file(f.folder.path().join("a.yaml")).unwrap();
-        f.next().await;
-        assert!(f.services().is_empty());
-    }
-
-    #[tokio::test]
-    async fn new_folders_are_watched_too_and_hidden_files_are_not() {
-        let mut f = Fixture::new().await;
-        fs::create_dir_all(f.folder.path().join("x/y")).unwrap();
-        f.write(".hidden.yaml", &["hidden"]);
-        f.write("notes.txt", &["text"]);
-        f.write("x/y/a.yml", &["a"]);
-        f.next().await;
-        assert_eq!(f.services(), ["a"]);
-        f.write("x/y/a.yml", &["b"]);
-        f.next().await;
-        assert_eq!(f.services(), ["b"]);
-        f.rename("x", ".x");
-        f.next().await;
-        assert!(f.services().is_empty());
-    }
-
-    #[tokio::test]
-    async fn an_editor_that_renames_over_never_makes_the_object_vanish() {
-        let mut f = Fixture::new().await;
-        f.write("a.yaml", &["a"]);
-        f.next().await;
-        f.rename("a.yaml", "a.yaml~");
-        f.write("a.yaml", &["a", "b"]);
-        f.next().await;
-        assert_eq!(f.services(), ["a", "b"]);
-        f.write(".a.yaml.swp", &["a", "c"]);
-        f.rename(".a.yaml.swp", "a.yaml");
-        f.next().await;
-        assert_eq!(f.services(), ["a", "c"]);
-    }
-
-    #[tokio::test]
-    async fn a_moved_file_is_no_duplicate_of_itself() {
-        let mut f = Fixture::new().await;
-        f.write("a.yaml", &["a"]);
-        f.next().await;
-        f.rename("a.yaml", "b.yaml");
-        f.write("c.yaml", &["c"]);
-        assert!(f.next().await.is_empty());
-        tokio::time::sleep(2 * LEAVING).await;
-        f.write("d.yaml", &["d"]);
-        while f.services() != ["a", "c", "d"] {
-            assert!(f.next().await.is_empty());
-        }
-    }
-
-    #[tokio::test]
-    async fn a_broken_file_keeps_its_last_good_objects() {
-        let mut f = Fixture::new().await;
-        f.write("a.yaml", &["a", "b"]);
-        f.next().await;
-        fs::write(f.folder.path().join("a.yaml"), "kind: [\n").unwrap();
-        let problems = f.next().await;
-        assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("a.yaml document 1 (line 1): is not YAML"), "{problems:?}");
-        assert_eq!(f.services(), ["a", "b"]);
-        f.write("a.yaml", &["a", "b"]);
-        let batch = f.source.next().await;
-        assert!(batch.mended[0].ends_with("a.yaml: readable again"), "{:?}", batch.mended);
-    }
-
-    #[tokio::test]
-    async fn a_file_that_is_broken_from_the_start_is_told_as_unknown() {
-        let mut f = Fixture::new().await;
-        fs::write(f.folder.path().join("a.yaml"), "kind: [\n").unwrap();
-        let batch = f.source.next().await;
-        assert!(batch.is_incomplete);
-        assert!(batch.problems[0].message.contains("no good version is known"));
-        f.write("a.yaml", &["a"]);
-        assert!(!f.source.next().await.is_incomplete);
-    }
-
-    #[tokio::test]
-    async fn one_object_in_two_files_is_told_once_and_the_first_file_is_served() {
-        let mut f = Fixture::new().await;
-        f.write("b.yaml", &["a"]);
-        f.next().await;
-        f.write("a.yaml", &["a"]);
-        let problems = f.next().await;
-        assert_eq!(problems.len(), 1);
-        assert!(problems[0].contains("b.yaml") && problems[0].contains("a.yaml"), "{problems:?}");
-        fs::remove_file(f.folder.path().join("a.yaml")).unwrap();
-        f.write("c.yaml", &["c"]);
-        assert!(f.next().await.is_empty());
-        assert_eq!(f.services(), ["a", "c"]);
-    }
-
-    #[tokio::test]
-    async fn a_config_map_mount_is_read_again_when_its_link_swaps() {
-        let mut f = Fixture::new().await;
-        let root = f.folder.path().to_owned();
-        for (version, name) in [("..1", "a"), ("..2", "b")] {
-            fs::create_dir(root.join(version)).unwrap();
-            f.write(&format!("{version}/m.yaml"), &[name]);
-        }
-        std::os::unix::fs::symlink("..1", root.join("..data")).unwrap();
-        std::os::unix::fs::symlink("..data/m.yaml", root.join("m.yaml")).unwrap();
-        f.next().await;
-        assert_eq!(f.services(), ["a"]);
-        std::os::unix::fs::symlink("..2", root.join("..data_tmp")).unwrap();
-        f.rename("..data_tmp", "..data");
-        f.next().await;
-        assert_eq!(f.services(), ["b"]);
-    }
-
-    #[tokio::test]
-    async fn a_folder_that_vanishes_keeps_what_it_said() {
-        let mut f = Fixture::new().await;
-        f.write("a.yaml", &["a"]);
-        f.next().await;
-        let root = f.folder.path().to_owned();
-        let aside = root.with_extension("aside");
-        fs::rename(&root, &aside).unwrap();
-        assert_eq!(f.next().await.len(), 1);
-        assert_eq!(f.services(), ["a"]);
-        fs::rename(&aside, &root).unwrap();
-        f.write("a.yaml", &["b"]);
-        f.next().await;
-        assert_eq!(f.services(), ["b"]);
-    }
-}
+mod tests;
