@@ -1,7 +1,6 @@
 //! `oxigress check DIR` and `check --cluster`: what would be served of a folder or of a cluster, and what not; of each
 //! annotation, whether it means the same.
 
-use crate::cluster;
 use crate::flags::Flags;
 use crate::source::folder::Folder;
 use crate::source::kubernetes::Kubernetes;
@@ -10,10 +9,11 @@ use crate::translate::annotation::table::{self, Status};
 use crate::translate::{Translation, translate};
 use crate::verdict::Severity;
 use crate::world::{Changed, Kind, ObjectRef, World};
+use crate::{cluster, command};
 use anyhow::Context;
+use oxigress_core::line::Escaped;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,11 +47,7 @@ pub async fn run(folder: Option<&Path>, flags: &Flags) -> anyhow::Result<ExitCod
     batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
     let translation = translate(&world, &flags.options(Default::default()));
     let annotations = annotations(&world, flags, &translation);
-    match write(&mut io::stdout().lock(), &batch.problems, &annotations, &translation) {
-        // `| head` has read enough. What was found decides all the same.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written.context("standard output")?,
-    }
+    command::print(text(&batch.problems, &annotations, &translation).as_bytes())?;
     let is_rejected = translation.verdicts.values().any(|v| v.severity == Severity::Rejected);
     let is_problem = batch.problems.iter().any(|problem| !problem.is_other_kind);
     let is_none_served = !world.ingresses.is_empty() && translation.snapshot.servers.is_empty();
@@ -114,31 +110,28 @@ fn annotations(
     all
 }
 
-fn write(
-    out: &mut impl Write,
+fn text(
     problems: &[impl Display],
     annotations: &BTreeMap<ObjectRef, Vec<Line>>,
     translation: &Translation,
-) -> io::Result<()> {
-    for problem in problems {
-        writeln!(out, "{problem}")?;
-    }
-    for (object, verdict) in &translation.verdicts {
-        writeln!(out, "{object}: {verdict}")?;
-    }
-    for (object, lines) in annotations {
-        for Line { word, names, how } in lines {
+) -> String {
+    let problems = problems.iter().map(ToString::to_string);
+    let verdicts =
+        translation.verdicts.iter().map(|(object, verdict)| format!("{object}: {verdict}"));
+    let annotations = annotations.iter().flat_map(|(object, lines)| {
+        lines.iter().map(move |Line { word, names, how }| {
             let colon = if how.is_empty() { "" } else { ": " };
-            writeln!(out, "{object}: {word}: {}{colon}{how}", names.join(", "))?;
-        }
-    }
+            format!("{object}: {word}: {}{colon}{how}", names.join(", "))
+        })
+    });
     let snapshot = &translation.snapshot;
-    writeln!(
-        out,
+    let total = format!(
         "{} hosts, {} paths, {} backends, {} certificates",
         snapshot.servers.len(),
         snapshot.servers.values().map(|server| server.rules.len()).sum::<usize>(),
         snapshot.backends.len(),
         snapshot.certificates.len()
-    )
+    );
+    let lines = problems.chain(verdicts).chain(annotations).chain([total]);
+    lines.map(|line| format!("{}\n", Escaped(line))).collect()
 }

@@ -12,6 +12,7 @@ mod read;
 mod shutdown;
 
 use crate::flags::{Cli, Command, Flags};
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -208,12 +209,17 @@ pub async fn run(tool: Tool) -> anyhow::Result<ExitCode> {
         Tool::Completion { shell } => manual::completion(shell),
         Tool::Man { dir } => manual::pages(dir.as_deref())?,
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // `| head` has read enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written?,
-    }
+    print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints to standard output. A reader that has read enough, such as `| head`, is no error.
+pub fn print(text: &[u8]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
 }
 
 #[cfg(test)]

@@ -410,7 +410,7 @@ impl Controller {
                 tracing::warn!("{problem}");
             }
             for mended in batch.mended {
-                tracing::info!("{}", crate::log::one_line(&mended));
+                tracing::info!("{mended}");
             }
             for seen in batch.seen {
                 self.world.apply(seen, &mut changed);

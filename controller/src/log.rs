@@ -1,24 +1,48 @@
-//! Log lines: one event, one line (security.md §10).
+//! Log lines: one event, one line, which never costs more than itself.
+//!
+//! Every line of this program passes [`Line`]: it escapes what could end or disguise the line, so that no call site
+//! can forget to. A thread writes the lines ([`queue`]): a standard error that is gone, full or not read loses lines,
+//! and nothing waits for it.
 
+mod queue;
+
+use oxigress_core::line::is_special;
+use queue::Queue;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, IsTerminal};
+use std::panic::PanicHookInfo;
+use std::time::Duration;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
-/// Longest text in a line that comes from users.
+/// The longest text of others in a line.
 const MAX_BYTES: usize = 1_024;
+/// The longest line.
+const MAX_LINE_BYTES: usize = 16 * 1_024;
+/// How long the end of the program waits for its last lines.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// Each of their warnings is an error to us, which is told once.
+/// Warnings of these crates are failures that this program reports itself.
 const OTHERS: &str = "kube_client=error,kube_runtime=error";
 
-/// Control bytes escaped, cut where it gets too long.
+static QUEUE: Queue = Queue::new();
+
+/// A text with special characters escaped, cut where it gets too long.
 pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
+    escaped(text, MAX_BYTES)
+}
+
+fn escaped(text: &str, max_bytes: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(max_bytes));
     for c in text.chars() {
-        if line.len() > MAX_BYTES {
+        if line.len() > max_bytes {
             line.push('…');
             break;
         }
         match c {
             '\t' => line.push(' '),
-            c if c.is_control() => line.extend(c.escape_default()),
+            c if is_special(c) => line.extend(c.escape_default()),
             c => line.push(c),
         }
     }
@@ -34,21 +58,147 @@ pub fn start(verbosity: u8) {
     };
     let filter = EnvFilter::try_from_env("OXIGRESS_LOG")
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,{OTHERS},oxigress={level}")));
+    QUEUE.start();
+    std::panic::set_hook(Box::new(panicked));
+    let lines = Lines { queue: &QUEUE, has_colours: io::stderr().is_terminal() };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
         .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .with_writer(lines)
         .init();
+}
+
+/// Waits until the last lines are written, but not for a standard error that takes none.
+pub fn finish() {
+    QUEUE.flush(LAST_LINES);
+}
+
+/// Reports a panic as one line of the log. The standard hook would wait for standard error.
+fn panicked(info: &PanicHookInfo<'_>) {
+    let why = info.payload_as_str().unwrap_or("without a message");
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => {
+            tracing::error!("panicked at {place}, which is a bug: {why}: {trace}")
+        }
+        _ => tracing::error!("panicked at {place}, which is a bug: {why}"),
+    }
+    finish();
+}
+
+/// Makes a [`Line`] for each event.
+struct Lines<'q> {
+    queue: &'q Queue,
+    has_colours: bool,
+}
+
+impl<'w, 'q: 'w> MakeWriter<'w> for Lines<'q> {
+    type Writer = Line<'q>;
+
+    fn make_writer(&'w self) -> Line<'q> {
+        Line { queue: self.queue, bytes: Vec::new(), level: None }
+    }
+
+    fn make_writer_for(&'w self, event: &Metadata<'_>) -> Line<'q> {
+        let level = self.has_colours.then(|| *event.level());
+        Line { queue: self.queue, bytes: Vec::new(), level }
+    }
+}
+
+/// One line: what is written here before the value is dropped.
+struct Line<'q> {
+    queue: &'q Queue,
+    bytes: Vec<u8>,
+    /// The level whose name is coloured, on a terminal.
+    level: Option<Level>,
+}
+
+impl io::Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let mut line = escaped(text, MAX_LINE_BYTES);
+        if let Some(level) = self.level {
+            // The time before it holds no such word.
+            line = line.replacen(level.as_str(), coloured(level), 1);
+        }
+        line.push('\n');
+        self.queue.push(line);
+    }
+}
+
+/// The name of a level in the colours of `tracing-subscriber`.
+fn coloured(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\u{1b}[31mERROR\u{1b}[0m",
+        Level::WARN => "\u{1b}[33mWARN\u{1b}[0m",
+        Level::INFO => "\u{1b}[32mINFO\u{1b}[0m",
+        Level::DEBUG => "\u{1b}[34mDEBUG\u{1b}[0m",
+        Level::TRACE => "\u{1b}[35mTRACE\u{1b}[0m",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// What is logged while `act` runs.
+    fn logged(has_colours: bool, act: impl FnOnce()) -> String {
+        let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::TRACE)
+            .with_ansi(false)
+            .with_writer(Lines { queue, has_colours })
+            .finish();
+        tracing::subscriber::with_default(subscriber, act);
+        queue.take().concat()
+    }
 
     #[test]
     fn a_line_break_in_user_text_stays_in_its_line() {
-        assert_eq!(one_line("a\nb\u{7f}"), "a\\nb\\u{7f}");
+        assert_eq!(one_line("a\nb\u{7f}\u{202e}"), "a\\nb\\u{7f}\\u{202e}");
         assert!(one_line(&"é".repeat(5_000)).len() < 1_100);
+    }
+
+    #[test]
+    fn only_the_level_of_a_line_has_a_colour() {
+        let line = logged(true, || tracing::warn!("WARN \u{1b}[2J"));
+        assert!(line.contains("\u{1b}[33mWARN\u{1b}[0m"), "{line:?}");
+        assert_eq!(line.matches('\u{1b}').count(), 2, "{line:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn an_event_is_one_line_wherever_the_text_stands(
+            middle in "[\\n\\r\u{1b}\u{85}\u{2028}\u{202e}\u{2066}\u{200f}a]{1,9}", end: String
+        ) {
+            let text = format!("{middle}{end}");
+            let path = std::path::Path::new(&text);
+            let log = logged(false, || {
+                let span = tracing::error_span!("span", field = %text);
+                let _inside = span.enter();
+                tracing::error!("message {text}");
+                tracing::error!(field = %text, other = ?text, "message");
+                tracing::error!("{}", path.display());
+                tracing::error!("{:#}", anyhow::anyhow!("{text}").context(text.clone()));
+            });
+            prop_assert_eq!(log.lines().count(), 4, "{:?}", log);
+            prop_assert!(!log.replace('\n', "").contains(is_special), "{:?}", log);
+        }
     }
 }

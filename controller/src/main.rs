@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     };
     let flags = cli.flags();
     if flags.version {
-        println!("{}", flags::version());
-        return ExitCode::SUCCESS;
+        let line = format!("{}\n", flags::version());
+        return ended(command::print(line.as_bytes()).map(|()| ExitCode::SUCCESS));
     }
     log::start(flags.verbosity);
     no_core_files();
@@ -69,13 +69,12 @@ fn main() -> ExitCode {
 }
 
 fn ended(code: anyhow::Result<ExitCode>) -> ExitCode {
-    match code {
-        Ok(code) => code,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let code = code.unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    });
+    log::finish();
+    code
 }
 
 #[tokio::main(worker_threads = 2)]

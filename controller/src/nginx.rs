@@ -8,6 +8,7 @@ pub mod certificate;
 mod conf;
 mod listeners;
 mod master;
+mod output;
 mod ports;
 mod reload;
 mod upgrade;

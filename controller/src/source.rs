@@ -7,6 +7,7 @@ pub mod kubernetes;
 mod parallel;
 
 use crate::world::{Key, ObjectRef, Seen};
+use oxigress_core::line::Escaped;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -83,12 +84,12 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::File { path, document } => {
-                write!(f, "{}", path.display())?;
+                write!(f, "{}", Escaped(path.display()))?;
                 if let Some((number, line)) = document {
                     write!(f, " document {number} (line {line})")?;
                 }
             }
-            Place::Object(object) => write!(f, "{object}")?,
+            Place::Object(object) => write!(f, "{}", Escaped(object))?,
         }
         write!(f, ": {}", crate::log::one_line(&self.message))
     }

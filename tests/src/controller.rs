@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use oxigress_core::wire::native::Status;
 use rustix::process::Signal;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -43,7 +44,12 @@ enum Objects<'c> {
 impl Controller {
     /// Starts `oxigress --manifests DIR` with so many nginx workers and waits until it serves.
     pub fn start(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
-        Self::start_as(directory, workers, flags, Objects::Folder, false)
+        Self::start_as(directory, workers, flags, Objects::Folder, false, None)
+    }
+
+    /// The same with its output in a pipe or a device.
+    pub fn start_into(directory: &Directory, workers: usize, output: OwnedFd) -> Result<Self> {
+        Self::start_as(directory, workers, &[], Objects::Folder, false, Some(output))
     }
 
     /// Starts `oxigress` on a cluster, in the network of its pods; `flags` say what it serves ([`Tenant::flags`]). Its
@@ -57,12 +63,12 @@ impl Controller {
         flags: &[String],
     ) -> Result<Self> {
         network::join()?;
-        Self::start_as(directory, workers, flags, Objects::Cluster(cluster), false)
+        Self::start_as(directory, workers, flags, Objects::Cluster(cluster), false, None)
     }
 
     /// The two roles as processes that nobody starts again, as in two containers: the test is the kubelet.
     pub fn start_apart(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
-        Self::start_as(directory, workers, flags, Objects::Folder, true)
+        Self::start_as(directory, workers, flags, Objects::Folder, true, None)
     }
 
     fn start_as(
@@ -71,6 +77,7 @@ impl Controller {
         flags: &[String],
         objects: Objects<'_>,
         is_apart: bool,
+        into: Option<OwnedFd>,
     ) -> Result<Self> {
         let (manifests, runtime) = (directory.join("manifests"), directory.join("run"));
         fs::create_dir_all(&manifests)?;
@@ -94,6 +101,11 @@ impl Controller {
         arguments.extend_from_slice(flags);
         let output = directory.join("output");
         let (process, nginx_role) = match is_apart {
+            false if into.is_some() => {
+                let mut command = Command::new(dist::oxigress()?);
+                let output = into.context("an output")?;
+                (Process::start_into("oxigress", command.args(&arguments), output)?, None)
+            }
             false => (run(&[], &arguments, &output)?, None),
             true => {
                 let nginx = run(&["nginx"], &arguments, &output)?;

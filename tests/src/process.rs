@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -19,10 +20,15 @@ impl Process {
     /// Starts `command` with its output in `output`.
     pub fn start(name: &str, command: &mut Command, output: &Path) -> Result<Self> {
         let file = fs::OpenOptions::new().create(true).append(true).open(output)?;
+        Self::start_into(name, command, file.into())
+    }
+
+    /// Starts `command` with its output in a file, a pipe or a device.
+    pub fn start_into(name: &str, command: &mut Command, output: OwnedFd) -> Result<Self> {
         let child = command
             .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
+            .stdout(output.try_clone()?)
+            .stderr(output)
             .spawn()
             .with_context(|| format!("start {command:?}"))?;
         Ok(Process { name: name.into(), child })

@@ -3,6 +3,7 @@
 //! There may be two: during a binary upgrade the new one is a child of the old one, in its process group, and
 //! nginx keeps the old one's id in `nginx.pid.oldbin`.
 
+use super::output;
 use crate::processes::{self, Process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -124,6 +125,8 @@ impl Master {
             .arg(conf)
             .current_dir(folder)
             .stdin(Stdio::null())
+            .stdout(output::for_nginx(rustix::stdio::stdout()))
+            .stderr(output::for_nginx(rustix::stdio::stderr()))
             .process_group(0)
             .spawn()?;
         let pid = Pid::from_child(&child);

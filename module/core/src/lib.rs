@@ -17,6 +17,8 @@
 //! * [`networks`]: an address in one of many networks.
 //! * [`passwords`]: a password file, and what an entry costs.
 //! * [`idle`]: upstream connections that wait for the next request.
+//! * [`interim`]: what comes before a response.
+//! * [`line`]: text of others in a line of ours.
 //! * [`limits`]: requests by time and at once, counted by all workers together.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
@@ -33,7 +35,9 @@ pub mod fastcgi;
 pub mod forwarded;
 pub mod header;
 pub mod idle;
+pub mod interim;
 pub mod limits;
+pub mod line;
 pub mod metrics;
 pub mod model;
 pub mod networks;

@@ -17,6 +17,7 @@ use nginx_sys::{
     ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
     ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
+use oxigress_core::line::Escaped;
 use oxigress_core::metrics::Buckets;
 use std::ffi::{OsStr, c_char, c_void};
 use std::fmt::Display;
@@ -175,7 +176,7 @@ pub fn refused() -> Answer {
 /// `cf` is the configuration being read.
 pub unsafe fn refuse(cf: *mut ngx_conf_t, reason: impl Display) -> Answer {
     // SAFETY: vouched for by the caller.
-    unsafe { say(cf, NGX_LOG_EMERG, &reason.to_string()) };
+    unsafe { say(cf, NGX_LOG_EMERG, &Escaped(reason).to_string()) };
     refused()
 }
 

@@ -1,6 +1,7 @@
-//! nginx's error log.
+//! nginx's error log. Every line of the module passes [`write`], which keeps it one line.
 
-use nginx_sys::{ngx_cycle, ngx_log_t, ngx_uint_t};
+use nginx_sys::{ngx_cycle, ngx_cycle_t, ngx_list_part_t, ngx_log_t, ngx_open_file_t, ngx_uint_t};
+use oxigress_core::line::Escaped;
 use std::fmt::Arguments;
 use std::mem::MaybeUninit;
 
@@ -20,7 +21,7 @@ pub unsafe fn write(level: ngx_uint_t, log: *mut ngx_log_t, line: Arguments<'_>)
         return;
     }
     let mut buffer = [MaybeUninit::uninit(); ngx::log::LOG_BUFFER_SIZE];
-    let line = ngx::log::write_fmt(&mut buffer, line);
+    let line = ngx::log::write_fmt(&mut buffer, format_args!("{}", Escaped(line)));
     // SAFETY: as above; the line is a slice.
     unsafe { ngx::log::log_error(level, log, 0, line) };
 }
@@ -34,4 +35,48 @@ pub fn cycle(level: ngx_uint_t, line: Arguments<'_>) {
 /// Warns the operator, outside of any request.
 pub fn warn(line: Arguments<'_>) {
     cycle(WARN, line);
+}
+
+/// Lets log files that are pipes or terminals lose lines, where a reader that stalls would stop the event loop.
+///
+/// nginx opens them by name, such as `/dev/stdout`, so no other process shares the open file. It opens them again
+/// when it reopens its logs, in each worker.
+///
+/// # Safety
+/// `cycle` is the running cycle, on the event loop's thread.
+pub unsafe fn never_block(cycle: *mut ngx_cycle_t) {
+    // SAFETY: vouched for by the caller; a cycle has its list of files.
+    let mut part: *const ngx_list_part_t = unsafe { &raw const (*cycle).open_files.part };
+    // SAFETY: a part of that list; null after the last.
+    while let Some(files) = unsafe { part.as_ref() } {
+        for index in 0..files.nelts {
+            // SAFETY: the part has `nelts` elements.
+            let fd = unsafe { (*files.elts.cast::<ngx_open_file_t>().add(index)).fd };
+            // Standard error is in the list too, and its open file may be other programs'.
+            if fd > libc::STDERR_FILENO && is_stream(fd) {
+                set_nonblocking(fd);
+            }
+        }
+        part = files.next;
+    }
+}
+
+fn is_stream(fd: i32) -> bool {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: writes the struct, or answers that it did not.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: written by the call above.
+    let mode = unsafe { stat.assume_init() }.st_mode;
+    matches!(mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFCHR)
+}
+
+fn set_nonblocking(fd: i32) {
+    // SAFETY: asks for the flags of a descriptor, which may be closed: then it fails.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags >= 0 && flags & libc::O_NONBLOCK == 0 {
+        // SAFETY: sets them.
+        unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+    }
 }

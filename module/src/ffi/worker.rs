@@ -6,14 +6,15 @@ use super::password::Checks;
 use super::pool::Pools;
 use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
-use super::{directives, draining, guard, limits, reserve};
+use super::{directives, draining, guard, limits, log, reserve};
 use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
 use crate::{access, certificate, client_certificate, policy, records};
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_HELPER, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t,
-    ngx_core_conf_t, ngx_core_module, ngx_cycle_t, ngx_event_t, ngx_exiting, ngx_inherited,
-    ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process, ngx_process_slot,
+    ngx_core_conf_t, ngx_core_module, ngx_cycle, ngx_cycle_t, ngx_event_t, ngx_exiting,
+    ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process,
+    ngx_process_slot,
 };
 use oxigress_core::limits::Counts;
 use oxigress_core::metrics::Buckets;
@@ -227,6 +228,9 @@ pub unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int_t {
             return;
         }
         keep_memory_small();
+        guard::report_panics();
+        // SAFETY: nginx gives the cycle the process runs, on the event loop's thread.
+        unsafe { log::never_block(cycle) };
         #[cfg(feature = "failpoints")]
         super::failpoints::arm();
         // SAFETY: nginx gives the cycle the process runs.
@@ -366,6 +370,9 @@ unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
         worker.ticks.set(worker.ticks.get().wrapping_add(1));
         if worker.ticks.get().is_multiple_of(SWEEP_TICKS) {
             ledger::sweep(worker.accounts());
+            // They may have been reopened.
+            // SAFETY: the worker runs one cycle, on this thread.
+            unsafe { log::never_block(ngx_cycle) };
         }
         let has_garbage =
             worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);

@@ -9,6 +9,7 @@ use super::buckets::{Bounds, Buckets};
 use super::cell::{
     CONNECT, HEADER, Method, REQUEST, REQUEST_SIZE, RESPONSE, RESPONSE_SIZE, Totals,
 };
+use crate::line::is_special;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
@@ -245,6 +246,10 @@ fn label(out: &mut String, name: &str, value: &[u8]) {
             '\\' => out.push_str("\\\\"),
             '"' => out.push_str("\\\""),
             '\n' => out.push_str("\\n"),
+            // An escape of our own, which Prometheus reads as these very characters.
+            special if is_special(special) => {
+                let _ = write!(out, "\\{}", special.escape_default());
+            }
             other => out.push(other),
         }
     }
