@@ -19,6 +19,7 @@ mod failpoints;
 mod fastcgi;
 mod guard;
 mod header_filter;
+mod interim;
 mod journal;
 mod keepalive;
 mod ledger;

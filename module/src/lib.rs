@@ -57,6 +57,7 @@ mod policy;
 mod records;
 mod requests;
 mod responses;
+mod retired;
 mod selection;
 mod stream;
 mod variable;

@@ -5,6 +5,7 @@
 
 use crate::ffi::{Found, Worker, now_milliseconds, wall_clock_milliseconds};
 use crate::records::{STATISTICS_OF_SET, TURN, statistics, statistics_numbered};
+use crate::retired;
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
@@ -69,7 +70,7 @@ pub fn choose<T>(
 ) -> Option<T> {
     let guard = worker.reader().read();
     let (record, hash) = endpoints(&guard, search.backend, search.found)?;
-    let view = EndpointsView::new(record.value());
+    let view = retired::view(&record);
     let set = Set::new(view, record, search.tried, now_milliseconds());
     let mut begun = set.begin(worker, &search.key, hash)?;
     begun.place = guard.place(&record);
@@ -82,7 +83,7 @@ pub fn untried(worker: &Worker, search: &Search<'_>) -> usize {
     let guard = worker.reader().read();
     let found = endpoints(&guard, search.backend, search.found);
     found.map_or(0, |(record, _)| {
-        let view = EndpointsView::new(record.value());
+        let view = retired::view(&record);
         Set::new(view, record, search.tried, now_milliseconds()).untried()
     })
 }
@@ -107,7 +108,7 @@ pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
         return None;
     }
     let now = now_milliseconds();
-    let view = EndpointsView::new(record.value());
+    let view = retired::view(&record);
     observe(view, cell, now, outcome.seconds, outcome.is_answered);
     match outcome.failure {
         None => {
@@ -125,7 +126,7 @@ pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
 pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
     let guard = worker.reader().read();
     if let Some((record, cell)) = under_way(&guard, begun) {
-        let view = EndpointsView::new(record.value());
+        let view = retired::view(&record);
         observe(view, cell, now_milliseconds(), seconds, true);
         cell.succeeded();
     }
@@ -134,9 +135,7 @@ pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
 /// The endpoint set and the statistics of an attempt that is under way, if its endpoint is still there.
 #[inline]
 fn under_way<'g>(guard: &'g Guard<'_>, begun: &Begun) -> Option<(Record<'g>, Cell<'g>)> {
-    let hash = KeyHash::from_bits(begun.backend);
-    let record =
-        guard.at(begun.place).or_else(|| guard.find_hashed(hash, Kind::Endpoints as u8))?;
+    let record = guard.at(begun.place).or_else(|| by_hash(guard, begun.backend))?;
     Some((record, statistics_numbered(&record, begun.index, begun.cell)?))
 }
 
@@ -153,10 +152,16 @@ fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_a
 
 /// A request that a worker died with is in flight no more.
 pub fn forget(guard: &Guard<'_>, backend: u64, index: u32, number: u32) {
-    let record = guard.find_hashed(KeyHash::from_bits(backend), Kind::Endpoints as u8);
+    let record = by_hash(guard, backend);
     if let Some(cell) = record.and_then(|record| statistics_numbered(&record, index, number)) {
         cell.end(number);
     }
+}
+
+/// The endpoint set of an attempt, live or removed.
+fn by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> Option<Record<'g>> {
+    let find = |kind| guard.find_hashed(KeyHash::from_bits(hash), kind);
+    find(Kind::Endpoints as u8).or_else(|| find(retired::ENDPOINTS))
 }
 
 /// The endpoints of a backend whose id is known by its hash only.
@@ -165,11 +170,20 @@ pub fn endpoints_by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> EndpointsView<'
     record.map_or_else(EndpointsView::default, |record| EndpointsView::new(record.value()))
 }
 
+/// The newest endpoints; those of before for a request that was decided before they went.
 #[inline]
 fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(Record<'g>, u64)> {
     let kind = Kind::Endpoints as u8;
     let hash = found.hash.unwrap_or_else(|| guard.hash(kind, backend));
-    let record = guard.at(found.place).or_else(|| guard.get_hashed(hash, kind, backend))?;
+    if let Some(record) = guard.at(found.place) {
+        return Some((record, hash.to_bits()));
+    }
+    let live = guard.get_hashed(hash, kind, backend);
+    if let Some(record) = live.filter(|live| !EndpointsView::new(live.value()).is_empty()) {
+        return Some((record, hash.to_bits()));
+    }
+    let removed = retired::endpoints(guard, backend, found.place.generation());
+    let (record, hash) = removed.or_else(|| Some((live?, hash)))?;
     Some((record, hash.to_bits()))
 }
 
@@ -177,7 +191,7 @@ fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(
 pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
     let guard = worker.reader().read();
     let Some((record, _)) = endpoints(&guard, search.backend, search.found) else { return false };
-    let view = EndpointsView::new(record.value());
+    let view = retired::view(&record);
     let set = Set::new(view, record, search.tried, now_milliseconds());
     (0..view.len()).any(|index| !set.is_tried(index) && set.is_full(index))
 }
@@ -186,9 +200,11 @@ pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
 #[inline]
 pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
     let Some((record, hash)) = endpoints(guard, backend, *found) else { return false };
-    let has_more = EndpointsView::new(record.value()).has_more();
-    let place = guard.place(&record);
-    *found = Found { hash: Some(KeyHash::from_bits(hash)), place, is_plain: !has_more };
+    let has_more = retired::view(&record).has_more();
+    found.is_plain = !has_more;
+    if record.kind() == Kind::Endpoints as u8 {
+        (found.hash, found.place) = (Some(KeyHash::from_bits(hash)), guard.place(&record));
+    }
     has_more
 }
 

@@ -1,5 +1,6 @@
 //! The store seen as the records of `oxigress-core`.
 
+use crate::retired;
 use oxigress_core::metrics;
 use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, ServerView};
 use oxigress_core::statistics::{Cell, WORDS};
@@ -65,13 +66,9 @@ pub fn set_counting(is_counting: bool) {
 pub fn cells(kind: u8, value: &[u8]) -> CellNames<'_> {
     let names = match Kind::from_number(kind) {
         Some(Kind::Endpoints) => {
-            let endpoints = EndpointsView::new(value);
-            let names = endpoints.iter().map(|e| &e.identity()[..]);
-            return CellNames {
-                names: [&b""[..]].into_iter().chain(names).collect(),
-                words: WORDS,
-            };
+            return cells_of_endpoints(value);
         }
+        None if kind == retired::ENDPOINTS => return cells_of_endpoints(retired::value(value)),
         Some(Kind::Server) if COUNTING.load(Relaxed) => ServerView::new(value).names().collect(),
         Some(Kind::Backend) if COUNTING.load(Relaxed) => {
             BackendView::new(value).alternatives().collect()
@@ -80,6 +77,12 @@ pub fn cells(kind: u8, value: &[u8]) -> CellNames<'_> {
         _ => return CellNames::default(),
     };
     CellNames { names, words: metrics::WORDS }
+}
+
+fn cells_of_endpoints(value: &[u8]) -> CellNames<'_> {
+    let endpoints = EndpointsView::new(value);
+    let names = endpoints.iter().map(|e| &e.identity()[..]);
+    CellNames { names: [&b""[..]].into_iter().chain(names).collect(), words: WORDS }
 }
 
 /// The cell of an endpoint set itself.

@@ -4,6 +4,7 @@
 use crate::ffi::{Request, wall_clock_milliseconds};
 use crate::peer::Key;
 use crate::records::Held;
+use crate::retired;
 use oxigress_core::balancer::cookie::{self, Asked};
 use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::{ring, split};
@@ -85,11 +86,16 @@ impl split::Request for Asking<'_, '_> {
     }
 }
 
-/// `Set-Cookie` for a client that was given `key`; `None` where no cookie is given out.
-pub fn set_cookie(request: &Request<'_>, backend: &[u8], key: &[u8]) -> Option<String> {
+/// `Set-Cookie` for a client that was given `key`, by a request that was decided in generation `decided`; `None` where
+/// no cookie is given out.
+pub fn set_cookie(
+    request: &Request<'_>,
+    backend: &[u8],
+    decided: u64,
+    key: &[u8],
+) -> Option<String> {
     let guard = request.worker().reader().read();
-    let record = guard.get(Kind::Backend as u8, backend)?;
-    let affinity = BackendView::new(record.value()).affinity()?;
+    let affinity = retired::backend(&guard, backend, decided)?.affinity()?;
     let path = match request.decision() {
         Some(decision) => decision.texts[5],
         None => request.variable(b"location_path").unwrap_or_default(),

@@ -3,9 +3,8 @@
 use crate::ffi::{Found, Worker};
 use crate::peer::{self, Outcome};
 use crate::records::Held;
-use crate::selection;
+use crate::{retired, selection};
 use oxigress_core::model::StreamPort;
-use oxigress_core::record::{BackendView, Kind};
 use oxigress_core::session;
 use oxigress_core::statistics::Failure;
 use oxigress_core::template::Values;
@@ -43,8 +42,7 @@ pub fn hash<'v>(
     if !peer::find(&guard, backend, found) {
         return None;
     }
-    let record = guard.get(Kind::Backend as u8, backend)?;
-    let key = BackendView::new(record.value()).hash_key()?;
+    let key = retired::backend(&guard, backend, found.place.generation())?.hash_key()?;
     Some(selection::hash(key, &Variables(variable)))
 }
 

@@ -5,9 +5,10 @@ use super::{Answer, Shared};
 use crate::client_certificate;
 use crate::ffi::{ZoneLock, check_pair, check_upstream, monotonic_milliseconds, random};
 use crate::records::{cells, settle, welcome};
+use crate::retired::Keeping;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::{
-    CertificateView, Change, Kind, decode_policies, delta_records, snapshot_records,
+    CertificateView, Change, EndpointsView, Kind, decode_policies, delta_records, snapshot_records,
 };
 use oxigress_core::table::{Keys, Operations, TABLES};
 use oxigress_core::wire::native::{MAX_FAULTS, Patch, Problem, Whole};
@@ -181,7 +182,11 @@ impl Write<'_> {
     fn apply(self, shared: &Shared<'_>, ignored: usize) -> Option<Answer> {
         let start = Instant::now();
         loop {
-            let answer = self.apply_as_writer(shared.write()?, shared.store, ignored);
+            let mut answer = self.apply_as_writer(shared.write()?, shared.store, ignored, true);
+            if answer.status == 507 {
+                // What was kept of removed backends makes room.
+                answer = self.apply_as_writer(shared.write()?, shared.store, ignored, false);
+            }
             if answer.status != 507 || !shared.store.has_garbage() {
                 return Some(answer);
             }
@@ -198,6 +203,7 @@ impl Write<'_> {
         mut transaction: Transaction<'_, ZoneLock>,
         store: &Store,
         ignored: usize,
+        keeps_removed: bool,
     ) -> Answer {
         if store.role() == Role::Follower {
             return Answer::taken_over();
@@ -221,7 +227,7 @@ impl Write<'_> {
             transaction.free_all();
         }
         let before = transaction.space().free_bytes;
-        match self.change(&changes, &mut transaction) {
+        match self.change(&changes, &mut transaction, keeps_removed) {
             Ok(()) => {}
             Err((error, rest)) => {
                 drop(transaction);
@@ -263,17 +269,27 @@ impl Write<'_> {
         &self,
         changes: &[Change],
         transaction: &mut Transaction<'_, ZoneLock>,
+        keeps_removed: bool,
     ) -> Result<(), (WriteError, usize)> {
+        let now = monotonic_milliseconds();
+        let mut keeping = Keeping::new(now, keeps_removed);
         for (kind, key) in self.stale(changes, transaction) {
-            transaction
-                .remove(kind, &key)
+            keeping
+                .keep(transaction, kind, &key)
+                .and_then(|()| transaction.remove(kind, &key))
                 .map_err(|error| (error, bytes_needed(changes, transaction)))?;
         }
-        let now = monotonic_milliseconds();
         for (place, Change { kind, key, value }) in changes.iter().enumerate() {
             let kind_number = *kind as u8;
             let written = match value {
-                None => transaction.remove(kind_number, key).map(drop),
+                None => keeping
+                    .keep(transaction, kind_number, key)
+                    .and_then(|()| transaction.remove(kind_number, key))
+                    .map(drop),
+                Some(value) if is_empty_set(*kind, value) => keeping
+                    .keep(transaction, kind_number, key)
+                    .and_then(|()| transaction.upsert(kind_number, key, value, cells))
+                    .map(drop),
                 Some(value) if *kind == Kind::Endpoints => {
                     settle(transaction.get(kind_number, key));
                     let written = transaction.upsert(kind_number, key, value, cells);
@@ -290,6 +306,7 @@ impl Write<'_> {
                 return Err((error, bytes_needed(rest, transaction)));
             }
         }
+        keeping.finish(transaction).map_err(|error| (error, 0))?;
         if let Some(epoch) = self.epoch.filter(|_| transaction.has_changed()) {
             transaction.set_epoch(epoch);
         }
@@ -347,6 +364,10 @@ fn check_of(kind: Kind) -> Option<Check> {
         | Kind::Passthrough
         | Kind::Port => None,
     }
+}
+
+fn is_empty_set(kind: Kind, value: &[u8]) -> bool {
+    kind == Kind::Endpoints && EndpointsView::new(value).is_empty()
 }
 
 fn check_certificate(view: CertificateView<'_>) -> Result<(), (&'static str, String)> {

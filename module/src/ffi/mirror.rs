@@ -157,7 +157,7 @@ unsafe fn try_send(
         instead: b"",
         is_alternative: false,
     };
-    copy.decide(&decision, rewrite::found(&guard, id));
+    copy.decide(&decision, rewrite::found(&guard, id, request.decided()));
     Some(())
 }
 

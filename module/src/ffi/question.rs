@@ -227,7 +227,7 @@ pub unsafe fn ask<'r>(
         instead: b"",
         is_alternative: false,
     };
-    asking.decide(&decision, rewrite::found(&guard, id));
+    asking.decide(&decision, rewrite::found(&guard, id, request.decided()));
     Some(())
 }
 

@@ -10,6 +10,7 @@ mod uri;
 
 use super::access::Progress;
 use super::directives::SrvConf;
+use super::interim;
 use super::location::{self, Entered};
 use super::memory;
 use super::question::Question;
@@ -104,6 +105,8 @@ struct Context {
     mirror: Cell<*const Mirror>,
     /// How far its own copy has come.
     copied: Cell<u8>,
+    /// What reads its endpoint's answer.
+    interim: Cell<interim::Callbacks>,
     /// What the groups of the rule's path matched; null: it is no pattern.
     captured: Cell<*const uri::Captured>,
 }
@@ -517,6 +520,16 @@ impl<'r> Request<'r> {
         }
     }
 
+    /// nginx's callbacks for an answer, which ours stand before.
+    pub(super) fn interim(&self) -> interim::Callbacks {
+        self.context().map(|context| context.interim.get()).unwrap_or_default()
+    }
+
+    /// Keeps them; `None` when memory is out.
+    pub(super) fn set_interim(&self, callbacks: interim::Callbacks) -> Option<()> {
+        self.context_or_new().map(|context| context.interim.set(callbacks))
+    }
+
     /// The alternative that takes the request, if one does.
     pub fn alternative(&self) -> Option<&'r [u8]> {
         let context = self.context().filter(|context| !context.alternative.get().is_null())?;
@@ -528,6 +541,12 @@ impl<'r> Request<'r> {
     #[inline]
     pub fn is_decided(&self) -> bool {
         self.context().is_some_and(|context| context.is_decided.get())
+    }
+
+    /// The generation that decided where it goes; 0: none did.
+    pub fn decided(&self) -> u64 {
+        let context = self.context().filter(|context| context.is_decided.get());
+        context.map_or(0, |context| context.place.get().generation())
     }
 
     /// The decision, if there is one.

@@ -7,9 +7,9 @@ use super::attempt::{Address, Choice, InFlight, Name, Tried};
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
-use super::{directives, fastcgi, guard, keepalive, log, memory, reverse};
+use super::{directives, fastcgi, guard, interim, keepalive, log, memory, reverse};
 use crate::peer::{self, Key, Outcome, Search};
-use crate::selection;
+use crate::{retired, selection};
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_current_msec,
@@ -19,7 +19,6 @@ use nginx_sys::{
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::idle;
-use oxigress_core::record::{BackendView, Kind};
 use oxigress_core::statistics::Failure;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
@@ -166,6 +165,10 @@ unsafe fn prepare(
         }
     }
     // SAFETY: vouched for by the caller.
+    let seen = unsafe { Request::from_callback(request) }?;
+    // SAFETY: nginx creates the upstream before it initialises the peer.
+    unsafe { interim::install(request, &seen) }?;
+    // SAFETY: vouched for by the caller.
     unsafe { peer.select(request) };
     // SAFETY: nginx creates the upstream before it initialises the peer.
     let u = unsafe { &mut (*(*request).upstream).peer };
@@ -290,20 +293,21 @@ impl Peer {
             return;
         }
         let backend = self.backend().0;
-        let Some(mut record) = guard.get(Kind::Backend as u8, backend) else { return };
+        let decided = found.place.generation();
+        let Some(mut record) = retired::backend(&guard, backend, decided) else { return };
         // SAFETY: vouched for by the caller.
         let Some(request) = (unsafe { Request::from_callback(request) }) else { return };
         // The router has decided on an alternative already.
         let alternative = match request.decision() {
             Some(_) => None,
-            None => selection::alternative(&request, &guard, &BackendView::new(record.value())),
+            None => selection::alternative(&request, &guard, &record),
         };
         if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
             (self.backend, self.found) = (text(copy), Found::default());
-            let Some(other) = guard.get(Kind::Backend as u8, copy) else { return };
+            let Some(other) = retired::backend(&guard, copy, 0) else { return };
             record = other;
         }
-        let selection = selection::of(&request, &BackendView::new(record.value()));
+        let selection = selection::of(&request, &record);
         drop(guard);
         self.changes_on_failure = selection.changes_on_failure;
         match selection.key {
@@ -324,7 +328,9 @@ impl Peer {
     unsafe fn give_cookie(&mut self, key: &[u8]) {
         // SAFETY: vouched for by the caller.
         let Some(request) = (unsafe { Request::from_callback(self.request) }) else { return };
-        let Some(text) = selection::set_cookie(&request, self.backend().0, key) else { return };
+        let (backend, found) = self.backend();
+        let decided = found.place.generation();
+        let Some(text) = selection::set_cookie(&request, backend, decided, key) else { return };
         if self.set_cookie.is_null() {
             // SAFETY: vouched for by the caller.
             self.set_cookie = unsafe { add_header(self.request, "Set-Cookie", text.as_bytes()) };

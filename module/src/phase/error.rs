@@ -24,7 +24,8 @@ pub fn decide(request: &Request<'_>) -> Outcome {
         Some(id) => Some(id.as_str().as_bytes()),
         None => SettingsView::of(&Noting::new(&guard)).default_backend(),
     };
-    let destination = backend.map(|backend| Destination::of(&guard, backend));
+    let decided = request.decided();
+    let destination = backend.map(|id| Destination::as_decided(&guard, id, decided));
     let (Some(backend), Some(destination)) = (backend, destination) else {
         return Outcome::Status(status);
     };

@@ -3,12 +3,12 @@
 use crate::ffi::{Entered, Found, NewDecision, Request};
 use crate::policy::Compiled;
 use crate::records::Noting;
-use crate::{client_certificate, forwarded, metrics, peer, policy, responses, selection};
+use crate::{client_certificate, forwarded, metrics, peer, policy, responses, retired, selection};
 use oxigress_core::model::policy::{Redirect, Rewrite};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, RuleView, SettingsView};
 use oxigress_core::rewrite::{self, Rewritten};
 use oxigress_core::{redirect, router, template, tls};
-use oxigress_store::{Guard, KeyHash, Record};
+use oxigress_store::{Guard, KeyHash, Place, Record};
 
 /// Header lines that are taken: security.md §4. Their bytes are bounded by nginx.
 const MAX_HEADERS: usize = 100;
@@ -203,9 +203,9 @@ fn rewritten(request: &Request<'_>, to: &Rewrite) -> Option<Outcome> {
     }
 }
 
-/// How to find the endpoints of a backend again.
-pub fn found(guard: &Guard<'_>, backend: &[u8]) -> Found {
-    Destination::of(guard, backend).found(guard)
+/// How to find the endpoints of a backend that a decision names, for a request that is made later.
+pub fn found(guard: &Guard<'_>, backend: &[u8], decided: u64) -> Found {
+    Destination::as_decided(guard, backend, decided).found(guard)
 }
 
 /// The endpoints of a backend.
@@ -213,6 +213,8 @@ pub fn found(guard: &Guard<'_>, backend: &[u8]) -> Found {
 pub struct Destination<'g> {
     hash: KeyHash,
     endpoints: Option<Record<'g>>,
+    /// The generation that names it.
+    decided: u64,
 }
 
 impl<'g> Destination<'g> {
@@ -220,22 +222,34 @@ impl<'g> Destination<'g> {
     pub fn of(guard: &'g Guard<'_>, backend: &[u8]) -> Self {
         let kind = Kind::Endpoints as u8;
         let hash = guard.hash(kind, backend);
-        Destination { hash, endpoints: guard.get_hashed(hash, kind, backend) }
+        let endpoints = guard.get_hashed(hash, kind, backend);
+        Destination { hash, endpoints, decided: guard.generation() }
+    }
+
+    /// Of this id, as an older generation names it: it may have been removed since.
+    pub fn as_decided(guard: &'g Guard<'_>, backend: &[u8], decided: u64) -> Self {
+        let live = Destination::of(guard, backend);
+        match retired::endpoints(guard, backend, decided).filter(|_| !live.has_endpoints()) {
+            Some((removed, _)) => Destination { endpoints: Some(removed), decided, ..live },
+            None => live,
+        }
     }
 
     /// The backend's record has more to say.
     fn has_more(&self) -> bool {
-        self.endpoints.is_some_and(|set| EndpointsView::new(set.value()).has_more())
+        self.endpoints.is_some_and(|set| retired::view(&set).has_more())
     }
 
     /// It has endpoints, busy or not.
     pub fn has_endpoints(&self) -> bool {
-        self.endpoints.is_some_and(|set| !EndpointsView::new(set.value()).is_empty())
+        self.endpoints.is_some_and(|set| !retired::view(&set).is_empty())
     }
 
     /// How to find them again.
     pub fn found(&self, guard: &Guard<'_>) -> Found {
-        let place = self.endpoints.map(|set| guard.place(&set)).unwrap_or_default();
+        let live = self.endpoints.filter(|set| set.kind() == Kind::Endpoints as u8);
+        let nowhere = Place::nowhere(self.decided);
+        let place = live.map_or(nowhere, |set| guard.place(&set));
         Found { hash: Some(self.hash), place, is_plain: !self.has_more() }
     }
 }

@@ -74,6 +74,18 @@ pub struct Place {
     block: Block,
 }
 
+impl Place {
+    /// Nowhere, as of this generation.
+    pub fn nowhere(generation: u64) -> Self {
+        Place { generation, block: 0 }
+    }
+
+    /// The generation; 0: none was looked at.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
 /// Where a cell stands in one generation. Zeroes are "nowhere".
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]

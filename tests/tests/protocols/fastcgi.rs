@@ -35,6 +35,20 @@ fn send(address: &Address, request: &Request) -> Result<Response> {
 }
 
 #[test]
+fn an_interim_status_is_no_response() {
+    pass("fastcgi-interim", |directory| {
+        let nginx = Shipped::start(directory, 1)?;
+        let php = FastcgiEndpoint::start("php")?;
+        nginx.serve(&[Route::new(HOST, php.listener.address, "fastcgi")])?;
+        for status in [100, 103, 199] {
+            let answer = send(&nginx.address(), &Request::get(HOST, &format!("/status/{status}")))?;
+            ensure!(answer.status == 502, "{status}: {answer}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn a_responder_sees_the_request_and_its_connection_is_kept() {
     pass("fastcgi-params", |directory| {
         let nginx = Shipped::start(directory, 1)?;

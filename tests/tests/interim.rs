@@ -1,0 +1,89 @@
+//! Interim responses of endpoints (1xx) are not taken for the response, however they arrive.
+
+use anyhow::{Result, ensure};
+use oxigress_tests::client::{Connection, Request};
+use oxigress_tests::pass;
+use oxigress_tests::site::{Plan, Site};
+use oxigress_tests::wait::block_on;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Real: yes\r\n\r\nbody";
+
+/// Answers each request with the pieces that its path names: how many interim responses, and where the text is cut.
+fn endpoint() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    Ok(address)
+}
+
+fn serve(mut stream: std::net::TcpStream) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let mut read = Vec::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        read.push(byte[0]);
+        if !read.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let text = String::from_utf8(std::mem::take(&mut read)).ok()?;
+        let mut words = text.split(' ').nth(1)?.split('/').skip(1);
+        let (count, cut) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let answer = HINTS.repeat(count) + ANSWER;
+        let (first, rest) = answer.split_at_checked(cut).unwrap_or((&answer, ""));
+        match cut {
+            // Each byte by itself.
+            0 => answer.bytes().try_for_each(|byte| stream.write_all(&[byte])).ok()?,
+            _ => stream
+                .write_all(first.as_bytes())
+                .and_then(|()| stream.write_all(rest.as_bytes()))
+                .ok()?,
+        }
+    }
+}
+
+#[test]
+fn the_response_after_interim_ones_is_the_response() {
+    pass("interim", |directory| {
+        let mut plan = Plan::router(1)?;
+        plan.location_config = "proxy_buffer_size 1k;".into();
+        let site = Site::start(&plan, directory)?;
+        let address = endpoint()?;
+        let endpoint = json!({"address": address.ip().to_string(), "port": address.port()});
+        let snapshot = json!({"servers": {"shop.test": {"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]}},
+            "backends": {"shop": {}}, "endpoints": {"shop": [endpoint]}});
+        let applied = block_on(
+            site.configuration.put(json!({"version": 1, "snapshot": snapshot}).to_string()),
+        )?;
+        ensure!(applied.status == 200, "{applied}");
+        let mut client = block_on(Connection::open(&site.http()))?;
+        let mut get = |count: usize, cut: usize| -> Result<_> {
+            block_on(client.send(&Request::get("shop.test", &format!("/{count}/{cut}"))))
+        };
+        let length = (HINTS.repeat(2) + ANSWER).len();
+        // All at once, each byte by itself, and cut at each place; more of them than the buffer could hold.
+        let cuts = (1..length).map(|cut| (2, cut));
+        for (count, cut) in
+            [(0, 9_999), (1, 9_999), (16, 9_999), (1, 0), (16, 0)].into_iter().chain(cuts)
+        {
+            let answer = get(count, cut)?;
+            let is_whole = answer.status == 200 && answer.text() == "body";
+            ensure!(
+                is_whole && answer.header("x-real").is_some(),
+                "{count} cut at {cut}: {answer}"
+            );
+            ensure!(answer.header("link").is_none(), "{count} cut at {cut}: {answer}");
+        }
+        let answer = get(17, 9_999)?;
+        ensure!(answer.status == 502, "an endpoint without end: {answer}");
+        Ok(())
+    });
+}
