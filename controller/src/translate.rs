@@ -21,6 +21,7 @@ mod inspect;
 mod judge;
 mod notes;
 mod options;
+mod passthrough;
 mod plan;
 #[cfg(test)]
 mod properties;

@@ -5,6 +5,7 @@
 
 use super::Options;
 use super::ingress::{Claim, Claims, Leads};
+use super::passthrough;
 use super::plan::{self, Lead, Own, Plan, Speakers};
 use super::settings::Settings;
 use crate::verdict::Note;
@@ -295,12 +296,20 @@ impl<'a> Settling<'a> {
         self.say(by, refused);
     }
 
+    /// What protects the host would have no effect; a path of another namespace leads elsewhere, and is not reached.
+    fn lost_protection(&self, by: &Claims) -> Option<&'static str> {
+        let winners = self.winners.values();
+        let own = winners.filter(|winner| winner.by.key.namespace == by.key.namespace);
+        passthrough::lost_protection(self.settled.tls.as_ref(), own.map(|winner| &*winner.policies))
+    }
+
     /// Only who has the root decides: passing TLS through takes away what protects its paths.
     fn pass_through(&mut self, mains: &[&'a Claims]) {
         let host = self.host;
         let refuse =
             |why: String| Note::rejected(format!("annotation ssl-passthrough: host {host}: {why}"));
         for by in mains.iter().filter(|by| by.ssl_passthrough()) {
+            let lost = self.lost_protection(by);
             let note = match self.winners.get(&root()) {
                 _ if *host == HostPattern::default_host() => refuse(
                     "TLS connections are told apart by their host: name one in spec.rules".into(),
@@ -310,11 +319,10 @@ impl<'a> Settling<'a> {
                      one",
                     winner.by.key
                 )),
-                Some(winner)
-                    if winner.policies.access.is_some() || winner.policies.limits.is_some() =>
-                {
-                    refuse("its annotations that protect would have no effect: remove them".into())
-                }
+                Some(_) if lost.is_some() => refuse(format!(
+                    "{} of this host would have no effect: remove them, or ssl-passthrough",
+                    lost.unwrap_or_default()
+                )),
                 Some(Winner { leads: Some(leads), by, closer: None, .. }) if !by.is_closed() => {
                     let (leads, by) = (*leads, *by);
                     let (id, plan) = self.base(by, leads);

@@ -258,7 +258,13 @@ pub const ROWS: &[Row] = &[
     row("proxy-ssl-verify", Tls, Different("neither on nor off closes the locations")),
     row("proxy-ssl-verify-depth", Tls, Same),
     row("ssl-ciphers", Tls, Different("an invalid list is the default")),
-    row("ssl-passthrough", Tls, Different("the Ingress that has `/` decides")),
+    row(
+        "ssl-passthrough",
+        Tls,
+        Different(
+            "the Ingress that has `/` decides; refused beside client certificates, lists and limits of the host",
+        ),
+    ),
     row("ssl-prefer-server-ciphers", Tls, Same),
     row("enable-access-log", Observability, Same),
     row("enable-modsecurity", Observability, WAF),
