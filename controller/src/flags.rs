@@ -14,10 +14,12 @@ use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use cluster::ClusterFlags;
+use ipnet::IpNet;
 use metrics::MetricsFlags;
+use oxigress_core::destinations::{self, Destinations};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Serves Kubernetes Ingress with stock nginx and one Rust module, without reloads.
@@ -95,6 +97,13 @@ pub struct Flags {
     /// Folder of manifests to serve in place of a cluster: *.yaml, *.yml, *.json, watched
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
+    /// Connect to endpoints on loopback addresses; by default with --manifests only
+    #[arg(long, value_name = "BOOLEAN", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean)]
+    pub allow_loopback_destinations: Option<bool>,
+    /// Networks that no endpoint, auth server or mirror may be in, with commas between
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',', value_parser = network)]
+    pub deny_destinations: Vec<IpNet>,
     /// Folder for sockets, pid file and the rendered nginx.conf; nothing is written elsewhere
     #[arg(long, value_name = "DIR", default_value = "/run/oxigress")]
     pub runtime_dir: PathBuf,
@@ -273,9 +282,25 @@ impl Flags {
             regex_per_host: self.regex_per_host,
             https_port: self.https_port,
             reserved_ports: self.reserved_ports(),
-            own_ports: self.own_ports().map(|(port, _)| port).collect(),
+            destinations: self.own_destinations(),
             local_addresses,
         }
+    }
+
+    /// Where connections of nginx may lead, but for its own listeners, which it knows.
+    pub fn destinations(&self) -> destinations::Settings {
+        let is_folder = self.manifests.is_some();
+        destinations::Settings {
+            allows_loopback: self.allow_loopback_destinations.unwrap_or(is_folder),
+            denied: self.deny_destinations.clone(),
+            own_ports: self.own_ports().map(|(port, _)| port).collect(),
+        }
+    }
+
+    /// The same, with the ports for clients.
+    fn own_destinations(&self) -> Destinations {
+        let own_ports = self.reserved_ports().into_keys().collect();
+        destinations::Settings { own_ports, ..self.destinations() }.destinations()
     }
 
     /// Ports of listeners that no route may reach, with their flags.
@@ -333,6 +358,11 @@ pub fn version() -> String {
 /// Port 0 would be another one at each start.
 fn port() -> RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..)
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_| "write networks such as 10.0.0.0/8 or fd00::/8".into())
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

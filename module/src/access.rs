@@ -192,7 +192,7 @@ fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
 
 fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
     let host = Some(crate::forwarded::host(request)).filter(|host| !host.is_empty());
-    auth::authority(request.host(), host)
+    oxigress_core::forwarded::authority(request.host(), host)
 }
 
 /// What a worker found out about passwords lately.

@@ -11,6 +11,7 @@ mod access;
 mod allocator;
 mod answer;
 mod attempt;
+mod destinations;
 mod directives;
 mod draining;
 mod endpoint;
@@ -18,6 +19,7 @@ mod endpoint;
 mod failpoints;
 mod fastcgi;
 mod guard;
+mod head;
 mod header_filter;
 mod interim;
 mod journal;
@@ -51,7 +53,7 @@ pub use log::warn;
 pub use memory::{
     monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, now_seconds, random,
 };
-pub use request::{Found, NewDecision, Request};
+pub use request::{BadHead, Found, NewDecision, Request};
 pub use tls::{
     ClientHello, Handshake, Parsed, ServerName, Shown, check_pair, check_upstream, sha256,
 };

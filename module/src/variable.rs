@@ -4,7 +4,7 @@ use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
 use crate::forwarded;
 use crate::requests;
-use oxigress_core::auth;
+use oxigress_core::{auth, head};
 use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.
@@ -53,6 +53,15 @@ pub const VARIABLES: &[Variable] = &[
         name: "ingress_mirror_name",
         is_lasting: false,
         value: |request| Some(request.mirror()?.to.host.as_str().as_bytes().into()),
+    },
+    // `CDN-Loop` (RFC 8586) for whoever gets the request.
+    Variable {
+        name: "ingress_cdn_loop",
+        is_lasting: false,
+        value: |request| {
+            let trace = request.loop_trace();
+            Some(trace.map_or(Cow::Borrowed(head::NAME), Cow::Owned))
+        },
     },
     Variable { name: "req_id", is_lasting: true, value: request_id },
     Variable {

@@ -41,6 +41,7 @@ impl Shipped {
             .arg(format!("--https-port={https}"))
             .arg(format!("--healthz-port={health}"))
             .arg(format!("--worker-processes={workers}"))
+            .arg("--allow-loopback-destinations")
             .arg("--post-shutdown-grace-period=0");
         let process = Process::start("oxigress nginx", &mut command, &output)?;
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -202,6 +202,9 @@ fn all_samples_of_all_keys_are_taken_by_nginx_together() {
             ("upstream-keepalive-timeout", "9"),
             ("upstream-keepalive-requests", "99"),
             ("block-cidrs", "192.0.2.0/24,2001:db8::/32"),
+            ("keep-forwarded-headers", "X-Forwarded-Prefix,Forwarded"),
+            ("strip-request-headers", "common,X-Team-"),
+            ("refuse-ambiguous-paths", "parameters backslashes"),
             ("proxy-stream-timeout", "9s"),
         ];
         reload_with(&mut shop, &entries)?;
@@ -272,6 +275,51 @@ fn forwarded_headers_are_believed_from_trusted_peers_only() {
         let line = "x-forwarded-for: 203.0.113.7, 198.51.100.1, 127.0.0.1";
         has_lines(&told(&shop, &request)?, &[line])?;
         has_lines(&told(&shop, &Request::get("shop.test", "/"))?, &["x-forwarded-for: 127.0.0.1"])
+    });
+}
+
+#[test]
+fn what_clients_may_say_is_the_operators_to_decide() {
+    pass("configmap-clients", |directory| {
+        let mut shop = shop(directory)?;
+        let request = Request::get("shop.test", "/")
+            .header("Forwarded", "for=203.0.113.9")
+            .header("X-Forwarded-Prefix", "/prefix")
+            .header("X-Forwarded-Ssl", "on")
+            .header("True-Client-IP", "203.0.113.9")
+            .header("X-Team-Id", "1")
+            .header("X-Other", "1");
+        let says = |shop: &Shop, lines: &[&str], others: &[&str]| {
+            let text = told(shop, &request)?;
+            has_lines(&text, lines)?;
+            let odd = others.iter().find(|line| text.contains(*line));
+            ensure!(odd.is_none(), "{odd:?} in\n{text}");
+            Ok(())
+        };
+        let (prefix, ssl, forwarded) =
+            ("x-forwarded-prefix: /prefix", "x-forwarded-ssl: on", "forwarded: for=203.0.113.9");
+        let (client, team) = ("true-client-ip: 203.0.113.9", "x-team-id: 1");
+        says(&shop, &[client, team, "x-other: 1"], &[prefix, ssl, forwarded])?;
+        reload_with(&mut shop, &[("keep-forwarded-headers", "X-Forwarded-Prefix")])?;
+        says(&shop, &[client, team, prefix], &[ssl, forwarded])?;
+        let trusts = [("use-forwarded-headers", "true"), ("proxy-real-ip-cidr", "127.0.0.1")];
+        reload_with(&mut shop, &trusts)?;
+        says(&shop, &[client, team, prefix, ssl, forwarded], &[])?;
+        let entries =
+            [("strip-request-headers", "common, X-Team-"), ("refuse-ambiguous-paths", "all")];
+        reload_with(&mut shop, &entries)?;
+        says(&shop, &["x-other: 1"], &[client, team, prefix, ssl, forwarded])?;
+        for (path, status) in [
+            ("/a/..;/b", 400),
+            ("/a%2fb", 400),
+            ("/a%5Cb", 400),
+            ("/a//b", 400),
+            ("/a;v=1/b?c=//..;/", 200),
+        ] {
+            shop.answers("shop.test", path, status)?;
+        }
+        reload_with(&mut shop, &[("server-tokens", "true")])?;
+        shop.answers("shop.test", "/a/..;/b", 200)
     });
 }
 

@@ -1,7 +1,7 @@
 //! Copies of requests: what they say, and that nobody waits for them.
 
 use anyhow::{Context, Result, ensure};
-use oxigress_tests::client::{self, Request};
+use oxigress_tests::client::{self, Connection, Request};
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
@@ -70,6 +70,37 @@ fn nobody_waits_for_a_copy() {
     });
 }
 
+/// A copy that was led on would reach paths that nobody may ask for: a subrequest has no ACCESS phase.
+#[test]
+fn an_answer_to_a_copy_leads_nowhere() {
+    pass("mirror-accel", |directory| {
+        let shop = Shop::start(directory)?;
+        let secret = Endpoint::start("secret")?;
+        shop.put_with(json!({}), |snapshot| {
+            let rule =
+                json!({"path": {"prefix": "/secret"}, "backend": "secret", "policies": "closed"});
+            if let Some(rules) = snapshot["servers"]["shop.test"]["rules"].as_array_mut() {
+                rules.push(rule);
+            }
+            snapshot["policies"]["closed"] = json!({"access": {"allow": ["192.0.2.0/24"]}});
+            snapshot["backends"]["secret"] = json!({});
+            snapshot["endpoints"]["secret"] = json!([secret.native()]);
+        })?;
+        let mut connection = block_on(Connection::open(&shop.site.http()))?;
+        let answer = block_on(connection.send(&Request::get("shop.test", "/")))?;
+        ensure!(answer.endpoint().as_deref() == Some("shop"), "{answer}");
+        let mut stream = shop.copy()?.1;
+        stream.write_all(
+            b"HTTP/1.1 200 OK\r\nX-Accel-Redirect: /secret\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        )?;
+        // The connection takes this one when the copy has ended.
+        let answer = block_on(connection.send(&Request::get("shop.test", "/secret")))?;
+        ensure!(answer.status == 403, "{answer}");
+        ensure!(secret.requests() == 0, "the copy was led to /secret");
+        shop.site.nginx.check_error_log()
+    });
+}
+
 struct Shop {
     site: Site,
     endpoint: Endpoint,
@@ -92,16 +123,23 @@ impl Shop {
     }
 
     fn put(&self, more: Value) -> Result<()> {
+        self.put_with(more, |_| {})
+    }
+
+    /// The same, with what is changed in the snapshot.
+    fn put_with(&self, more: Value, change: impl FnOnce(&mut Value)) -> Result<()> {
         let mut mirror = json!({"to": {"backend": "copies", "host": "mirror.test"}});
         for (name, value) in more.as_object().context("an object")? {
             mirror[name] = value.clone();
         }
         let rule = json!({"path": {"prefix": "/"}, "backend": "shop", "policies": "p"});
         let copies = json!({"address": "127.0.0.1", "port": self.port});
-        let snapshot = json!({"version": 1, "snapshot": {
+        let mut snapshot = json!({
             "servers": {"shop.test": {"rules": [rule]}}, "policies": {"p": {"mirror": mirror}},
             "backends": {"shop": {}, "copies": {}},
-            "endpoints": {"shop": [self.endpoint.native()], "copies": [copies]}}});
+            "endpoints": {"shop": [self.endpoint.native()], "copies": [copies]}});
+        change(&mut snapshot);
+        let snapshot = json!({"version": 1, "snapshot": snapshot});
         let answer = block_on(self.site.configuration.put(snapshot.to_string()))?;
         ensure!(answer.status == 200, "{answer}");
         Ok(())

@@ -16,9 +16,10 @@ use crate::world::service::{
 };
 use crate::world::{Key, Kind, ObjectRef, World};
 use nearness::Near;
+use oxigress_core::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 /// What becomes of one backend.
@@ -107,8 +108,12 @@ pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) ->
     match service.cluster_ip {
         Some(address) if service_upstream => {
             let number = NonZeroU16::new(port.number).into_iter().collect();
-            let own = endpoints.add(options, &[address], &number, false, Near::default());
-            resolved.name_own(own, || ObjectRef::new(Kind::Service, key.clone()), "spec.clusterIP");
+            let denied = endpoints.add(options, &[address], &number, false, Near::default());
+            resolved.name_denied(
+                denied,
+                || ObjectRef::new(Kind::Service, key.clone()),
+                "spec.clusterIP",
+            );
         }
         _ => {
             if service_upstream {
@@ -171,12 +176,12 @@ pub fn resolve_url(
         }
     };
     let mut endpoints = Endpoints::default();
-    let own = endpoints.add(options, &addresses, &BTreeSet::from([port]), false, Near::default());
-    for (address, number) in own {
-        let address = std::net::SocketAddr::new(address, number);
-        server.notes.push(Note::rejected(format!(
-            "URL: {address} is a listener of this program and never asked: name another"
-        )));
+    let denied =
+        endpoints.add(options, &addresses, &BTreeSet::from([port]), false, Near::default());
+    for (address, denial) in denied {
+        server
+            .notes
+            .push(Note::rejected(format!("URL: {address} is never asked, since it {denial}")));
     }
     server.endpoints = EndpointSet::new(endpoints.finish(None)).unwrap_or_default();
     server
@@ -225,7 +230,7 @@ fn collect(
         ));
     }
     let numbers = slice_ports(port, slice);
-    let mut own = BTreeSet::new();
+    let mut denied = DeniedEndpoints::new();
     for endpoint in &slice.endpoints {
         let draining = match endpoint.condition {
             Condition::Ready => false,
@@ -233,10 +238,13 @@ fn collect(
             Condition::NotReady => continue,
         };
         let near = Near::of(options, endpoint.hints.as_deref());
-        own.append(&mut endpoints.add(options, &endpoint.addresses, &numbers, draining, near));
+        denied.append(&mut endpoints.add(options, &endpoint.addresses, &numbers, draining, near));
     }
-    resolved.name_own(own, object, "endpoints");
+    resolved.name_denied(denied, object, "endpoints");
 }
+
+/// Addresses that are no endpoints, and why.
+type DeniedEndpoints = BTreeMap<SocketAddr, Denial>;
 
 /// Endpoints on their way into a set, in the order in which they were seen.
 #[derive(Default)]
@@ -246,7 +254,7 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    /// Answers those that are this program's own listeners. One that is ready in a slice and draining in
+    /// Answers those that may be no endpoints. One that is ready in a slice and draining in
     /// another is ready.
     fn add(
         &mut self,
@@ -255,14 +263,14 @@ impl Endpoints {
         numbers: &BTreeSet<NonZeroU16>,
         draining: bool,
         near: Near,
-    ) -> BTreeSet<(IpAddr, u16)> {
-        let mut own = BTreeSet::new();
+    ) -> DeniedEndpoints {
+        let mut denied = DeniedEndpoints::new();
         for address in addresses {
-            // An IPv4 address in IPv6 clothes is the same listener (security.md §6).
+            // An IPv4 address in IPv6 clothes is the same endpoint.
             let address = address.to_canonical();
             for &number in numbers {
-                if options.is_own_listener(address, number.get()) {
-                    own.insert((address, number.get()));
+                if let Some(denial) = options.denial(address, number.get()) {
+                    denied.insert(SocketAddr::new(address, number.get()), denial);
                     continue;
                 }
                 let at = *self.seen.entry((address, number)).or_insert(self.all.len());
@@ -278,7 +286,7 @@ impl Endpoints {
                 }
             }
         }
-        own
+        denied
     }
 
     /// Those that are used.
@@ -288,17 +296,14 @@ impl Endpoints {
 }
 
 impl Resolved {
-    fn name_own(
+    fn name_denied(
         &mut self,
-        own: BTreeSet<(IpAddr, u16)>,
+        denied: DeniedEndpoints,
         object: impl Fn() -> ObjectRef,
         field: &str,
     ) {
-        for (address, number) in own {
-            let address = std::net::SocketAddr::new(address, number);
-            let note = Note::rejected(format!(
-                "{field}: {address} is a listener of this program and never an endpoint: left out"
-            ));
+        for (address, denial) in denied {
+            let note = Note::rejected(format!("{field}: {address} is left out, since it {denial}"));
             self.object_notes.push((object(), note));
         }
     }
@@ -328,12 +333,9 @@ fn slice_ports(port: &ServicePort, slice: &EndpointSlice) -> BTreeSet<NonZeroU16
 }
 
 impl Options {
-    /// Whether an address and port is one of this program's own listeners, which no request may reach
-    /// through a route.
-    pub fn is_own_listener(&self, address: IpAddr, port: u16) -> bool {
-        self.own_ports.contains(&port)
-            && (address.is_loopback()
-                || address.is_unspecified()
-                || self.local_addresses.contains(&address))
+    /// Why an address and port is never an endpoint; `None`: it may be one.
+    pub fn denial(&self, address: IpAddr, port: u16) -> Option<Denial> {
+        let is_local = |address| self.local_addresses.contains(&address);
+        self.destinations.denial(SocketAddr::new(address, port), is_local)
     }
 }

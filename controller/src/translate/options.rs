@@ -2,6 +2,7 @@
 
 use crate::world::Key;
 use kube::core::Selector;
+use oxigress_core::destinations::Destinations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -55,8 +56,8 @@ pub struct Options {
     pub reserved_ports: BTreeMap<u16, &'static str>,
     /// `--disable-svc-external-name`
     pub disable_svc_external_name: bool,
-    /// Ports of this program's own listeners, which are no endpoints.
-    pub own_ports: BTreeSet<u16>,
+    /// Where endpoints may not lead, the listeners of this program included.
+    pub destinations: Destinations,
     /// Addresses of this machine besides loopback.
     pub local_addresses: BTreeSet<IpAddr>,
 }
@@ -86,7 +87,7 @@ impl Default for Options {
             https_port: 443,
             reserved_ports: BTreeMap::new(),
             disable_svc_external_name: false,
-            own_ports: BTreeSet::new(),
+            destinations: Destinations::default(),
             local_addresses: BTreeSet::new(),
         }
     }

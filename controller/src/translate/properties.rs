@@ -257,7 +257,7 @@ proptest! {
             default_backend_service: Some(Key::new("n", "c")),
             default_ssl_certificate: Some(Key::new("n", "c")),
             watch_ingress_without_class: true,
-            own_ports: BTreeSet::from([8_081]),
+            destinations: own_port(8_081),
             ssl_passthrough: true,
             zone: Some("a".into()),
             node: Some("b".into()),
@@ -373,7 +373,7 @@ proptest! {
         second in annotations(),
         others in vec(seen(), 0..6),
     ) {
-        let options = Options { watch_ingress_without_class: true, own_ports: BTreeSet::from([8_081]), ..Options::default() };
+        let options = Options { watch_ingress_without_class: true, destinations: own_port(8_081), ..Options::default() };
         let mut both = World::default();
         let mut changed = Changed::default();
         for seen in others.into_iter().filter(|(id, _)| id.kind != Kind::Ingress) {
@@ -401,4 +401,10 @@ proptest! {
         let is_told = |v: &crate::verdict::Verdict| v.severity == crate::verdict::Severity::Rejected;
         prop_assert!(!closed || both.verdicts.values().any(is_told));
     }
+}
+
+fn own_port(port: u16) -> oxigress_core::destinations::Destinations {
+    let own_ports = vec![port];
+    oxigress_core::destinations::Settings { allows_loopback: true, own_ports, denied: Vec::new() }
+        .destinations()
 }

@@ -2,7 +2,7 @@
 //!
 //! Source:  compat/annotations.md §7; security.md §3 and §7.
 
-use crate::header::is_alike;
+use crate::header;
 
 /// What the answer of an auth server means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,37 +29,9 @@ pub fn carries_cookies(status: u16) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308)
 }
 
-/// Headers of a client that an auth server never gets: ours to say, about a body that is not sent, or such as would
-/// make its answer one about a copy (304, 206).
-const WITHHELD: [&str; 18] = [
-    "accept-ranges",
-    "content-length",
-    "host",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
-    "proxy",
-    "range",
-    "transfer-encoding",
-    "trailer",
-    "x-auth-request-redirect",
-    "x-real-ip",
-    "x-request-id",
-    "x-scheme",
-    "x-sent-from",
-    "expect",
-];
-const WITHHELD_PREFIXES: [&str; 3] = ["x-forwarded-", "x-original-", "ssl-client-"];
-
 /// A header of a client that the auth server gets.
 pub fn is_passed(name: &[u8]) -> bool {
-    let begins = |prefix: &&str| {
-        name.get(..prefix.len()).is_some_and(|start| is_alike(start, prefix.as_bytes()))
-    };
-    !WITHHELD.iter().any(|known| is_alike(name, known.as_bytes()))
-        && !WITHHELD_PREFIXES.iter().any(begins)
+    !header::is_withheld_from_auth(name)
 }
 
 /// A request target that begins with a slash and has no byte that would end it.
@@ -129,19 +101,6 @@ fn push_escaped(into: &mut Vec<u8>, text: &[u8], but: &[u8]) {
 
 fn push_percent(into: &mut Vec<u8>, byte: u8) {
     into.extend_from_slice(format!("%{byte:02X}").as_bytes());
-}
-
-/// What a client calls the host it asked, with its port, as far as that is the host that the request was routed by:
-/// an absolute request target and `Host` may differ.
-pub fn authority<'a>(host: &'a [u8], header: Option<&'a [u8]>) -> &'a [u8] {
-    let Some(header) = header else { return host };
-    let name = match header.iter().rposition(|byte| *byte == b':').map(|at| header.split_at(at)) {
-        // A port has digits only; the colons of an IPv6 address stand within brackets.
-        Some((name, port)) if port.iter().skip(1).all(u8::is_ascii_digit) => name,
-        _ => header,
-    };
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    if name.eq_ignore_ascii_case(host) { header } else { host }
 }
 
 #[cfg(test)]
@@ -228,16 +187,5 @@ mod tests {
         assert!(asks_for_return("https://in.test/start?ard=1", "rd"));
         assert!(!asks_for_return("https://in.test/start?a=b&rd=$scheme://x", "rd"));
         assert!(asks_for_return("https://in.test/start?rd=1", "next"));
-    }
-
-    #[test]
-    fn the_host_that_was_routed_by_is_told_whatever_the_header_says() {
-        assert_eq!(authority(b"a.test", Some(b"a.test:8080")), b"a.test:8080");
-        assert_eq!(authority(b"a.test", Some(b"A.test.")), b"A.test.");
-        assert_eq!(authority(b"a.test", Some(b"open.test")), b"a.test");
-        assert_eq!(authority(b"a.test", Some(b"a.test:80@x")), b"a.test");
-        assert_eq!(authority(b"a.test", None), b"a.test");
-        assert_eq!(authority(b"[::1]", Some(b"[::1]:80")), b"[::1]:80");
-        assert_eq!(authority(b"[::1]", Some(b"[::1]")), b"[::1]");
     }
 }

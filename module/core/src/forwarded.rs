@@ -27,6 +27,19 @@ pub fn port(value: &[u8]) -> Option<u16> {
     first.parse().ok().filter(|port| *port > 0 && is_plain)
 }
 
+/// What a client calls the host it asked, with its port, as far as that is the host that the request was routed by:
+/// an absolute request target and `Host` may differ.
+pub fn authority<'a>(host: &'a [u8], header: Option<&'a [u8]>) -> &'a [u8] {
+    let Some(header) = header else { return host };
+    let name = match header.iter().rposition(|byte| *byte == b':').map(|at| header.split_at(at)) {
+        // A port has digits only; the colons of an IPv6 address stand within brackets.
+        Some((name, port)) if port.iter().skip(1).all(u8::is_ascii_digit) => name,
+        _ => header,
+    };
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    if name.eq_ignore_ascii_case(host) { header } else { host }
+}
+
 fn first(value: &[u8]) -> Option<&[u8]> {
     let first = value.split(|b| *b == b',').next()?.trim_ascii();
     (!first.is_empty()).then_some(first)
@@ -54,5 +67,16 @@ mod tests {
         for odd in [&b""[..], b"0", b"65536", b"+80", b"80x"] {
             assert_eq!(port(odd), None, "{odd:?}");
         }
+    }
+
+    #[test]
+    fn the_host_that_was_routed_by_is_told_whatever_the_header_says() {
+        assert_eq!(authority(b"a.test", Some(b"a.test:8080")), b"a.test:8080");
+        assert_eq!(authority(b"a.test", Some(b"A.test.")), b"A.test.");
+        assert_eq!(authority(b"a.test", Some(b"open.test")), b"a.test");
+        assert_eq!(authority(b"a.test", Some(b"a.test:80@x")), b"a.test");
+        assert_eq!(authority(b"a.test", None), b"a.test");
+        assert_eq!(authority(b"[::1]", Some(b"[::1]:80")), b"[::1]:80");
+        assert_eq!(authority(b"[::1]", Some(b"[::1]")), b"[::1]");
     }
 }

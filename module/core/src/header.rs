@@ -1,52 +1,80 @@
 //! Names and values of headers, as bytes of a request.
 //!
-//! Source:  RFC 9110 §5; security.md §7.
+//! Shape:   one table of the headers that are ours to say; everything that treats such headers asks it.
+//! Source:  RFC 9110 §5.
 
-/// Headers that say how a message is framed or where it goes: nginx's alone.
-const RESERVED: [&str; 9] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+/// It says how a message is framed or where it goes: no policy sets it or takes it away.
+const RESERVED: u8 = 1;
+/// Endpoints learn from it about the client, the route and what we found out: only we say it.
+const MANAGED: u8 = 2;
+/// A client's copy never reaches an auth server: ours to say, about a body that is not sent, or such as would make the
+/// answer one about a copy (304, 206).
+const WITHHELD: u8 = 4;
+
+/// Every header that is not the client's alone. A name that ends with a dash stands for all that begin with it.
+const KNOWN: [(&str, u8); 35] = [
+    ("accept-ranges", WITHHELD),
+    ("cdn-loop", RESERVED | MANAGED),
+    ("connection", RESERVED),
+    ("content-length", RESERVED | MANAGED | WITHHELD),
+    ("expect", RESERVED | WITHHELD),
+    ("forwarded", MANAGED),
+    ("host", RESERVED | WITHHELD),
+    ("http2-settings", RESERVED | MANAGED | WITHHELD),
+    ("if-match", WITHHELD),
+    ("if-modified-since", WITHHELD),
+    ("if-none-match", WITHHELD),
+    ("if-range", WITHHELD),
+    ("if-unmodified-since", WITHHELD),
+    ("keep-alive", RESERVED),
+    ("proxy", MANAGED | WITHHELD),
+    ("proxy-connection", RESERVED),
+    ("range", WITHHELD),
+    ("ssl-client-", MANAGED | WITHHELD),
+    ("te", RESERVED),
+    ("trailer", RESERVED | WITHHELD),
+    ("transfer-encoding", RESERVED | MANAGED | WITHHELD),
+    ("upgrade", RESERVED),
+    ("x-auth-request-redirect", MANAGED | WITHHELD),
+    ("x-code", MANAGED),
+    ("x-format", MANAGED),
+    ("x-forwarded-", MANAGED | WITHHELD),
+    ("x-ingress-name", MANAGED),
+    ("x-namespace", MANAGED),
+    ("x-original-", MANAGED | WITHHELD),
+    ("x-real-ip", MANAGED | WITHHELD),
+    ("x-request-id", MANAGED | WITHHELD),
+    ("x-scheme", MANAGED | WITHHELD),
+    ("x-sent-from", MANAGED | WITHHELD),
+    ("x-service-name", MANAGED),
+    ("x-service-port", MANAGED),
 ];
+
+fn is_known(name: &[u8], flag: u8) -> bool {
+    KNOWN.iter().any(|(known, flags)| flags & flag != 0 && is_called(name, known.as_bytes()))
+}
+
+/// A name is this one, or begins with it where it ends with a dash.
+pub fn is_called(name: &[u8], known: &[u8]) -> bool {
+    match known.ends_with(b"-") {
+        true => name.get(..known.len()).is_some_and(|start| is_alike(start, known)),
+        false => is_alike(name, known),
+    }
+}
 
 /// A header that no policy sets or takes away.
 pub fn is_reserved(name: &[u8]) -> bool {
-    RESERVED.iter().any(|reserved| is_alike(name, reserved.as_bytes()))
+    is_known(name, RESERVED)
 }
-
-/// Headers by which endpoints are told about the client, the route and what we found out: security.md §7. Those that
-/// end with a dash have more names.
-const MANAGED: [&str; 16] = [
-    "content-length",
-    "ssl-client-",
-    "transfer-encoding",
-    "x-auth-request-redirect",
-    "x-code",
-    "x-format",
-    "x-forwarded-",
-    "x-ingress-name",
-    "x-namespace",
-    "x-original-",
-    "x-real-ip",
-    "x-request-id",
-    "x-scheme",
-    "x-service-name",
-    "x-service-port",
-    "x-sent-from",
-];
 
 /// A header that endpoints take for ours, or that says what nginx has looked at under its own name.
 pub fn is_managed(name: &[u8]) -> bool {
-    MANAGED.iter().any(|known| match known.ends_with('-') {
-        true => name.get(..known.len()).is_some_and(|start| is_alike(start, known.as_bytes())),
-        false => is_alike(name, known.as_bytes()),
-    })
+    is_known(name, MANAGED)
+}
+
+/// A header of a client that an auth server does not get.
+pub fn is_withheld_from_auth(name: &[u8]) -> bool {
+    is_known(name, WITHHELD)
 }
 
 /// The same name, where `-` and `_` are one: CGI and what came after it cannot tell them apart.
@@ -77,7 +105,7 @@ mod tests {
         for name in ["X_Forwarded_For", "x-forwarded_proto", "X_Real_IP", "SSL_Client_Verify"] {
             assert!(is_managed(name.as_bytes()), "{name}");
         }
-        for name in ["X_Mine", "X_Forwarded", "Content_Type", "Cookie2"] {
+        for name in ["X_Mine", "X_Forwarded", "Content_Type", "Cookie2", "Proxy-Authorization"] {
             assert!(!is_managed(name.as_bytes()), "{name}");
         }
     }

@@ -9,10 +9,12 @@
 //! * [`router`]: host and path to a rule.
 //! * [`patterns`]: regular expressions of users.
 //! * [`balancer`]: one of several endpoints.
+//! * [`destinations`]: where connections to endpoints may lead.
 //! * [`explain`]: why a request goes where it goes.
 //! * [`cors`]: which origins may read.
 //! * [`forwarded`]: what a proxy in front says of the client.
-//! * [`header`]: what a header may be called and hold.
+//! * [`header`]: what a header may be called and hold; [`head`]: which of a client's are taken.
+//! * [`paths`]: request targets that endpoints read in more than one way.
 //! * [`auth`]: what another server says about a request.
 //! * [`networks`]: an address in one of many networks.
 //! * [`passwords`]: a password file, and what an entry costs.
@@ -30,9 +32,11 @@
 pub mod auth;
 pub mod balancer;
 pub mod cors;
+pub mod destinations;
 pub mod explain;
 pub mod fastcgi;
 pub mod forwarded;
+pub mod head;
 pub mod header;
 pub mod idle;
 pub mod interim;
@@ -42,6 +46,7 @@ pub mod metrics;
 pub mod model;
 pub mod networks;
 pub mod passwords;
+pub mod paths;
 pub mod patterns;
 pub mod record;
 pub mod redirect;

@@ -3,15 +3,20 @@
 //! All of it lies in the pool of the request or session, and nginx points at it.
 
 use super::worker::Worker;
-use super::{log, memory};
+use super::{destinations, log, memory};
 use crate::peer::{self, Begun, Outcome};
 use nginx_sys::{
     AF_INET, AF_INET6, ngx_log_t, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
+use oxigress_core::destinations::Denial;
 use oxigress_core::record::EndpointView;
+use oxigress_core::statistics::Failure;
 use oxigress_store::Place;
 use std::net::SocketAddr;
+
+/// Endpoints that a request may be denied before it is told that there is none.
+pub const MAX_DENIED: usize = 64;
 
 /// The longest name, an IPv6 address in brackets with its port, has 47 bytes.
 const NAME_BYTES: usize = 47;
@@ -102,6 +107,29 @@ impl InFlight {
         let (backend, place) = (self.hash, self.place);
         let begun = Begun { backend, place, index: self.index, cell: self.cell, new_key: None };
         (self.cell != 0).then_some(begun)
+    }
+
+    /// An endpoint that was chosen is not connected to: it counts as one that does not answer, and the log says why.
+    ///
+    /// # Safety
+    /// The choice was copied into a living pool; `log` is a log.
+    pub unsafe fn deny(
+        &mut self,
+        worker: &Worker,
+        choice: &Choice,
+        denial: Denial,
+        backend: &[u8],
+        log: *mut ngx_log_t,
+    ) {
+        self.begin(worker, &choice.begun);
+        // SAFETY: vouched for by the caller.
+        unsafe {
+            destinations::log_denial(log, backend, choice.address, denial);
+            self.end(worker, choice.name, log, |_| {
+                let failure = Some(Failure::Connect);
+                Outcome { failure, seconds: 0.0, is_answered: false }
+            });
+        }
     }
 
     /// Counts the end of what is under way. `outcome` is told when it began; `name` and `log` are for the line that

@@ -17,8 +17,11 @@ use nginx_sys::{
     ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
     ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
+use oxigress_core::destinations;
+use oxigress_core::head::Rules;
 use oxigress_core::line::Escaped;
 use oxigress_core::metrics::Buckets;
+use oxigress_core::paths::Refused;
 use std::ffi::{OsStr, c_char, c_void};
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +43,8 @@ pub struct CoreConf {
     journal_pool: *mut ngx_thread_pool_t,
     /// Absolute; empty without `ingress_draining`.
     pub draining: ngx_str_t,
+    /// Of `ingress_destinations`; null without.
+    pub destinations: *mut destinations::Settings,
     /// Upstreams with `ingress_balancer`.
     balancers: usize,
     /// Whose threads look at passwords.
@@ -84,6 +89,10 @@ pub struct SrvConf {
     pub kept_by_nginx: KeptByNginx,
     /// What the module does about them.
     pub keep: Settings,
+    /// Which headers of clients are kept and removed; null: as without directives.
+    pub(super) rules: *mut Rules,
+    /// Which paths are refused.
+    pub refused_paths: Refused,
 }
 
 impl SrvConf {
@@ -91,6 +100,13 @@ impl SrvConf {
     #[inline]
     pub fn backend_variable(&self) -> Option<ngx_uint_t> {
         ngx_uint_t::try_from(self.variable - 1).ok()
+    }
+
+    /// Which headers of clients are kept and removed, where directives say so.
+    #[inline]
+    pub fn head_rules(&self) -> Option<&Rules> {
+        // SAFETY: null, or made by a directive, and only read since.
+        unsafe { self.rules.as_ref() }
     }
 
     /// The index of the variable that says whether a peer is believed, if there is one.
@@ -279,6 +295,10 @@ pub unsafe extern "C" fn merge_loc_conf(
             }
         }
         // Modules of this library come last, so all others have merged this location.
+        let inner = inner.cast::<LocConf>();
+        if (*inner).is_auth || (*inner).is_mirror {
+            keepalive::ignore_accelerators(cf);
+        }
         if keepalive::check_location(cf).is_err() {
             return refused();
         }

@@ -10,7 +10,9 @@ use super::directives::{self, Answer, OK, SrvConf, refuse, refused};
 use super::{guard, log, memory};
 use nginx_bitfields as bits;
 use nginx_sys::{
-    ngx_atoi, ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_request_t,
+    NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
+    NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT, ngx_atoi,
+    ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_request_t,
     ngx_http_upstream_main_conf_t, ngx_http_upstream_srv_conf_t, ngx_msec_t, ngx_parse_time,
     ngx_str_t, ngx_uint_t,
 };
@@ -244,6 +246,25 @@ const REASON: &str = "which knows connections by their address alone: a request 
                       server name, certificate or trust";
 const REMEDY: &str = "remove \"keepalive\" (write \"keepalive 0\" from nginx 1.29.7 on), or use \"ingress_router\" and \
                       \"ingress_balancer\" without a variable";
+
+/// What an answer says in `X-Accel-` headers about where its request goes on and how fast has no effect at a location,
+/// whatever its `proxy_ignore_headers`: nobody but the module asks through it.
+///
+/// # Safety
+/// `cf` is at a location whose settings all other modules have merged.
+pub unsafe fn ignore_accelerators(cf: *mut ngx_conf_t) {
+    const IGNORED: u32 = NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT
+        | NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE
+        | NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING
+        | NGX_HTTP_UPSTREAM_IGN_XA_CHARSET;
+    // SAFETY: vouched for by the caller; what that very module keeps for a location.
+    let conf = unsafe {
+        of_location::<bits::ngx_http_proxy_loc_conf_t>(cf, c"ngx_http_proxy_module").as_mut()
+    };
+    if let Some(conf) = conf {
+        conf.upstream.ignore_headers |= IGNORED as ngx_uint_t;
+    }
+}
 
 /// Whether nginx gives a request only connections that were opened with its own handshake.
 fn is_separate(kept: KeptByNginx, conf: &bits::ngx_http_upstream_conf_t) -> bool {

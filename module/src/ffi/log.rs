@@ -1,9 +1,12 @@
 //! nginx's error log. Every line of the module passes [`write`], which keeps it one line.
 
+use super::memory::now_milliseconds;
 use nginx_sys::{ngx_cycle, ngx_cycle_t, ngx_list_part_t, ngx_log_t, ngx_open_file_t, ngx_uint_t};
 use oxigress_core::line::Escaped;
 use std::fmt::Arguments;
 use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 pub const EMERG: ngx_uint_t = nginx_sys::NGX_LOG_EMERG as ngx_uint_t;
 pub const ALERT: ngx_uint_t = nginx_sys::NGX_LOG_ALERT as ngx_uint_t;
@@ -30,6 +33,26 @@ pub unsafe fn write(level: ngx_uint_t, log: *mut ngx_log_t, line: Arguments<'_>)
 pub fn cycle(level: ngx_uint_t, line: Arguments<'_>) {
     // SAFETY: nginx sets ngx_cycle before it loads a module, and gives it a log.
     unsafe { write(level, (*ngx_cycle).log, line) };
+}
+
+/// Lets one line through every ten seconds, whatever clients do: one for each cause.
+pub struct Seldom(AtomicU64);
+
+impl Seldom {
+    /// The next line is let through.
+    pub const fn new() -> Self {
+        Seldom(AtomicU64::new(0))
+    }
+
+    /// A line is let through now.
+    pub fn is_due(&self) -> bool {
+        let now = now_milliseconds();
+        let is_due = now >= self.0.load(Relaxed);
+        if is_due {
+            self.0.store(now + 10_000, Relaxed);
+        }
+        is_due
+    }
 }
 
 /// Warns the operator, outside of any request.

@@ -2,6 +2,7 @@
 
 mod access;
 mod error;
+mod head;
 mod headers;
 mod limits;
 mod mirror;
@@ -32,6 +33,8 @@ use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr::null_mut;
 use std::rc::Rc;
+
+pub use head::BadHead;
 
 /// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
 #[derive(Clone, Copy)]

@@ -2,11 +2,11 @@
 //!
 //! Written by hand: the `ngx_modules!` macro of `ngx` 0.5.1 does not take two modules.
 
-use super::{directives, draining, keepalive, limits, metrics, stream, worker};
+use super::{destinations, directives, draining, head, keepalive, limits, metrics, stream, worker};
 use nginx_sys::{
-    NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3, NGX_CONF_TAKE4,
-    NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MODULE,
-    NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF,
+    NGX_CONF_1MORE, NGX_CONF_ANY, NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3,
+    NGX_CONF_TAKE4, NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET,
+    NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF,
     NGX_STREAM_MODULE, NGX_STREAM_SRV_CONF, NGX_STREAM_SRV_CONF_OFFSET, NGX_STREAM_UPS_CONF,
     ngx_command_t, ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_str_t,
     ngx_stream_module_t, ngx_uint_t,
@@ -84,7 +84,15 @@ static CORE: Shared<ngx_core_module_t> = Shared(ngx_core_module_t {
     init_conf: Some(metrics::init_conf),
 });
 
-static CORE_DIRECTIVES: Shared<[ngx_command_t; 6]> = Shared([
+static CORE_DIRECTIVES: Shared<[ngx_command_t; 7]> = Shared([
+    ngx_command_t {
+        name: text(c"ingress_destinations"),
+        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_ANY) as ngx_uint_t,
+        set: Some(destinations::ingress_destinations),
+        conf: 0,
+        offset: 0,
+        post: null_mut(),
+    },
     ngx_command_t {
         name: text(c"ingress_zone"),
         type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
@@ -144,7 +152,31 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
     merge_loc_conf: Some(directives::merge_loc_conf),
 });
 
-static HTTP_DIRECTIVES: Shared<[ngx_command_t; 10]> = Shared([
+static HTTP_DIRECTIVES: Shared<[ngx_command_t; 13]> = Shared([
+    ngx_command_t {
+        name: text(c"ingress_keep_headers"),
+        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
+        set: Some(head::ingress_keep_headers),
+        conf: NGX_HTTP_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_strip_headers"),
+        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
+        set: Some(head::ingress_strip_headers),
+        conf: NGX_HTTP_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_refuse_paths"),
+        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
+        set: Some(head::ingress_refuse_paths),
+        conf: NGX_HTTP_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
     ngx_command_t {
         name: text(c"ingress_error"),
         type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,

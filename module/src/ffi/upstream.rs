@@ -3,7 +3,7 @@
 use super::Found;
 use super::Request;
 use super::answer::add_header;
-use super::attempt::{Address, Choice, InFlight, Name, Tried};
+use super::attempt::{Address, Choice, InFlight, MAX_DENIED, Name, Tried};
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
 use super::worker::{self, Worker};
@@ -199,11 +199,13 @@ unsafe extern "C" fn get_peer(
             (*connection).connection = null_mut();
         }
         let mut may_be_kept = true;
-        let mut choice = peer.choose();
+        // SAFETY: the request is alive, on the event loop.
+        let mut choice = unsafe { peer.choose_allowed() };
         if choice.is_none() && peer.has_failed_kept && peer.asked_again < MAX_ASKED_AGAIN {
             peer.asked_again += 1;
             peer.tried.forget_last();
-            choice = peer.choose();
+            // SAFETY: as above.
+            choice = unsafe { peer.choose_allowed() };
             // A new one says whether the endpoint is well.
             may_be_kept = false;
         }
@@ -262,6 +264,26 @@ impl Peer {
             // SAFETY: the request's pool is alive.
             unsafe { Choice::copy((*self.request).pool, endpoint, begun, untried, generation) }
         })
+    }
+
+    /// Chooses, and passes over endpoints that no connection may lead to.
+    ///
+    /// # Safety
+    /// The request is alive, on the event loop.
+    #[inline]
+    unsafe fn choose_allowed(&mut self) -> Option<Choice> {
+        for _ in 0..=MAX_DENIED {
+            let choice = self.choose()?;
+            let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
+            // SAFETY: vouched for by the caller; a request has a connection with a log.
+            unsafe {
+                let (backend, log) =
+                    (memory::bytes(self.backend), (*(*self.request).connection).log);
+                self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
+                self.tried.push((*self.request).pool, choice.identity);
+            }
+        }
+        None
     }
 
     fn search(&self) -> Search<'_> {

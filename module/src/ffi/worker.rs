@@ -6,7 +6,7 @@ use super::password::Checks;
 use super::pool::Pools;
 use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
-use super::{directives, draining, guard, limits, log, reserve};
+use super::{destinations, directives, draining, guard, limits, log, reserve};
 use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
 use crate::{access, certificate, client_certificate, policy, records};
@@ -16,6 +16,7 @@ use nginx_sys::{
     ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process,
     ngx_process_slot,
 };
+use oxigress_core::destinations::Denial;
 use oxigress_core::limits::Counts;
 use oxigress_core::metrics::Buckets;
 use oxigress_core::patterns::Patterns;
@@ -23,6 +24,7 @@ use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::hash::Hasher;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::rc::Rc;
@@ -59,6 +61,7 @@ pub struct Worker {
     processes: usize,
     buckets: Option<Buckets>,
     draining_file: Option<PathBuf>,
+    destinations: Option<destinations::Checked>,
     is_draining: Cell<bool>,
     tick: UnsafeCell<ngx_event_t>,
     /// nginx's debug log wants every event to belong to a connection.
@@ -118,6 +121,12 @@ impl Worker {
     #[inline]
     pub fn is_draining(&self) -> bool {
         self.is_draining.get()
+    }
+
+    /// Why no connection is made to an endpoint's address; `None`: it is made.
+    #[inline]
+    pub fn denial(&self, to: SocketAddr) -> Option<Denial> {
+        self.destinations.as_ref()?.denial(to)
     }
 
     /// Its parsed certificates.
@@ -285,6 +294,8 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         buckets,
         // SAFETY: vouched for by the caller.
         draining_file: unsafe { draining::file_of(cycle) },
+        // SAFETY: vouched for by the caller.
+        destinations: unsafe { destinations::Checked::of(cycle) },
         is_draining: Cell::new(false),
         // SAFETY: a C struct of numbers and pointers.
         tick: UnsafeCell::new(unsafe { std::mem::zeroed() }),

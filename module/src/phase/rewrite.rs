@@ -1,6 +1,6 @@
 //! REWRITE: host and path decide, once per request.
 
-use crate::ffi::{Entered, Found, NewDecision, Request};
+use crate::ffi::{BadHead, Entered, Found, NewDecision, Request};
 use crate::policy::Compiled;
 use crate::records::Noting;
 use crate::{client_certificate, forwarded, metrics, peer, policy, responses, retired, selection};
@@ -14,6 +14,8 @@ use oxigress_store::{Guard, KeyHash, Place, Record};
 const MAX_HEADERS: usize = 100;
 /// nginx's own status for too large a head; the client sees 400, the page names the reason.
 const HEADER_TOO_LARGE: u16 = 494;
+/// RFC 5842 §7.2: a request that leads in a circle (RFC 8586).
+const LOOP_DETECTED: u16 = 508;
 
 /// Whether anybody can take a request now.
 fn outcome(set: Option<Record<'_>>) -> Outcome {
@@ -50,8 +52,23 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
     if request.header_count() > MAX_HEADERS {
         return Outcome::Status(HEADER_TOO_LARGE);
     }
+    // A subrequest goes where the module has sent it; what leads one here (X-Accel-Redirect) would pass by ACCESS.
+    if !request.is_main() {
+        return Outcome::Status(404);
+    }
     request.forget_route();
-    request.remove_managed();
+    match request.clean_head() {
+        Ok(()) => {}
+        Err(BadHead::Refused) => return Outcome::Status(400),
+        Err(BadHead::Loop) => {
+            request.log_loop();
+            return Outcome::Status(LOOP_DETECTED);
+        }
+    }
+    let refused_paths = request.refused_paths();
+    if !refused_paths.is_nothing() && refused_paths.refuses(request.target()) {
+        return Outcome::Status(400);
+    }
     let worker = request.worker();
     let guard = worker.reader().read();
     let records = Noting::new(&guard);

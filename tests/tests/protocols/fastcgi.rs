@@ -58,6 +58,11 @@ fn a_responder_sees_the_request_and_its_connection_is_kept() {
         let request = Request::get(HOST, "/shop/./a%20b.php?x=1&y=%20")
             .header("User-Agent", "test")
             .header("Proxy", "http://evil.test")
+            .header("X-Forwarded-For", "203.0.113.9")
+            .header("X-Forwarded-Proto", "https")
+            .header("X-Forwarded-Prefix", "/evil")
+            .header("X-Real-IP", "203.0.113.9")
+            .header("X-Original-URL", "/evil")
             .header("X-Many", "one")
             .header("X-Many", "two");
         let plain = send(&nginx.address(), &request)?;
@@ -81,6 +86,12 @@ fn a_responder_sees_the_request_and_its_connection_is_kept() {
                 ("HTTP_USER_AGENT", Some("test")),
                 ("HTTP_X_MANY", Some("one, two")),
                 ("HTTP_PROXY", None),
+                ("HTTP_X_FORWARDED_FOR", Some("127.0.0.1")),
+                ("HTTP_X_FORWARDED_PROTO", Some("http")),
+                ("HTTP_X_FORWARDED_PREFIX", None),
+                ("HTTP_X_REAL_IP", Some("127.0.0.1")),
+                ("HTTP_X_ORIGINAL_URL", None),
+                ("HTTP_CDN_LOOP", Some("oxigress")),
             ],
         )?;
         let secure = send(&nginx.tls_address(HOST), &Request::get(HOST, "/"))?;

@@ -59,6 +59,41 @@ async fn streams(address: std::net::SocketAddr, tls: Option<&str>) -> Result<()>
     Ok(())
 }
 
+#[test]
+fn a_head_means_one_thing() {
+    pass("http2-head", |directory| {
+        let nginx = Shipped::start(directory, 1)?;
+        let endpoint = UploadEndpoint::start("endpoint")?;
+        nginx.serve(&[Route::new(HOST, endpoint.listener.address, "http")])?;
+        for (address, tls) in [(nginx.https, Some(HOST)), (nginx.http, None)] {
+            let told = block_on(async {
+                let client = Client::connect(address, tls).await?;
+                // nginx itself refuses a request with two hosts.
+                let other = [("host", "admin.test")];
+                let refused = client.send(Method::GET, HOST, "/", &other, "").await?;
+                ensure!(refused.status == 400, "{refused:?}");
+                let headers = [
+                    ("forwarded", "for=203.0.113.9"),
+                    ("x-forwarded-prefix", "/203"),
+                    ("x-forwarded-for", "203.0.113.9"),
+                    ("cdn-loop", "other"),
+                ];
+                let upper = HOST.to_uppercase() + ":8080";
+                let answer = client.send(Method::GET, &upper, "/", &headers, "").await?;
+                ensure!(answer.status == 200, "{answer:?}");
+                Ok(answer.text())
+            })?;
+            for line in ["host: H2.TEST:8080\n", "cdn-loop: other, oxigress\n"] {
+                ensure!(told.contains(line), "no {line:?} in\n{told}");
+            }
+            for odd in ["\nforwarded:", "x-forwarded-prefix", "x-forwarded-for: 203"] {
+                ensure!(!told.contains(odd), "{odd:?} in\n{told}");
+            }
+        }
+        nginx.check()
+    });
+}
+
 /// HTTP/2 need not say how long a body is.
 #[test]
 fn the_limit_holds_for_bodies_that_do_not_say_their_length() {

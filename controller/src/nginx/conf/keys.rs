@@ -16,6 +16,7 @@ pub fn values(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'stati
         ("ssl_session_cache", ssl_session_cache(keys)),
         ("gzip", gzip(keys)),
         ("block_cidrs", each("deny", &keys.list("block-cidrs"))),
+        ("client_headers", client_headers(keys)),
     ];
     values.extend(logs(machine, keys));
     values.extend(listeners(flags, machine, keys));
@@ -55,6 +56,17 @@ fn hide_headers(keys: &Skeleton) -> String {
     let modules = ["proxy_hide_header", "grpc_hide_header", "fastcgi_hide_header"];
     let lines: Vec<_> = modules.iter().map(|directive| each(directive, &names)).collect();
     lines.join("\n    ").trim_end().to_owned()
+}
+
+/// What clients may say.
+fn client_headers(keys: &Skeleton) -> String {
+    let names = [
+        line("ingress_keep_headers", &keys.list("keep-forwarded-headers").join(" ")),
+        line("ingress_strip_headers", &keys.list("strip-request-headers").join(" ")),
+        line("ingress_refuse_paths", &keys.text("refuse-ambiguous-paths")),
+    ];
+    let lines: Vec<_> = names.into_iter().filter(|line| !line.is_empty()).collect();
+    lines.join("\n        ")
 }
 
 fn grpc_buffer_size(keys: &Skeleton) -> String {

@@ -75,9 +75,9 @@ pub fn resolve(
         }
     };
     let all = addresses.len();
-    let endpoints = without_own(options, key, port, addresses, resolved);
+    let endpoints = without_denied(options, key, port, addresses, resolved);
     if endpoints.is_empty() && all > 0 {
-        let why = format!("Service {key} leads to listeners of this program only");
+        let why = format!("Service {key} leads to addresses only that are no endpoints");
         return rejected(why, "name another host or port");
     }
     EndpointSet::new(endpoints).or_else(|refused| {
@@ -85,7 +85,7 @@ pub fn resolve(
     })
 }
 
-fn without_own(
+fn without_denied(
     options: &Options,
     key: &crate::world::Key,
     port: NonZeroU16,
@@ -94,10 +94,10 @@ fn without_own(
 ) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     for address in addresses {
-        if options.is_own_listener(address, port.get()) {
-            let own = SocketAddr::new(address, port.get());
+        if let Some(denial) = options.denial(address, port.get()) {
+            let denied = SocketAddr::new(address, port.get());
             let note = Note::rejected(format!(
-                "spec.externalName: {own} is a listener of this program and never an endpoint: left out"
+                "spec.externalName: {denied} is left out, since it {denial}"
             ));
             resolved.object_notes.push((ObjectRef::new(Kind::Service, key.clone()), note));
         } else {

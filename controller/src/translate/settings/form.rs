@@ -7,6 +7,7 @@
 
 use crate::translate::annotation::parse_bool;
 use ipnet::IpNet;
+use oxigress_core::head;
 use std::net::IpAddr;
 
 /// What the value of a key may be.
@@ -232,6 +233,18 @@ pub fn header_name(text: &str) -> Option<String> {
     plain(text, b"-_").filter(|name| name.len() <= 128)
 }
 
+/// The name of a header that says how a request was forwarded, in lower case.
+pub fn kept_header(text: &str) -> Option<String> {
+    header_name(text).filter(|name| head::may_be_kept(name)).map(|name| name.to_ascii_lowercase())
+}
+
+/// The name of a header that may be removed from requests, in lower case.
+pub fn stripped_header(text: &str) -> Option<String> {
+    header_name(text)
+        .filter(|name| head::may_be_stripped(name))
+        .map(|name| name.to_ascii_lowercase())
+}
+
 /// OpenSSL's cipher list.
 pub fn ciphers(text: &str) -> Option<String> {
     plain(text, b":+-!@=_.,")
@@ -370,6 +383,8 @@ mod tests {
             network,
             listen_address,
             header_name,
+            kept_header,
+            stripped_header,
             ciphers,
             curves,
             media_types,

@@ -1,7 +1,8 @@
 //! Listening, addresses, and whom to believe who a client is.
 
-use super::form::{Form, header_name, listen_address, network};
+use super::form::{Form, header_name, kept_header, listen_address, network, stripped_header};
 use super::key::{How, Key, key};
+use oxigress_core::paths::Refused;
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
@@ -16,6 +17,9 @@ pub const KEYS: &[Key] = &[
     key("forwarded-for-header", Form::Text("a header name", header_name), "X-Forwarded-For", How::Conf),
     key("forwarded-for-proxy-protocol-header", Form::Text("a header name", header_name), "X-Forwarded-For-Proxy-Protocol", How::NoEffect("no helper header is needed")),
     key("forwarded-host-header", Form::Text("a header name", header_name), "X-Forwarded-Host", How::Conf),
+    key("keep-forwarded-headers", Form::List("Forwarded, or names that begin with X-Forwarded-", kept_header), "", How::Conf),
+    key("strip-request-headers", Form::List("header names, beginnings of names that end with -, or common", stripped_header), "", How::Conf),
+    key("refuse-ambiguous-paths", Form::Words(&Refused::WORDS), "", How::Conf),
     key("compute-full-forwarded-for", Form::Flag, "false", How::Conf),
     key("generate-request-id", Form::Flag, "true", How::Conf),
     key("proxy-add-original-uri-header", Form::Flag, "false", How::Conf),

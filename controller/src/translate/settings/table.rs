@@ -58,5 +58,7 @@ fn every_key_of_the_reference_has_a_row_and_only_one() {
     let names: Vec<_> = super::key::all().map(|key| key.name).collect();
     let unique: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(unique.len(), names.len(), "a key stands twice");
-    assert_eq!(names.len(), 194, "compat/configmap.md §2 has 194 keys");
+    let own = ["keep-forwarded-headers", "strip-request-headers", "refuse-ambiguous-paths"];
+    assert!(own.iter().all(|name| unique.contains(name)), "a key of our own has no row");
+    assert_eq!(names.len() - own.len(), 194, "ingress-nginx has 194 keys");
 }

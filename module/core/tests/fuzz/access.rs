@@ -6,7 +6,7 @@ use oxigress_core::cors::{Decision, Origins};
 use oxigress_core::model::policy::{Cors, HeaderValue};
 use oxigress_core::networks::Networks;
 use oxigress_core::passwords::{self, Passwords};
-use oxigress_core::{auth, header};
+use oxigress_core::{auth, forwarded, header};
 use oxigress_fuzz::{check, fields, joined};
 use std::hash::RandomState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -191,7 +191,7 @@ fn fuzz_auth() {
     ];
     check("auth", &seeds, |input| {
         let [url, parameter, header, host, target] = fields(input);
-        let authority = auth::authority(host, Some(header));
+        let authority = forwarded::authority(host, Some(header));
         let name = authority.to_ascii_lowercase();
         assert!(authority == host || name.starts_with(&host.to_ascii_lowercase()), "{authority:?}");
         let target = auth::target(target);

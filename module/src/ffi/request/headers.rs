@@ -9,8 +9,8 @@ use super::Request;
 use crate::ffi::memory;
 use nginx_bitfields::HeaderField;
 use nginx_sys::{
-    ngx_hash_key, ngx_http_core_module, ngx_http_core_srv_conf_t, ngx_http_header_t,
-    ngx_http_headers_in, ngx_list_part_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
+    ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_list_push,
+    ngx_str_t, ngx_table_elt_t,
 };
 use oxigress_core::header;
 use std::ptr::null_mut;
@@ -36,40 +36,27 @@ impl<'r> Request<'r> {
         if header::is_reserved(name) {
             return;
         }
-        // From the beginning again after each: it is rare that there is one, and rarer that there are two.
-        while let Some((previous, part, place)) =
-            self.find_header(|key| header::is_alike(key, name))
-        {
-            // SAFETY: `find_header` found them in this request's list, and nobody else holds a reference.
-            unsafe { self.take_header(previous, part, place) };
-        }
+        self.remove_headers(|key| header::is_alike(key, name));
     }
 
-    /// Takes the client's copies of what only we may say away that are spelled with underscores: nginx.conf replaces
-    /// the others, but an endpoint may read these as the same.
-    pub fn remove_managed(&self) {
-        // SAFETY: a request has the configuration of its server.
-        let takes_underscores = unsafe {
-            let server = (*self.raw).srv_conf.add(ngx_http_core_module.ctx_index);
-            (*(*server).cast::<ngx_http_core_srv_conf_t>()).underscores_in_headers != 0
-        };
-        if !takes_underscores {
-            return;
-        }
-        let is_managed = |name: &[u8]| name.contains(&b'_') && header::is_managed(name);
-        while let Some(name) = self.headers().map(|(name, _)| name).find(|name| is_managed(name)) {
-            match self.find_header(|key| key == name) {
-                // SAFETY: `find_header` found them in this request's list, and nobody else holds a reference.
-                Some((previous, part, place)) => unsafe { self.take_header(previous, part, place) },
-                None => return,
-            }
+    /// Takes all headers away whose names are so.
+    pub(super) fn remove_headers(&self, is_it: impl Fn(&[u8]) -> bool) {
+        self.remove_headers_with(|name, _| is_it(name));
+    }
+
+    /// Takes all headers away whose names and values are so.
+    pub(super) fn remove_headers_with(&self, is_it: impl Fn(&[u8], &[u8]) -> bool) {
+        // From the beginning again after each: it is rare that there is one, and rarer that there are two.
+        while let Some((previous, part, place)) = self.find_header(&is_it) {
+            // SAFETY: `find_header` found them in this request's list, and nobody else holds a reference.
+            unsafe { self.take_header(previous, part, place) };
         }
     }
 
     /// The part of the list with the first header that is it, the part before it, and its place.
     fn find_header(
         &self,
-        is_it: impl Fn(&[u8]) -> bool,
+        is_it: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Option<(*mut ngx_list_part_t, *mut ngx_list_part_t, usize)> {
         let mut previous = null_mut();
         // SAFETY: the request is alive.
@@ -80,8 +67,11 @@ impl<'r> Request<'r> {
                 unsafe { ((*part).elts.cast::<ngx_table_elt_t>(), (*part).nelts) };
             for place in 0..count {
                 // SAFETY: the part has `nelts` elements, with keys in the request's buffers.
-                let key = unsafe { memory::bytes((*elements.add(place)).key) };
-                if is_it(key) {
+                let (key, value) = unsafe {
+                    let element = &*elements.add(place);
+                    (memory::bytes(element.key), memory::bytes(element.value))
+                };
+                if is_it(key, value) {
                     return Some((previous, part, place));
                 }
             }

@@ -1,14 +1,13 @@
 //! The path and query of a request: what a pattern's groups matched, and another path in place of the client's.
 
 use super::Request;
-use crate::ffi::{log, memory};
+use crate::ffi::log::Seldom;
+use crate::ffi::memory;
 use nginx_bitfields as bits;
 use nginx_sys::{ngx_http_set_exten, ngx_str_t};
 use oxigress_core::patterns::Captures;
 use oxigress_core::template::Values;
 use std::borrow::Cow;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What the groups of the rule's path matched.
 pub(super) struct Captured {
@@ -66,17 +65,12 @@ impl<'r> Request<'r> {
 
     /// Says that a pattern of this host had no answer: every ten seconds at most, since each request may.
     pub fn log_no_answer(&self) {
-        static NEXT_MS: AtomicU64 = AtomicU64::new(0);
-        let now = memory::now_milliseconds();
-        if now < NEXT_MS.load(Relaxed) {
-            return;
+        static SELDOM: Seldom = Seldom::new();
+        if SELDOM.is_due() {
+            self.log_error(format_args!(
+                "ingress: a pattern among the paths of this host takes too much work for this path: 500"
+            ));
         }
-        NEXT_MS.store(now + 10_000, Relaxed);
-        let line = format_args!(
-            "ingress: a pattern among the paths of this host takes too much work for this path: 500"
-        );
-        // SAFETY: a request has a connection with a log.
-        unsafe { log::write(log::ERROR, (*self.raw().connection).log, line) };
     }
 }
 

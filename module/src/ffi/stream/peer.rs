@@ -2,7 +2,7 @@
 
 use super::passthrough::Decision;
 use super::{SrvConf, variable, variable_by_name};
-use crate::ffi::attempt::{Address, Choice, InFlight, Name, Tried};
+use crate::ffi::attempt::{Address, Choice, InFlight, MAX_DENIED, Name, Tried};
 use crate::ffi::table::stream_index;
 use crate::ffi::worker::{self, Worker};
 use crate::ffi::{Found, guard, log, memory, now_milliseconds, upstream as http};
@@ -193,7 +193,8 @@ unsafe extern "C" fn get_peer(attempt: *mut ngx_peer_connection_t, data: *mut c_
         if peer.attempts == 0 {
             peer.limit = attempt.tries;
         }
-        let Some(choice) = peer.choose() else {
+        // SAFETY: the session is alive, on the event loop.
+        let Some(choice) = (unsafe { peer.choose_allowed() }) else {
             peer.say_no_endpoint();
             // nginx ends the session with 502, without a line of its own.
             attempt.tries = 0;
@@ -237,6 +238,24 @@ impl Peer {
             // SAFETY: the session's pool is alive.
             unsafe { Choice::copy((*self.connection).pool, endpoint, begun, untried, generation) }
         })
+    }
+
+    /// Chooses, and passes over endpoints that no connection may lead to.
+    ///
+    /// # Safety
+    /// The session is alive, on the event loop.
+    unsafe fn choose_allowed(&mut self) -> Option<Choice> {
+        for _ in 0..=MAX_DENIED {
+            let choice = self.choose()?;
+            let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
+            // SAFETY: vouched for by the caller; a connection has a log.
+            unsafe {
+                let (backend, log) = (memory::bytes(self.backend), (*self.connection).log);
+                self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
+                self.tried.push((*self.connection).pool, choice.identity);
+            }
+        }
+        None
     }
 
     fn search(&self) -> Search<'_> {

@@ -1,0 +1,310 @@
+//! Where connections to endpoints may lead, whoever named the endpoint.
+//!
+//! Shape:   a few comparisons for an address of nobody's concern; a port of our own is looked at more closely. What an
+//!          IPv6 address means, mapped or translated, is judged as the IPv4 address that it leads to.
+//! Source:  RFC 6890 (special addresses), RFC 6052 and RFC 8215 (NAT64), RFC 4291 §2.5.5 (mapped, compatible).
+
+use crate::networks::Networks;
+use ipnet::IpNet;
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What the operator says, in the words of the directive `ingress_destinations`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `loopback`: this machine may be an endpoint.
+    pub allows_loopback: bool,
+    /// `deny=NETWORK`
+    pub denied: Vec<IpNet>,
+    /// `own=PORT`: ports where other processes of the ingress listen.
+    pub own_ports: Vec<u16>,
+}
+
+impl Settings {
+    /// Takes a word; `None`: it is none.
+    pub fn add(&mut self, word: &str) -> Option<()> {
+        match word.split_once('=') {
+            None if word == "loopback" => self.allows_loopback = true,
+            Some(("deny", network)) => self.denied.push(network.parse().ok()?),
+            Some(("own", port)) => self.own_ports.push(port.parse().ok()?),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The destinations that are left.
+    pub fn destinations(&self) -> Destinations {
+        let everywhere = |port: &u16| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port);
+        Destinations::new(self.allows_loopback, &self.denied)
+            .with_own(self.own_ports.iter().map(everywhere))
+    }
+}
+
+impl Display for Settings {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.allows_loopback { " loopback" } else { "" })?;
+        self.denied.iter().try_for_each(|network| write!(f, " deny={network}"))?;
+        self.own_ports.iter().try_for_each(|port| write!(f, " own={port}"))
+    }
+}
+
+/// Where connections may lead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// Addresses that are no server of anybody's are denied.
+    is_strict: bool,
+    allows_loopback: bool,
+    denied: Networks,
+    has_denied: bool,
+    own: Vec<SocketAddr>,
+}
+
+/// Why a connection is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// A listener of this ingress.
+    OwnListener,
+    /// This machine.
+    Loopback,
+    /// `0.0.0.0/8` or `::`, which lead to this machine.
+    Unspecified,
+    /// Neighbours on the link: metadata services of clouds.
+    LinkLocal,
+    /// Multicast or broadcast.
+    Multicast,
+    /// A network of `--deny-destinations`.
+    Listed,
+}
+
+impl Display for Denial {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Denial::OwnListener => {
+                "is a listener of this ingress, so requests would go in a circle: name another"
+            }
+            Denial::Loopback => {
+                "is a loopback address of this ingress: name another, or allow it with \
+                 --allow-loopback-destinations"
+            }
+            Denial::Unspecified => "is no address of a server: name another",
+            Denial::LinkLocal => {
+                "is a link-local address, where clouds keep metadata: name another"
+            }
+            Denial::Multicast => "is a multicast or broadcast address: name another",
+            Denial::Listed => "lies in a network of --deny-destinations: name another",
+        })
+    }
+}
+
+impl Destinations {
+    /// Special addresses are denied, loopback unless it is allowed, and these networks.
+    pub fn new(allows_loopback: bool, denied: &[IpNet]) -> Self {
+        Destinations {
+            is_strict: true,
+            allows_loopback,
+            denied: Networks::new(denied),
+            has_denied: !denied.is_empty(),
+            own: Vec::new(),
+        }
+    }
+
+    /// The same, and none of these listeners is reached; an unspecified address stands for all of this machine's.
+    pub fn with_own(mut self, listeners: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.own.extend(listeners.into_iter().map(|l| SocketAddr::new(meant(l.ip()), l.port())));
+        self.own.sort_unstable();
+        self.own.dedup();
+        self
+    }
+
+    /// Why no connection is made to an address; `None`: it is made. `is_local` says whether an address is this machine's; it
+    /// is asked for ports of our own only.
+    #[inline]
+    pub fn denial(&self, to: SocketAddr, is_local: impl FnOnce(IpAddr) -> bool) -> Option<Denial> {
+        let address = meant(to.ip());
+        if self.is_strict
+            && let Some(denial) = special(address)
+            && (denial != Denial::Loopback || !self.allows_loopback)
+        {
+            return Some(denial);
+        }
+        if self.has_denied && (self.denied.contains(to.ip()) || self.denied.contains(address)) {
+            return Some(Denial::Listed);
+        }
+        match self.own.iter().any(|own| own.port() == to.port()) {
+            true => self.own_listener(address, to.port(), is_local),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn own_listener(
+        &self,
+        address: IpAddr,
+        port: u16,
+        is_local: impl FnOnce(IpAddr) -> bool,
+    ) -> Option<Denial> {
+        // Linux connects to itself.
+        let address = match address {
+            IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(v6) if v6.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            other => other,
+        };
+        let mut own = self.own.iter().filter(|own| own.port() == port).map(SocketAddr::ip);
+        let listens_everywhere = own.clone().any(|own| own.is_unspecified());
+        let is_own = own.any(|own| own == address)
+            || listens_everywhere && (address.is_loopback() || is_local(address));
+        is_own.then_some(Denial::OwnListener)
+    }
+}
+
+/// What an address leads to.
+fn meant(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
+    }
+}
+
+/// The IPv4 address in an IPv6 one that stands for it.
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, high, low] = address.segments();
+    let v4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+    match [a, b, c, d, e, f] {
+        // Mapped, translated (RFC 2765), NAT64.
+        [0, 0, 0, 0, 0, 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => {
+            Some(v4(high, low))
+        }
+        // NAT64 of one's own.
+        [0x64, 0xff9b, 1, ..] => Some(v4(high, low)),
+        // Compatible: but for `::` and `::1`.
+        [0, 0, 0, 0, 0, 0] if (high, low) != (0, 0) && (high, low) != (0, 1) => Some(v4(high, low)),
+        // 6to4
+        [0x2002, high, low, ..] => Some(v4(high, low)),
+        _ => None,
+    }
+}
+
+/// What is special about an address.
+#[inline]
+fn special(address: IpAddr) -> Option<Denial> {
+    match address {
+        IpAddr::V4(v4) => match v4.octets() {
+            [0, ..] => Some(Denial::Unspecified),
+            [127, ..] => Some(Denial::Loopback),
+            [169, 254, ..] => Some(Denial::LinkLocal),
+            [224..=239, ..] | [255, 255, 255, 255] => Some(Denial::Multicast),
+            _ => None,
+        },
+        IpAddr::V6(v6) if v6.is_unspecified() => Some(Denial::Unspecified),
+        IpAddr::V6(v6) if v6.is_loopback() => Some(Denial::Loopback),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(Denial::LinkLocal),
+        IpAddr::V6(v6) if v6.is_multicast() => Some(Denial::Multicast),
+        IpAddr::V6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(address: &str, port: u16) -> SocketAddr {
+        SocketAddr::new(address.parse().unwrap(), port)
+    }
+
+    #[test]
+    fn addresses_of_no_server_are_denied_in_every_form() {
+        let strict = Destinations::new(false, &[]);
+        for (address, denial) in [
+            ("127.0.0.1", Denial::Loopback),
+            ("127.255.0.9", Denial::Loopback),
+            ("::1", Denial::Loopback),
+            ("::ffff:127.0.0.1", Denial::Loopback),
+            ("::127.0.0.1", Denial::Loopback),
+            ("::ffff:0:127.0.0.1", Denial::Loopback),
+            ("64:ff9b::127.0.0.1", Denial::Loopback),
+            ("64:ff9b:1::127.0.0.1", Denial::Loopback),
+            ("2002:7f00:1::", Denial::Loopback),
+            ("0.0.0.0", Denial::Unspecified),
+            ("0.1.2.3", Denial::Unspecified),
+            ("::", Denial::Unspecified),
+            ("::ffff:0.0.0.0", Denial::Unspecified),
+            ("64:ff9b::", Denial::Unspecified),
+            ("169.254.169.254", Denial::LinkLocal),
+            ("::ffff:169.254.169.254", Denial::LinkLocal),
+            ("64:ff9b::a9fe:a9fe", Denial::LinkLocal),
+            ("2002:a9fe:a9fe::1", Denial::LinkLocal),
+            ("fe80::1", Denial::LinkLocal),
+            ("febf::1", Denial::LinkLocal),
+            ("224.0.0.1", Denial::Multicast),
+            ("239.255.255.255", Denial::Multicast),
+            ("255.255.255.255", Denial::Multicast),
+            ("ff02::1", Denial::Multicast),
+        ] {
+            assert_eq!(strict.denial(to(address, 80), |_| false), Some(denial), "{address}");
+            assert_eq!(Destinations::default().denial(to(address, 80), |_| false), None);
+        }
+        for address in ["10.0.0.1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "fd00::1", "fec0::1"] {
+            assert_eq!(strict.denial(to(address, 80), |_| false), None, "{address}");
+        }
+        let at_home = Destinations::new(true, &[]);
+        for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(at_home.denial(to(address, 80), |_| false), None, "{address}");
+        }
+        assert_eq!(at_home.denial(to("0.0.0.0", 80), |_| false), Some(Denial::Unspecified));
+    }
+
+    #[test]
+    fn settings_are_read_as_they_are_written() {
+        let settings = Settings {
+            allows_loopback: true,
+            denied: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            own_ports: vec![10254, 8443],
+        };
+        let mut read = Settings::default();
+        let text = settings.to_string();
+        assert!(text.split_whitespace().all(|word| read.add(word).is_some()), "{text}");
+        assert_eq!(read, settings);
+        for odd in ["loop", "deny=x", "deny=10.0.0.0/33", "own=", "own=70000", "own"] {
+            assert!(Settings::default().add(odd).is_none(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn networks_of_the_operator_are_denied_in_every_form() {
+        let networks = ["10.1.0.0/16".parse().unwrap(), "fd00:1::/32".parse().unwrap()];
+        let listed = Destinations::new(true, &networks);
+        for address in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::10.1.2.3", "fd00:1::9"] {
+            assert_eq!(
+                listed.denial(to(address, 80), |_| false),
+                Some(Denial::Listed),
+                "{address}"
+            );
+        }
+        for address in ["10.2.2.3", "fd00:2::9", "127.0.0.1"] {
+            assert_eq!(listed.denial(to(address, 80), |_| false), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn our_own_listeners_are_denied_by_every_address_of_this_machine() {
+        let own = [to("0.0.0.0", 80), to("10.0.0.5", 443), to("::", 80)];
+        let destinations = Destinations::new(true, &[]).with_own(own);
+        let machine = |address: IpAddr| address == "10.0.0.5".parse::<IpAddr>().unwrap();
+        for address in ["127.0.0.1", "127.1.1.1", "::1", "::ffff:127.0.0.1", "10.0.0.5"] {
+            let denial = destinations.denial(to(address, 80), machine);
+            assert_eq!(denial, Some(Denial::OwnListener), "{address}");
+        }
+        let loose = Destinations::default().with_own(own);
+        for address in ["0.0.0.0", "::"] {
+            let denial = loose.denial(to(address, 80), machine);
+            assert_eq!(denial, Some(Denial::OwnListener), "{address}");
+        }
+        // Somebody else's: another machine, another port, another address of a listener with one.
+        assert_eq!(destinations.denial(to("10.0.0.6", 80), machine), None);
+        assert_eq!(destinations.denial(to("127.0.0.1", 8080), machine), None);
+        assert_eq!(destinations.denial(to("127.0.0.1", 443), machine), None);
+        assert_eq!(destinations.denial(to("10.0.0.5", 443), machine), Some(Denial::OwnListener));
+        let other = to("::ffff:10.0.0.5", 443);
+        assert_eq!(destinations.denial(other, machine), Some(Denial::OwnListener));
+    }
+}

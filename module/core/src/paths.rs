@@ -1,0 +1,119 @@
+//! Paths that endpoints read in more than one way, for operators who refuse them: what a router sees as one segment, an
+//! application server may see as another path.
+//!
+//! Source:  RFC 3986 §3.3; the option is off unless the operator turns it on, as in ingress-nginx, which has none.
+
+/// Which paths are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// `.` or `..` with parameters: `/a/..;/b`.
+    pub parameters: bool,
+    /// `%2F`.
+    pub encoded_slashes: bool,
+    /// `\` and `%5C`.
+    pub backslashes: bool,
+    /// `//`
+    pub double_slashes: bool,
+}
+
+impl Refused {
+    /// The words of the setting, and of the directive.
+    pub const WORDS: [&str; 5] =
+        ["all", "parameters", "encoded-slashes", "backslashes", "double-slashes"];
+
+    /// Refuses what a word names; `None`: it is none of [`Refused::WORDS`].
+    pub fn add(&mut self, word: &str) -> Option<()> {
+        match word {
+            "all" => Self::WORDS.iter().skip(1).try_for_each(|word| self.add(word))?,
+            "parameters" => self.parameters = true,
+            "encoded-slashes" => self.encoded_slashes = true,
+            "backslashes" => self.backslashes = true,
+            "double-slashes" => self.double_slashes = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Nothing is refused.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        *self == Refused::default()
+    }
+
+    /// Whether a request target, as the client sent it, is refused. What is encoded twice counts as encoded once, since
+    /// some endpoints decode twice.
+    pub fn refuses(&self, target: &[u8]) -> bool {
+        let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let once = decoded(path);
+        let twice = decoded(&once);
+        let is_hidden = |byte: u8| {
+            let count = |text: &[u8]| text.iter().filter(|b| **b == byte).count();
+            count(&twice) > count(path)
+        };
+        self.parameters && has_parameters(&twice)
+            || self.encoded_slashes && is_hidden(b'/')
+            || self.backslashes && twice.contains(&b'\\')
+            || self.double_slashes && path.windows(2).any(|pair| pair == b"//")
+    }
+}
+
+fn has_parameters(path: &[u8]) -> bool {
+    let segments = path.split(|byte| matches!(byte, b'/' | b'\\'));
+    segments
+        .filter_map(|segment| segment.iter().position(|b| *b == b';').map(|at| &segment[..at]))
+        .any(|name| matches!(name, b"." | b".."))
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut into = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|b| char::from(*b).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                into.push((high * 16 + low) as u8);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            _ => {
+                into.push(*first);
+                rest = after;
+            }
+        }
+    }
+    into
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(word: &str) -> Refused {
+        let mut refused = Refused::default();
+        refused.add(word).unwrap();
+        refused
+    }
+
+    #[test]
+    fn each_word_refuses_its_own_and_nothing_else() {
+        let cases = [
+            ("parameters", vec!["/a/..;/b", "/..;x=1/b", "/%2e%2e;/b", "/.%3b/b", "/a/..%253B/"]),
+            ("encoded-slashes", vec!["/a%2fb", "/a%2Fb", "/a%252fb"]),
+            ("backslashes", vec!["/a\\b", "/a%5cb", "/a%255Cb"]),
+            ("double-slashes", vec!["//a", "/a//b", "/a//"]),
+        ];
+        for (word, paths) in &cases {
+            for path in paths {
+                assert!(refused(word).refuses(path.as_bytes()), "{word} {path}");
+                assert!(refused("all").refuses(path.as_bytes()), "{path}");
+                let others = cases.iter().filter(|(other, _)| other != word);
+                for (other, _) in others {
+                    assert!(!refused(other).refuses(path.as_bytes()), "{other} {path}");
+                }
+            }
+        }
+        for path in ["/", "/a;v=1/b", "/a..;b", "/a?b=//..;/%2f\\", "/100%", "/%zz", "/a.;b"] {
+            assert!(!refused("all").refuses(path.as_bytes()), "{path}");
+        }
+        assert!(Refused::default().is_nothing() && Refused::default().add("slashes").is_none());
+    }
+}
