@@ -16,6 +16,25 @@ use tokio::task::JoinHandle;
 /// Between two looks at a replica.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// A proxy that passes bytes on to one address, as long as the program runs; the answer is where it listens.
+pub fn pass_on(target: SocketAddr) -> Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    let _inside = runtime().enter();
+    let listener = TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    runtime().spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                if let Ok(mut server) = TcpStream::connect(target).await {
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                }
+            });
+        }
+    });
+    Ok(address)
+}
+
 /// Forwards until it is dropped.
 pub struct Forwarder {
     /// Where clients connect, one for each port of a replica.

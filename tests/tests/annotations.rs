@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::forwarder::pass_on;
 use oxigress_tests::load::{Load, Plan};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
@@ -11,7 +12,7 @@ use oxigress_tests::variables::Variables;
 use oxigress_tests::wait::{block_on, runtime, until};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The tables, each with what its hosts begin with.
@@ -233,6 +234,8 @@ fn names() -> BTreeSet<&'static str> {
 struct Stage {
     controller: Controller,
     variables: Variables,
+    /// A proxy in front of the controller's nginx, which itself is no destination.
+    gateway: SocketAddr,
 }
 
 impl Stage {
@@ -282,7 +285,8 @@ impl Stage {
             );
         }
         controller.serve("services.yaml", &variables.expand(&text)?)?;
-        Ok(Stage { controller, variables })
+        let gateway = pass_on((Ipv4Addr::LOCALHOST, controller.http_port).into())?;
+        Ok(Stage { controller, variables, gateway })
     }
 
     fn is_logged(&self, target: &str) -> Result<()> {
@@ -294,7 +298,7 @@ impl Stage {
     }
 
     fn fill(&self, manifest: String) -> String {
-        let gateway = self.controller.http_port.to_string();
+        let gateway = self.gateway.port().to_string();
         let mut manifest = manifest.replace("$PORT_gateway", &gateway);
         for (name, endpoint) in &self.variables.endpoints {
             let port = endpoint.address.port().to_string();

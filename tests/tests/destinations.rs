@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{self, Request};
 use oxigress_tests::endpoint::Endpoint;
+use oxigress_tests::forwarder::pass_on;
 use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
 use oxigress_tests::protocol::http2::Client;
@@ -11,9 +12,7 @@ use oxigress_tests::shipped::{Route, Shipped};
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{block_on, until};
 use serde_json::json;
-use std::io::copy;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::thread;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 /// Lines of the access log about a host that no other test asks for.
 fn logged(nginx: &Shipped, path: &str) -> usize {
@@ -64,10 +63,7 @@ fn no_address_of_this_machine_leads_back_to_its_own_listeners() {
 fn a_circle_through_another_proxy_ends() {
     pass("destinations-circle", |directory| {
         let nginx = Shipped::start(directory, 1)?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let (proxy, target) = (listener.local_addr()?, nginx.http);
-        thread::spawn(move || listener.incoming().flatten().for_each(|c| forward(c, target)));
-        nginx.serve(&[Route::new("circle.test", proxy, "http")])?;
+        nginx.serve(&[Route::new("circle.test", pass_on(nginx.http)?, "http")])?;
         let answer =
             block_on(client::send(&nginx.address(), &Request::get("circle.test", "/one")))?;
         ensure!(answer.status == 508, "{answer}");
@@ -81,22 +77,6 @@ fn a_circle_through_another_proxy_ends() {
         ensure!(nginx.log().contains("has passed through here 3 times"), "{}", nginx.log());
         nginx.check()
     });
-}
-
-/// Both directions of a connection, unread.
-fn forward(client: TcpStream, target: SocketAddr) {
-    let one_way = |mut from: TcpStream, mut to: TcpStream| {
-        thread::spawn(move || {
-            let _ = copy(&mut from, &mut to);
-            let _ = to.shutdown(std::net::Shutdown::Write);
-        })
-    };
-    if let Ok(server) = TcpStream::connect(target)
-        && let (Ok(there), Ok(back)) = (client.try_clone(), server.try_clone())
-    {
-        one_way(there, server);
-        one_way(back, client);
-    }
 }
 
 #[test]
