@@ -8,6 +8,7 @@ pub mod metrics;
 mod selector;
 
 use crate::command::Tool;
+use crate::translate::owner::HostOwnership;
 use crate::translate::{Options, annotation::parse_bool};
 use crate::world::Key;
 use accepted::Accepted;
@@ -207,6 +208,9 @@ pub struct Flags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub disable_svc_external_name: bool,
+    /// What other namespaces may do with a host; its owner is the namespace of the oldest Ingress that names it
+    #[arg(long, value_name = "MODE", default_value = "settings")]
+    pub host_ownership: HostOwnership,
     /// Compare all paths of a host as regular expressions when one Ingress has use-regex or rewrite-target, as
     /// ingress-nginx does
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
@@ -279,6 +283,7 @@ impl Flags {
             disable_svc_external_name: self.disable_svc_external_name,
             tcp_services_configmap: key_of(&self.tcp_services_configmap),
             udp_services_configmap: key_of(&self.udp_services_configmap),
+            host_ownership: self.host_ownership,
             regex_per_host: self.regex_per_host,
             https_port: self.https_port,
             reserved_ports: self.reserved_ports(),

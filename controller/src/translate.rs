@@ -21,6 +21,7 @@ mod inspect;
 mod judge;
 mod notes;
 mod options;
+pub mod owner;
 mod passthrough;
 mod plan;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use backend::Usage;
 use follow::Follower;
 use ingress::{Claims, Leads};
 use notes::{Notes, Part};
+use owner::{Holder, HostOwnership, HostView};
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Snapshot, StreamPort,
@@ -197,6 +199,7 @@ impl Translator {
         for host in &hosts {
             self.settle_host(host, &mut backends);
         }
+        self.add_hosts_below(&mut hosts);
 
         let mut secrets = changed.secrets.clone();
         hosts.extend(changed.secrets.iter().flat_map(|key| self.secrets.by(key)).cloned());
@@ -343,46 +346,54 @@ impl Translator {
         claimants.filter_map(|(_, key)| self.claims.get(key)).collect()
     }
 
+    /// The claims on a host, as the oldest of them lets them stand.
+    fn view_of(&self, host: &HostPattern) -> HostView<'_> {
+        HostView::of_claims(self.options.host_ownership, &self.claims_on(host))
+    }
+
+    /// Who wants `host` to follow another one, in their order, each with that one: of many, the first by name.
+    fn followers_onto(&self, host: &HostPattern) -> Vec<(&Follower, &HostPattern)> {
+        let all = self.followers.rights_from(&Follower::first_of(host));
+        let all = all.take_while(|follower| follower.host == *host);
+        all.filter_map(|follower| Some((follower, self.followers.by(follower).next()?))).collect()
+    }
+
+    /// Whose the host is.
+    fn hold(&self, host: &HostPattern) -> owner::Held<'_> {
+        let mode = self.options.host_ownership;
+        owner::hold(mode, host, &self.claims_on(host), &self.followers_onto(host))
+    }
+
     /// Adds the hosts that follow one of `hosts`, or did.
     fn find_followers(&mut self, hosts: &mut BTreeSet<HostPattern>) {
         for host in hosts.clone() {
-            let new = follow::of(&host, &self.claims_on(&host));
+            let new = follow::of(&host, &self.view_of(&host).owner);
             hosts.extend(new.iter().map(|follower| follower.host.clone()));
             let different = self.followers.set(&host, new);
             hosts.extend(different.into_iter().map(|follower| follower.host));
         }
     }
 
-    /// Whose rules a host has, that nobody claims itself: of many, the first by name.
-    fn followed_by(&self, host: &HostPattern) -> Option<(Follower, HostPattern)> {
-        if self.claims_on(host).iter().any(|by| by.canary().is_none()) {
-            return None;
-        }
-        let follower = self.followers.rights_from(&Follower::first_of(host)).next()?;
-        let owner = self.followers.by(follower).next()?;
-        (follower.host == *host).then(|| (follower.clone(), owner.clone()))
-    }
-
     fn settle_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
-        let followed = self.followed_by(host);
-        let settled = match &followed {
-            Some((Follower { is_redirected: true, .. }, owner)) => {
-                conflict::redirected(owner, &self.settings)
-            }
-            _ => {
-                let owner = followed.as_ref().map_or(host, |(_, owner)| owner);
-                conflict::settle(
-                    host,
-                    owner,
-                    &self.claims_on(owner),
-                    &self.settings,
-                    &self.speakers,
-                    &self.options,
-                )
-            }
+        let held = self.hold(host);
+        let settle = |source: &HostPattern, view: &HostView<'_>| {
+            let (settings, speakers) = (&self.settings, &self.speakers);
+            conflict::settle(host, source, view, settings, speakers, &self.options)
         };
-        // What there is to say was said about the host itself.
-        let notes = if followed.is_some() { Vec::new() } else { settled.notes };
+        let (settled, is_followed) = match &held.holder {
+            Holder::Follower { follower, source } if follower.is_redirected => {
+                (conflict::redirected(source, &self.settings), true)
+            }
+            Holder::Follower { source, .. } => (settle(source, &self.view_of(source)), true),
+            Holder::Claims(view) => (settle(host, view), false),
+        };
+        let about = |(key, note)| (ObjectRef::new(Kind::Ingress, key), note);
+        let mut notes: Vec<_> = held.notes.into_iter().map(about).collect();
+        // What there is to say about another host's rules is said there.
+        if !is_followed {
+            notes.extend(settled.notes);
+            notes.extend(settled.refusals.into_iter().map(about));
+        }
         self.notes.set(Part::Host(host.clone()), notes);
         for (id, plan) in settled.plans {
             if self.plans.get(&id) != Some(&plan) {
@@ -433,11 +444,18 @@ impl Translator {
         secrets: &mut BTreeSet<Key>,
         certificates: &mut BTreeSet<CertificateId>,
     ) {
-        let followed = self.followed_by(host);
-        let owner = followed.as_ref().map_or(host, |(_, owner)| owner);
-        let mut chosen = tls::choose(world, &self.options, host, &self.claims_on(owner));
-        if followed.is_some() {
-            chosen.restrict_to_valid();
+        let held = self.hold(host);
+        let choose = |owner| tls::choose(world, &self.options, host, owner);
+        let mut chosen = match &held.holder {
+            Holder::Claims(view) => choose(&view.owner),
+            Holder::Follower { source, .. } => {
+                let mut chosen = choose(&self.view_of(source).owner);
+                chosen.restrict_to_valid();
+                chosen
+            }
+        };
+        if chosen.certificate.is_none() && self.is_below_foreign_certificate(host, &held) {
+            chosen.certificate = Some(tls::none());
         }
         if *host == HostPattern::default_host() {
             chosen.certificate = tls::default_certificate(world, &self.options);
@@ -448,6 +466,36 @@ impl Translator {
         certificates.extend(self.names.set(host, name.iter().cloned().collect()));
         let (upsert, remove) = (&mut self.patch.upsert.names, &mut self.patch.remove.names);
         put(&mut self.snapshot.names, upsert, remove, host, name);
+    }
+
+    /// A wildcard of another namespace has a certificate, and came later: its certificate must not replace the default
+    /// one, nor turn the redirect to HTTPS on.
+    fn is_below_foreign_certificate(&self, host: &HostPattern, held: &owner::Held<'_>) -> bool {
+        let Some((wildcard, by)) = host.wildcard_above().zip(held.by.as_ref()) else {
+            return false;
+        };
+        let above = self.hold(&wildcard);
+        let is_foreign = |other: &owner::Age| {
+            self.options.host_ownership != HostOwnership::Shared
+                && other.key.namespace != by.key.namespace
+                && other > by
+        };
+        above.by.as_ref().is_some_and(is_foreign)
+            && match &above.holder {
+                Holder::Claims(view) => view.owner.has_tls(),
+                Holder::Follower { source, .. } => self.view_of(source).owner.has_tls(),
+            }
+    }
+
+    /// Adds the hosts that are served below the wildcards among `hosts`, whose certificates may be theirs.
+    fn add_hosts_below(&self, hosts: &mut BTreeSet<HostPattern>) {
+        let is_changed = |wildcard| hosts.contains(&wildcard);
+        if hosts.iter().any(HostPattern::is_wildcard) {
+            let all = self.snapshot.servers.keys();
+            let below = all.filter(|host| host.wildcard_above().is_some_and(is_changed));
+            let below: Vec<_> = below.cloned().collect();
+            hosts.extend(below);
+        }
     }
 
     fn put_certificate(&mut self, world: &World, id: CertificateId) {

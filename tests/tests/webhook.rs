@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::fs;
 
 /// A controller, and the API server told to ask it about the tenant's Ingresses.
-fn start(directory: &Directory, tenant: &Tenant<'_>) -> Result<Controller> {
+fn start(directory: &Directory, tenant: &Tenant<'_>, more: &[&str]) -> Result<Controller> {
     let certificate = Certificate::new("webhook", &["localhost"])?;
     let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
     fs::write(&chain, &certificate.chain)?;
@@ -30,6 +30,7 @@ fn start(directory: &Directory, tenant: &Tenant<'_>) -> Result<Controller> {
         format!("--validating-webhook-key={}", key.display()),
         "--enable-metrics".into(),
     ]);
+    flags.extend(more.iter().map(|flag| (*flag).to_owned()));
     tenant.apply(&ingress("first", "first.test", "shop"))?;
     let controller = Controller::start_on(tenant.cluster, directory, 1, &flags)?;
     tenant.settle(&controller)?;
@@ -90,7 +91,7 @@ fn the_api_server_asks_before_it_stores_an_ingress() {
     pass("webhook", |directory| {
         let cluster = Cluster::shared()?;
         let tenant = cluster.tenant("webhook")?;
-        let controller = start(directory, &tenant)?;
+        let controller = start(directory, &tenant, &[])?;
         // The API server takes a new configuration over a moment later.
         let odd = || annotated("odd", "odd.test", json!({ "auth-type": "digest" }));
         wait::until("the API server to ask", || {
@@ -158,6 +159,66 @@ fn the_api_server_asks_before_it_stores_an_ingress() {
         };
         assert!(count("check_errors", "odd") >= 2.0, "{metrics:?}");
         assert_eq!((count("check_success", "warned"), count("check_errors", "warned")), (2.0, 1.0));
+        Ok(())
+    });
+}
+
+#[test]
+fn what_concerns_a_host_of_another_namespace_is_denied_and_told_in_an_event() {
+    pass("webhook-ownership", |directory| {
+        let cluster = Cluster::shared()?;
+        // Of Ingresses of one second the first by namespace is the oldest.
+        let owner = cluster.tenant("a-owner")?;
+        let tenant = cluster.tenant("webhook-ownership")?;
+        let mut owned = annotated("owned", "owned.test", json!({}));
+        owned["spec"]["ingressClassName"] = json!(tenant.class);
+        owner.apply(&owned.to_string())?;
+        let controller = start(directory, &tenant, &["--disable-leader-election"])?;
+        let odd = || annotated("odd", "odd.test", json!({ "auth-type": "digest" }));
+        wait::until("the API server to ask", || {
+            let (status, ..) = create(&tenant, odd(), true)?;
+            ensure!(status != 201, "it does not ask yet");
+            Ok(())
+        })?;
+
+        let guest = |annotations: Value| {
+            let mut guest = annotated("guest", "owned.test", annotations);
+            guest["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/guest");
+            guest
+        };
+        let whose = format!("belongs to namespace {}, whose Ingress", owner.namespace);
+        for (annotation, value) in
+            [("app-root", "/guest"), ("server-alias", "x.test"), ("from-to-www-redirect", "true")]
+        {
+            let (status, text, _) = create(&tenant, guest(json!({ annotation: value })), false)?;
+            let why = format!("annotation {annotation}: host owned.test {whose}");
+            ensure!(status == 400 && text.contains(&why), "{status}: {text}");
+        }
+        let alias = annotated("alias", "alias.test", json!({ "server-alias": "owned.test" }));
+        let (status, text, _) = create(&tenant, alias, false)?;
+        ensure!(status == 400 && text.contains(&whose), "{status}: {text}");
+        let canary = json!({ "canary": "true", "canary-weight": "100" });
+        let (status, text, _) = create(&tenant, annotated("canary", "owned.test", canary), false)?;
+        ensure!(status == 400 && text.contains("of another namespace"), "{status}: {text}");
+        let (status, text, _) = create(&tenant, guest(json!({})), false)?;
+        ensure!(status == 201, "{status}: {text}");
+
+        // Where nobody asks before, it is ignored and told.
+        let passed = cluster.tenant("passed")?;
+        let mut told = guest(json!({ "app-root": "/guest" }));
+        told["spec"]["ingressClassName"] = json!(tenant.class);
+        told["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/passed");
+        passed.apply(&told.to_string())?;
+        wait::until("an Event", || {
+            let events = cluster.list("Event", &passed.namespace)?;
+            let why = format!("annotation app-root: host owned.test {whose}");
+            let is_it = |event: &Value| event["message"].as_str().is_some_and(|m| m.contains(&why));
+            ensure!(events.iter().any(is_it), "{events:?}");
+            Ok(())
+        })?;
+        let address = Address::http(controller.http_port);
+        let root = block_on(send(&address, &Request::get("owned.test", "/")))?;
+        ensure!(root.status == 503, "the owner's path, whose Service is missing: {}", root.status);
         Ok(())
     });
 }

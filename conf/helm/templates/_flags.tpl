@@ -10,6 +10,7 @@ The flags of both roles, as a map: rights follow from them as well, so that extr
     "zone-size" .Values.oxigress.zoneSize
     "worker-processes" (toString .Values.oxigress.workerProcesses)
     "journal" .Values.oxigress.journal
+    "host-ownership" .Values.oxigress.hostOwnership
     "http-port" (int $c.containerPort.http)
     "https-port" (int $c.containerPort.https)
     "healthz-port" (int $c.metrics.port)

@@ -32,6 +32,7 @@ pub use redirects::Hosts;
 pub use value::parse_bool;
 
 use super::ingress::Leads;
+use super::owner::HostSettings;
 use super::settings::Settings;
 use crate::verdict::Note;
 use crate::world::ObjectRef;
@@ -50,8 +51,6 @@ pub struct Annotations {
     pub ssl_redirect: bool,
     /// force-ssl-redirect, with the ConfigMap's default.
     pub force_ssl_redirect: bool,
-    /// ssl-passthrough.
-    pub ssl_passthrough: bool,
     /// How endpoints are chosen, if it says anything about it.
     pub balancing: Option<Arc<Balancing>>,
     /// canary*.
@@ -60,23 +59,21 @@ pub struct Annotations {
     pub policies: Arc<Policies>,
     /// The Service of default-backend.
     pub default_backend: Option<Leads>,
-    /// About whole hosts.
-    pub hosts: Hosts,
-    /// About TLS of whole hosts.
-    pub client_tls: ClientTls,
+    /// use-regex.
+    pub use_regex: bool,
     /// Nobody knows whether it is a canary, so it is not served.
     pub is_refused: bool,
     /// What protects and cannot be honoured.
     pub closing: Option<String>,
-    /// It closes the whole host, whichever Ingress its other locations come from.
-    pub closes_host: bool,
 }
 
 /// What there is to say about the annotations of one Ingress.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// What they say.
+    /// What they say about its own paths.
     pub annotations: Annotations,
+    /// What they say about its hosts.
+    pub host: HostSettings,
     /// What is invalid or not honoured.
     pub notes: Vec<Note>,
     /// The objects that they name: a change of any may change what they say.
@@ -98,7 +95,8 @@ pub fn parse(
     let mut reader = Reader::new(place, prefix, all);
     reader.flag("ssl-redirect", &mut found.ssl_redirect);
     reader.flag("force-ssl-redirect", &mut found.force_ssl_redirect);
-    reader.flag("ssl-passthrough", &mut found.ssl_passthrough);
+    let mut host = HostSettings::default();
+    reader.flag("ssl-passthrough", &mut host.ssl_passthrough);
     let mut balancing = balancing::Draft::default();
     let mut canary = canary::Draft::default();
     for (name, text) in reader.all() {
@@ -126,17 +124,18 @@ pub fn parse(
     }
     found.balancing = (!balancing.is_silent()).then(|| Arc::new(balancing));
     if found.canary.is_none() && !found.is_refused {
-        read_policies(&mut reader, &mut found);
+        read_policies(&mut reader, &mut found, &mut host);
         name_unsupported(&mut reader);
     }
     reader.closing.dedup();
     found.closing = (!reader.closing.is_empty()).then(|| reader.closing.join(", "));
-    Read { annotations: found, notes: reader.notes, referred: reader.referred }
+    Read { annotations: found, host, notes: reader.notes, referred: reader.referred }
 }
 
-fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations) {
+fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations, host: &mut HostSettings) {
     let mut policies = reader.place.defaults.policies.clone();
-    found.hosts = redirects::read(reader, &mut policies);
+    reader.flag("use-regex", &mut found.use_regex);
+    host.hosts = redirects::read(reader, &mut policies);
     proxying::read(reader, &mut policies);
     upstream_tls::read(reader, &mut policies);
     let mut access = policies.access.take().unwrap_or_default();
@@ -147,8 +146,9 @@ fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations) {
     cors::read(reader, &mut policies);
     found.default_backend = responses::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
-    found.client_tls = client_tls::read(reader);
-    found.closes_host = snippet::read(reader);
+    host.client_tls = client_tls::read(reader);
+    host.closes_host = snippet::read(reader);
+    host.has_regex = found.use_regex || policies.rewrite.is_some();
     found.policies = Arc::new(policies);
 }
 

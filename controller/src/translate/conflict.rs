@@ -5,6 +5,7 @@
 
 use super::Options;
 use super::ingress::{Claim, Claims, Leads};
+use super::owner::HostView;
 use super::passthrough;
 use super::plan::{self, Lead, Own, Plan, Speakers};
 use super::settings::Settings;
@@ -12,8 +13,7 @@ use crate::verdict::Note;
 use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
-    BackendId, HostPattern, HttpsRedirect, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
-    Policy, Rule, Server,
+    BackendId, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,45 +37,49 @@ pub struct Settled {
     pub urls: BTreeSet<(BackendId, Key)>,
     /// What there is to say to those who lost.
     pub notes: Vec<(ObjectRef, Note)>,
+    /// What there is to say to other namespaces than the owner's about what is not theirs.
+    pub refusals: Vec<(Key, Note)>,
 }
 
-/// `claims` on `owner` in their order, oldest first; `host` is the owner itself, or an alias of it.
+/// `view` are the claims on `source`; `host` is the same, or an alias of it.
 pub fn settle(
     host: &HostPattern,
-    owner: &HostPattern,
-    claims: &[&Claims],
+    source: &HostPattern,
+    view: &HostView<'_>,
     settings: &Settings,
     speakers: &Speakers,
     options: &Options,
 ) -> Settled {
-    let (canaries, mains): (Vec<&Claims>, Vec<&Claims>) =
-        claims.iter().partition(|by| by.canary().is_some());
+    let has_regex = || view.owner.settings().any(|(_, settings)| settings.has_regex);
     let mut settling = Settling {
-        settled: Settled::default(),
+        settled: Settled { refusals: view.refusals(host), ..Settled::default() },
         host,
-        is_regex_host: options.regex_per_host && mains.iter().any(|by| by.has_regex()),
+        view,
+        is_regex_host: options.regex_per_host && has_regex(),
+        // Two places are kept for the root and its redirect, and those of the owner.
+        room: (MAX_RULES - 2).saturating_sub(view.owner.paths(source)),
         winners: BTreeMap::new(),
         settings,
         speakers,
     };
-    for by in &mains {
-        for claim in by.hosts.get(owner).into_iter().flatten() {
+    for by in &view.mains {
+        for claim in by.hosts.get(source).into_iter().flatten() {
             settling.claim(by, claim);
         }
     }
-    if let Some(first) = mains.first() {
-        settling.complete(first, &mains);
+    if let Some(first) = view.owner.first() {
+        settling.complete(first);
     }
-    for by in canaries {
-        for claim in by.hosts.get(owner).into_iter().flatten() {
+    for by in &view.canaries {
+        for claim in by.hosts.get(source).into_iter().flatten() {
             settling.join(by, claim);
         }
     }
-    settling.about_tls(&mains);
+    settling.about_tls();
     if options.ssl_passthrough {
-        settling.pass_through(&mains);
+        settling.pass_through();
     }
-    settling.finish(!mains.is_empty())
+    settling.finish(!view.mains.is_empty())
 }
 
 /// The server of a host that only sends its clients to `owner`.
@@ -125,7 +129,10 @@ fn root() -> PathPattern {
 struct Settling<'a> {
     settled: Settled,
     host: &'a HostPattern,
+    view: &'a HostView<'a>,
     is_regex_host: bool,
+    /// How many paths other namespaces may still add.
+    room: usize,
     winners: BTreeMap<PathPattern, Winner<'a>>,
     settings: &'a Settings,
     speakers: &'a Speakers,
@@ -158,12 +165,30 @@ impl<'a> Settling<'a> {
             };
             return self.say(by, Note::rejected(message));
         }
-        // Two places are kept for the root and its redirect.
-        if self.winners.len() + 2 >= MAX_RULES && pattern != root() {
+        let is_owner = self.view.owner.has(by);
+        let is_full = match is_owner {
+            true => self.winners.len() + 2 >= MAX_RULES,
+            false => self.room == 0,
+        };
+        if is_full && pattern != root() {
             let message = format!("{place} is not served: at most {MAX_RULES} paths in one host");
             return self.say(by, Note::rejected(message));
         }
-        let policy = by.policy(&claim.path, self.settings);
+        if let Some(older) = self.default_root().filter(|_| pattern == root())
+            && !self.view.may_replace(older, by)
+        {
+            let message = format!(
+                "{place} is spec.defaultBackend of Ingress {}, which is older and of another namespace: use another \
+                 path",
+                older.key
+            );
+            return self.refuse(by, message);
+        }
+        if !is_owner {
+            self.room = self.room.saturating_sub(1);
+        }
+        let mut policy = by.policy(&claim.path, self.settings);
+        policy.yields = !is_owner && matches!(pattern, PathPattern::Regex(_));
         let policies = by.policies(&claim.path, self.settings);
         self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
     }
@@ -174,10 +199,21 @@ impl<'a> Settling<'a> {
         regex.unwrap_or_else(|| claim.pattern.clone())
     }
 
+    /// The Ingress whose spec.defaultBackend is the root while no path is.
+    fn default_root(&self) -> Option<&'a Claims> {
+        match *self.host == HostPattern::default_host() {
+            true => {
+                let mut all = self.view.mains.iter();
+                all.find(|by| by.is_catch_all && by.default_backend.is_some()).copied()
+            }
+            false => self.view.owner.first().filter(|by| by.default_backend.is_some()),
+        }
+    }
+
     /// The root, which every host has, and what holds for the whole host.
-    fn complete(&mut self, first: &'a Claims, mains: &[&'a Claims]) {
+    fn complete(&mut self, first: &'a Claims) {
         if *self.host == HostPattern::default_host() {
-            for by in mains.iter().filter(|by| by.is_catch_all) {
+            for by in self.view.mains.iter().filter(|by| by.is_catch_all) {
                 self.catch_all(by);
             }
         } else if !self.winners.contains_key(&root()) {
@@ -187,24 +223,31 @@ impl<'a> Settling<'a> {
             let policies = first.policies("/", self.settings);
             self.insert(first, root(), first.default_backend.as_ref(), "/", policy, policies);
         }
-        self.send_root_to_app(mains);
+        self.send_root_to_app();
+        let unprotected = self.view.unprotected();
+        for winner in self.winners.values_mut() {
+            winner.closer = unprotected.contains(&winner.by.key).then_some(winner.by);
+        }
         // One client-certificate rule that can be honoured holds for the host, whatever others say.
-        let is_client = |by: &&&Claims| matches!(by.client_tls().client, Some(Ok(_)));
-        let is_error = |by: &&&Claims| matches!(by.client_tls().client, Some(Err(())));
-        let error = mains.iter().find(is_error).filter(|_| !mains.iter().any(|by| is_client(&by)));
-        if let Some(by) = mains.iter().find(|by| by.closes_host()).or(error) {
+        let all = || self.view.owner.settings();
+        let clients = || all().map(|(by, settings)| (by, settings.client_tls.client.as_ref()));
+        let is_client = clients().any(|(_, client)| matches!(client, Some(Ok(_))));
+        let error = clients().find(|(_, client)| matches!(client, Some(Err(()))) && !is_client);
+        let closing = all().find(|(_, settings)| settings.closes_host).map(|(by, _)| by);
+        if let Some(by) = closing.or(error.map(|(by, _)| by)) {
             self.close(by);
         }
     }
 
-    fn about_tls(&mut self, mains: &[&'a Claims]) {
-        let mut all = mains.iter().map(|by| by.client_tls());
-        let clients = || mains.iter().filter_map(|by| by.client_tls().client.as_ref());
+    fn about_tls(&mut self) {
+        let mut all = self.view.owner.settings().map(|(_, settings)| &settings.client_tls);
+        let clients = || all.clone().filter_map(|tls| tls.client.as_ref());
         let client = clients().find_map(|client| client.as_ref().ok()).cloned();
+        let denied = client.is_none() && clients().next().is_some();
         let tls = TlsPolicy {
             ciphers: all.clone().find_map(|tls| tls.ciphers.clone()),
             prefers_server_ciphers: all.find_map(|tls| tls.prefers_server_ciphers),
-            denied: client.is_none() && clients().next().is_some(),
+            denied,
             client,
         };
         self.settled.tls = Some(tls).filter(|tls| *tls != TlsPolicy::default());
@@ -221,19 +264,30 @@ impl<'a> Settling<'a> {
         }
         if let Some(leads) = &by.default_backend {
             // The reference applies no redirect to this root.
-            let policy = Policy { https_redirect: HttpsRedirect::Never };
+            let policy = Policy::default();
             let policies = by.policies("/", self.settings);
             self.insert(by, root(), Some(leads), "/", policy, policies);
         }
     }
 
     /// app-root, before whatever else `/` is; the oldest counts.
-    fn send_root_to_app(&mut self, mains: &[&'a Claims]) {
-        let app = mains.iter().find_map(|by| Some((*by, by.about_hosts().app_root.clone()?)));
+    fn send_root_to_app(&mut self) {
+        let mut all = self.view.owner.settings();
+        let app = all.find_map(|(by, settings)| Some((by, settings.hosts.app_root.clone()?)));
         let Some((by, location)) = app else { return };
         let redirect = Some(Redirect { code: 302, location, appends_target: false });
         let policies = Arc::new(Policies { redirect, ..Policies::default() });
         let pattern = PathPattern::Exact("/".into());
+        if let Some(other) = self.winners.get(&pattern).map(|winner| winner.by)
+            && other.key != by.key
+        {
+            let message = format!(
+                "{} is app-root of Ingress {}: remove the path",
+                self.place(&pattern),
+                by.key
+            );
+            self.say(other, Note::rejected(message));
+        }
         self.insert(by, pattern, None, "/", Policy::default(), policies);
     }
 
@@ -283,6 +337,14 @@ impl<'a> Settling<'a> {
                        create one";
             return self.say(by, refuse(why));
         };
+        if !self.view.may_split(by, winner.by) {
+            let message = format!(
+                "canary: {place} belongs to Ingress {} of another namespace, so no request goes to the canary: create it \
+                 in that namespace",
+                winner.by.key
+            );
+            return self.refuse(by, message);
+        }
         let service = (&claim.leads.service, &claim.leads.port);
         let refused = if winner.canaries.iter().any(|(other, _)| other.key == by.key) {
             refuse("stands twice, the first one is served: remove the other")
@@ -304,11 +366,13 @@ impl<'a> Settling<'a> {
     }
 
     /// Only who has the root decides: passing TLS through takes away what protects its paths.
-    fn pass_through(&mut self, mains: &[&'a Claims]) {
+    fn pass_through(&mut self) {
         let host = self.host;
         let refuse =
             |why: String| Note::rejected(format!("annotation ssl-passthrough: host {host}: {why}"));
-        for by in mains.iter().filter(|by| by.ssl_passthrough()) {
+        let view = self.view;
+        let all = view.owner.settings().filter(|(_, settings)| settings.ssl_passthrough);
+        for (by, _) in all {
             let lost = self.lost_protection(by);
             let note = match self.winners.get(&root()) {
                 _ if *host == HostPattern::default_host() => refuse(
@@ -342,16 +406,17 @@ impl<'a> Settling<'a> {
         let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
         let mut ids = Ids::default();
         let rules = winners.iter().map(|(pattern, winner)| {
-            let policies = match winner.closer.is_some() || winner.by.is_closed() {
+            let closer = winner.closer.or(winner.by.is_closed().then_some(winner.by));
+            let policies = match closer.is_some() {
                 true => denied.clone(),
                 false => winner.policies.clone(),
             };
             let id = ids.of(&policies);
             self.take_policies(winner, id.as_ref(), policies);
-            let backend = match (winner.closer.unwrap_or(winner.by), winner.leads) {
-                (by, _) if by.is_closed() => Some(by.closed_backend()),
-                (by, Some(leads)) => Some(self.backend(by, leads, winner)),
-                (_, None) => None,
+            let backend = match (closer, winner.leads) {
+                (Some(by), _) => Some(by.closed_backend()),
+                (None, Some(leads)) => Some(self.backend(winner.by, leads, winner)),
+                (None, None) => None,
             };
             let origin = winner.by.origin(winner.leads, winner.path);
             let policy = winner.policy.clone();
@@ -476,6 +541,11 @@ impl<'a> Settling<'a> {
             HostPattern::DEFAULT => format!("path {pattern}"),
             host => format!("host {host} path {pattern}"),
         }
+    }
+
+    /// Says that something belongs to another namespace.
+    fn refuse(&mut self, to: &Claims, message: String) {
+        self.settled.refusals.push((to.key.clone(), Note::rejected(message)));
     }
 
     fn say(&mut self, to: &Claims, note: Note) {

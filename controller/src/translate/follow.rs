@@ -1,36 +1,48 @@
-//! Hosts that nobody claims and that follow another: aliases, and names with and without `www.`.
+//! Hosts that follow another: aliases, and names with and without `www.`.
 //!
 //! Source:  compat/annotations.md §3: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
-//!          A host that somebody claims itself follows nobody.
+//!          Who decides whether a host follows is [`super::owner::hold`].
 
-use super::ingress::Claims;
+use super::owner::{Age, Owner};
+use crate::world::Key;
 use oxigress_core::model::HostPattern;
 use std::collections::BTreeSet;
 
-/// A host that follows another. The order puts those of one name together, and aliases first.
+/// A host that follows another. The order puts those of one name together, oldest first, and aliases before redirects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Follower {
     /// The host.
     pub host: HostPattern,
+    /// The Ingress that says so.
+    pub age: Age,
     /// It sends its clients there; else it has the same rules.
     pub is_redirected: bool,
 }
 
 impl Follower {
-    /// The first that `host` may be.
+    /// What comes before every other follower of this name.
     pub fn first_of(host: &HostPattern) -> Self {
-        Follower { host: host.clone(), is_redirected: false }
+        let age = Age { created: i64::MIN, key: Key::new("", "") };
+        Follower { host: host.clone(), age, is_redirected: false }
+    }
+
+    /// The annotation that says so.
+    pub fn annotation(&self) -> &'static str {
+        if self.is_redirected { "from-to-www-redirect" } else { "server-alias" }
     }
 }
 
-/// Who follows `host`, as the claims on it say, which are in their order.
-pub fn of(host: &HostPattern, claims: &[&Claims]) -> BTreeSet<Follower> {
-    let mains = || claims.iter().filter(|by| by.canary().is_none()).map(|by| by.about_hosts());
-    let aliases = mains().map(|hosts| &hosts.aliases).find(|aliases| !aliases.is_empty());
-    let aliases = aliases.into_iter().flatten().map(Follower::first_of);
-    let www = mains().any(|hosts| hosts.from_to_www).then(|| counterpart(host)).flatten();
-    let www = www.map(|host| Follower { host, is_redirected: true });
-    aliases.chain(www).filter(|follower| follower.host != *host).collect()
+/// Who follows `host`, as its owner says.
+pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Follower> {
+    let aliases = owner.settings().find(|(_, settings)| !settings.hosts.aliases.is_empty());
+    let aliases = aliases.into_iter().flat_map(|(by, settings)| {
+        let follower = |alias: &HostPattern| (alias.clone(), by.age(), false);
+        settings.hosts.aliases.iter().map(follower)
+    });
+    let www = owner.settings().find(|(_, settings)| settings.hosts.from_to_www);
+    let www = www.and_then(|(by, _)| Some((counterpart(host)?, by.age(), true)));
+    let all = aliases.chain(www).filter(|(follower, ..)| follower != host);
+    all.map(|(host, age, is_redirected)| Follower { host, age, is_redirected }).collect()
 }
 
 /// The name with `www.`, or without it.

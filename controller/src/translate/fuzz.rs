@@ -97,7 +97,7 @@ fn fuzz_annotations() {
 }
 
 /// A setting that keeps somebody out does so, or closes, and is told; a canary is what the main Ingress says.
-fn closes_or_protects(said: &BTreeMap<&str, &str>, Read { annotations, notes, .. }: &Read) {
+fn closes_or_protects(said: &BTreeMap<&str, &str>, Read { annotations, host, notes, .. }: &Read) {
     if annotations.is_refused || annotations.canary.is_some() {
         return;
     }
@@ -114,7 +114,7 @@ fn closes_or_protects(said: &BTreeMap<&str, &str>, Read { annotations, notes, ..
             "denylist-source-range" => !access.deny.is_empty(),
             "auth-type" => access.basic.is_some(),
             "auth-url" => access.external.is_some(),
-            "auth-tls-secret" => annotations.client_tls.client.is_some(),
+            "auth-tls-secret" => host.client_tls.client.is_some(),
             "limit-rps" => limits.is_some_and(|limits| limits.per_second.is_some()),
             "limit-rpm" => limits.is_some_and(|limits| limits.per_minute.is_some()),
             "limit-connections" => limits.is_some_and(|limits| limits.connections.is_some()),

@@ -185,6 +185,9 @@ fn rule_view(snapshot: &Snapshot, rule: &Rule) -> Value {
         HttpsRedirect::Always => view["https_redirect"] = "always".into(),
         HttpsRedirect::Never => view["https_redirect"] = "never".into(),
     }
+    if rule.policy.yields {
+        view["yields"] = true.into();
+    }
     if let Some(id) = &rule.policies {
         let mut policies = serde_json::to_value(&snapshot.policies[id]).unwrap();
         for secret in [

@@ -3,12 +3,12 @@
 use super::annotation::balancing::Balancing;
 use super::annotation::canary::Canary;
 use super::annotation::{self, Annotations, Place};
-use super::annotation::{ClientTls, Hosts};
 use super::class::{self, Choice};
+use super::owner::{Age, Sealed};
 use super::settings::Settings;
 use super::{Options, inspect};
 use crate::verdict::Note;
-use crate::world::ingress::{Ingress, PathType, Port, Target, Tls};
+use crate::world::ingress::{Ingress, PathType, Port, Target};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
@@ -28,8 +28,8 @@ pub struct Claims {
     pub hosts: BTreeMap<HostPattern, Vec<Claim>>,
     /// spec.defaultBackend, for the roots of hosts where this Ingress is the first.
     pub default_backend: Option<Leads>,
-    /// spec.tls with lower-case hosts.
-    pub tls: Vec<Tls>,
+    /// What it says about its hosts as wholes.
+    pub host_settings: Sealed,
     /// It has nothing but spec.defaultBackend, which then serves every host nobody names.
     pub is_catch_all: bool,
     annotations: Annotations,
@@ -77,8 +77,7 @@ impl Parsed {
     pub fn wants(self, key: &Key) -> BTreeSet<ObjectRef> {
         let mut wanted = self.referred;
         wanted.retain(|id| matches!(id.kind, Kind::ConfigMap | Kind::Secret));
-        let tls = self.claims.into_iter().flat_map(|claims| claims.tls);
-        let secrets = tls.map(|tls| tls.secret).filter(|name| !name.is_empty());
+        let secrets = self.claims.iter().flat_map(|claims| claims.host_settings.secrets());
         wanted.extend(
             secrets.map(|name| ObjectRef::new(Kind::Secret, Key::new(&key.namespace, name))),
         );
@@ -106,16 +105,17 @@ pub fn parse(
     }
     let place =
         Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
-    let annotation::Read { annotations, mut notes, referred } =
+    let annotation::Read { annotations, mut host, mut notes, referred } =
         annotation::parse(place, &ingress.annotations, &options.annotations_prefix, settings);
     if annotations.is_refused {
         return refused(notes);
     }
-    if annotations.ssl_passthrough && !options.ssl_passthrough {
+    if host.ssl_passthrough && !options.ssl_passthrough {
         notes.push(Note::warning(
             "annotation ssl-passthrough: TLS is not passed through unless the controller runs with \
              --enable-ssl-passthrough",
         ));
+        host.ssl_passthrough = false;
     }
     let closed = annotations.closing.is_some() || settings.closing_key.is_some();
     let mut claims = Claims {
@@ -123,7 +123,7 @@ pub fn parse(
         key: key.clone(),
         hosts: BTreeMap::new(),
         default_backend: None,
-        tls: Vec::new(),
+        host_settings: Sealed::default(),
         is_catch_all: ingress.rules.is_empty(),
         annotations,
         closed,
@@ -139,10 +139,11 @@ pub fn parse(
         claims.restrict_to_canary();
         return Parsed { claims: Some(claims), is_ours: true, notes, referred };
     }
-    claims.tls = ingress.tls.clone();
-    for host in claims.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
+    host.tls = ingress.tls.clone();
+    for host in host.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
         host.make_ascii_lowercase();
     }
+    claims.host_settings = Sealed::new(host);
     Parsed { claims: Some(claims), is_ours: true, notes, referred }
 }
 
@@ -223,9 +224,9 @@ impl Claims {
         self.annotations.balancing.as_ref()
     }
 
-    /// TLS connections for its hosts go to the Service of the root unread.
-    pub fn ssl_passthrough(&self) -> bool {
-        self.annotations.ssl_passthrough
+    /// Which of two Ingresses decides.
+    pub fn age(&self) -> Age {
+        Age { created: self.created, key: self.key.clone() }
     }
 
     /// The Services' ports whose balancing it has a say in.
@@ -254,11 +255,6 @@ impl Claims {
         self.closed
     }
 
-    /// All locations of its hosts answer 503, also those of other Ingresses.
-    pub fn closes_host(&self) -> bool {
-        self.annotations.closes_host
-    }
-
     /// Policy of one of its paths, as configured.
     pub fn policy(&self, path: &str, settings: &Settings) -> Policy {
         let mut exempt = settings.no_tls_redirect_locations.iter();
@@ -271,7 +267,7 @@ impl Claims {
         } else {
             HttpsRedirect::Never
         };
-        Policy { https_redirect }
+        Policy { https_redirect, ..Policy::default() }
     }
 
     /// What is decided per request about one of its paths, beside [`Self::policy`].
@@ -294,21 +290,6 @@ impl Claims {
         }
         own.access = own.access.filter(|access| *access != Access::default());
         Arc::new(own)
-    }
-
-    /// Whether the reference would compare all paths of its hosts as regular expressions.
-    pub fn has_regex(&self) -> bool {
-        self.annotations.hosts.use_regex || self.annotations.policies.rewrite.is_some()
-    }
-
-    /// What it says about whole hosts.
-    pub fn about_hosts(&self) -> &Hosts {
-        &self.annotations.hosts
-    }
-
-    /// What it says about TLS of whole hosts.
-    pub fn client_tls(&self) -> &ClientTls {
-        &self.annotations.client_tls
     }
 
     /// The Service of its annotation default-backend.
@@ -338,7 +319,7 @@ pub fn urls(policies: &Policies) -> impl Iterator<Item = &BackendId> {
 /// An Ingress that asks for it has regular expressions; one that rewrites has them where its path has letters that
 /// no plain path has.
 fn is_regex(annotations: &Annotations, path: &str) -> bool {
-    annotations.hosts.use_regex || annotations.policies.rewrite.is_some() && !is_plain(path)
+    annotations.use_regex || annotations.policies.rewrite.is_some() && !is_plain(path)
 }
 
 /// Nothing but letters, digits and `._/-`.

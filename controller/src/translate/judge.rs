@@ -7,8 +7,10 @@
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
 use super::class::Choice;
+use super::follow::{self, Follower};
 use super::ingress::{self, Claims, Leads};
 use super::options::DEFAULT_PREFIX;
+use super::owner::{self, Held, Holder, HostOwnership, HostView};
 use super::{Translator, backend, class, conflict, inspect, tls};
 use crate::translate::backend::Usage;
 use crate::verdict::{Note, Severity};
@@ -108,6 +110,9 @@ impl Translator {
         self.check_overlap(world, ingress, &claims, judgement)?;
         let alone = self.settle_alone(&claims);
         deny(of_severity(&alone, Severity::Rejected))?;
+        let ignored = self.check_ownership(&claims);
+        deny(of_severity(&ignored, Severity::Rejected))?;
+        judgement.warnings.extend(ignored.into_iter().map(|note| note.message));
         if !self.options.disable_full_test {
             let more = self.settle_among_others(world, &claims);
             let said: BTreeSet<&Note> = alone.iter().collect();
@@ -211,28 +216,83 @@ impl Translator {
         if claims.canary().is_some() {
             return Vec::new();
         }
-        claims.hosts.keys().flat_map(|host| self.settle_one(host, claims, &[claims])).collect()
+        let alone = HostView::of_claims(self.options.host_ownership, &[claims]);
+        let settle = |host| about(&claims.key, self.settle_one(host, &alone).notes);
+        claims.hosts.keys().flat_map(settle).collect()
     }
 
-    fn settle_one(&self, host: &HostPattern, claims: &Claims, all: &[&Claims]) -> Vec<Note> {
+    fn settle_one(&self, host: &HostPattern, view: &HostView<'_>) -> conflict::Settled {
         // Who says what about balancing is as it is now: it decides nothing that is said here.
         let Translator { settings, speakers, options, .. } = self;
-        let settled = conflict::settle(host, host, all, settings, speakers, options);
-        about(&claims.key, settled.notes)
+        conflict::settle(host, host, view, settings, speakers, options)
+    }
+
+    /// The claims on a host if it had these, which may stand in the place of its own.
+    fn claims_among<'c>(&'c self, host: &HostPattern, claims: &'c Claims) -> Vec<&'c Claims> {
+        let mut all = self.claims_on(host);
+        all.retain(|other| other.key != claims.key);
+        if claims.hosts.contains_key(host) {
+            let at = all.partition_point(|other| other.age() < claims.age());
+            all.insert(at, claims);
+        }
+        all
+    }
+
+    /// What of it has no effect, or may not have one, since hosts belong to other namespaces.
+    fn check_ownership(&self, claims: &Claims) -> Vec<Note> {
+        let mode = self.options.host_ownership;
+        let mut notes = Vec::new();
+        if mode == HostOwnership::Shared {
+            return notes;
+        }
+        let followers = claims.hosts.keys().flat_map(|host| {
+            let view = HostView::of_claims(mode, &self.claims_among(host, claims));
+            let own = follow::of(host, &view.owner).into_iter();
+            own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
+        });
+        let own: Vec<(Follower, HostPattern)> = followers.collect();
+        let names = claims.hosts.keys().chain(own.iter().map(|(follower, _)| &follower.host));
+        for host in names.collect::<BTreeSet<_>>() {
+            let mut followers = self.followers_onto(host);
+            followers.retain(|(follower, _)| follower.age.key != claims.key);
+            let onto = own.iter().filter(|(follower, _)| follower.host == *host);
+            followers.extend(onto.map(|(follower, source)| (follower, source)));
+            followers.sort();
+            let held = owner::hold(mode, host, &self.claims_among(host, claims), &followers);
+            notes.extend(self.take_over(host, &held, claims));
+            let mut refusals = held.notes;
+            if let Holder::Claims(view) = &held.holder
+                && claims.hosts.contains_key(host)
+            {
+                refusals.extend(self.settle_one(host, view).refusals);
+            }
+            let about = refusals.into_iter().filter(|(key, _)| *key == claims.key);
+            notes.extend(about.map(|(_, note)| note));
+        }
+        notes
+    }
+
+    /// An old Ingress that names a new host would be its oldest.
+    fn take_over(&self, host: &HostPattern, held: &Held<'_>, claims: &Claims) -> Option<Note> {
+        let owner = self.hold(host).by?.key;
+        let is_taken = held.by.as_ref().is_some_and(|by| by.key == claims.key);
+        (is_taken && owner.namespace != claims.key.namespace).then(|| {
+            Note::rejected(format!(
+                "host {host} belongs to namespace {}, whose Ingress {owner} names it; this Ingress is older and would take \
+                 it over: name the host in a new Ingress",
+                owner.namespace
+            ))
+        })
     }
 
     /// What others have to do with it: those on its hosts, its Services, its certificates.
     fn settle_among_others(&self, world: &World, claims: &Claims) -> Vec<Note> {
         let mut notes = Vec::new();
         for host in claims.hosts.keys() {
-            let mut all = self.claims_on(host);
-            all.retain(|other| other.key != claims.key);
-            let at = all.partition_point(|other| {
-                (other.created, &other.key) < (claims.created, &claims.key)
-            });
-            all.insert(at, claims);
-            notes.extend(self.settle_one(host, claims, &all));
-            let chosen = tls::choose(world, &self.options, host, &all);
+            let all = self.claims_among(host, claims);
+            let view = HostView::of_claims(self.options.host_ownership, &all);
+            notes.extend(about(&claims.key, self.settle_one(host, &view).notes));
+            let chosen = tls::choose(world, &self.options, host, &view.owner);
             // A Secret that nobody named yet may only not have been read yet.
             if chosen.secrets.iter().all(|secret| world.secrets.contains_key(secret)) {
                 notes.extend(about(&claims.key, chosen.notes));

@@ -1,5 +1,6 @@
 //! What the operator decided, as far as translate depends on it.
 
+use super::owner::HostOwnership;
 use crate::world::Key;
 use kube::core::Selector;
 use oxigress_core::destinations::Destinations;
@@ -48,6 +49,8 @@ pub struct Options {
     pub tcp_services_configmap: Option<Key>,
     /// `--udp-services-configmap`
     pub udp_services_configmap: Option<Key>,
+    /// `--host-ownership`
+    pub host_ownership: HostOwnership,
     /// `--regex-per-host`
     pub regex_per_host: bool,
     /// `--https-port`
@@ -83,6 +86,7 @@ impl Default for Options {
             ssl_passthrough: false,
             tcp_services_configmap: None,
             udp_services_configmap: None,
+            host_ownership: HostOwnership::Settings,
             regex_per_host: false,
             https_port: 443,
             reserved_ports: BTreeMap::new(),

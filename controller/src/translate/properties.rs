@@ -1,6 +1,8 @@
 //! Whatever changes in whatever order: the incremental translation equals the one from scratch, and its
 //! deltas add up to it.
 
+mod owners;
+
 use super::*;
 use crate::dns::Answer;
 use crate::world::external_name::ExternalName;
@@ -11,14 +13,22 @@ use crate::world::service::{
     SlicePort, TargetPort,
 };
 use crate::world::{ConfigMap, Object, Seen};
+use openssl::asn1::Asn1Time;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::x509::X509;
 use proptest::prelude::*;
 use proptest::{collection::vec, option, sample::select};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 // Few names, so that changes meet.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-const HOSTS: [&str; 4] = ["", "a.test", "b.test", "*.test"];
-const PATHS: [&str; 4] = ["/", "/x", "/x/", "/x/y"];
+const HOSTS: [&str; 5] = ["", "a.test", "b.test", "*.test", "www.a.test"];
+const PATHS: [&str; 7] = ["/", "/x", "/x/", "/x/y", "/x/(.*)", "/[a-z/]+(.*)", "/x/y(/|$)(.*)"];
+/// Of Ingresses and what they name; a host has an owner among them.
+const NAMESPACES: [&str; 3] = ["n", "n", "m"];
 
 fn name() -> impl Strategy<Value = String> {
     select(&NAMES).prop_map(String::from)
@@ -37,7 +47,8 @@ fn target() -> impl Strategy<Value = Target> {
 }
 
 fn ingress() -> impl Strategy<Value = Object> {
-    let path_type = select(&[PathType::Exact, PathType::Prefix][..]);
+    use PathType::{Exact, ImplementationSpecific, Prefix};
+    let path_type = select(&[Exact, Prefix, ImplementationSpecific][..]);
     let path = (select(&PATHS), path_type, target());
     let path =
         path.prop_map(|(path, path_type, target)| Path { path: path.into(), path_type, target });
@@ -82,12 +93,21 @@ fn ingress() -> impl Strategy<Value = Object> {
             ("use-regex", "true"),
             ("rewrite-target", "/x"),
             ("whitelist-source-range", "10.0.0.0/8"),
+            ("server-alias", "www.a.test,a.test"),
+            ("app-root", "/x"),
+            ("server-snippet", "deny all;"),
+            ("ssl-ciphers", "AES128-SHA"),
+            ("ssl-ciphers", "AES256-SHA"),
+            ("ssl-prefer-server-ciphers", "true"),
+            ("auth-tls-secret", "a"),
+            ("auth-tls-verify-client", "optional"),
+            ("use-regex", "true"),
         ][..],
     );
     let annotation = annotation.prop_map(move |(k, v)| (format!("{prefix}/{k}"), v.to_owned()));
     (
         0..3i64,
-        vec(annotation, 0..4),
+        vec(annotation, 0..5),
         option::weighted(0.8, select(&["nginx", "other"][..])),
         option::weighted(0.3, target()),
         vec(rule, 0..3),
@@ -153,6 +173,20 @@ fn slice() -> impl Strategy<Value = Object> {
     )
 }
 
+/// A certificate that signs others.
+static AUTHORITY: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let key = PKey::from_ec_key(
+        EcKey::generate(&EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap()).unwrap(),
+    );
+    let key = key.unwrap();
+    let mut certificate = X509::builder().unwrap();
+    certificate.set_pubkey(&key).unwrap();
+    certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    certificate.sign(&key, MessageDigest::sha256()).unwrap();
+    certificate.build().to_pem().unwrap()
+});
+
 fn secret() -> impl Strategy<Value = Object> {
     let usable = vec(select(&HOSTS[1..]), 0..3).prop_map(|names| {
         let names: BTreeSet<String> = names.into_iter().map(Into::into).collect();
@@ -165,8 +199,11 @@ fn secret() -> impl Strategy<Value = Object> {
         1 => Just(Offer::Unusable("tls.key is odd".into())),
     ]
     .prop_map(|offer| {
-        let users = BTreeMap::from([("auth".to_owned(), format!("u:{offer:?}").into_bytes())]);
-        Object::Secret(Secret { offer, fields: Arc::new(Fields(users)) })
+        let mut fields = BTreeMap::from([("auth".to_owned(), format!("u:{offer:?}").into_bytes())]);
+        if matches!(offer, Offer::Usable(_)) {
+            fields.insert("ca.crt".into(), AUTHORITY.clone());
+        }
+        Object::Secret(Secret { offer, fields: Arc::new(Fields(fields)) })
     })
 }
 
@@ -189,10 +226,16 @@ fn config_map() -> impl Strategy<Value = Object> {
 
 fn seen() -> impl Strategy<Value = Seen> {
     let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
-        let namespace = if kind == Kind::IngressClass { "" } else { "n" };
-        (select(names), option::weighted(0.8, object)).prop_map(move |(name, object)| {
-            (ObjectRef::new(kind, Key::new(namespace, name)), object)
-        })
+        let namespaces = match kind {
+            Kind::IngressClass => &[""][..],
+            Kind::ConfigMap => &NAMESPACES[..1],
+            _ => &NAMESPACES[..],
+        };
+        (select(namespaces), select(names), option::weighted(0.8, object)).prop_map(
+            move |(namespace, name, object)| {
+                (ObjectRef::new(kind, Key::new(namespace, name)), object)
+            },
+        )
     };
     let class = select(&["k8s.io/ingress-nginx", "other.io/x"][..]).prop_map(|controller| {
         Object::IngressClass(Arc::new(IngressClass { controller: controller.into() }))
@@ -231,6 +274,11 @@ fn check_references(served: &Snapshot) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn mode() -> impl Strategy<Value = HostOwnership> {
+    use HostOwnership::{Settings, Shared, Strict};
+    select(&[Settings, Shared, Strict][..])
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Seen(Seen),
@@ -251,8 +299,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn incremental_equals_from_scratch(steps in vec(vec(step(), 1..4), 1..25)) {
+    fn incremental_equals_from_scratch(
+        mode in mode(),
+        regex_per_host in any::<bool>(),
+        steps in vec(vec(step(), 1..4), 1..25),
+    ) {
         let options = Options {
+            host_ownership: mode,
+            regex_per_host,
             configmap: Some(Key::new("n", "a")),
             default_backend_service: Some(Key::new("n", "c")),
             default_ssl_certificate: Some(Key::new("n", "c")),

@@ -5,8 +5,9 @@
 //!          counts as one with a certificate, so the redirect to HTTPS stays on.
 
 use super::Options;
-use super::ingress::Claims;
+use super::owner::Owner;
 use crate::verdict::Note;
+use crate::world::ingress::Tls;
 use crate::world::secret::{Offer, Pair};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{CertificateId, HostPattern};
@@ -34,15 +35,15 @@ impl Chosen {
     }
 }
 
-/// `claims` in their order, oldest first.
-pub fn choose(world: &World, options: &Options, host: &HostPattern, claims: &[&Claims]) -> Chosen {
+/// As the Ingresses say whose settings hold for the host.
+pub fn choose(world: &World, options: &Options, host: &HostPattern, owner: &Owner<'_>) -> Chosen {
     let mut chosen = Chosen::default();
     // Handshakes without a known name always get the default certificate.
-    let with_tls = claims.iter().find(|by| !by.tls.is_empty());
-    let (Some(by), false) = (with_tls, *host == HostPattern::default_host()) else {
+    let with_tls = owner.settings().find(|(_, settings)| !settings.tls.is_empty());
+    let (Some((by, settings)), false) = (with_tls, *host == HostPattern::default_host()) else {
         return chosen;
     };
-    let result = secret_of(world, host, by, &mut chosen.secrets);
+    let result = secret_of(world, host, &by.key, &settings.tls, &mut chosen.secrets);
     chosen.certificate = Some(match result {
         Ok(id) => id,
         Err(why) => {
@@ -56,16 +57,23 @@ pub fn choose(world: &World, options: &Options, host: &HostPattern, claims: &[&C
     chosen
 }
 
+/// Stands for a host without a certificate below a wildcard that has one which is not for it.
+pub fn none() -> CertificateId {
+    CertificateId::parse(CertificateId::NONE)
+        .unwrap_or_else(|_| unreachable!("a fixed text is a valid id"))
+}
+
 fn secret_of(
     world: &World,
     host: &HostPattern,
-    by: &Claims,
+    by: &Key,
+    all: &[Tls],
     looked_at: &mut BTreeSet<Key>,
 ) -> Result<CertificateId, String> {
     let host = host.as_str();
-    let key_of = |secret: &str| Key::new(&by.key.namespace, secret);
+    let key_of = |secret: &str| Key::new(&by.namespace, secret);
     let names_host = |names: &Vec<String>| names.iter().any(|n| n.trim_end_matches('.') == host);
-    if let Some(tls) = by.tls.iter().find(|tls| names_host(&tls.hosts)) {
+    if let Some(tls) = all.iter().find(|tls| names_host(&tls.hosts)) {
         if tls.secret.is_empty() {
             return Err("its secretName is empty: name a Secret".into());
         }
@@ -81,7 +89,7 @@ fn secret_of(
         }
         return id_of(&key);
     }
-    for tls in by.tls.iter().filter(|tls| !tls.secret.is_empty()) {
+    for tls in all.iter().filter(|tls| !tls.secret.is_empty()) {
         let key = key_of(&tls.secret);
         looked_at.insert(key.clone());
         if usable(world, &key).is_ok_and(|pair| pair.is_valid_for(host)) {

@@ -180,6 +180,10 @@ pub struct Origin {
 pub struct Policy {
     /// When plain HTTP is answered with a redirect to HTTPS.
     pub https_redirect: HttpsRedirect,
+    /// Of a regular expression: it takes a path from a rule of another namespace only where its plain beginning is
+    /// longer than that rule's, as a prefix of the same text would.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub yields: bool,
 }
 
 /// When plain HTTP is answered with a redirect to HTTPS.

@@ -1,6 +1,6 @@
 //! Server name to certificate (compat/balancer.md §5), and to the host's TLS policy.
 
-use crate::model::HostPattern;
+use crate::model::{CertificateId, HostPattern};
 use crate::record::{Kind, Records};
 use crate::router::{by_host, by_pattern};
 
@@ -51,7 +51,8 @@ pub fn policy<'g>(records: &impl Records<'g>, name: Option<&[u8]>) -> Option<&'g
 }
 
 fn has_certificate_name<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
-    by_host(records, Kind::Name, normal(name, &mut [0; HostPattern::MAX_BYTES])?)
+    let id = by_host(records, Kind::Name, normal(name, &mut [0; HostPattern::MAX_BYTES])?);
+    id.filter(|id| *id != CertificateId::NONE.as_bytes())
 }
 
 /// A server name of a handshake as records have it: lower-case, without a trailing dot. `None`: too long
@@ -121,6 +122,17 @@ mod tests {
         assert_eq!(of(Some(b"else.where")).as_deref(), Some("_"));
         assert_eq!(of(Some(b"*.test")).as_deref(), Some("_"), "a star of the client's");
         assert_eq!(of(None).as_deref(), Some("_"));
+    }
+
+    #[test]
+    fn a_host_without_a_certificate_does_not_have_its_wildcard_s() {
+        let mut names = names();
+        names.insert((Kind::Name, b"bare.test".to_vec()), CertificateId::NONE.into());
+        assert_eq!(certificate_id(&&names, Some(b"bare.test")), Some(&b"default"[..]));
+        assert!(!has_certificate(&&names, b"bare.test"));
+        assert!(has_certificate(&&names, b"b.test"), "others have it");
+        names.remove(&(Kind::Name, b"_".to_vec()));
+        assert_eq!(certificate_id(&&names, Some(b"bare.test")), None);
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub fn servers_of(numbers: Range<usize>) -> Result<BTreeMap<HostPattern, Server>
             path: PathPattern::prefix("/")?,
             backend: Some(backend(number)?),
             origin,
-            policy: Policy { https_redirect: HttpsRedirect::WithCertificate },
+            policy: Policy { https_redirect: HttpsRedirect::WithCertificate, ..Policy::default() },
             policies: None,
         };
         let server = Server { rules: vec![rule] };

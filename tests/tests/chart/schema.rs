@@ -33,6 +33,7 @@ const NUMBER_OR_TEXT: &[&str] = &[
 const CHOICES: &[(&str, &[&str])] = &[
     ("kind", &["Deployment", "DaemonSet"]),
     ("failurePolicy", &["Ignore", "Fail"]),
+    ("hostOwnership", &["settings", "strict", "shared"]),
     ("journal", &["auto", "on", "off"]),
 ];
 

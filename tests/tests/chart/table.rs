@@ -125,6 +125,7 @@ fn other(key: &str, default: &Value) -> Value {
         ("controller.kind", _) => json!("DaemonSet"),
         ("tcp" | "udp", _) => json!({"9999": "shop/probe:1"}),
         (key, _) if key.ends_with("failurePolicy") => json!("Fail"),
+        (key, _) if key.ends_with("hostOwnership") => json!("strict"),
         (key, _) if key.ends_with("journal") => json!("off"),
         (key, _) if key.ends_with("nodePort") || key.ends_with("healthCheckNodePort") => {
             json!(31111)

@@ -16,8 +16,6 @@ pub struct Hosts {
     pub from_to_www: bool,
     /// server-alias.
     pub aliases: Vec<HostPattern>,
-    /// use-regex.
-    pub use_regex: bool,
 }
 
 const URL: &[u8] = b",?&=";
@@ -26,7 +24,6 @@ const REGEX: &[u8] = br"^$[](){}*+?&=\|";
 /// Reads them.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
     let mut hosts = Hosts::default();
-    reader.flag("use-regex", &mut hosts.use_regex);
     reader.flag("from-to-www-redirect", &mut hosts.from_to_www);
     reader.flag("preserve-trailing-slash", &mut policies.keeps_trailing_slash);
     reader.flag("relative-redirects", &mut policies.relative_redirects);

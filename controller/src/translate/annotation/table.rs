@@ -61,14 +61,20 @@ const CLOSES: Status =
 const SNIPPET: Status = Unsupported(
     "raw lines are never passed to nginx: served without them, or closed with 503 if they may protect; use annotations",
 );
+const OWNED: Status =
+    Different("only the host's owner, the namespace of its oldest Ingress, has it");
 const KEPT: Status =
     Different("accepted without effect: connections to auth servers are always kept");
 
 /// All of them, by group.
 pub const ROWS: &[Row] = &[
-    row("app-root", Paths, Same),
+    row("app-root", Paths, OWNED),
     row("force-ssl-redirect", Paths, Same),
-    row("from-to-www-redirect", Paths, Different("the target has no port")),
+    row(
+        "from-to-www-redirect",
+        Paths,
+        Different("the target has no port; only the host's owner has it"),
+    ),
     row("permanent-redirect", Paths, Different("an invalid URL closes the locations")),
     row("permanent-redirect-code", Paths, Different("an invalid code is 301")),
     row("preserve-trailing-slash", Paths, Same),
@@ -78,7 +84,13 @@ pub const ROWS: &[Row] = &[
         Paths,
         Different("regular expressions hold for the Ingress's own paths, not for the whole host"),
     ),
-    row("server-alias", Paths, Different("no regular expressions; `*.` stands for one label")),
+    row(
+        "server-alias",
+        Paths,
+        Different(
+            "no regular expressions; `*.` stands for one label; only the host's owner gives any",
+        ),
+    ),
     row("ssl-redirect", Paths, Same),
     row("temporal-redirect", Paths, Different("an invalid URL closes the locations")),
     row("temporal-redirect-code", Paths, Different("an invalid code is 302")),
@@ -158,7 +170,9 @@ pub const ROWS: &[Row] = &[
     row(
         "canary",
         Canary,
-        Different("splits the host and path that it claims; any number of canaries"),
+        Different(
+            "splits the host and path that it claims, of its own namespace; any number of canaries",
+        ),
     ),
     row("canary-by-cookie", Canary, Same),
     row("canary-by-header", Canary, Same),
@@ -212,7 +226,9 @@ pub const ROWS: &[Row] = &[
     row(
         "auth-tls-secret",
         ClientCertificates,
-        Different("a Secret without ca.crt closes the host"),
+        Different(
+            "a Secret without ca.crt closes the host; only the host's owner asks for certificates",
+        ),
     ),
     row("auth-tls-verify-client", ClientCertificates, Same),
     row("auth-tls-verify-depth", ClientCertificates, Same),
@@ -257,15 +273,19 @@ pub const ROWS: &[Row] = &[
     row("proxy-ssl-server-name", Tls, Same),
     row("proxy-ssl-verify", Tls, Different("neither on nor off closes the locations")),
     row("proxy-ssl-verify-depth", Tls, Same),
-    row("ssl-ciphers", Tls, Different("an invalid list is the default")),
+    row(
+        "ssl-ciphers",
+        Tls,
+        Different("an invalid list is the default; only the host's owner sets it"),
+    ),
     row(
         "ssl-passthrough",
         Tls,
         Different(
-            "the Ingress that has `/` decides; refused beside client certificates, lists and limits of the host",
+            "the Ingress that has `/` decides, if its namespace owns the host; refused beside client certificates, lists and limits of the host",
         ),
     ),
-    row("ssl-prefer-server-ciphers", Tls, Same),
+    row("ssl-prefer-server-ciphers", Tls, OWNED),
     row("enable-access-log", Observability, Same),
     row("enable-modsecurity", Observability, WAF),
     row("enable-opentelemetry", Observability, OTEL),

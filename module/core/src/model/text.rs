@@ -67,6 +67,12 @@ impl HostPattern {
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
+
+    /// The wildcard that takes this host too; None: it is a wildcard itself, or none can.
+    pub fn wildcard_above(&self) -> Option<Self> {
+        let (label, parent) = self.0.split_once('.')?;
+        (label != "*").then(|| HostPattern(format!("*.{parent}")))
+    }
 }
 
 /// Which paths a rule takes.
@@ -280,6 +286,12 @@ macro_rules! text_form {
             }
         }
     )*};
+}
+
+impl CertificateId {
+    /// ingress-nginx's word for no certificate: the host is shown the default one and not redirected to HTTPS, whatever
+    /// its wildcard has.
+    pub const NONE: &'static str = "-1";
 }
 
 text_form!(HostPattern, BackendId, CertificateId);

@@ -17,6 +17,8 @@
 //! begins it. The only expressions that may take a path are the predecessor of the path among the literals and its
 //! parents: ten thousand others cost nothing.
 //!
+//! A policy: when plain HTTP is redirected in the two lowest bits, then one bit if the rule yields.
+//!
 //! A body: six `u16` lengths (backend, namespace, ingress, service, port, path), then these texts. No backend:
 //! length 0. Kind, path and body in one piece are the rule's *name*: what stays the same while only its policy
 //! changes.
@@ -117,12 +119,16 @@ pub fn encode_server(server: &Server) -> Vec<u8> {
     value
 }
 
+/// In a policy: the rule yields.
+const YIELDS: u8 = 4;
+
 fn encode_policy(rule: &Rule) -> u8 {
-    match rule.policy.https_redirect {
+    let redirect = match rule.policy.https_redirect {
         HttpsRedirect::Never => 0,
         HttpsRedirect::WithCertificate => 1,
         HttpsRedirect::Always => 2,
-    }
+    };
+    redirect | if rule.policy.yields { YIELDS } else { 0 }
 }
 
 fn encode_body(rule: &Rule) -> Vec<u8> {
@@ -182,6 +188,8 @@ pub enum Fate {
     Wins,
     /// It takes the path too, and another one is stronger.
     Weaker,
+    /// It takes the path too, and yields to the winner.
+    Yields,
     /// The path does not match its pattern.
     OtherPath,
     /// Whether its pattern matches takes too much work to find out.
@@ -194,6 +202,9 @@ impl Fate {
         match self {
             Fate::Wins => "an exact path first, then the longer text of patterns and prefixes",
             Fate::Weaker => "it takes the path too: the winner is exact, or its text is longer",
+            Fate::Yields => {
+                "it takes the path too: the winner is of another namespace, and no shorter than its plain beginning"
+            }
             Fate::OtherPath => "the path does not match the pattern",
             Fate::NoAnswer => "the pattern takes too much work on this path",
         }
@@ -236,7 +247,8 @@ impl<'g> ServerView<'g> {
     }
 
     /// The rule that takes `path`: an exact one first, else the strongest of those regular expressions that are
-    /// not weaker than the longest prefix, else that prefix. An expression without an answer ends the search: the
+    /// not weaker than the longest prefix, else that prefix. Expressions that yield come last, for their rules must not
+    /// change what the others take. An expression without an answer ends the search: the
     /// rule it belongs to may protect what the next one does not.
     #[inline]
     pub fn rule(&self, path: &[u8], patterns: &Patterns) -> Result<Option<Route<'g>>, NoAnswer> {
@@ -267,7 +279,11 @@ impl<'g> ServerView<'g> {
     /// [`Self::rule`]; the winner first, the others by their strength.
     pub fn considered(&self, path: &[u8], patterns: &Patterns) -> Vec<Considered<'g>> {
         let winner = self.rule(path, patterns);
-        let wins = |index| matches!(&winner, Ok(Some(route)) if route.rule.index() == index);
+        let first = match &winner {
+            Ok(Some(route)) => Some(route.rule.index()),
+            _ => None,
+        };
+        let wins = |index| first == Some(index);
         let mut found = Vec::new();
         let mut put = |index: usize, takes: Result<bool, NoAnswer>| {
             let (Some(rule), Some(path)) = (self.body(index), self.pattern(index)) else { return };
@@ -275,6 +291,7 @@ impl<'g> ServerView<'g> {
             let strength = (kind, path_text(&path).len(), path_text(&path).to_owned());
             let fate = match takes {
                 _ if wins(index) => Fate::Wins,
+                Ok(true) if self.yields(index) && !self.passes(index, first) => Fate::Yields,
                 Ok(true) => Fate::Weaker,
                 Ok(false) => Fate::OtherPath,
                 Err(NoAnswer) => Fate::NoAnswer,
@@ -333,25 +350,66 @@ impl<'g> ServerView<'g> {
         prefix: Option<usize>,
         patterns: &Patterns,
     ) -> Result<Option<Route<'g>>, NoAnswer> {
-        let weakest = prefix.and_then(|index| self.path(index)).map(|prefix| match prefix {
-            // The root's, as it was written.
-            b"" => &b"/"[..],
-            prefix => prefix,
-        });
         let mut candidates = self.candidates(path);
-        candidates.retain(|(_, text)| {
-            weakest.is_none_or(|weakest| strength(text, weakest) != Ordering::Less)
-        });
+        candidates.retain(|(index, _)| self.yields(*index) || self.is_not_weaker(*index, prefix));
         // The strongest of each literal come first: there is little left to sort.
         candidates.sort_by(|(_, a), (_, b)| strength(b, a));
         let mut budget = Budget::OF_PATH;
-        for (index, text) in candidates {
-            if let Some(captures) = patterns.captures(text, path, &mut budget)? {
-                let route = |rule| Route { rule, captures: Some(Box::new(captures)) };
-                return Ok(self.body(index).map(route));
+        let mut find = |all: &mut dyn Iterator<Item = (usize, &'g [u8])>| {
+            for (index, text) in all {
+                if let Some(captures) = patterns.captures(text, path, &mut budget)? {
+                    return Ok(Some((index, captures)));
+                }
             }
+            Ok(None)
+        };
+        let (guests, own): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|(index, _)| self.yields(*index));
+        let mut found = find(&mut own.into_iter())?;
+        if !guests.is_empty() {
+            let winner = found.as_ref().map(|(index, _)| *index).or(prefix);
+            let mut guests = guests.into_iter().filter(|(index, _)| self.passes(*index, winner));
+            found = find(&mut guests)?.or(found);
         }
-        Ok(None)
+        Ok(found.and_then(|(index, captures)| {
+            let route = |rule| Route { rule, captures: Some(Box::new(captures)) };
+            self.body(index).map(route)
+        }))
+    }
+
+    /// Whether the text of a regular expression is at least as strong as that of another rule.
+    fn is_not_weaker(&self, index: usize, than: Option<usize>) -> bool {
+        let Some(weakest) = than.and_then(|index| self.path(index)) else { return true };
+        // The root's, as it was written.
+        let weakest = if weakest.is_empty() { b"/" } else { weakest };
+        self.path(index).is_some_and(|text| strength(text, weakest) != Ordering::Less)
+    }
+
+    /// Whether a rule takes from other namespaces only what lies below their rules.
+    fn yields(&self, index: usize) -> bool {
+        index >= self.regexes && self.body(index).is_some_and(|rule| rule.policy & YIELDS != 0)
+    }
+
+    /// Whether an expression that yields takes the path in place of `winner`.
+    fn passes(&self, index: usize, winner: Option<usize>) -> bool {
+        let Some(winner) = winner else { return true };
+        let Some((rule, other)) = self.body(index).zip(self.body(winner)) else { return false };
+        if rule.namespace() == other.namespace() {
+            return self.is_not_weaker(index, Some(winner));
+        }
+        // Nobody claims the root: requests that come there get the default backend.
+        let is_nobodys = self.path(winner) == Some(b"") && other.backend().is_none();
+        is_nobodys || self.plain_beginning(index) > self.plain_beginning(winner)
+    }
+
+    /// The length of what every path that a rule takes begins with, without a slash at its end.
+    fn plain_beginning(&self, index: usize) -> usize {
+        let text = match index >= self.regexes {
+            true => self.literal(index),
+            false => self.path(index),
+        };
+        let text = text.unwrap_or_default();
+        text.strip_suffix(b"/").unwrap_or(text).len()
     }
 
     /// The regular expressions whose literal begins the path, with their texts.
@@ -456,7 +514,7 @@ pub struct RuleView<'g> {
 impl<'g> RuleView<'g> {
     /// When plain HTTP is answered with a redirect.
     pub fn https_redirect(&self) -> HttpsRedirect {
-        match self.policy {
+        match self.policy & !YIELDS {
             1 => HttpsRedirect::WithCertificate,
             2 => HttpsRedirect::Always,
             _ => HttpsRedirect::Never,
@@ -479,6 +537,12 @@ impl<'g> RuleView<'g> {
     pub fn backend(&self) -> Option<&'g [u8]> {
         let bytes = usize::from(u16_at(self.body, 0)?);
         self.body.get(TEXTS_AT..)?.get(..bytes).filter(|id| !id.is_empty())
+    }
+
+    /// Namespace of its Ingress.
+    fn namespace(&self) -> &'g [u8] {
+        let [_, namespace, ..] = self.texts();
+        namespace
     }
 
     /// The texts of [`RuleView::texts`] one after the other, and their lengths: to copy them at once.
@@ -520,7 +584,7 @@ mod tests {
             path,
             backend: Some(BackendId::parse(backend).unwrap()),
             origin: Origin { ingress: "shop".into(), ..Origin::default() },
-            policy: Policy { https_redirect: HttpsRedirect::Always },
+            policy: Policy { https_redirect: HttpsRedirect::Always, yields: false },
             policies: None,
         }
     }
@@ -556,6 +620,80 @@ mod tests {
         assert_eq!(winner(&value, "/cart/1").as_deref(), Some("/cart"));
         assert_eq!(winner(&value, "/carts"), None);
         assert_eq!(winner(&value, "/car"), None);
+    }
+
+    /// Rules of `NAMESPACE PATH`; those of expressions in lower-case namespaces yield.
+    fn shared(rules: &[&str]) -> Vec<u8> {
+        let rule = |text: &&str| {
+            let (namespace, path) = text.split_once(' ').unwrap();
+            let mut rule = rule(pattern(path), text);
+            rule.origin.namespace = namespace.into();
+            rule.policy.yields = path.starts_with('~') && namespace != "OWNER";
+            rule
+        };
+        encode_server(&Server { rules: rules.iter().map(rule).collect() })
+    }
+
+    #[test]
+    fn an_expression_that_yields_takes_only_what_lies_below_the_rules_of_others() {
+        let value = shared(&[
+            "OWNER /",
+            "OWNER /admin",
+            "OWNER /docs/secret",
+            "OWNER ~/v[0-9]/(.*)",
+            "other ~/.*and-a-very-long-text-that-says-nothing(.*)|/.*",
+            "other ~/(admin)(/|$)(.*)()()()()()()()()()()()()()()()()()()",
+            "other ~/admin/.*()()()()()()()()()()()()()()()()()()",
+            "other ~/docs(/|$)(.*)",
+            "other ~/v[0-9]/(.*)()()()()()()()()()",
+            "third /own",
+            "third ~/own/.*",
+        ]);
+        for (path, expected) in [
+            ("/", "OWNER /"),
+            ("/x", "OWNER /"),
+            ("/x/and-a-very-long-text-that-says-nothing", "OWNER /"),
+            ("/admin", "OWNER /admin"),
+            ("/admin/x", "OWNER /admin"),
+            ("/docs", "other ~/docs(/|$)(.*)"),
+            ("/docs/x", "other ~/docs(/|$)(.*)"),
+            ("/docs/secret/x", "OWNER /docs/secret"),
+            ("/v1/x", "OWNER ~/v[0-9]/(.*)"),
+            ("/own/x", "third ~/own/.*"),
+            ("/own", "third /own"),
+        ] {
+            assert_eq!(winner(&value, path).as_deref(), Some(expected), "{path}");
+            let all = ServerView::new(&value).considered(path.as_bytes(), &Patterns::default());
+            assert_eq!(all[0].fate, Fate::Wins, "{path}");
+        }
+        let all = ServerView::new(&value).considered(b"/admin/x", &Patterns::default());
+        assert_eq!(all.iter().filter(|one| one.fate == Fate::Yields).count(), 3, "{all:?}");
+    }
+
+    #[test]
+    fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing() {
+        let mut nobodys = rule(pattern("/"), "x");
+        nobodys.backend = None;
+        let mut other = rule(pattern("~/(a|b)/.*"), "other");
+        other.origin.namespace = "other".into();
+        other.policy.yields = true;
+        let value = encode_server(&Server { rules: vec![nobodys, other.clone()] });
+        assert_eq!(winner(&value, "/a/x").as_deref(), Some("other"));
+
+        // An expression without an answer ends the search: it is not tried where it may not win.
+        let costly = "~/(?=a)(a+)+(a+)+(a+)+(a+)+b";
+        let mut costly = Rule { path: pattern(costly), ..other };
+        let path = format!("/{}", "a".repeat(1_000));
+        let patterns = Patterns::default();
+        let mut answer = |yields| {
+            costly.policy.yields = yields;
+            let rules = vec![rule(pattern("/"), "own"), costly.clone()];
+            let value = encode_server(&Server { rules });
+            let found = ServerView::new(&value).rule(path.as_bytes(), &patterns);
+            found.map(|route| route.map(|route| route.rule.backend().unwrap() == b"own"))
+        };
+        assert!(answer(false).is_err(), "the pattern is not costly enough for this test");
+        assert!(matches!(answer(true), Ok(Some(true))));
     }
 
     #[test]
@@ -598,7 +736,7 @@ mod tests {
         let before = value(&[&other, &prefix, &exact]);
         let names: Vec<_> = ServerView::new(&before).names().collect();
         assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
-        let policy = Policy { https_redirect: HttpsRedirect::Never };
+        let policy = Policy::default();
         let after = value(&[&Rule { policy, ..exact.clone() }]);
         assert_eq!(ServerView::new(&after).names().collect::<Vec<_>>(), names[..1]);
         let rules: Vec<_> = ServerView::new(&before).rules().collect();

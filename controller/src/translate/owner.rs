@@ -1,0 +1,363 @@
+//! Whose a host is, and what only its owner may say.
+//!
+//! Shape:   a host belongs to the namespace of the oldest Ingress that names it, by a rule, by `server-alias` or as the
+//!          other name of `from-to-www-redirect`. [`hold`] is the one place that decides this. What an Ingress says
+//!          about whole hosts is [`Sealed`]: only an [`Owner`] opens it, so a new setting cannot forget to ask.
+//! Errors:  none. What another namespace says about a host is ignored and noted; a setting that protects closes the
+//!          paths of the Ingress that says it, and no others.
+//! Source:  docs/differences.md, "Hosts of several namespaces". The reference takes the oldest value of any namespace.
+
+use super::annotation::{ClientTls, Hosts};
+use super::follow::Follower;
+use super::ingress::Claims;
+use crate::verdict::Note;
+use crate::world::Key;
+use crate::world::ingress::Tls;
+use clap::ValueEnum;
+use oxigress_core::model::HostPattern;
+use std::collections::BTreeSet;
+
+/// `--host-ownership`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum HostOwnership {
+    /// Every namespace may set everything, as in ingress-nginx
+    Shared,
+    /// Every namespace may add paths; settings of the host are its owner's
+    #[default]
+    Settings,
+    /// Paths of other namespaces are refused too
+    Strict,
+}
+
+/// Which of two Ingresses decides: the older one, then the first by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age {
+    /// metadata.creationTimestamp
+    pub created: i64,
+    /// The Ingress.
+    pub key: Key,
+}
+
+/// What an Ingress says about its hosts as wholes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostSettings {
+    /// spec.tls with lower-case hosts.
+    pub tls: Vec<Tls>,
+    /// Names and redirects.
+    pub hosts: Hosts,
+    /// TLS toward clients.
+    pub client_tls: ClientTls,
+    /// TLS connections go to the Service of the root unread.
+    pub ssl_passthrough: bool,
+    /// All locations answer 503, also those of other Ingresses.
+    pub closes_host: bool,
+    /// ingress-nginx would compare all paths as regular expressions.
+    pub has_regex: bool,
+}
+
+/// Settings of whole hosts, which only the owner of a host can have effect on it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sealed(HostSettings);
+
+impl Sealed {
+    /// Seals what one Ingress says.
+    pub fn new(settings: HostSettings) -> Self {
+        Sealed(settings)
+    }
+
+    /// The Secrets of spec.tls, whoever shows them.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.0.tls.iter().map(|tls| tls.secret.as_str()).filter(|name| !name.is_empty())
+    }
+}
+
+/// The Ingresses whose settings hold for a host, oldest first.
+#[derive(Clone, Debug)]
+pub struct Owner<'a> {
+    /// None: everybody is.
+    namespace: Option<String>,
+    mains: Vec<&'a Claims>,
+}
+
+impl<'a> Owner<'a> {
+    /// What each of them says about the host.
+    pub fn settings(&self) -> impl Iterator<Item = (&'a Claims, &'a HostSettings)> + Clone + '_ {
+        self.mains.iter().map(|by| (*by, &by.host_settings.0))
+    }
+
+    /// The oldest, if any has a rule for the host.
+    pub fn first(&self) -> Option<&'a Claims> {
+        self.mains.first().copied()
+    }
+
+    /// Whether the settings of this Ingress are among those that hold.
+    pub fn has(&self, by: &Claims) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == by.key.namespace)
+    }
+
+    /// Its paths, of all its Ingresses.
+    pub fn paths(&self, host: &HostPattern) -> usize {
+        self.mains.iter().filter_map(|by| by.hosts.get(host)).map(Vec::len).sum()
+    }
+
+    /// Whether a certificate was asked for.
+    pub fn has_tls(&self) -> bool {
+        self.settings().any(|(_, settings)| !settings.tls.is_empty())
+    }
+
+    /// All of them together, as far as another namespace could say the same.
+    fn merged(&self) -> HostSettings {
+        let mut merged = HostSettings::default();
+        for (_, settings) in self.settings() {
+            let HostSettings { hosts, client_tls, .. } = settings;
+            merged.tls.extend(settings.tls.iter().cloned());
+            merged.hosts.app_root = merged.hosts.app_root.or_else(|| hosts.app_root.clone());
+            merged.hosts.from_to_www |= hosts.from_to_www;
+            if merged.hosts.aliases.is_empty() {
+                merged.hosts.aliases.clone_from(&hosts.aliases);
+            }
+            let tls = &mut merged.client_tls;
+            tls.ciphers = tls.ciphers.take().or_else(|| client_tls.ciphers.clone());
+            tls.prefers_server_ciphers =
+                tls.prefers_server_ciphers.or(client_tls.prefers_server_ciphers);
+            if !matches!(tls.client, Some(Ok(_))) && client_tls.client.is_some() {
+                tls.client.clone_from(&client_tls.client);
+            }
+            merged.ssl_passthrough |= settings.ssl_passthrough;
+        }
+        merged
+    }
+}
+
+/// The claims on a host, as its owner lets them stand; each list oldest first.
+#[derive(Clone, Debug)]
+pub struct HostView<'a> {
+    mode: HostOwnership,
+    /// Whose settings hold.
+    pub owner: Owner<'a>,
+    /// Whose paths are served.
+    pub mains: Vec<&'a Claims>,
+    /// Who wants a part of these paths.
+    pub canaries: Vec<&'a Claims>,
+    /// Ingresses of other namespaces, with paths for the host; canaries only where they are refused.
+    strangers: Vec<&'a Claims>,
+}
+
+impl<'a> HostView<'a> {
+    /// For the owner that the claims alone make.
+    pub fn of_claims(mode: HostOwnership, claims: &[&'a Claims]) -> Self {
+        let first = claims.iter().find(|by| by.canary().is_none());
+        HostView::new(mode, claims, first.map_or("", |by| &by.key.namespace))
+    }
+
+    fn new(mode: HostOwnership, claims: &[&'a Claims], namespace: &str) -> Self {
+        let is_owner = |by: &&Claims| by.key.namespace == namespace;
+        let is_served = |by: &&Claims| mode != HostOwnership::Strict || is_owner(by);
+        let (canaries, mains): (Vec<&Claims>, Vec<&Claims>) =
+            claims.iter().partition(|by| by.canary().is_some());
+        let of = |all: &[&'a Claims], keep: &dyn Fn(&&Claims) -> bool| -> Vec<&'a Claims> {
+            all.iter().copied().filter(|by| keep(by)).collect()
+        };
+        let is_shared = mode == HostOwnership::Shared;
+        let owner = Owner {
+            namespace: (!is_shared).then(|| namespace.to_owned()),
+            mains: of(&mains, &|by| is_shared || is_owner(by)),
+        };
+        HostView {
+            mode,
+            strangers: of(claims, &|by| {
+                !is_shared && !is_owner(by) && (by.canary().is_none() || !is_served(by))
+            }),
+            canaries: of(&canaries, &|by| is_served(by)),
+            mains: of(&mains, &|by| is_served(by)),
+            owner,
+        }
+    }
+
+    /// Whether a canary may take a part of the requests of a path that `main` has.
+    pub fn may_split(&self, canary: &Claims, main: &Claims) -> bool {
+        self.mode == HostOwnership::Shared || canary.key.namespace == main.key.namespace
+    }
+
+    /// Whether `younger` may have a root that `older` gives by spec.defaultBackend.
+    pub fn may_replace(&self, older: &Claims, younger: &Claims) -> bool {
+        self.mode == HostOwnership::Shared
+            || older.key.namespace == younger.key.namespace
+            || older.age() > younger.age()
+    }
+
+    /// Ingresses of other namespaces that want client certificates which the owner does not ask for: nobody may see
+    /// their paths without.
+    pub fn unprotected(&self) -> BTreeSet<&'a Key> {
+        let owner = self.owner.merged();
+        let is_unprotected = |by: &&&Claims| lacks_client(&by.host_settings.0, &owner);
+        self.strangers.iter().filter(is_unprotected).map(|by| &by.key).collect()
+    }
+
+    /// What there is to say to other namespaces about a host that is not theirs.
+    pub fn refusals(&self, host: &HostPattern) -> Vec<(Key, Note)> {
+        let Some(first) = self.owner.first() else { return Vec::new() };
+        let whose = whose(host, &first.key);
+        let owner = self.owner.merged();
+        let mut notes = Vec::new();
+        for by in &self.strangers {
+            let mut say = |note| notes.push((by.key.clone(), note));
+            if self.mode == HostOwnership::Strict {
+                let message = format!(
+                    "{whose}, and --host-ownership=strict leaves it to that namespace alone: its paths are not served: \
+                     use a host of your own"
+                );
+                say(Note::rejected(message));
+                continue;
+            }
+            ignored(host, &by.host_settings.0, &owner, &whose).into_iter().for_each(&mut say);
+        }
+        notes
+    }
+}
+
+/// The owner asks for other client certificates, or for none.
+fn lacks_client(said: &HostSettings, owner: &HostSettings) -> bool {
+    match (&said.client_tls.client, &owner.client_tls.client) {
+        (None, _) => false,
+        (Some(Ok(said)), Some(Ok(owner))) => said != owner,
+        (Some(_), _) => true,
+    }
+}
+
+/// What has no effect of what another namespace says; what the owner says too has.
+fn ignored(
+    host: &HostPattern,
+    said: &HostSettings,
+    owner: &HostSettings,
+    whose: &str,
+) -> Vec<Note> {
+    // Every field is named here: a new one has to be decided about.
+    let HostSettings { tls, hosts, client_tls, ssl_passthrough, closes_host: _, has_regex: _ } =
+        said;
+    let Hosts { app_root, from_to_www, aliases } = hosts;
+    let ClientTls { ciphers, prefers_server_ciphers, client: _ } = client_tls;
+    let is_alias = |alias: &HostPattern| alias == host || owner.hosts.aliases.contains(alias);
+    let all = [
+        ("app-root", app_root.is_some() && *app_root != owner.hosts.app_root),
+        ("from-to-www-redirect", *from_to_www && !owner.hosts.from_to_www),
+        ("server-alias", !aliases.iter().all(is_alias)),
+        ("ssl-ciphers", ciphers.is_some() && *ciphers != owner.client_tls.ciphers),
+        (
+            "ssl-prefer-server-ciphers",
+            prefers_server_ciphers.is_some()
+                && *prefers_server_ciphers != owner.client_tls.prefers_server_ciphers,
+        ),
+        ("ssl-passthrough", *ssl_passthrough && !owner.ssl_passthrough),
+    ];
+    let remedy = "set it there, or use a host of your own";
+    let ignored = all.into_iter().filter(|(_, is_ignored)| *is_ignored);
+    let mut notes: Vec<_> = ignored
+        .map(|(name, _)| {
+            Note::rejected(format!("annotation {name}: {whose}, so it is ignored: {remedy}"))
+        })
+        .collect();
+    if lacks_client(said, owner) {
+        notes.push(Note::rejected(format!(
+            "annotation auth-tls-secret: {whose}, which does not ask for these certificates, so its locations answer \
+             503: {remedy}"
+        )));
+    }
+    let names_host =
+        |tls: &Tls| tls.hosts.iter().any(|name| name.trim_end_matches('.') == host.as_str());
+    if tls.iter().any(names_host) {
+        notes.push(match owner.tls.is_empty() {
+            true => Note::rejected(format!("spec.tls: {whose}, so it is ignored: {remedy}")),
+            false => Note::warning(format!(
+                "spec.tls: {whose}: clients are shown the certificate of that namespace"
+            )),
+        });
+    }
+    notes
+}
+
+fn whose(host: &HostPattern, by: &Key) -> String {
+    let host = match host.as_str() {
+        HostPattern::DEFAULT => "the default host".into(),
+        host => format!("host {host}"),
+    };
+    format!(
+        "{host} belongs to namespace {}, whose Ingress {by} is the oldest that names it",
+        by.namespace
+    )
+}
+
+/// What a host is served from.
+#[derive(Debug)]
+pub enum Holder<'a> {
+    /// Its own claims; none of them: nobody names it, or canaries alone.
+    Claims(HostView<'a>),
+    /// Another host's.
+    Follower {
+        /// How it follows.
+        follower: &'a Follower,
+        /// The other host.
+        source: &'a HostPattern,
+    },
+}
+
+/// Whose a host is.
+#[derive(Debug)]
+pub struct Held<'a> {
+    /// What is served.
+    pub holder: Holder<'a>,
+    /// By which Ingress; None: nobody names it.
+    pub by: Option<Age>,
+    /// What there is to say to those who name it too.
+    pub notes: Vec<(Key, Note)>,
+}
+
+/// Decides about one host. `claims` are oldest first; `followers` in their order, each with the host that it follows.
+///
+/// The owner's own rules come before its aliases, as in ingress-nginx. A younger Ingress of another namespace takes no
+/// alias away, and an alias takes no host from an older one.
+pub fn hold<'a>(
+    mode: HostOwnership,
+    host: &HostPattern,
+    claims: &[&'a Claims],
+    followers: &[(&'a Follower, &'a HostPattern)],
+) -> Held<'a> {
+    let mut mains = claims.iter().filter(|by| by.canary().is_none()).map(|by| by.age());
+    let rule = mains.next();
+    let alias = followers.first().map(|(follower, _)| follower.age.clone());
+    let by = match mode {
+        HostOwnership::Shared => rule.or(alias),
+        HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
+    };
+    let namespace = by.as_ref().map_or("", |by| by.key.namespace.as_str());
+    let view = HostView::new(mode, claims, namespace);
+    let mut notes = Vec::new();
+    if let (Some(by), true) = (&by, mode != HostOwnership::Shared) {
+        let whose = whose(host, &by.key);
+        for (follower, source) in followers.iter().filter(|(f, _)| f.age.key.namespace != namespace)
+        {
+            let name = follower.annotation();
+            notes.push((
+                follower.age.key.clone(),
+                Note::rejected(format!(
+                    "annotation {name}: {whose}, so it does not lead to {source}: name another host"
+                )),
+            ));
+        }
+        if view.owner.first().is_none() {
+            notes.extend(view.strangers.iter().map(|stranger| {
+                let message = format!(
+                    "{whose} (by an annotation of another host): its paths there are not served: use a host of your own"
+                );
+                (stranger.key.clone(), Note::rejected(message))
+            }));
+        }
+    }
+    let holder = match followers.first() {
+        Some((follower, source)) if view.owner.first().is_none() => {
+            Holder::Follower { follower, source }
+        }
+        _ => Holder::Claims(view),
+    };
+    Held { holder, by, notes }
+}

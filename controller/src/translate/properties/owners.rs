@@ -1,0 +1,189 @@
+//! What other namespaces say about a host changes nothing of what its owner serves.
+
+use super::*;
+use oxigress_core::model::PathPattern;
+use oxigress_core::patterns::{Patterns, literal_prefix};
+use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
+use oxigress_core::{router, tls as core_tls};
+
+type Records = BTreeMap<(Record, Vec<u8>), Vec<u8>>;
+
+const ASKED: [&str; 8] = ["/", "/x", "/x/y", "/x/y/z", "/x/yz", "/xy", "/app", "/X/Y/1"];
+
+fn records(snapshot: &Snapshot) -> Records {
+    let all = snapshot_records(snapshot.clone()).into_iter();
+    all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()
+}
+
+/// A rule that takes a request.
+#[derive(Clone, Debug, PartialEq)]
+struct Taken {
+    path: PathPattern,
+    by: Key,
+    backend: Option<String>,
+    policies: String,
+    redirect: String,
+}
+
+fn taken(snapshot: &Snapshot, records: &Records, host: &HostPattern, path: &str) -> Option<Taken> {
+    let asked = if *host == HostPattern::default_host() { "else.where" } else { host.as_str() };
+    let asked = asked.replace('*', "some");
+    let patterns = Patterns::default();
+    let found = router::route(&records, asked.as_bytes(), path.as_bytes(), &patterns).unwrap()?;
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let rule: RuleView<'_> = found.rule;
+    let [_, namespace, name, ..] = rule.texts();
+    // The pattern by its place is not known outside: of the snapshot's rules it is the one with this path.
+    let wins = |considered: &oxigress_core::record::Considered<'_>| {
+        considered.fate == oxigress_core::record::Fate::Wins
+    };
+    let server = records.get(&(Record::Server, host.as_str().into()))?;
+    let server = oxigress_core::record::ServerView::new(server);
+    let winner = server.considered(path.as_bytes(), &patterns).into_iter().find(wins)?;
+    let has_certificate = core_tls::has_certificate(&records, asked.as_bytes());
+    let redirect = (rule.https_redirect(), has_certificate);
+    assert!(snapshot.servers.contains_key(host));
+    Some(Taken {
+        path: winner.path,
+        by: Key::new(text(namespace), text(name)),
+        backend: rule.backend().map(text),
+        policies: text(rule.policies()),
+        redirect: format!("{redirect:?}"),
+    })
+}
+
+/// How much of a path is sure to be in plain text, as a prefix.
+fn plain(path: &PathPattern) -> usize {
+    match path {
+        PathPattern::Exact(text) | PathPattern::Prefix(text) => text.len(),
+        PathPattern::Regex(text) => {
+            let literal = literal_prefix(text);
+            literal.strip_suffix(b"/").unwrap_or(&literal).len()
+        }
+    }
+}
+
+/// Whether a path of another namespace may stand before one of the owner: it says more closely what it is, nobody has
+/// the owner's, or it is the same and older.
+fn may_stand(world: &World, other: &Taken, own: &Taken) -> bool {
+    let age = |key: &Key| world.ingresses.get(key).map(|ingress| (ingress.created, key.clone()));
+    let names_root = |key: &Key| {
+        let rules = world.ingresses.get(key).into_iter().flat_map(|ingress| &ingress.rules);
+        rules.flat_map(|rule| &rule.paths).any(|path| path.path == "/")
+    };
+    // Of an Ingress that is closed the root is, too.
+    let is_nobodys = own.path == PathPattern::Prefix(String::new())
+        && own.backend.as_ref().is_none_or(|id| id.starts_with("denied//") && !names_root(&own.by));
+    let is_older = other.path == own.path && age(&other.by) < age(&own.by);
+    is_nobodys
+        || is_older
+        || match (&other.path, &own.path) {
+            (PathPattern::Exact(_), _) => true,
+            (PathPattern::Regex(_), _) => plain(&other.path) > plain(&own.path),
+            // As before: the longer text.
+            (PathPattern::Prefix(_), PathPattern::Regex(_)) => true,
+            (PathPattern::Prefix(_), _) => plain(&other.path) > plain(&own.path),
+        }
+}
+
+fn translated(world: &World, options: &Options) -> Translator {
+    let mut translator = Translator::new(options.clone());
+    translator.update(world, &world.all());
+    translator
+}
+
+/// Whose the host is, and from where it is served; None: from its own rules.
+fn held(translator: &Translator, host: &HostPattern) -> Option<(owner::Age, Option<HostPattern>)> {
+    let held = translator.hold(host);
+    let source = match held.holder {
+        Holder::Claims(_) => None,
+        Holder::Follower { source, .. } => Some(source.clone()),
+    };
+    Some((held.by?, source))
+}
+
+fn check_host(
+    (world, all): (&World, &Translator),
+    own: &Translator,
+    host: &HostPattern,
+) -> Result<usize, TestCaseError> {
+    let Some((by, source)) = held(all, host) else { return Ok(0) };
+    // Another of the owner's aliases may lead here if nobody else has where it comes from.
+    if held(own, host).map(|(_, source)| source) != Some(source) {
+        return Ok(0);
+    }
+    let (served, alone) = (records(&all.snapshot), records(&own.snapshot));
+    prop_assert_eq!(all.snapshot.tls.get(host), own.snapshot.tls.get(host));
+    let wildcard = host.wildcard_above();
+    let above = wildcard.as_ref().and_then(|above| held(all, above));
+    // Another namespace has the owner's wildcard: what it says there has no effect, and may have had one here.
+    let is_lost = above.as_ref().is_some_and(|(above, _)| above.key.namespace != by.key.namespace)
+        && wildcard.is_some_and(|wildcard| held(own, &wildcard).is_some());
+    if is_lost {
+        return Ok(0);
+    }
+    if above.is_none_or(|(above, _)| above > by || above.key.namespace == by.key.namespace) {
+        let shown = |records: &Records| {
+            core_tls::certificate_id(&records, Some(host.as_str().as_bytes())).map(<[u8]>::to_vec)
+        };
+        prop_assert_eq!(shown(&served), shown(&alone), "certificate of {}", host);
+    } else {
+        return Ok(0);
+    }
+    let is_own =
+        |taken: &Taken| taken.by.namespace == by.key.namespace || taken.by.namespace.is_empty();
+    let mut compared = 0;
+    let root = taken(&all.snapshot, &served, host, "/some/thing/else");
+    if root.as_ref().is_none_or(is_own) {
+        let through = |t: &Translator| t.snapshot.passthrough.get(host).cloned();
+        prop_assert_eq!(through(all), through(own), "passthrough of {}", host);
+    }
+    for path in ASKED {
+        let (with, without) =
+            (taken(&all.snapshot, &served, host, path), taken(&own.snapshot, &alone, host, path));
+        compared += 1;
+        match &with {
+            Some(taken) if !is_own(taken) => {
+                prop_assert_ne!(all.options.host_ownership, HostOwnership::Strict);
+                let may_stand = without.as_ref().is_none_or(|own| may_stand(world, taken, own));
+                prop_assert!(may_stand, "{host}{path}: {with:?} {without:?}");
+            }
+            _ => prop_assert_eq!(with, without, "{}{}", host, path),
+        }
+    }
+    Ok(compared)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn other_namespaces_change_nothing_of_what_an_owner_serves(
+        is_strict in any::<bool>(),
+        regex_per_host in any::<bool>(),
+        objects in vec(seen(), 4..30),
+    ) {
+        let options = Options {
+            host_ownership: if is_strict { HostOwnership::Strict } else { HostOwnership::Settings },
+            regex_per_host,
+            watch_ingress_without_class: true,
+            ssl_passthrough: true,
+            ..Options::default()
+        };
+        let (mut world, mut changed) = (World::default(), Changed::default());
+        objects.into_iter().for_each(|seen| world.apply(seen, &mut changed));
+        let all = translated(&world, &options);
+        for namespace in ["n", "m"] {
+            let mut alone = world.clone();
+            for key in world.ingresses.keys().filter(|key| key.namespace != namespace) {
+                alone.apply((ObjectRef::new(Kind::Ingress, key.clone()), None), &mut changed);
+            }
+            let own = translated(&alone, &options);
+            for host in all.snapshot.servers.keys() {
+                if held(&all, host).is_some_and(|(by, _)| by.key.namespace == namespace) {
+                    check_host((&world, &all), &own, host)?;
+                }
+            }
+        }
+    }
+}
