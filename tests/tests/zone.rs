@@ -84,6 +84,8 @@ fn fill(directory: &Directory) -> Result<()> {
 /// snapshot is put: as much must be free.
 fn update(directory: &Directory, updates: u64) -> Result<()> {
     const FIRST: u64 = 1_000;
+    // The records of what was removed last have other keys, and so other places in the index.
+    const OF_INDEX: u64 = 4_096;
     let mut plan = Plan::router(WORKERS)?;
     plan.zone_size = "8m".into();
     plan.http_config = "keepalive_requests 100000000;".into();
@@ -100,14 +102,17 @@ fn update(directory: &Directory, updates: u64) -> Result<()> {
         ensure!(response.status == 200, "seed {seed}, update {number}: {response}");
         if number == FIRST {
             trial.put()?;
+            trial.forget_removed()?;
             expected = Some(trial.settled_status()?.free_bytes);
         }
     }
     let expected = expected.context("too few updates")?;
     trial.put()?;
+    trial.forget_removed()?;
     until("as much to be free as after the first updates", || {
         let free = block_on(trial.site.configuration.status())?.free_bytes;
-        ensure!(free == expected, "{free} bytes are free, {expected} after {FIRST}; seed {seed}");
+        let is_same = free.abs_diff(expected) <= OF_INDEX;
+        ensure!(is_same, "{free} bytes are free, {expected} after {FIRST}; seed {seed}");
         Ok(())
     })?;
     println!("{expected} bytes free after {FIRST} and after {updates} updates");
@@ -165,6 +170,17 @@ struct Trial {
 }
 
 impl Trial {
+    /// A set is removed so often that it is all that the module keeps of removed backends.
+    fn forget_removed(&self) -> Result<()> {
+        let removal = json!({"version": 1, "remove": {"endpoints": ["removed"]}});
+        for _ in 0..12 {
+            ensure!(self.fits(&self.set("removed", 1_000))?, "the set does not fit");
+            let removed = self.patch(&removal)?;
+            ensure!(removed.status == 200, "{removed}");
+        }
+        Ok(())
+    }
+
     fn start(plan: &Plan, directory: &Directory) -> Result<Self> {
         let (site, endpoint) = (Site::start(plan, directory)?, Endpoint::start("shop")?);
         let trial = Trial { site, endpoint };
