@@ -105,9 +105,13 @@ pub struct Flags {
     /// Networks that no endpoint, auth server or mirror may be in, with commas between
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',', value_parser = network)]
     pub deny_destinations: Vec<IpNet>,
-    /// Folder for sockets, pid file and the rendered nginx.conf; nothing is written elsewhere
+    /// Folder for sockets, pid file and the rendered nginx.conf; nothing is written elsewhere but to --temp-dir
     #[arg(long, value_name = "DIR", default_value = "/run/oxigress")]
     pub runtime_dir: PathBuf,
+    /// Folder for what nginx buffers of requests and answers, so that clients cannot fill the runtime folder; without
+    /// it that is where they go
+    #[arg(long, value_name = "DIR")]
+    pub temp_dir: Option<PathBuf>,
     /// nginx's worker processes; `auto`: as many as there are CPUs
     #[arg(long, value_name = "N", default_value = "auto", value_parser = worker_processes)]
     pub worker_processes: WorkerProcesses,

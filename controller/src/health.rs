@@ -1,6 +1,10 @@
 //! Health and metrics of this program, on their own port: ready means that a generation is live in nginx and that every
 //! worker has started.
+//!
+//! Anybody who reaches the port may ask, so whatever is asked at once costs one answer ([`Latest`]), and connections
+//! are bounded ([`BOUNDS`]): a probe gets through while others hold as many connections as they like.
 
+use crate::connections::{self, Bounds, MAX_HEAD_BYTES, Place};
 use crate::metrics::Metrics;
 use crate::publish::client::Client;
 use http_body_util::Full;
@@ -8,23 +12,51 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use oxigress_core::wire::native::Status;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// How long nginx may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A kubelet and a few Prometheus servers have a handful each.
+const BOUNDS: Bounds = Bounds { all: 128, of_client: 32, idle: Duration::from_secs(10) };
 
 struct Health {
     path: String,
     socket: PathBuf,
     metrics: Metrics,
     is_leaving: Arc<AtomicBool>,
+    text: Latest<Bytes>,
+    check: Latest<(StatusCode, String)>,
+}
+
+/// An answer that all get who asked before it was begun.
+struct Latest<T>(Mutex<Option<(Instant, T)>>);
+
+impl<T: Clone> Latest<T> {
+    fn new() -> Self {
+        Latest(Mutex::new(None))
+    }
+
+    async fn get(&self, find: impl Future<Output = T>) -> T {
+        let asked = Instant::now();
+        let mut latest = self.0.lock().await;
+        if let Some((_, answer)) = latest.as_ref().filter(|(begun, _)| *begun > asked) {
+            return answer.clone();
+        }
+        let begun = Instant::now();
+        let answer = find.await;
+        *latest = Some((begun, answer.clone()));
+        answer
+    }
 }
 
 /// Answers until the process ends; not ready once `is_leaving`.
@@ -35,22 +67,21 @@ pub async fn serve(
     metrics: Metrics,
     is_leaving: Arc<AtomicBool>,
 ) {
-    let health = Arc::new(Health { path, socket, metrics, is_leaving });
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, mostly: trying again at once would only burn the CPU.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let health = health.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| health.answer(request));
-            let mut server = hyper::server::conn::http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(10));
-            // A client that hangs up is nobody's error here.
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+    let (text, check) = (Latest::new(), Latest::new());
+    let health = Arc::new(Health { path, socket, metrics, is_leaving, text, check });
+    let converse = move |stream, place| converse(stream, place, health.clone());
+    connections::serve(listener, BOUNDS, converse).await;
+}
+
+async fn converse(stream: TcpStream, place: Arc<Place>, health: Arc<Health>) {
+    let service = service_fn(|request| async {
+        let _work = place.work();
+        health.answer(request).await
+    });
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.max_buf_size(MAX_HEAD_BYTES);
+    // A client that hangs up is nobody's error here.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Health {
@@ -59,14 +90,15 @@ impl Health {
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         if request.uri().path() == "/metrics" {
-            let mut response = Response::new(Full::new(Bytes::from(self.metrics.text().await)));
+            let text = self.text.get(async { Bytes::from(self.metrics.text().await) }).await;
+            let mut response = Response::new(Full::new(text));
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             return Ok(response);
         }
         let below = request.uri().path().strip_prefix(&self.path);
         let (status, text) = match below {
-            Some("" | "/ping" | "/nginx-ingress-controller") => self.check().await,
+            Some("" | "/ping" | "/nginx-ingress-controller") => self.check.get(self.check()).await,
             // Of this program alone, for who would start it again.
             Some("/alive") => (StatusCode::OK, "ok".into()),
             _ => (StatusCode::NOT_FOUND, "not found".into()),

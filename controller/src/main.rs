@@ -8,6 +8,7 @@ mod capability;
 mod check;
 mod cluster;
 mod command;
+mod connections;
 mod controller;
 mod dns;
 mod echo;

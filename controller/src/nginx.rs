@@ -19,11 +19,11 @@ use crate::flags::Flags;
 use crate::grace::{self, Grace, Wish};
 use crate::parent::{self, Signals};
 use crate::publish::arrival::Arrival;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, folder_for_conf};
 use crate::streams::{self, Streams};
 use crate::translate::Skeleton;
 use anyhow::{Context, bail, ensure};
-use conf::Machine;
+use conf::{Machine, Temp};
 use listeners::Listeners;
 use master::{Master, Masters};
 use reload::Reload;
@@ -383,6 +383,12 @@ impl Nginx {
         let worker_folder = runtime.file("worker");
         let mut machine = Machine::look(&runtime, flags.worker_processes.0);
         machine.worker_user = user::prepare(&worker_folder)?;
+        if let Some(folder) = &flags.temp_dir {
+            // Workers pass through it, also as another user.
+            let folder = folder_for_conf("--temp-dir", folder, 0o711)?.join("worker");
+            user::prepare(&folder)?;
+            machine.temp = Some(Temp::look(folder));
+        }
         let conf = runtime.file("nginx.conf");
         conf::name_lack_of_a_journal(flags, &runtime, &machine);
         let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());

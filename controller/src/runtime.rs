@@ -24,21 +24,46 @@ pub enum RuntimeError {
     },
     /// It could not stand in nginx.conf.
     #[error(
-        "--runtime-dir {0:?} holds a character that nginx.conf gives a meaning: use letters, digits and \
+        "{flag} {folder:?} holds a character that nginx.conf gives a meaning: use letters, digits and \
          `/ - _ . + @ ~`"
     )]
-    Odd(PathBuf),
+    Odd {
+        /// That names the folder.
+        flag: &'static str,
+        /// As it is.
+        folder: PathBuf,
+    },
     /// Somebody else works there.
     #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
     Taken(PathBuf),
     /// The file system says no.
-    #[error("{path:?}: {error}: is --runtime-dir a folder that this user may write to?")]
+    #[error("{path:?}: {error}: is {flag} a folder that this user may write to?")]
     Io {
+        /// That names the folder.
+        flag: &'static str,
         /// What was touched.
         path: PathBuf,
         /// What it said.
         error: io::Error,
     },
+}
+
+const FLAG: &str = "--runtime-dir";
+
+/// A folder, made if it is missing, whose path may stand in nginx.conf.
+pub fn folder_for_conf(
+    flag: &'static str,
+    folder: &Path,
+    mode: u32,
+) -> Result<PathBuf, RuntimeError> {
+    let io_error = |error| RuntimeError::Io { flag, path: folder.into(), error };
+    DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(io_error)?;
+    let folder = fs::canonicalize(folder).map_err(io_error)?;
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"/-_.+@~".contains(b);
+    match folder.as_os_str().as_encoded_bytes().iter().all(is_plain) {
+        true => Ok(folder),
+        false => Err(RuntimeError::Odd { flag, folder }),
+    }
 }
 
 /// The runtime folder of this process.
@@ -50,36 +75,31 @@ pub struct Runtime {
 impl Runtime {
     /// Makes the folder if it is missing, with access for its owner only.
     pub fn open(folder: &Path) -> Result<Self, RuntimeError> {
-        let io_error = |error| RuntimeError::Io { path: folder.into(), error };
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io_error)?;
-        let folder = fs::canonicalize(folder).map_err(io_error)?;
-        let runtime = Runtime { folder };
-        let bytes = runtime.folder.as_os_str().as_encoded_bytes();
-        let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"/-_.+@~".contains(b);
-        if !bytes.iter().all(is_plain) {
-            return Err(RuntimeError::Odd(runtime.folder));
-        }
+        let runtime = Runtime { folder: folder_for_conf(FLAG, folder, 0o700)? };
         let longest = runtime.socket();
         let bytes = longest.as_os_str().len();
         if bytes > MAX_SOCKET_BYTES {
             return Err(RuntimeError::TooLong { path: longest, bytes });
         }
         // Sockets are 0666, nginx makes them so: the folder is what keeps others out.
-        fs::set_permissions(&runtime.folder, Permissions::from_mode(0o700))
-            .map_err(|error| RuntimeError::Io { path: runtime.folder.clone(), error })?;
+        fs::set_permissions(&runtime.folder, Permissions::from_mode(0o700)).map_err(|error| {
+            RuntimeError::Io { flag: FLAG, path: runtime.folder.clone(), error }
+        })?;
         Ok(runtime)
     }
 
     /// Holds the folder for `role` until the answer is dropped; the kernel lets go when the process ends.
     pub fn lock(&self, role: &str) -> Result<File, RuntimeError> {
         let path = self.file(&format!("{role}.lock"));
-        let io_error = |error| RuntimeError::Io { path: path.clone(), error };
+        let io_error = |error| RuntimeError::Io { flag: FLAG, path: path.clone(), error };
         let file = File::options().create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(io_error)?;
         match file.try_lock() {
             Ok(()) => Ok(file),
             Err(fs::TryLockError::WouldBlock) => Err(RuntimeError::Taken(self.folder.clone())),
-            Err(fs::TryLockError::Error(error)) => Err(RuntimeError::Io { path, error }),
+            Err(fs::TryLockError::Error(error)) => {
+                Err(RuntimeError::Io { flag: FLAG, path, error })
+            }
         }
     }
 
@@ -118,7 +138,7 @@ mod tests {
     #[test]
     fn a_folder_that_nginx_conf_would_misread_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(Runtime::open(&folder.path().join("a;b")), Err(RuntimeError::Odd(_))));
+        assert!(matches!(Runtime::open(&folder.path().join("a;b")), Err(RuntimeError::Odd { .. })));
     }
 
     #[test]

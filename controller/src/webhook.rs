@@ -16,6 +16,7 @@ mod tests;
 pub use certificate::CertificateError;
 pub use checks::Checks;
 
+use crate::connections::{self, Bounds, MAX_HEAD_BYTES, Place};
 use crate::flags::Flags;
 use crate::flags::cluster::path_of;
 use crate::translate::{Candidate, Judgement, Translator};
@@ -27,7 +28,7 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use openssl::ssl::{Ssl, SslContext};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -45,10 +46,9 @@ pub const MAX_BYTES: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Requests whose bodies are held at once.
 const MAX_REQUESTS: usize = 16;
-/// Connections: the API servers' idle ones, and as many again that are making their handshakes.
-const MAX_CONNECTIONS: usize = 256;
-/// A connection without a request is closed. The API server opens another one when it needs it.
-const IDLE: Duration = Duration::from_secs(60);
+/// Connections: the API servers' idle ones, and as many again that are making their handshakes. Several API servers may
+/// come from one address. The API server opens another connection when it needs it.
+const BOUNDS: Bounds = Bounds { all: 256, of_client: 128, idle: Duration::from_secs(60) };
 
 /// Why there is no webhook.
 #[derive(Debug, thiserror::Error)]
@@ -184,21 +184,14 @@ impl Webhook {
         let newest = contexts.subscribe();
         tokio::spawn(certificate::follow(files, contexts));
         let judge = Arc::new(judge);
-        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        loop {
-            let Ok(place) = connections.clone().acquire_owned().await else { return };
-            let Ok((stream, _)) = listener.accept().await else {
-                // Out of file descriptors, mostly: trying again at once would only burn the CPU.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+        let converse = move |stream, place| {
             let (judge, context) = (judge.clone(), newest.borrow().clone());
-            tokio::spawn(async move {
+            async move {
                 // A client that hangs up is nobody's error here.
-                let _ = converse(stream, &context, &judge).await;
-                drop(place);
-            });
-        }
+                let _ = converse(stream, place, &context, &judge).await;
+            }
+        };
+        connections::serve(listener, BOUNDS, converse).await;
     }
 }
 
@@ -212,12 +205,20 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-async fn converse(stream: TcpStream, context: &SslContext, judge: &Judge) -> anyhow::Result<()> {
+async fn converse(
+    stream: TcpStream,
+    place: Arc<Place>,
+    context: &SslContext,
+    judge: &Judge,
+) -> anyhow::Result<()> {
     let mut stream = SslStream::new(Ssl::new(context)?, stream)?;
     tokio::time::timeout(PATIENCE, Pin::new(&mut stream).accept()).await??;
-    let service = service_fn(|request| judge.answer(request));
+    let service = service_fn(|request| async {
+        let _work = place.work();
+        judge.answer(request).await
+    });
     let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(IDLE);
+    server.max_buf_size(MAX_HEAD_BYTES);
     Ok(server.serve_connection(TokioIo::new(stream), service).await?)
 }
 

@@ -90,6 +90,11 @@ impl Basic {
         }
     }
 
+    /// The digest of the file.
+    pub fn file(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
     /// What a password has to be tried on, and whether the user is known; `None`: nobody is.
     pub fn hash(&self, user: &[u8]) -> Option<(&Hash, bool)> {
         match self.passwords.of(user) {

@@ -17,6 +17,7 @@ pub use answer::Answer;
 
 use crate::ffi::{Head, Worker, ZoneLock};
 use oxigress_core::explain::Asked;
+use oxigress_core::limits::Forgotten;
 use oxigress_core::metrics::{Buckets, Options, percent_decoded};
 use oxigress_store::{Role, Store, Transaction};
 use std::time::{Duration, Instant};
@@ -65,6 +66,8 @@ pub enum Job {
         options: Box<Options>,
         /// The bounds of the histograms; `None`: requests are not counted.
         buckets: Option<Box<Buckets>>,
+        /// What the limits had no room for; `None` without `ingress_limits`.
+        forgotten: Option<Forgotten>,
     },
 }
 
@@ -139,7 +142,8 @@ fn metrics(head: &Head<'_>, worker: &Worker) -> Step {
     match Options::from_query(head.query) {
         Ok(options) => {
             let buckets = worker.buckets().copied().map(Box::new);
-            Step::Work(Job::Metrics { options: Box::new(options), buckets })
+            let forgotten = worker.counts().map(|counts| counts.forgotten());
+            Step::Work(Job::Metrics { options: Box::new(options), buckets, forgotten })
         }
         Err(error) => Step::Answer(Answer::problem(400, error.to_string())),
     }
@@ -231,8 +235,8 @@ pub fn work(
         Job::GetBackends => read::backends(&shared),
         Job::Stats { backend } => statistics::stats(backend.as_deref(), &shared),
         Job::Explain(asked) => explain::explain(asked, &shared),
-        Job::Metrics { options, buckets } => {
-            statistics::metrics(options, buckets.as_deref(), &shared)
+        Job::Metrics { options, buckets, forgotten } => {
+            statistics::metrics(options, buckets.as_deref(), *forgotten, &shared)
         }
     }?;
     if let Some(error) = &answer.error {

@@ -5,8 +5,8 @@
 
 use crate::ffi::{Request, monotonic_milliseconds, monotonic_nanoseconds};
 use crate::policy::Compiled;
-use oxigress_core::limits::{Admission, Bucket, Counts, Overload, Taken};
-use oxigress_core::model::policy::{Limits, RateLimit, Template};
+use oxigress_core::limits::{Admission, Bucket, Counts, Overload, Taken, client_network};
+use oxigress_core::model::policy::{Ipv6Prefix, Limits, RateLimit, Template};
 use oxigress_core::networks::Networks;
 use oxigress_core::template;
 use siphasher::sip::SipHasher13;
@@ -28,7 +28,14 @@ pub struct Limiter {
     second: Option<(Bucket, u16)>,
     minute: Option<(Bucket, u16)>,
     exempt: Networks,
-    /// When a refusal was logged last, and how many were not since.
+    ipv6_prefix: Ipv6Prefix,
+    refusing: Throttle,
+    forgetting: Throttle,
+}
+
+/// Of one cause: when it was logged last, and how often it was not since.
+#[derive(Default)]
+struct Throttle {
     logged_ms: Cell<u64>,
     unlogged: Cell<u64>,
 }
@@ -56,8 +63,9 @@ impl Limiter {
             second: limits.per_second.map(|limit| bucket(limit, 1)),
             minute: limits.per_minute.map(|limit| bucket(limit, 60)),
             exempt: Networks::new(&limits.exempt),
-            logged_ms: Cell::new(0),
-            unlogged: Cell::new(0),
+            ipv6_prefix: limits.ipv6_prefix,
+            refusing: Throttle::default(),
+            forgetting: Throttle::default(),
         }
     }
 
@@ -76,8 +84,10 @@ impl Limiter {
                 }
                 hasher.write(&key);
             }
-            (None, Some(IpAddr::V4(client))) => hasher.write(&client.octets()),
-            (None, Some(IpAddr::V6(client))) => hasher.write(&client.octets()),
+            (None, Some(client)) => match client_network(client, self.ipv6_prefix) {
+                IpAddr::V4(client) => hasher.write(&client.octets()),
+                IpAddr::V6(client) => hasher.write(&client.octets()),
+            },
             // As nginx calls it.
             (None, None) => hasher.write(b"unix:"),
         }
@@ -112,22 +122,29 @@ impl Limiter {
             return Some(*status);
         }
         let connections = limits.connections?;
-        let begun = request.begin_limited(key(Unit::Connections), connections.requests);
-        let why = match begun.err()? {
-            Overload::Limit => "",
-            Overload::Full => ", whose number is not known: \"ingress_limits\" is too small",
-        };
-        self.log(request, limits, format_args!("limiting connections{why}"));
-        Some(connections.status)
+        match request.begin_limited(key(Unit::Connections), connections.requests) {
+            Ok(0) => None,
+            Ok(_) => {
+                let what = "\"ingress_limits\" is too small: the client with the fewest requests was forgotten";
+                self.forgetting.log(request, limits, format_args!("{what}, for a request limited"));
+                None
+            }
+            Err(Overload) => {
+                self.refusing.log(request, limits, format_args!("limiting connections"));
+                Some(connections.status)
+            }
+        }
     }
 
     #[cold]
     fn log_rate(&self, request: &Request<'_>, limits: &Limits, excess: u64, unit: &str) {
         let (whole, milli) = (excess / 1_000, excess % 1_000);
         let line = format_args!("limiting requests a {unit}, excess: {whole}.{milli:03}");
-        self.log(request, limits, line);
+        self.refusing.log(request, limits, line);
     }
+}
 
+impl Throttle {
     #[cold]
     fn log(&self, request: &Request<'_>, limits: &Limits, what: std::fmt::Arguments<'_>) {
         let now = monotonic_milliseconds();

@@ -8,11 +8,13 @@ use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
-use oxigress_tests::wait::{block_on, until};
+use oxigress_tests::wait::{block_on, runtime, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use tokio::io::AsyncReadExt;
+use tokio::task::JoinHandle;
 
 /// What the auth server does with a request.
 #[derive(Clone)]
@@ -668,8 +670,7 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
                     stage.site.http(),
                     Request::get("a.test", "/").header("Authorization", "many"),
                 );
-                oxigress_tests::wait::runtime()
-                    .spawn(async move { client::send(&address, &request).await })
+                runtime().spawn(async move { client::send(&address, &request).await })
             })
             .collect();
         until("the question", || {
@@ -722,8 +723,7 @@ fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
         let all: Vec<_> = (0..40)
             .map(|n| {
                 let (address, request) = (stage.site.http(), request(format!("user{n}")));
-                oxigress_tests::wait::runtime()
-                    .spawn(async move { client::send(&address, &request).await })
+                runtime().spawn(async move { client::send(&address, &request).await })
             })
             .collect();
         for one in all {
@@ -734,6 +734,89 @@ fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
         let response = stage.send(&request("user1".into()))?;
         ensure!(response.status == 200, "{response}");
         ensure!(stage.send(&request("nobody1".into()))?.status == 401);
+        stage.site.nginx.check_error_log()
+    });
+}
+
+/// bcrypt at cost 11, 32 times as slow as [`SLOW`].
+const SLOWER: &str = "$2b$11$abcdefghijklmnopqrstuuxLa0AkDDSrQ9VwNnETzOsObiucpMYgC";
+/// More than wait in one line.
+const FLOOD: usize = 300;
+
+/// Of the answers so far.
+type Statuses = Arc<Mutex<Vec<String>>>;
+
+/// Logins of one host, more than are let wait, all with other passwords; each is counted by the status of its answer.
+fn flood(port: u16, host: &str) -> Result<(Vec<JoinHandle<()>>, Statuses)> {
+    let statuses = Statuses::default();
+    let streams: Result<Vec<TcpStream>> = (0..FLOOD)
+        .map(|n| {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+            let credentials = openssl::base64::encode_block(format!("bob:wrong{n}").as_bytes());
+            let head = format!(
+                "GET / HTTP/1.1\r\nHost: {host}\r\nAuthorization: Basic {credentials}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes())?;
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        })
+        .collect();
+    let tasks = streams?.into_iter().map(|stream| {
+        let statuses = statuses.clone();
+        runtime().spawn(async move {
+            let Ok(mut stream) = tokio::net::TcpStream::from_std(stream) else { return };
+            let mut status = [0; 12];
+            if stream.read_exact(&mut status).await.is_ok() {
+                let status = String::from_utf8_lossy(&status[9..]).into_owned();
+                statuses.lock().expect("no panic inside").push(status);
+            }
+        })
+    });
+    Ok((tasks.collect(), statuses))
+}
+
+/// Counted by order: in one line for all, each of the others is answered after the whole flood.
+#[test]
+fn a_flood_of_passwords_delays_no_other_tenant() {
+    pass("auth-turns", |directory| {
+        let stage = stage(directory, |_| ())?;
+        let file = |hash: &str| json!({"access": {"basic": {"realm": "x", "users": format!("bob:{hash}\n")}}});
+        let policies = json!({"flooded": file(SLOWER), "quick": file(SLOW)});
+        let rule = |namespace: &str, policy: &str| {
+            let origin = json!({"namespace": namespace, "ingress": "x"});
+            json!({"rules": [{"path": {"prefix": "/"}, "backend": "a", "policies": policy, "origin": origin}]})
+        };
+        let servers = json!({"flooded.test": rule("hostile", "flooded"), "own.test": rule("hostile", "quick"),
+            "other.test": rule("other", "quick")});
+        stage.put_all(&servers, &policies, &json!({"a": [stage.endpoint.native()]}))?;
+        let (tasks, statuses) = flood(stage.site.http_port, "flooded.test")?;
+        let count = |status: &str| {
+            statuses
+                .lock()
+                .expect("no panic inside")
+                .iter()
+                .filter(|other| *other == status)
+                .count()
+        };
+        // 503 where the line is full; where it takes the whole flood, the first wrong password.
+        until("an answer to the flood", || {
+            ensure!(count("503") + count("401") > 0);
+            Ok(())
+        })?;
+        // Of another namespace, and of another password file of the same one.
+        for (n, host) in ["other.test", "own.test"].into_iter().enumerate() {
+            let before = count("401");
+            let credentials = openssl::base64::encode_block(b"bob:secret");
+            let request = Request::get(host, &format!("/{n}"))
+                .header("Authorization", &format!("Basic {credentials}"));
+            let response = stage.send(&request)?;
+            ensure!(response.status == 200, "{response}");
+            let turns = count("401") - before;
+            // Eight are at work when it comes, and as many may begin before its answer is here.
+            ensure!(turns <= 24, "{host} waited for {turns} of the flood");
+        }
+        ensure!(count("401") < FLOOD / 2, "the flood was over too early to prove anything");
+        tasks.iter().for_each(JoinHandle::abort);
         stage.site.nginx.check_error_log()
     });
 }

@@ -3,14 +3,16 @@
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::{Arguments, Trial};
-use oxigress_tests::client::{Request, Response, send};
+use oxigress_tests::client::{Address, Request, Response, send};
+use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::load::{Load, Plan as LoadPlan};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
+use oxigress_tests::shop::Shop;
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::small_disk::SmallDisk;
-use oxigress_tests::wait::{block_on, until};
+use oxigress_tests::wait::{block_on, runtime, until};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::Ipv4Addr;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("a_full_disk_fails_only_what_needs_it", fill_the_disk),
         trial("a_journal_on_a_full_disk_stays_as_it_was", fill_the_journal),
+        trial("bodies_of_clients_fill_their_own_place_and_not_the_journal_s", fill_with_bodies),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -144,6 +147,48 @@ fn fill_the_journal(directory: &Directory) -> Result<()> {
 fn put(site: &Site, whole: Value) -> Result<()> {
     let response = block_on(site.configuration.put(whole.to_string()))?;
     ensure!(response.status == 200, "{response}");
+    Ok(())
+}
+
+/// The product with `--runtime-dir` and `--temp-dir` on small disks of their own, while clients upload more than both
+/// together hold.
+fn fill_with_bodies(directory: &Directory) -> Result<()> {
+    let run = SmallDisk::mount(directory.join("run"), 4 << 20)?;
+    let temp = SmallDisk::mount(directory.join("temp"), 2 << 20)?;
+    let flags = ["--journal=on".into(), format!("--temp-dir={}", temp.path().display())];
+    let controller = Controller::start(directory, 2, &flags)?;
+    let mut shop = Shop::new(controller, &["held", "first", "second"], &[])?;
+    shop.write("held.yaml", "$SERVICE(held: held)\n$INGRESS(held: held.test/ held)")?;
+    shop.write("shop.yaml", "$SERVICE(shop: first)\n$INGRESS(shop: shop.test/ shop)")?;
+    shop.behave("held", Behaviour::Hold)?;
+    let address = Address::http(shop.controller.http_port);
+    // 9 MB, which the endpoint lets wait.
+    let uploads: Vec<_> = (0..30)
+        .map(|_| {
+            let request = Request::new("POST", "held.test", "/").body("x".repeat(UPLOAD));
+            let address = address.clone();
+            runtime().spawn(async move { send(&address, &request).await })
+        })
+        .collect();
+    until("a request for which there is no room", || {
+        ensure!(uploads.iter().any(tokio::task::JoinHandle::is_finished));
+        Ok(())
+    })?;
+    // Requests, changes and the journal go on.
+    shop.serves("shop.test", "/", "first")?;
+    shop.write("shop.yaml", "$SERVICE(shop: second)\n$INGRESS(shop: shop.test/ shop)")?;
+    shop.serves("shop.test", "/", "second")?;
+    shop.controller.journaled()?;
+    ensure!(!run.path().join("worker/client-body").exists(), "bodies lie beside the journal");
+    shop.behave("held", Behaviour::Ok)?;
+    let mut statuses = Vec::new();
+    for upload in uploads {
+        statuses.push(block_on(upload)??.status);
+    }
+    ensure!(statuses.contains(&200) && statuses.contains(&500), "{statuses:?}");
+    ensure!(statuses.iter().all(|status| [200, 500].contains(status)), "{statuses:?}");
+    let log = shop.controller.error_log();
+    ensure!(!log.contains("journal"), "{log}");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Rates are one request a minute, so that nothing drains away while a test runs.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{self, Request, Response};
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::pass;
@@ -59,13 +59,17 @@ fn connections_of_a_killed_worker_have_ended() {
 }
 
 #[test]
-fn a_client_that_cannot_be_counted_does_not_come_in() {
+fn a_full_table_of_connections_keeps_nobody_out() {
     pass("limit-full", |directory| {
         let shop = Shop::start(directory, "32k")?;
-        shop.put(&json!({"owner": "x", "key": "$http_x_user", "connections": {"requests": 1, "status": 429}}))?;
+        shop.put(&json!({"owner": "x", "key": "$http_x_user", "connections": {"requests": 4, "status": 429}}))?;
         shop.endpoint.change(Behaviour::Hold);
-        // Every client is another one: only a full table refuses.
-        let mut held = Vec::new();
+        // One client is at its limit; then a flood of others, each with one request, until the table is full.
+        let mut held: Vec<_> = (0..4).map(|_| shop.send_as("heavy")).collect();
+        until("the requests of the client at its limit", || {
+            ensure!(shop.endpoint.requests() == 4);
+            Ok(())
+        })?;
         until("a full table", || {
             for _ in 0..50 {
                 held.push(shop.send_as(&format!("user-{}", held.len())));
@@ -73,13 +77,46 @@ fn a_client_that_cannot_be_counted_does_not_come_in() {
             ensure!(shop.site.nginx.error_log().contains("\"ingress_limits\" is too small"));
             Ok(())
         })?;
+        let refused = block_on(shop.send_as("heavy"))??;
+        ensure!(refused.status == 429, "a flood freed who was at its limit: {refused}");
         shop.endpoint.change(Behaviour::Ok);
         for task in held {
             let answer = block_on(task)??;
-            ensure!([200, 429].contains(&answer.status), "{answer}");
+            ensure!(answer.status == 200, "{answer}");
         }
-        let answer = block_on(shop.send_as("user-0"))??;
-        ensure!(answer.status == 200, "{answer}");
+        let page = block_on(shop.site.configuration.send(&Request::get("localhost", "/metrics")))?;
+        let line = "oxigress_limits_forgotten_total{limit=\"connections\"}";
+        let text = page.text();
+        let count = text.lines().find_map(|other| other.strip_prefix(line));
+        let count: u64 = count.with_context(|| format!("{line} in {text}"))?.trim().parse()?;
+        ensure!(count > 0, "{text}");
+        Ok(())
+    });
+}
+
+/// A flood of clients that have used up their rate neither keeps a new one out nor frees one that has used up more.
+#[test]
+fn a_full_table_of_rates_keeps_nobody_out() {
+    pass("limit-full-rates", |directory| {
+        let shop = Shop::start(directory, "32k")?;
+        let rate = json!({"requests": 1, "burst": 9, "status": 503});
+        shop.put(&json!({"owner": "x", "key": "$http_x_user", "per_minute": rate}))?;
+        for _ in 0..10 {
+            let answer = block_on(shop.send_as("heavy"))??;
+            ensure!(answer.status == 200, "{answer}");
+        }
+        // 32k have room for some 2,000 clients and rates.
+        let mut sent = 0;
+        while sent < 6_000 {
+            let tasks: Vec<_> = (sent..sent + 100).map(|n| shop.send_as(&format!("{n}"))).collect();
+            sent += tasks.len();
+            for task in tasks {
+                let answer = block_on(task)??;
+                ensure!(answer.status == 200, "a new client is kept out: {answer}");
+            }
+        }
+        let answer = block_on(shop.send_as("heavy"))??;
+        ensure!(answer.status == 503, "a flood freed who had used up its rate: {answer}");
         Ok(())
     });
 }

@@ -7,6 +7,7 @@ The flags of both roles, as a map: rights follow from them as well, so that extr
 {{- $namespace := include "oxigress.namespace" . -}}
 {{- $flags := dict
     "runtime-dir" "/run/oxigress/pod"
+    "temp-dir" "/run/oxigress-temp"
     "zone-size" .Values.oxigress.zoneSize
     "worker-processes" (toString .Values.oxigress.workerProcesses)
     "journal" .Values.oxigress.journal

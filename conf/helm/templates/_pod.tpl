@@ -198,6 +198,8 @@ spec:
       volumeMounts:
         - name: runtime
           mountPath: /run/oxigress
+        - name: temp
+          mountPath: /run/oxigress-temp
         {{- with $c.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -205,11 +207,16 @@ spec:
     {{- tpl (toYaml .) $ | nindent 4 }}
     {{- end }}
   volumes:
-    # Sockets, the journal and buffered bodies, in memory: a restarted nginx container serves from it at once.
+    # Sockets and the journal, in memory: a restarted nginx container serves from it at once.
     - name: runtime
       emptyDir:
         medium: Memory
         sizeLimit: {{ .Values.oxigress.runtimeDir.sizeLimit }}
+    # What nginx buffers for clients. In memory too: the kubelet evicts a pod whose folder on a disk is over its sizeLimit.
+    - name: temp
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ .Values.oxigress.tempDir.sizeLimit }}
     - name: token
       projected:
         sources:

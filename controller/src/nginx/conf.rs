@@ -86,7 +86,46 @@ pub struct Machine {
     pub access_log: PathBuf,
     /// Files in the runtime folder stay in memory.
     pub is_memory_backed: bool,
+    /// Of `--temp-dir`.
+    pub temp: Option<Temp>,
 }
+
+/// Where nginx buffers what does not fit into memory.
+#[derive(Clone, Debug, Default)]
+pub struct Temp {
+    folder: PathBuf,
+    /// Of its file system; 0: unknown.
+    bytes: u64,
+}
+
+impl Temp {
+    /// Asks how large it is.
+    pub fn look(folder: PathBuf) -> Self {
+        let facts = rustix::fs::statvfs(&folder);
+        let bytes = facts.map_or(0, |facts| facts.f_blocks.saturating_mul(facts.f_frsize));
+        Temp { folder, bytes }
+    }
+}
+
+/// The beginning of the paths of temporary files; without `--temp-dir` they are relative to the folder that nginx is
+/// started in.
+fn temp(machine: &Machine) -> String {
+    machine.temp.as_ref().map(|temp| format!("{}/", temp.folder.display())).unwrap_or_default()
+}
+
+/// Largest file of an answer that a slow client has not read yet; nginx reads no more of the answer until the client
+/// has. Sixteen such clients fit into `--temp-dir`.
+fn max_temp_file_size(machine: &Machine) -> String {
+    let bytes = machine.temp.as_ref().map_or(0, |temp| temp.bytes);
+    let share = match bytes {
+        0 => MAX_TEMP_FILE_BYTES,
+        bytes => (bytes / 16).clamp(1 << 20, MAX_TEMP_FILE_BYTES),
+    };
+    format!("{}k", share >> 10)
+}
+
+/// nginx's default of `proxy_max_temp_file_size`.
+const MAX_TEMP_FILE_BYTES: u64 = 1 << 30;
 
 impl Machine {
     /// Asks the machine; `runtime` takes the access log where standard output cannot be opened again.
@@ -117,6 +156,7 @@ impl Machine {
             access_log,
             is_memory_backed: rustix::fs::statfs(runtime.folder())
                 .is_ok_and(|facts| [TMPFS, RAMFS].contains(&i128::from(facts.f_type))),
+            temp: None,
         }
     }
 }
@@ -191,6 +231,8 @@ pub fn render(
     values.extend([
         ("user", user),
         ("runtime", runtime.folder().display().to_string()),
+        ("temp", temp(machine)),
+        ("max_temp_file_size", max_temp_file_size(machine)),
         ("module", module.display().to_string()),
         ("worker_processes", workers.to_string()),
         ("max_open_files", files.max_open.to_string()),

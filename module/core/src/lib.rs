@@ -24,6 +24,7 @@
 //! * [`limits`]: requests by time and at once, counted by all workers together.
 //! * [`metrics`]: requests counted and timed, for Prometheus.
 //! * [`tls`]: server name to certificate.
+//! * [`turns`]: waiting lines of tenants, which take turns.
 //! * [`redirect`]: where a client is sent instead; [`rewrite`]: what an endpoint sees instead.
 //! * [`reverse`]: what endpoints say of themselves, as clients see it.
 //! * [`session`]: a TCP or UDP session to its backend.
@@ -58,4 +59,5 @@ pub mod statistics;
 pub mod table;
 pub mod template;
 pub mod tls;
+pub mod turns;
 pub mod wire;

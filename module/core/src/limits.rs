@@ -3,7 +3,8 @@
 //! Shape:   [`Counts`] is a block of words in shared memory: a header, then sets of [`Rates`], then sets of
 //!          [`Connections`]. A key is 64 bits of a keyed hash; it names a set, and a tag within it.
 //! Units:   nanoseconds on a clock that all processes share and nobody sets.
-//! Errors:  none. Where a count cannot be kept the answer is a refusal.
+//! Errors:  none. A table that is full forgets the client that has used the least, so that a flood from many
+//!          addresses neither locks others out nor frees those who are at their limit.
 //! Crash:   a process may die between any two operations: each leaves the words as somebody could have found them.
 //! Source:  ngx_http_limit_req_lookup, ngx_http_limit_conn_handler.
 //!
@@ -16,25 +17,40 @@ mod rates;
 pub use connections::{Begun, Connections, Held, Overload};
 pub use rates::{Admission, Bucket, Rates, Taken};
 
+use crate::model::policy::Ipv6Prefix;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Says that a block has this layout; another number for another layout.
 const LAYOUT: u64 = 0x6f78_6c69_6d69_0001;
 
-/// Words of the header: layout, words of the block, two of the key of the hash, birth, then [`Totals`].
+/// Words of the header: layout, words of the block, two of the key of the hash, birth, then [`Forgotten`].
 const HEADER_WORDS: usize = 8;
 
 /// Tries until a count that others change all the time is given up.
 const MAX_TRIES: usize = 1_000;
 
-/// What could not be counted as it should.
+/// What was forgotten because the table was full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Clients whose requests were forgotten before they had drained away.
-    pub evicted: u64,
-    /// Requests that were refused since there was no place to count them in.
-    pub full: u64,
+pub struct Forgotten {
+    /// Clients whose requests had not drained away.
+    pub rates: u64,
+    /// Requests under way.
+    pub connections: u64,
+}
+
+/// The network of a client that one limit holds for: its IPv4 address, or the first `prefix` bits of its IPv6
+/// address. A site gets at least a /64 (RFC 6177), so whole addresses would give one client 2^64 limits.
+pub fn client_network(address: IpAddr, prefix: Ipv6Prefix) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let ignored = 128 - u32::from(prefix.get());
+            let mask = u128::MAX.checked_shl(ignored).unwrap_or_default();
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+        address => address,
+    }
 }
 
 /// What all workers count together.
@@ -94,9 +110,10 @@ impl<'m> Counts<'m> {
         &self.connections
     }
 
-    /// What could not be counted as it should.
-    pub fn totals(&self) -> Totals {
-        Totals { evicted: self.header[5].load(Relaxed), full: self.header[6].load(Relaxed) }
+    /// What was forgotten because the table was full.
+    pub fn forgotten(&self) -> Forgotten {
+        let [.., rates, connections, _] = self.header;
+        Forgotten { rates: rates.load(Relaxed), connections: connections.load(Relaxed) }
     }
 }
 
@@ -125,6 +142,20 @@ mod tests {
         words[0].store(LAYOUT + 1, Relaxed);
         assert!(Counts::open(&words).is_none(), "another layout");
         assert!(Counts::create(&words[..20], [3, 4], 5).is_none(), "too small");
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client_and_ipv4_is_not() {
+        let network = |address: &str, prefix| {
+            let prefix = Ipv6Prefix::try_from(prefix).unwrap();
+            client_network(address.parse().unwrap(), prefix).to_string()
+        };
+        assert_eq!(network("2001:db8:1:2:3:4:5:6", 64), "2001:db8:1:2::");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6", 56), "2001:db8:1::");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
+        assert_eq!(network("8001:db8::1", 1), "8000::");
+        assert_eq!(network("192.0.2.9", 1), "192.0.2.9");
+        assert_eq!(network("::ffff:192.0.2.9", 64), "192.0.2.9");
     }
 
     #[test]

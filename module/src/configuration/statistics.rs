@@ -5,6 +5,7 @@ use crate::ffi::{ZoneLock, monotonic_milliseconds};
 use crate::metrics::collect;
 use crate::records::statistics;
 use crc32fast::Hasher;
+use oxigress_core::limits::Forgotten;
 use oxigress_core::metrics::{Buckets, Exposition, Options, PREFIX, number, title};
 use oxigress_core::record::{CertificateView, EndpointsView, Kind};
 use oxigress_store::{Record, Transaction};
@@ -93,6 +94,7 @@ fn of_set(set: &Record<'_>) -> BackendStatistics {
 pub fn metrics(
     options: &Options,
     buckets: Option<&Buckets>,
+    forgotten: Option<Forgotten>,
     shared: &Shared<'_>,
 ) -> Option<Answer> {
     let transaction = shared.write()?;
@@ -104,6 +106,9 @@ pub fn metrics(
     }
     // Writing it takes longer than reading it.
     drop(transaction);
+    if let Some(forgotten) = forgotten {
+        limits(&mut text, options, forgotten);
+    }
     match buckets {
         Some(buckets) => text += &exposition.text(buckets),
         None => text += "# Requests are not counted: add ingress_metrics to nginx.conf.\n",
@@ -131,6 +136,18 @@ fn hash(transaction: &Transaction<'_, ZoneLock>) -> u32 {
         sum = sum.wrapping_add(hasher.finalize());
     });
     sum
+}
+
+/// What a full table of limits cost.
+fn limits(text: &mut String, options: &Options, forgotten: Forgotten) {
+    let labels = options.constant_labels();
+    let name = "oxigress_limits_forgotten_total";
+    let help = "Counts that were given up because ingress_limits is too small";
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
+    let comma = if labels.is_empty() { "" } else { "," };
+    for (kind, value) in [("rate", forgotten.rates), ("connections", forgotten.connections)] {
+        let _ = writeln!(text, "{name}{{{labels}{comma}limit=\"{kind}\"}} {value}");
+    }
 }
 
 /// What is live and how much room there is: names of our own, since the reference has nothing like it.

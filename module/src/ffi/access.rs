@@ -216,8 +216,13 @@ impl<'r> Request<'r> {
         password: &[u8],
         is_known: bool,
         name: u128,
+        file: &[u8; 32],
     ) -> bool {
-        let check = password::Check::new(self.as_raw(), progress, hash, password, is_known, name);
+        let texts = self.decision().map(|decision| decision.texts).unwrap_or_default();
+        let [_, tenant, ..] = texts;
+        let line = password::Line { tenant, file };
+        let check =
+            password::Check::new(self.as_raw(), progress, hash, password, is_known, name, line);
         // SAFETY: alive, in its ACCESS phase, and the progress is its own.
         unsafe { password::begin(self.as_raw(), self.worker(), check) }
     }

@@ -352,7 +352,8 @@ fn change_buffers(conf: &mut bits::ngx_http_upstream_conf_t, proxy: &Proxy) {
     if let Some(bytes) = proxy.max_temp_file_bytes {
         conf.max_temp_file_size = match usize::try_from(bytes).unwrap_or(usize::MAX) {
             0 => 0,
-            bytes => bytes.max(one),
+            // nginx.conf knows how much room there is for all of them.
+            bytes => bytes.max(one).min(conf.max_temp_file_size),
         };
     }
 }

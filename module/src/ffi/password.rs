@@ -1,7 +1,8 @@
 //! Passwords, looked at by nginx's own `ngx_crypt`, on threads: what makes a hash safe makes it slow.
 //!
 //! Few at once for each worker, so that whoever sends wrong passwords takes neither all threads, which writes of the
-//! configuration need too, nor all processors. The others wait in line.
+//! configuration need too, nor all processors. The others wait, those of each namespace and password file in a line
+//! of their own, and the lines take turns: a flood of passwords for one host delays no other tenant's logins.
 
 use super::access::{Passwords, Progress};
 use super::memory::{self, now_seconds};
@@ -15,8 +16,8 @@ use nginx_sys::{
     ngx_thread_task_post,
 };
 use oxigress_core::passwords::Hash;
+use oxigress_core::turns::Turns;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
@@ -24,8 +25,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A quarter of nginx's threads.
 const MAX_AT_WORK: usize = 8;
-/// At 250 ms each on one processor the last one waits for four minutes: longer than any client does.
-const MAX_WAITING: usize = 1000;
 /// A thread that takes longer is logged; as nginx's own users of the pool have it.
 const THREAD_MSEC: ngx_msec_t = 60_000;
 
@@ -43,7 +42,7 @@ unsafe extern "C" {
 #[derive(Default)]
 pub struct Checks {
     at_work: Cell<usize>,
-    waiting: RefCell<VecDeque<*mut Check>>,
+    waiting: RefCell<Turns<*mut Check>>,
 }
 
 /// One password. Freed with its request's pool.
@@ -57,8 +56,21 @@ pub struct Check {
     /// Another user's hash takes as long, and lets nobody in.
     is_known: bool,
     name: u128,
+    /// The namespace of the route.
+    tenant: Vec<u8>,
+    /// The digest of the password file.
+    file: [u8; 32],
     /// Written by the thread, read after it.
     is_right: AtomicBool,
+}
+
+/// The line that a password waits in.
+#[derive(Clone, Copy)]
+pub struct Line<'a> {
+    /// Namespace of the route.
+    pub tenant: &'a [u8],
+    /// Digest of the password file.
+    pub file: &'a [u8; 32],
 }
 
 impl Check {
@@ -69,6 +81,7 @@ impl Check {
         password: &[u8],
         is_known: bool,
         name: u128,
+        line: Line<'_>,
     ) -> Box<Self> {
         Box::new(Check {
             request,
@@ -77,8 +90,16 @@ impl Check {
             password: [password, b"\0"].concat(),
             is_known,
             name,
+            tenant: line.tenant.into(),
+            file: *line.file,
             is_right: AtomicBool::new(false),
         })
+    }
+}
+
+impl Check {
+    fn line(&self) -> Line<'_> {
+        Line { tenant: &self.tenant, file: &self.file }
     }
 }
 
@@ -108,16 +129,13 @@ pub unsafe fn credentials<'r>(raw: *mut ngx_http_request_t) -> Option<(&'r [u8],
     }
 }
 
-/// Looks at a password, now or when others are done; `false`: too many wait.
+/// Looks at a password, now or when others are done; `false`: too many wait in its line.
 ///
 /// # Safety
 /// `raw` is alive, in its ACCESS phase, and `check` is about it.
 pub unsafe fn begin(raw: *mut ngx_http_request_t, worker: &Worker, check: Box<Check>) -> bool {
     let checks = worker.password_checks();
     let is_full = checks.at_work.get() >= MAX_AT_WORK;
-    if is_full && checks.waiting.try_borrow().map_or(true, |all| all.len() >= MAX_WAITING) {
-        return false;
-    }
     // SAFETY: the request's pool is alive.
     let Some(cleanup) = (unsafe { ngx_pool_cleanup_add((*raw).pool, 0).as_mut() }) else {
         return false;
@@ -128,7 +146,11 @@ pub unsafe fn begin(raw: *mut ngx_http_request_t, worker: &Worker, check: Box<Ch
     cleanup.handler = Some(free);
     if is_full {
         let Ok(mut waiting) = checks.waiting.try_borrow_mut() else { return false };
-        waiting.push_back(check);
+        // SAFETY: made above; the pool has it until the request ends.
+        let line = unsafe { (*check).line() };
+        if !waiting.push(line.tenant, line.file, check) {
+            return false;
+        }
     // SAFETY: alive.
     } else if !unsafe { post(checks, check) } {
         return false;
@@ -146,7 +168,9 @@ unsafe extern "C" fn free(check: *mut c_void) {
         if let Some(worker) = unsafe { worker::current() }
             && let Ok(mut waiting) = worker.password_checks().waiting.try_borrow_mut()
         {
-            waiting.retain(|other| *other != check);
+            // SAFETY: freed below.
+            let line = unsafe { (*check).line() };
+            waiting.remove(line.tenant, line.file, &check);
         }
         // SAFETY: made by `begin`; the pool calls this once.
         drop(unsafe { Box::from_raw(check) });
@@ -279,8 +303,7 @@ unsafe fn settle(check: &Check) {
     worker.known_passwords().put(check.name, is_right, now_seconds());
     let checks = worker.password_checks();
     checks.at_work.set(checks.at_work.get().saturating_sub(1));
-    while let Some(next) = checks.waiting.try_borrow_mut().ok().and_then(|mut all| all.pop_front())
-    {
+    while let Some(next) = checks.waiting.try_borrow_mut().ok().and_then(|mut all| all.pop()) {
         // SAFETY: `free` takes those out of the line whose request has ended.
         if unsafe { post(checks, next) } {
             break;

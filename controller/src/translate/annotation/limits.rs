@@ -4,7 +4,7 @@
 //!          responses have defaults that let nobody in more often.
 
 use super::reader::{Reader, networks};
-use oxigress_core::model::policy::{ConnectionLimit, Limits, Policies, RateLimit};
+use oxigress_core::model::policy::{ConnectionLimit, Ipv6Prefix, Limits, Policies, RateLimit};
 
 /// The reference's burst, in multiples of the rate.
 const BURST: u32 = 5;
@@ -48,6 +48,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     if !counts {
         limits.exempt.clear();
         limits.key = None;
+        limits.ipv6_prefix = Ipv6Prefix::default();
     } else {
         limits.owner = reader.place.ingress.to_string();
     }

@@ -5,7 +5,8 @@ use super::form::{Form, Value, any, bytes, header_name, reference};
 use super::key::{How, Key, Take, key};
 use crate::translate::annotation::balancing::{LOAD_BALANCE, LoadBalance};
 use oxigress_core::model::policy::{
-    Condition, Errors, HeaderValue, HttpVersion, Limits, ProxyRedirect, Replacement, Template,
+    Condition, Errors, HeaderValue, HttpVersion, Ipv6Prefix, Limits, ProxyRedirect, Replacement,
+    Template,
 };
 
 const SECONDS: Form = Form::Number(0, 31_536_000);
@@ -74,7 +75,13 @@ pub const KEYS: &[Key] = &[
     key("limit-conn-status-code", Form::Number(400, 599), "503", How::Data(|to, v| { to.defaults.limit_connection_status = v.short() as u16; Ok(()) })),
     key("limit-conn-zone-variable", Form::Text("text with variables", any), "$binary_remote_addr", How::Data(|to, v| {
         let key = Template::parse(v.text()).map_err(|error| format!("is not usable: {error}"))?;
-        to.limits().key = Some(key);
+        // The client's address, of which limit-ipv6-prefix says how much counts.
+        let is_address = ["$remote_addr", "${remote_addr}", "$binary_remote_addr", "${binary_remote_addr}"].contains(&v.text());
+        to.limits().key = (!is_address).then_some(key);
+        Ok(())
+    })),
+    key("limit-ipv6-prefix", Form::Number(1, 128), "64", How::Data(|to, v| {
+        to.limits().ipv6_prefix = u8::try_from(v.number()).ok().and_then(|bits| Ipv6Prefix::try_from(bits).ok()).unwrap_or_default();
         Ok(())
     })),
 ];

@@ -13,8 +13,8 @@ mod text;
 mod tls;
 
 pub use access::{
-    Access, AuthCache, AuthHost, BasicAuth, ConnectionLimit, ExternalAuth, Limits, RateLimit,
-    Validity,
+    Access, AuthCache, AuthHost, BasicAuth, ConnectionLimit, ExternalAuth, Ipv6Prefix, Limits,
+    RateLimit, Validity,
 };
 pub use proxy::{
     Condition, ConnectionHeader, HttpVersion, Protocol, Proxy, ProxyRedirect, Replacement,

@@ -4,7 +4,7 @@ use super::{Context, Request};
 use crate::ffi::{guard, log, worker};
 use nginx_bitfields as bits;
 use nginx_sys::{AF_INET, AF_INET6, ngx_pool_cleanup_add, sockaddr_in, sockaddr_in6};
-use oxigress_core::limits::{Held, Overload};
+use oxigress_core::limits::{Begun, Held, Overload};
 use std::ffi::c_void;
 use std::fmt::Arguments;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -70,24 +70,25 @@ impl Request<'_> {
         }
     }
 
-    /// Counts the request as under way for `key` until it ends, unless `limit` are.
-    pub fn begin_limited(&self, key: u64, limit: u32) -> Result<(), Overload> {
-        let Some(counts) = self.worker.counts() else { return Err(Overload::Full) };
+    /// Counts the request as under way for `key` until it ends, unless `limit` are. Says how many requests of
+    /// another client were forgotten for it.
+    pub fn begin_limited(&self, key: u64, limit: u32) -> Result<u64, Overload> {
+        let Some(counts) = self.worker.counts() else { return Err(Overload) };
         // SAFETY: the request's pool is alive.
         let cleanup = unsafe { ngx_pool_cleanup_add(self.raw().pool, size_of::<Counted>()) };
         // SAFETY: null, or a new clean-up with room for what was asked for.
-        let Some(cleanup) = (unsafe { cleanup.as_mut() }) else { return Err(Overload::Full) };
+        let Some(cleanup) = (unsafe { cleanup.as_mut() }) else { return Err(Overload) };
         let ledger = self.worker.ledger();
         let place = ledger.reserve_limited();
         let begun =
             counts.connections().begin(key, limit, |held| ledger.write_limited(place, held));
         match begun {
-            Ok(held) => {
+            Ok(Begun { held, forgotten }) => {
                 let counted = Counted { birth: counts.birth(), held: held.to_bits(), place };
                 // SAFETY: as above; the handler that reads it is set afterwards.
                 unsafe { cleanup.data.cast::<Counted>().write(counted) };
                 cleanup.handler = Some(end);
-                Ok(())
+                Ok(forgotten)
             }
             Err(overload) => {
                 ledger.clear_limited(place);

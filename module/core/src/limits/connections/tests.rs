@@ -3,7 +3,7 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicI64;
 use std::thread;
 
-/// The words of some sets, and how many found no place.
+/// The words of some sets, and how many requests were forgotten.
 struct Block(Vec<AtomicU64>, AtomicU64);
 
 fn block(sets: usize) -> Block {
@@ -20,30 +20,51 @@ impl Block {
 fn a_request_above_the_limit_waits_for_one_to_end() {
     let block = block(4);
     let connections = block.connections();
-    let begin = |key| connections.begin(key, 2, |_| ());
+    let begin = |key| connections.begin(key, 2, |_| ()).map(|begun| begun.held);
     let first = begin(9).unwrap();
     begin(9).unwrap();
-    assert_eq!(begin(9), Err(Overload::Limit));
+    assert_eq!(begin(9), Err(Overload));
     begin(10).unwrap();
     connections.end(first);
     begin(9).unwrap();
     assert_eq!([connections.under_way(9), connections.under_way(10)], [2, 1]);
-    assert_eq!(connections.begin(11, 0, |_| ()), Err(Overload::Limit), "a limit of none");
+    assert_eq!(connections.begin(11, 0, |_| ()), Err(Overload), "a limit of none");
 }
 
 #[test]
 fn a_place_is_free_again_when_the_last_request_has_ended() {
     let block = block(1);
     let connections = block.connections();
-    let begin = |key| connections.begin(key, 9, |_| ());
-    let all: Vec<_> = (1..=8).map(|key| begin(key).unwrap()).collect();
-    assert_eq!(begin(9), Err(Overload::Full), "it cannot be counted: it does not come in");
-    assert_eq!(block.1.load(SeqCst), 1);
+    let begin = |key| connections.begin(key, 9, |_| ()).unwrap();
+    let all: Vec<_> = (1..=8).map(|key| begin(key).held).collect();
     connections.end(all[3]);
-    begin(9).unwrap();
+    assert_eq!(begin(9).forgotten, 0);
+    assert_eq!(block.1.load(SeqCst), 0);
     // Its place is another one's now.
     connections.end(all[3]);
     assert_eq!(connections.under_way(9), 1);
+}
+
+#[test]
+fn a_full_set_forgets_the_key_with_the_fewest_requests() {
+    let block = block(1);
+    let connections = block.connections();
+    let begin = |key| connections.begin(key, 3, |_| ());
+    // One key is at its limit, one has two requests, six have one.
+    let mut held: Vec<_> = [1, 1, 1, 2, 2].map(|key| begin(key).unwrap().held).into();
+    held.extend((3..=8).map(|key| begin(key).unwrap().held));
+    for newcomer in 100..200 {
+        let begun = begin(newcomer).unwrap();
+        assert_eq!(begun.forgotten, 1, "a new client comes in, and costs one request's count");
+        assert_eq!(connections.under_way(newcomer), 1);
+        held.push(begun.held);
+    }
+    assert_eq!(block.1.load(SeqCst), 100);
+    assert_eq!([connections.under_way(1), connections.under_way(2)], [3, 2]);
+    assert_eq!(begin(1), Err(Overload), "who is at its limit is not freed by a flood");
+    // What ends twice, since its place was given away, is counted down once.
+    held.into_iter().for_each(|held| connections.end(held));
+    assert!(block.0.iter().all(|word| word.load(Relaxed) == 0), "a count is left over");
 }
 
 #[test]
@@ -51,7 +72,7 @@ fn what_is_noted_is_what_is_held() {
     let block = block(4);
     let connections = block.connections();
     let noted = Cell::new(None);
-    let held = connections.begin(0, 1, |held| noted.set(Some(held))).unwrap();
+    let held = connections.begin(0, 1, |held| noted.set(Some(held))).unwrap().held;
     assert_eq!(noted.get(), Some(held));
     let again = Held::from_bits(held.to_bits()).unwrap();
     connections.end(again);
@@ -81,7 +102,7 @@ fn threads_never_hold_more_than_the_limit() {
                     assert!(now <= i64::from(LIMIT), "{now} at once");
                     admitted.fetch_add(held.len() as u64, Relaxed);
                     count.fetch_sub(held.len() as i64, SeqCst);
-                    held.into_iter().for_each(|held| connections.end(held));
+                    held.into_iter().for_each(|begun| connections.end(begun.held));
                 }
             });
         }
@@ -95,7 +116,7 @@ fn threads_never_hold_more_than_the_limit() {
 fn two_places_of_a_key_are_one_count() {
     let block = block(1);
     let connections = block.connections();
-    let other = connections.begin(1, 1, |_| ()).unwrap();
+    let other = connections.begin(1, 1, |_| ()).unwrap().held;
     let is_first = Cell::new(true);
     let meanwhile = |_| {
         if is_first.replace(false) {
@@ -103,6 +124,6 @@ fn two_places_of_a_key_are_one_count() {
             connections.begin(2, 1, |_| ()).unwrap();
         }
     };
-    assert_eq!(connections.begin(2, 1, meanwhile), Err(Overload::Limit));
+    assert_eq!(connections.begin(2, 1, meanwhile), Err(Overload));
     assert_eq!(connections.under_way(2), 1);
 }

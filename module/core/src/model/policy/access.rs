@@ -3,7 +3,7 @@
 //! Source: compat/annotations.md §7 and §8.
 
 use super::{HeaderName, RequestHeader, Template, is_false};
-use crate::model::BackendId;
+use crate::model::{BackendId, Invalid};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -188,12 +188,55 @@ pub struct Limits {
     /// What a client is; absent: its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Template>,
+    /// How many bits of an IPv6 address are one client.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ipv6_prefix: Ipv6Prefix,
     /// Bytes a second of one response; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_rate: Option<u64>,
     /// Bytes before `response_rate` begins to hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_rate_after: Option<u64>,
+}
+
+/// How many bits of an IPv6 address are one client: 1 to 128.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct Ipv6Prefix(u8);
+
+impl Ipv6Prefix {
+    /// The number of bits.
+    pub fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Ipv6Prefix {
+    /// What a site gets at least (RFC 6177).
+    fn default() -> Self {
+        Ipv6Prefix(64)
+    }
+}
+
+impl TryFrom<u8> for Ipv6Prefix {
+    type Error = Invalid;
+
+    fn try_from(bits: u8) -> Result<Self, Invalid> {
+        match bits {
+            1..=128 => Ok(Ipv6Prefix(bits)),
+            _ => Err(Invalid::new(format!("IPv6 prefix {bits} is not 1 to 128"))),
+        }
+    }
+}
+
+impl From<Ipv6Prefix> for u8 {
+    fn from(prefix: Ipv6Prefix) -> u8 {
+        prefix.0
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A rate; what comes above it and the burst is refused.
