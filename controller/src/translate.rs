@@ -14,6 +14,7 @@ mod conflict;
 mod follow;
 #[cfg(test)]
 mod fuzz;
+mod gate;
 #[cfg(test)]
 pub mod golden;
 mod ingress;
@@ -380,13 +381,14 @@ impl Translator {
             let (settings, speakers) = (&self.settings, &self.speakers);
             conflict::settle(host, source, view, settings, speakers, &self.options)
         };
-        let (settled, is_followed) = match &held.holder {
+        let (mut settled, is_followed) = match &held.holder {
             Holder::Follower { follower, source } if follower.is_redirected => {
                 (conflict::redirected(source, &self.settings), true)
             }
             Holder::Follower { source, .. } => (settle(source, &self.view_of(source)), true),
             Holder::Claims(view) => (settle(host, view), false),
         };
+        gate::close_invalid(host, &mut settled, &self.snapshot);
         let about = |(key, note)| (ObjectRef::new(Kind::Ingress, key), note);
         let mut notes: Vec<_> = held.notes.into_iter().map(about).collect();
         // What there is to say about another host's rules is said there.

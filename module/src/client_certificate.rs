@@ -12,7 +12,6 @@ use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
 use crate::forwarded;
 use crate::phase::rewrite::Outcome;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
-use oxigress_core::patterns::pattern_is_valid;
 use oxigress_core::record::{Kind, Records, Route, decode_tls};
 use oxigress_core::template;
 use oxigress_core::{redirect, router, tls};
@@ -46,28 +45,6 @@ impl HostPolicy {
         }
         Ok(HostPolicy { source, handshake })
     }
-}
-
-/// Refuses a policy that could not be used, before it is published; the reason comes with the JSON pointer of the
-/// field, from the record on.
-pub fn check(value: &[u8]) -> Result<(), (&'static str, String)> {
-    let policy = decode_tls(value).ok_or(("", "this is no policy".to_owned()))?;
-    if let Some(client) = &policy.client {
-        if let Some(subject) = &client.subject {
-            pattern_is_valid(subject.as_str())
-                .map_err(|error| ("/client/subject", error.to_string()))?;
-        }
-        // A path that a client has a say in would be a way around the certificate.
-        let is_variable = |part| !matches!(part, template::Part::Literal(_));
-        if let Some(page) = &client.error_page
-            && page.as_str().starts_with('/')
-            && page.parts().any(is_variable)
-        {
-            let error = "the path of an error page has no variables: send a URL or a plain path";
-            return Err(("/client/error_page", error.into()));
-        }
-    }
-    HostPolicy::new(policy).map(drop)
 }
 
 /// A host's policy cannot be used, though it was checked before it was published.

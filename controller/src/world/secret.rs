@@ -5,18 +5,15 @@
 
 use openssl::asn1::Asn1Time;
 use openssl::nid::Nid;
-use openssl::pkey::{Id, PKey, PKeyRef, Private};
+use openssl::pkey::Id;
 use openssl::x509::X509;
 use oxigress_core::model::MAX_PEM_BYTES;
+use oxigress_validate::tls::{self, PairError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-const MAX_CHAIN: usize = 10;
 const MAX_NAMES: usize = 1_000;
-/// As the module has it: what it refuses would hold up everything that is published together with it.
-const RSA_BITS: RangeInclusive<u32> = 2048..=4096;
 
 /// A Secret as translate reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,26 +159,8 @@ impl Pair {
                 ));
             }
         }
-        let chain = X509::stack_from_pem(certificate)
-            .map_err(|_| "tls.crt is not PEM certificates: replace it".to_owned())?;
-        let leaf = chain.first().ok_or("tls.crt holds no certificate: replace it")?;
-        if chain.len() > MAX_CHAIN {
-            return Err(format!(
-                "tls.crt holds {} certificates, at most {MAX_CHAIN} are taken: leave out the rest",
-                chain.len()
-            ));
-        }
-        let private = PKey::private_key_from_pem_passphrase(key, b"")
-            .map_err(|_| "tls.key is not an unencrypted PEM private key: replace it".to_owned())?;
-        check_strength(&private)?;
-        let public = leaf
-            .public_key()
-            .map_err(|_| "the key in tls.crt is of an unknown kind: use RSA or ECDSA".to_owned())?;
-        if !public.public_eq(&private) {
-            return Err("tls.key does not match the first certificate of tls.crt: put the leaf \
-                        first, or replace the one that is of another pair"
-                .into());
-        }
+        let pair = tls::pair(certificate, key).map_err(|error| explain(&error))?;
+        let Some(leaf) = pair.chain.first() else { return Err(explain(&PairError::NoCertificate)) };
         let names = names_of(leaf);
         if names.len() > MAX_NAMES {
             return Err(format!(
@@ -218,64 +197,29 @@ fn names_of(leaf: &X509) -> BTreeSet<String> {
     common.iter().map(|name| normal(name)).collect()
 }
 
-fn check_strength(key: &PKeyRef<Private>) -> Result<(), String> {
-    let curves = [Nid::X9_62_PRIME256V1, Nid::SECP384R1, Nid::SECP521R1];
-    let curve = || key.ec_key().ok()?.group().curve_name();
-    match key.id() {
-        Id::RSA | Id::RSA_PSS if RSA_BITS.contains(&key.bits()) => Ok(()),
-        Id::RSA | Id::RSA_PSS => Err(format!(
-            "tls.key is RSA of {} bits: use {} to {}, or ECDSA",
-            key.bits(),
-            RSA_BITS.start(),
-            RSA_BITS.end()
-        )),
-        Id::EC if curve().is_some_and(|curve| curves.contains(&curve)) => Ok(()),
-        Id::ED25519 => Ok(()),
-        _ => Err("tls.key is of an unknown kind: use RSA, P-256, P-384, P-521 or Ed25519".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use openssl::bn::BigNum;
-    use openssl::ec::{EcGroup, EcKey};
-    use openssl::rsa::RsaPrivateKeyBuilder;
-
-    /// Only its length is that of a key: making a real one of 8192 bits takes seconds.
-    fn rsa(bits: i32) -> PKey<Private> {
-        let mut modulus = BigNum::from_u32(1).unwrap();
-        modulus.set_bit(bits - 1).unwrap();
-        let small = || BigNum::from_u32(65_537).unwrap();
-        let key = RsaPrivateKeyBuilder::new(modulus, small(), small()).unwrap().build();
-        PKey::from_rsa(key).unwrap()
-    }
-
-    fn ec(curve: Nid) -> PKey<Private> {
-        let group = EcGroup::from_curve_name(curve).unwrap();
-        PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn a_key_is_taken_if_the_module_takes_it() {
-        let good = [
-            rsa(2048),
-            rsa(3072),
-            rsa(4096),
-            ec(Nid::X9_62_PRIME256V1),
-            ec(Nid::SECP384R1),
-            ec(Nid::SECP521R1),
-            PKey::generate_ed25519().unwrap(),
-        ];
-        for key in good {
-            assert_eq!(check_strength(&key), Ok(()), "{:?} of {} bits", key.id(), key.bits());
+/// Names the field of the Secret.
+fn explain(error: &PairError) -> String {
+    match error {
+        PairError::Chain => "tls.crt is not PEM certificates: replace it".into(),
+        PairError::NoCertificate => "tls.crt holds no certificate: replace it".into(),
+        PairError::Length(count) => format!(
+            "tls.crt holds {count} certificates, at most {} are taken: leave out the rest",
+            tls::MAX_CHAIN
+        ),
+        PairError::Key => "tls.key is not an unencrypted PEM private key: replace it".into(),
+        PairError::PublicKey => "the key in tls.crt is of an unknown kind: use RSA or ECDSA".into(),
+        PairError::Mismatch => {
+            "tls.key does not match the first certificate of tls.crt: put the leaf \
+                                first, or replace the one that is of another pair"
+                .into()
         }
-        for bits in [1024, 2047, 4097, 8192] {
-            let why = check_strength(&rsa(bits)).unwrap_err();
-            assert_eq!(why, format!("tls.key is RSA of {bits} bits: use 2048 to 4096, or ECDSA"));
-        }
-        for key in [ec(Nid::SECP256K1), PKey::generate_ed448().unwrap()] {
-            assert!(check_strength(&key).unwrap_err().contains("unknown kind"));
+        PairError::Bits(bits) => format!(
+            "tls.key is RSA of {bits} bits: use {} to {}, or ECDSA",
+            tls::RSA_BITS.start(),
+            tls::RSA_BITS.end()
+        ),
+        PairError::Kind => {
+            "tls.key is of an unknown kind: use RSA, P-256, P-384, P-521 or Ed25519".into()
         }
     }
 }

@@ -2,18 +2,16 @@
 
 use super::answer::tag;
 use super::{Answer, Shared};
-use crate::client_certificate;
-use crate::ffi::{ZoneLock, check_pair, check_upstream, monotonic_milliseconds, random};
+use crate::ffi::{ZoneLock, clear_errors, monotonic_milliseconds, random};
 use crate::records::{cells, settle, welcome};
 use crate::retired::Keeping;
 use oxigress_core::model::Snapshot;
-use oxigress_core::record::{
-    CertificateView, Change, EndpointsView, Kind, decode_policies, delta_records, snapshot_records,
-};
+use oxigress_core::record::{Change, EndpointsView, Kind, delta_records, snapshot_records};
 use oxigress_core::table::{Keys, Operations, TABLES};
 use oxigress_core::wire::native::{MAX_FAULTS, Patch, Problem, Whole};
 use oxigress_core::wire::{DecodeError, compat, decode, faults, pointer_step};
 use oxigress_store::{Role, Store, Transaction, WriteError, Written};
+use oxigress_validate::{Fault, record as validate};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -252,16 +250,17 @@ impl Write<'_> {
         };
         let faults = changes.iter().filter_map(|Change { kind, key, value }| {
             let value = value.as_ref()?;
-            let check = check_of(*kind)?;
             if is_live(*kind, key, value) {
                 return None;
             }
-            let (field, error) = check(value).err()?;
+            let Fault { field, error } = validate::check(*kind, value).err()?;
             let key = pointer_step(&String::from_utf8_lossy(key));
             let table = Operations::of_kind(*kind)?.name;
             Some(DecodeError::new(format!("{}/{table}/{key}{field}", self.tables), error))
         });
-        faults.take(MAX_FAULTS).collect()
+        let faults = faults.take(MAX_FAULTS).collect();
+        clear_errors();
+        faults
     }
 
     /// When it fails, answers the bytes of the records behind the one that did not fit.
@@ -346,38 +345,8 @@ impl Write<'_> {
     }
 }
 
-type Check = fn(&[u8]) -> Result<(), (&'static str, String)>;
-
-/// What looks at a record's bytes beyond their types. The reason of a failure comes with the JSON pointer of the field,
-/// from the record on.
-fn check_of(kind: Kind) -> Option<Check> {
-    match kind {
-        Kind::Certificate => Some(|value| check_certificate(CertificateView(value))),
-        Kind::Tls => Some(client_certificate::check),
-        Kind::Policies => Some(check_policies),
-        Kind::Settings
-        | Kind::Server
-        | Kind::Backend
-        | Kind::Endpoints
-        | Kind::Name
-        | Kind::General
-        | Kind::Passthrough
-        | Kind::Port => None,
-    }
-}
-
 fn is_empty_set(kind: Kind, value: &[u8]) -> bool {
     kind == Kind::Endpoints && EndpointsView::new(value).is_empty()
-}
-
-fn check_certificate(view: CertificateView<'_>) -> Result<(), (&'static str, String)> {
-    check_pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default())
-        .map_err(|error| ("", error))
-}
-
-fn check_policies(value: &[u8]) -> Result<(), (&'static str, String)> {
-    let policies = decode_policies(value).ok_or(("", "these are no policies".to_owned()))?;
-    policies.proxy.and_then(|proxy| proxy.tls).map_or(Ok(()), |tls| check_upstream(&tls))
 }
 
 /// Bytes of the records among `changes` that are not live already.

@@ -4,18 +4,17 @@ mod client;
 mod upstream;
 
 pub use client::{ClientHello, Handshake, Shown, begin_handshakes};
-pub use upstream::{Upstream, check_upstream, context_number};
+pub use upstream::{Upstream, context_number};
 
 use super::guard;
 use super::worker;
 use crate::certificate;
 use nginx_sys::{
     BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, ERR_peek_last_error, EVP_Digest, EVP_PKEY,
-    EVP_PKEY_free, EVP_PKEY_get_base_id, EVP_PKEY_get_bits, EVP_PKEY_get_group_name, EVP_sha256,
-    OPENSSL_STACK, OPENSSL_sk_new_null, OPENSSL_sk_num, OPENSSL_sk_pop_free, OPENSSL_sk_push,
-    PEM_read_bio_PrivateKey, PEM_read_bio_X509, PEM_read_bio_X509_CRL, SSL, SSL_CTX_set_cert_cb,
-    SSL_certs_clear, SSL_get_servername, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name, X509,
-    X509_CRL, X509_check_private_key, X509_free, ngx_ssl_t,
+    EVP_PKEY_free, EVP_sha256, OPENSSL_STACK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free,
+    OPENSSL_sk_push, PEM_read_bio_PrivateKey, PEM_read_bio_X509, PEM_read_bio_X509_CRL, SSL,
+    SSL_CTX_set_cert_cb, SSL_certs_clear, SSL_get_servername, SSL_use_cert_and_key,
+    TLSEXT_NAMETYPE_host_name, X509, X509_CRL, X509_free, ngx_ssl_t,
 };
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -153,53 +152,6 @@ impl Drop for Parsed {
     }
 }
 
-/// Whether a key belongs to a chain's first certificate, and both can be used for TLS. Any thread.
-pub fn check_pair(chain_pem: &[u8], key_pem: &[u8]) -> Result<(), String> {
-    let parsed = Parsed::new(chain_pem, key_pem)?;
-    // SAFETY: both are alive.
-    let (matches, kind, bits) = unsafe {
-        (
-            X509_check_private_key(parsed.leaf.as_ptr(), parsed.key.as_ptr()),
-            EVP_PKEY_get_base_id(parsed.key.as_ptr()),
-            EVP_PKEY_get_bits(parsed.key.as_ptr()),
-        )
-    };
-    clear_errors();
-    if matches != 1 {
-        return Err("the private key does not belong to the certificate: send the pair".into());
-    }
-    let is_usable = match kind as u32 {
-        nginx_sys::EVP_PKEY_RSA | nginx_sys::EVP_PKEY_RSA_PSS => (2048..=4096).contains(&bits),
-        nginx_sys::EVP_PKEY_EC => is_common_curve(&parsed),
-        nginx_sys::EVP_PKEY_ED25519 => true,
-        _ => false,
-    };
-    if !is_usable {
-        return Err(format!(
-            "a private key of this kind and {bits} bits is not taken: use RSA of 2048 to 4096 bits, P-256, P-384, \
-             P-521 or Ed25519"
-        ));
-    }
-    // SAFETY: the stack is alive.
-    debug_assert!(unsafe { OPENSSL_sk_num(parsed.chain.as_ptr()) } < MAX_CHAIN);
-    Ok(())
-}
-
-fn is_common_curve(parsed: &Parsed) -> bool {
-    let mut name = [0_u8; 32];
-    // SAFETY: the key is alive, the buffer as long as it says.
-    let found = unsafe {
-        EVP_PKEY_get_group_name(
-            parsed.key.as_ptr(),
-            name.as_mut_ptr().cast(),
-            name.len(),
-            null_mut(),
-        )
-    };
-    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
-    found == 1 && [c"prime256v1", c"secp384r1", c"secp521r1"].contains(&name)
-}
-
 /// SHA-256.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut digest = [0; 32];
@@ -219,7 +171,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// An error left in OpenSSL's queue would be blamed on the next connection.
-fn clear_errors() {
+pub fn clear_errors() {
     // SAFETY: the queue is this thread's own.
     unsafe { ERR_clear_error() };
 }

@@ -5,9 +5,9 @@
 
 use super::reader::{Reader, template};
 use super::value::parse_bool;
-use openssl::x509::{X509, X509Crl};
 use oxigress_core::balancer::patterns::pattern_is_valid;
 use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
+use oxigress_validate::tls;
 
 /// Longest bundle and list of revoked ones (security.md §4).
 const MAX_BYTES: usize = 1024 * 1024;
@@ -27,16 +27,20 @@ pub struct ClientTls {
 pub fn read(reader: &mut Reader<'_>) -> ClientTls {
     let mut prefers_server_ciphers = None;
     reader.flag("ssl-prefer-server-ciphers", &mut prefers_server_ciphers);
-    let ciphers = reader.parsed("ssl-ciphers", "a list of OpenSSL's ciphers", |text| {
-        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"!:+-_@=".contains(&b);
-        HeaderValue::parse(text).ok().filter(|_| text.bytes().all(is_fine))
-    });
+    let ciphers = reader.parsed("ssl-ciphers", "a list of OpenSSL's ciphers", ciphers);
     let closing = reader.closing.len();
     let client = client(reader).map(|client| match reader.closing.len() == closing {
         true => client,
         false => Err(()),
     });
     ClientTls { ciphers, prefers_server_ciphers, client }
+}
+
+/// A cipher list of which OpenSSL has at least one cipher.
+pub fn ciphers(text: &str) -> Option<HeaderValue> {
+    let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"!:+-_@=".contains(&b);
+    let is_known = || tls::cipher_list(text).is_ok();
+    HeaderValue::parse(text).ok().filter(|_| text.bytes().all(is_fine) && is_known())
 }
 
 fn client(reader: &mut Reader<'_>) -> Option<Result<ClientCertificates, ()>> {
@@ -108,12 +112,11 @@ fn authorities(reader: &mut Reader<'_>, text: &str) -> Result<(String, String), 
         },
     };
     let (authorities, revoked) = (field("ca.crt")?, field("ca.crl")?);
-    match X509::stack_from_pem(authorities.as_bytes()) {
-        Ok(all) if !all.is_empty() => {}
-        _ => return Err(format!("Secret {key} has no certificate in ca.crt")),
-    }
-    if !revoked.is_empty() && X509Crl::from_pem(revoked.as_bytes()).is_err() {
-        return Err(format!("Secret {key} has no list of revoked certificates in ca.crl"));
-    }
-    Ok((authorities.to_owned(), revoked.to_owned()))
+    let fault = |name: &'static str| {
+        let key = &key;
+        move |error: String| format!("Secret {key}, {name}: {error}")
+    };
+    let authorities = tls::normal_authorities(authorities.as_bytes()).map_err(fault("ca.crt"))?;
+    let revoked = tls::normal_revocations(revoked.as_bytes()).map_err(fault("ca.crl"))?;
+    Ok((authorities, revoked))
 }

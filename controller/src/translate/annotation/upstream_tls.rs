@@ -4,8 +4,8 @@
 
 use super::reader::Reader;
 use super::value::is_plain;
-use openssl::x509::X509;
 use oxigress_core::model::policy::{HeaderValue, Policies, UpstreamTls};
+use oxigress_validate::tls as validate;
 
 /// Longest bundle of authorities (security.md §4).
 const MAX_BYTES: usize = 1024 * 1024;
@@ -36,10 +36,11 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     tls.name = reader.parsed("proxy-ssl-name", "a host's name", |text| {
         HeaderValue::parse(text).ok().filter(|_| is_plain(text, b"*"))
     });
-    tls.ciphers = reader.parsed("proxy-ssl-ciphers", "a list of OpenSSL's ciphers", |text| {
-        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"+:_-!".contains(&b);
-        HeaderValue::parse(text).ok().filter(|_| text.bytes().all(is_fine))
-    });
+    tls.ciphers = reader.parsed(
+        "proxy-ssl-ciphers",
+        "a list of OpenSSL's ciphers",
+        super::client_tls::ciphers,
+    );
     let protocols = reader.parsed("proxy-ssl-protocols", "some of TLSv1.2 TLSv1.3", |text| {
         let known = ["TLSv1.2", "TLSv1.3"].into_iter();
         let known = known.filter(|known| text.split_ascii_whitespace().any(|word| word == *known));
@@ -67,10 +68,8 @@ fn material(reader: &mut Reader<'_>, text: &str) -> Result<UpstreamTls, String> 
     if history.secret.fields.0.contains_key("ca.crt") {
         let authorities = history.secret.fields.text("ca.crt").filter(|t| t.len() <= MAX_BYTES);
         let authorities = authorities.unwrap_or_default();
-        match X509::stack_from_pem(authorities.as_bytes()) {
-            Ok(all) if !all.is_empty() => tls.authorities = authorities.to_owned(),
-            _ => return Err(format!("Secret {key} has no certificate in ca.crt")),
-        }
+        tls.authorities = validate::normal_authorities(authorities.as_bytes())
+            .map_err(|error| format!("Secret {key}, ca.crt: {error}"))?;
     }
     match tls.certificate.is_empty() && tls.authorities.is_empty() {
         true => Err(format!("Secret {key} has neither tls.crt and tls.key nor ca.crt")),

@@ -7,7 +7,7 @@
 //! another identity (`set_session` in `upstream.rs`).
 
 use super::client::{Authorities, cipher_list, go_on};
-use super::{Parsed, check_pair, clear_errors, sha256};
+use super::{Parsed, clear_errors, sha256};
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_OK, NGX_SSL_TLSv1_2, NGX_SSL_TLSv1_3, SSL_CTX_free, SSL_CTX_get_ex_data,
@@ -191,29 +191,6 @@ fn protocol(word: &str) -> Option<u32> {
         "TLSv1.2" => Some(NGX_SSL_TLSv1_2),
         "TLSv1.3" => Some(NGX_SSL_TLSv1_3),
         _ => None,
-    }
-}
-
-/// Refuses what could not be used; the reason comes with the JSON pointer of the field, from the policies on. Any thread.
-pub fn check_upstream(tls: &UpstreamTls) -> Result<(), (&'static str, String)> {
-    let checked = check(tls);
-    clear_errors();
-    checked
-}
-
-fn check(tls: &UpstreamTls) -> Result<(), (&'static str, String)> {
-    if let Some(word) = tls.protocols.iter().find(|word| protocol(word).is_none()) {
-        let shown = oxigress_core::model::shorten(word);
-        return Err(("/proxy/tls/protocols", format!("{shown:?} is not TLSv1.2 or TLSv1.3")));
-    }
-    cipher_list(ciphers(tls)).map_err(|error| ("/proxy/tls/ciphers", error))?;
-    if !tls.authorities.is_empty() {
-        Authorities::new(&tls.authorities).map_err(|error| ("/proxy/tls/authorities", error))?;
-    }
-    match (tls.certificate.is_empty(), tls.key.is_empty()) {
-        (true, true) => Ok(()),
-        _ => check_pair(tls.certificate.as_bytes(), tls.key.as_bytes())
-            .map_err(|error| ("/proxy/tls/certificate", error)),
     }
 }
 

@@ -1,0 +1,87 @@
+//! The bytes of a record.
+
+use crate::{Fault, tls};
+use oxigress_core::model::policy::{Policies, TlsPolicy, UpstreamTls};
+use oxigress_core::patterns::pattern_is_valid;
+use oxigress_core::record::{CertificateView, decode_policies, decode_tls};
+use oxigress_core::table::Kind;
+use oxigress_core::template::Part;
+
+/// Checks a record's bytes beyond their types.
+pub fn check(kind: Kind, value: &[u8]) -> Result<(), Fault> {
+    match kind {
+        Kind::Certificate => {
+            let view = CertificateView(value);
+            let pair = tls::pair(view.chain().unwrap_or_default(), view.key().unwrap_or_default());
+            pair.map(drop).map_err(|error| Fault::new("", error.to_string()))
+        }
+        Kind::Tls => match decode_tls(value) {
+            Some(policy) => tls_policy(&policy),
+            None => Err(Fault::new("", "this is no policy")),
+        },
+        Kind::Policies => match decode_policies(value) {
+            Some(all) => policies(&all),
+            None => Err(Fault::new("", "these are no policies")),
+        },
+        Kind::Settings
+        | Kind::Server
+        | Kind::Backend
+        | Kind::Endpoints
+        | Kind::Name
+        | Kind::General
+        | Kind::Passthrough
+        | Kind::Port => Ok(()),
+    }
+}
+
+/// How a host speaks TLS.
+pub fn tls_policy(policy: &TlsPolicy) -> Result<(), Fault> {
+    if let Some(ciphers) = &policy.ciphers {
+        tls::cipher_list(ciphers.as_str()).map_err(|error| Fault::new("/ciphers", error))?;
+    }
+    let Some(client) = &policy.client else { return Ok(()) };
+    if let Some(subject) = &client.subject {
+        pattern_is_valid(subject.as_str())
+            .map_err(|error| Fault::new("/client/subject", error.to_string()))?;
+    }
+    // A path that a client has a say in would be a way around the certificate.
+    let is_variable = |part| !matches!(part, Part::Literal(_));
+    if let Some(page) = &client.error_page
+        && page.as_str().starts_with('/')
+        && page.parts().any(is_variable)
+    {
+        let error = "the path of an error page has no variables: send a URL or a plain path";
+        return Err(Fault::new("/client/error_page", error));
+    }
+    tls::authorities(client.authorities.as_bytes())
+        .map_err(|error| Fault::new("/client/authorities", error))?;
+    tls::revocations(client.revoked.as_bytes())
+        .map_err(|error| Fault::new("/client/revoked", error))?;
+    Ok(())
+}
+
+/// What is decided per request.
+pub fn policies(policies: &Policies) -> Result<(), Fault> {
+    let proxy = policies.proxy.as_ref();
+    proxy.and_then(|proxy| proxy.tls.as_ref()).map_or(Ok(()), upstream_tls)
+}
+
+/// TLS toward endpoints.
+fn upstream_tls(from: &UpstreamTls) -> Result<(), Fault> {
+    for word in &from.protocols {
+        tls::protocol(word).map_err(|error| Fault::new("/proxy/tls/protocols", error))?;
+    }
+    if let Some(ciphers) = &from.ciphers {
+        tls::cipher_list(ciphers.as_str())
+            .map_err(|error| Fault::new("/proxy/tls/ciphers", error))?;
+    }
+    if !from.authorities.is_empty() {
+        tls::authorities(from.authorities.as_bytes())
+            .map_err(|error| Fault::new("/proxy/tls/authorities", error))?;
+    }
+    if !from.certificate.is_empty() || !from.key.is_empty() {
+        tls::pair(from.certificate.as_bytes(), from.key.as_bytes())
+            .map_err(|error| Fault::new("/proxy/tls/certificate", error.to_string()))?;
+    }
+    Ok(())
+}

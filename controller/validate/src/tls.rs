@@ -1,0 +1,251 @@
+//! Texts that OpenSSL has to understand.
+
+use openssl::nid::Nid;
+use openssl::pkey::{Id, PKey, PKeyRef, Private};
+use openssl::ssl::{SslContextBuilder, SslMethod};
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::{X509, X509Crl};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+/// Longest bundle of authorities or of revocation lists, in bytes of PEM.
+pub const MAX_BUNDLE_BYTES: usize = 1024 * 1024;
+/// Longest chain.
+pub const MAX_CHAIN: usize = 10;
+/// Lengths of RSA keys.
+pub const RSA_BITS: RangeInclusive<u32> = 2048..=4096;
+
+/// A chain and the key of its first certificate, which belong together.
+pub struct Pair {
+    /// The leaf first.
+    pub chain: Vec<X509>,
+    /// The private key of the leaf.
+    pub key: PKey<Private>,
+}
+
+/// Whether OpenSSL has a cipher of this list.
+pub fn cipher_list(text: &str) -> Result<(), String> {
+    let mut context = SslContextBuilder::new(SslMethod::tls()).map_err(|_| "out of memory")?;
+    if text.contains('\0') {
+        return Err("the cipher list has a NUL".into());
+    }
+    let set = context.set_cipher_list(text);
+    set.map_err(|_| "OpenSSL knows no cipher of the list: name one that it has".into())
+}
+
+/// Whether a word is a protocol for connections to endpoints.
+pub fn protocol(word: &str) -> Result<(), String> {
+    match word {
+        "TLSv1.2" | "TLSv1.3" => Ok(()),
+        _ => {
+            let shown = oxigress_core::model::shorten(word);
+            Err(format!("{shown:?} is not TLSv1.2 or TLSv1.3"))
+        }
+    }
+}
+
+/// The certificates of a bundle of authorities: at least one, every block readable, each usable in a store.
+pub fn authorities(pem: &[u8]) -> Result<Vec<X509>, String> {
+    check_length(pem)?;
+    let all = X509::stack_from_pem(pem).map_err(|_| "a certificate cannot be read: send PEM")?;
+    if all.is_empty() {
+        return Err("there is no certificate that can be read: send PEM".into());
+    }
+    let mut store = X509StoreBuilder::new().map_err(|_| "out of memory")?;
+    for certificate in &all {
+        let added = store.add_cert(certificate.clone());
+        added.map_err(|_| "a certificate cannot be used to vouch for others: remove it")?;
+    }
+    Ok(all)
+}
+
+/// The revocation lists of a bundle: every block readable; none in an empty text.
+pub fn revocations(pem: &[u8]) -> Result<Vec<X509Crl>, String> {
+    check_length(pem)?;
+    if pem.is_empty() {
+        return Ok(Vec::new());
+    }
+    let text = str::from_utf8(pem).map_err(|_| "a revocation list cannot be read: send PEM")?;
+    let mut all = Vec::new();
+    for block in text.split_inclusive("-----END X509 CRL-----") {
+        if !block.contains("-----BEGIN") {
+            continue;
+        }
+        let list = X509Crl::from_pem(block.as_bytes());
+        all.push(list.map_err(|_| "a revocation list cannot be read: send PEM")?);
+    }
+    match all.is_empty() {
+        true => Err("there is no revocation list that can be read: send PEM".into()),
+        false => Ok(all),
+    }
+}
+
+/// The certificates of a bundle as PEM again: each once, without the text around them, so that a record has no more bytes
+/// than its certificates need.
+pub fn normal_authorities(pem: &[u8]) -> Result<String, String> {
+    let all = authorities(pem)?;
+    joined(all.iter().map(|certificate| certificate.to_pem()))
+}
+
+/// The revocation lists of a bundle as PEM again, as [`normal_authorities`].
+pub fn normal_revocations(pem: &[u8]) -> Result<String, String> {
+    joined(revocations(pem)?.iter().map(|list| list.to_pem()))
+}
+
+fn joined(
+    all: impl Iterator<Item = Result<Vec<u8>, openssl::error::ErrorStack>>,
+) -> Result<String, String> {
+    let mut seen = BTreeSet::new();
+    let mut text = String::new();
+    for pem in all {
+        let pem = pem.ok().and_then(|pem| String::from_utf8(pem).ok()).ok_or("out of memory")?;
+        if seen.insert(pem.clone()) {
+            text.push_str(&pem);
+        }
+    }
+    Ok(text)
+}
+
+fn check_length(pem: &[u8]) -> Result<(), String> {
+    match pem.len() > MAX_BUNDLE_BYTES {
+        true => Err(format!("{} bytes of PEM, at most {MAX_BUNDLE_BYTES} are taken", pem.len())),
+        false => Ok(()),
+    }
+}
+
+/// Why a chain and a key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PairError {
+    /// The chain is no PEM certificates.
+    #[error("a certificate of the chain cannot be read: send PEM")]
+    Chain,
+    /// The chain is empty.
+    #[error("the chain has no certificate that can be read: send PEM")]
+    NoCertificate,
+    /// So many certificates.
+    #[error("the chain has {0} certificates, at most {MAX_CHAIN} are taken: shorten it")]
+    Length(usize),
+    /// The key is no PEM, or has a passphrase.
+    #[error("the private key cannot be read: send unencrypted PEM")]
+    Key,
+    /// OpenSSL does not know the kind of the certificate's key.
+    #[error("the key in the certificate is of an unknown kind: use RSA or ECDSA")]
+    PublicKey,
+    /// They are of two pairs.
+    #[error("the private key does not belong to the certificate: send the pair, the leaf first")]
+    Mismatch,
+    /// An RSA key of so many bits.
+    #[error(
+        "a private key of RSA and {0} bits is not taken: use RSA of 2048 to 4096 bits or ECDSA"
+    )]
+    Bits(u32),
+    /// Another algorithm or curve.
+    #[error("a private key of this kind is not taken: use RSA, P-256, P-384, P-521 or Ed25519")]
+    Kind,
+}
+
+/// A chain and its key, if they belong together and can be used for TLS.
+pub fn pair(chain_pem: &[u8], key_pem: &[u8]) -> Result<Pair, PairError> {
+    let chain = X509::stack_from_pem(chain_pem).map_err(|_| PairError::Chain)?;
+    let leaf = chain.first().ok_or(PairError::NoCertificate)?;
+    if chain.len() > MAX_CHAIN {
+        return Err(PairError::Length(chain.len()));
+    }
+    // A passphrase is never asked for on a terminal.
+    let key = PKey::private_key_from_pem_passphrase(key_pem, b"").map_err(|_| PairError::Key)?;
+    check_strength(&key)?;
+    let public = leaf.public_key().map_err(|_| PairError::PublicKey)?;
+    match public.public_eq(&key) {
+        true => Ok(Pair { chain, key }),
+        false => Err(PairError::Mismatch),
+    }
+}
+
+fn check_strength(key: &PKeyRef<Private>) -> Result<(), PairError> {
+    let curves = [Nid::X9_62_PRIME256V1, Nid::SECP384R1, Nid::SECP521R1];
+    let curve = || key.ec_key().ok()?.group().curve_name();
+    match key.id() {
+        Id::RSA | Id::RSA_PSS if RSA_BITS.contains(&key.bits()) => Ok(()),
+        Id::RSA | Id::RSA_PSS => Err(PairError::Bits(key.bits())),
+        Id::EC if curve().is_some_and(|curve| curves.contains(&curve)) => Ok(()),
+        Id::ED25519 => Ok(()),
+        _ => Err(PairError::Kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openssl::bn::BigNum;
+    use openssl::ec::{EcGroup, EcKey};
+    use openssl::rsa::RsaPrivateKeyBuilder;
+
+    /// Only its length is that of a key: making a real one of 8192 bits takes seconds.
+    fn rsa(bits: i32) -> PKey<Private> {
+        let mut modulus = BigNum::from_u32(1).unwrap();
+        modulus.set_bit(bits - 1).unwrap();
+        let small = || BigNum::from_u32(65_537).unwrap();
+        let key = RsaPrivateKeyBuilder::new(modulus, small(), small()).unwrap().build();
+        PKey::from_rsa(key).unwrap()
+    }
+
+    fn ec(curve: Nid) -> PKey<Private> {
+        let group = EcGroup::from_curve_name(curve).unwrap();
+        PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn common_kinds_of_keys_are_taken() {
+        let good = [
+            rsa(2048),
+            rsa(3072),
+            rsa(4096),
+            ec(Nid::X9_62_PRIME256V1),
+            ec(Nid::SECP384R1),
+            ec(Nid::SECP521R1),
+            PKey::generate_ed25519().unwrap(),
+        ];
+        for key in good {
+            assert_eq!(check_strength(&key), Ok(()), "{:?} of {} bits", key.id(), key.bits());
+        }
+        for bits in [1024, 2047, 4097, 8192] {
+            assert_eq!(check_strength(&rsa(bits)), Err(PairError::Bits(bits as u32)));
+        }
+        for key in [ec(Nid::SECP256K1), PKey::generate_ed448().unwrap()] {
+            assert_eq!(check_strength(&key), Err(PairError::Kind));
+        }
+    }
+
+    #[test]
+    fn a_list_without_a_known_cipher_is_refused() {
+        for text in ["foo", "", "ALL:!ALL", "a\0b", ":::"] {
+            assert!(cipher_list(text).is_err(), "{text:?}");
+        }
+        for text in ["ECDHE-RSA-AES128-GCM-SHA256", "HIGH:!aNULL", "foo:AES128-SHA256", "DEFAULT"] {
+            assert_eq!(cipher_list(text), Ok(()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_has_each_certificate_once_and_nothing_else() {
+        let key = ec(Nid::X9_62_PRIME256V1);
+        let mut builder = X509::builder().unwrap();
+        builder.set_pubkey(&key).unwrap();
+        builder.sign(&key, openssl::hash::MessageDigest::sha256()).unwrap();
+        let one = String::from_utf8(builder.build().to_pem().unwrap()).unwrap();
+        let padding = "# a comment\n".repeat(80_000);
+        let bundle = format!("{padding}{one}{one}");
+        assert_eq!(normal_authorities(bundle.as_bytes()), Ok(one));
+        assert_eq!(normal_revocations(b""), Ok(String::new()));
+    }
+
+    #[test]
+    fn a_bundle_is_read_whole_or_refused() {
+        assert!(authorities(b"").is_err() && authorities(b"no PEM").is_err());
+        assert!(authorities(&vec![b' '; MAX_BUNDLE_BYTES + 1]).is_err());
+        assert!(revocations(b"").is_ok_and(|all| all.is_empty()));
+        for text in ["x", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
+            assert!(revocations(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
