@@ -1,11 +1,14 @@
 //! Regular expressions that users write, with bounded work.
 //!
 //! Shape:   compiled when first needed and kept, a worker each: for paths and for what is searched in other values.
-//! Units:   work in steps of about a nanosecond: one state of an automaton at one byte.
-//! Errors:  a pattern that cannot be compiled, or that exceeds its budget on a value, gives no answer.
+//! Units:   work in steps of about a nanosecond, eight for one state of an automaton at one byte; compiling in
+//!          nanoseconds, told from the pattern before it is compiled ([`price`]).
+//! Errors:  a pattern that is too dear or cannot be compiled, or that exceeds its budget on a value, gives no answer.
 //! Source:  design.md §5 "Regexes": automata, whose time is linear; look-around and back-references on
 //!          `fancy-regex` with a limit. security.md §4 for the lengths.
 //! Rejected: lazily built automata, which are faster on long texts and take 10 KiB and more for each pattern.
+
+mod price;
 
 use crate::model::Invalid;
 use regex_automata::dfa::onepass;
@@ -14,6 +17,7 @@ use regex_automata::nfa::thompson::pikevm::{self, PikeVM};
 use regex_automata::nfa::thompson::{self, NFA};
 use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::{Anchored, Input};
+use regex_syntax::ast::Ast;
 use regex_syntax::hir::{Hir, HirKind};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -21,6 +25,8 @@ use std::rc::Rc;
 
 /// Longest pattern (security.md §4).
 pub const MAX_PATTERN_BYTES: usize = 1_024;
+/// The highest price of a pattern, in nanoseconds.
+const MAX_PRICE: u64 = 1_000_000;
 /// Longest value a pattern is searched in, and longest path a backtracking one is tried on.
 const MAX_VALUE_BYTES: usize = 1_024;
 /// Steps of a backtracking pattern.
@@ -36,8 +42,12 @@ const TRY_STEPS: u64 = 100;
 /// Compiling a pattern, and what each of its states adds.
 const COMPILE_STEPS: u64 = 20_000;
 const COMPILE_STEPS_OF_STATE: u64 = 500;
+/// One state of an automaton at one byte.
+const STATE_STEPS: u64 = 8;
 /// Of a backtracking pattern, whose steps read any number of bytes.
 const BACKTRACKING_WEIGHT: u64 = 1_000;
+/// Brackets within brackets.
+const MAX_NESTING: u32 = 64;
 /// The groups a template can name, and the whole.
 const GROUPS: usize = 10;
 
@@ -95,6 +105,8 @@ struct Compiled {
     weight: u64,
     /// Steps that compiling it took, about.
     compile_steps: u64,
+    /// Slots of its groups, as far as templates can name them.
+    slots: usize,
     bytes: usize,
 }
 
@@ -171,7 +183,9 @@ impl Patterns {
             engine => {
                 let mut slots: Slots = [None; 2 * GROUPS];
                 let input = Input::new(path).anchored(Anchored::Yes);
-                let is_found = scratch.search(engine, &input, &mut slots);
+                // An engine takes no more slots than its pattern has.
+                let own = slots.get_mut(..compiled.slots)?;
+                let is_found = scratch.search(engine, &input, own);
                 let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
                 let span = |group| Some((place(2 * group)?, place(2 * group + 1)?));
                 Some(is_found.then(|| Captures::new(span)))
@@ -220,7 +234,7 @@ impl Kept {
             let compiled = text.and_then(|text| compile(text, self.meaning).ok());
             if let Some(compiled) = &compiled {
                 // What is over the budget stays compiled for the next request.
-                let _ = budget.spend(compiled.compile_steps);
+                budget.0 = budget.0.saturating_sub(compiled.compile_steps);
             }
             self.insert(pattern, compiled);
         }
@@ -299,10 +313,21 @@ pub fn path_is_valid(pattern: &str) -> Result<(), Invalid> {
     compile(pattern, Meaning::Path).map(drop)
 }
 
+/// Refuses a pattern that is too long to be looked at.
+pub fn check_length(pattern: &str) -> Result<(), Invalid> {
+    match pattern.len() <= MAX_PATTERN_BYTES {
+        true => Ok(()),
+        false => Err(Invalid::new(format!(
+            "pattern of {} bytes, at most {MAX_PATTERN_BYTES} are served: shorten it",
+            pattern.len()
+        ))),
+    }
+}
+
 /// What every path that a pattern takes begins with, in lower case.
 pub fn literal_prefix(pattern: &str) -> Vec<u8> {
-    let mut literal = match parse(pattern, Meaning::Search, false) {
-        Ok(hir) => leading_literal(&hir).to_vec(),
+    let mut literal = match parse(pattern, Meaning::Search) {
+        Ok((hir, _)) => leading_literal(&hir).to_vec(),
         Err(_) => leading_text(pattern).to_vec(),
     };
     literal.make_ascii_lowercase();
@@ -330,41 +355,68 @@ fn leading_text(pattern: &str) -> &[u8] {
     pattern.get(..end - usize::from(is_repeated && end > 0)).unwrap_or_default()
 }
 
-fn parse(
+/// Why a pattern is not read as an automaton.
+enum Unread {
+    /// It is too dear to be compiled in any way.
+    TooDear(Invalid),
+    /// `regex-syntax` does not know it.
+    Unknown(Box<regex_syntax::Error>),
+}
+
+/// The pattern, and its price.
+fn parse(pattern: &str, meaning: Meaning) -> Result<(Hir, u64), Unread> {
+    let mut parser = regex_syntax::ast::parse::ParserBuilder::new();
+    let parsed = parser.nest_limit(MAX_NESTING).build().parse(pattern);
+    let ast = parsed.map_err(|error| Unread::Unknown(Box::new(error.into())))?;
+    // Before anything is built of it, which takes most of the time.
+    let price = price::of_classes(&ast).saturating_add(price::OF_BYTE * pattern.len() as u64);
+    check_price(price).map_err(Unread::TooDear)?;
+    // Bytes, as PCRE takes them without its UTF flag; a class of other letters needs characters.
+    translate(pattern, &ast, meaning, false)
+        .or_else(|_| translate(pattern, &ast, meaning, true))
+        .map(|hir| (hir, price))
+        .map_err(|error| Unread::Unknown(Box::new(error.into())))
+}
+
+fn translate(
     pattern: &str,
+    ast: &Ast,
     meaning: Meaning,
     is_unicode: bool,
-) -> Result<Hir, Box<regex_syntax::Error>> {
-    // Bytes, as PCRE takes them without its UTF flag; a class of other letters needs characters.
-    regex_syntax::ParserBuilder::new()
-        .unicode(is_unicode)
-        .utf8(false)
-        .case_insensitive(meaning == Meaning::Path)
-        .nest_limit(64)
-        .build()
-        .parse(pattern)
-        .map_err(Box::new)
+) -> Result<Hir, regex_syntax::hir::Error> {
+    let mut translator = regex_syntax::hir::translate::TranslatorBuilder::new();
+    let translator = translator.unicode(is_unicode).utf8(false);
+    translator.case_insensitive(meaning == Meaning::Path).build().translate(pattern, ast)
+}
+
+fn check_price(price: u64) -> Result<(), Invalid> {
+    match price {
+        0..=MAX_PRICE => Ok(()),
+        _ => Err(Invalid::new(format!(
+            "pattern takes about {} microseconds to compile, at most {} are served: use fewer or simpler classes of \
+             characters beyond ASCII, such as \\p{{L}}, and less look-around",
+            price / 1_000,
+            MAX_PRICE / 1_000
+        ))),
+    }
 }
 
 fn compile(pattern: &str, meaning: Meaning) -> Result<Compiled, Invalid> {
-    if pattern.len() > MAX_PATTERN_BYTES {
-        return Err(Invalid::new(format!(
-            "pattern of {} bytes, at most {MAX_PATTERN_BYTES} are served: shorten it",
-            pattern.len()
-        )));
-    }
-    match parse(pattern, meaning, false).or_else(|_| parse(pattern, meaning, true)) {
-        Ok(hir) => linear(&hir, meaning),
-        Err(error) => backtracking(pattern, meaning, &error),
+    check_length(pattern)?;
+    match parse(pattern, meaning) {
+        Ok((hir, price)) => linear(&hir, meaning, price),
+        Err(Unread::TooDear(why)) => Err(why),
+        Err(Unread::Unknown(error)) => backtracking(pattern, meaning, &error),
     }
 }
 
-fn linear(hir: &Hir, meaning: Meaning) -> Result<Compiled, Invalid> {
+fn linear(hir: &Hir, meaning: Meaning, price: u64) -> Result<Compiled, Invalid> {
     let too_large = || Invalid::new("pattern is too large when compiled: repeat less often");
     let limits = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_COMPILED_BYTES));
     let nfa = NFA::compiler().configure(limits).build_from_hir(hir).map_err(|_| too_large())?;
-    let weight = nfa.states().len() as u64;
-    let compile_steps = weight.saturating_mul(COMPILE_STEPS_OF_STATE);
+    let states = nfa.states().len() as u64;
+    let (weight, compile_steps) = (states * STATE_STEPS, price + states * COMPILE_STEPS_OF_STATE);
+    let slots = nfa.group_info().slot_len().min(2 * GROUPS);
     let bytes = nfa.memory_usage();
     if meaning == Meaning::Path
         && let limits = onepass::Config::new().size_limit(Some(MAX_COMPILED_BYTES / 4))
@@ -373,14 +425,16 @@ fn linear(hir: &Hir, meaning: Meaning) -> Result<Compiled, Invalid> {
         let bytes = bytes + dfa.memory_usage();
         return Ok(Compiled {
             engine: Engine::OnePass(Box::new(dfa)),
-            weight: 1,
+            weight: STATE_STEPS,
             compile_steps,
+            slots,
             bytes,
         });
     }
     let backtracker = BoundedBacktracker::new_from_nfa(nfa.clone()).map_err(|_| too_large())?;
     let pike = PikeVM::new_from_nfa(nfa).map_err(|_| too_large())?;
-    Ok(Compiled { engine: Engine::Linear(backtracker, pike), weight, compile_steps, bytes })
+    let engine = Engine::Linear(backtracker, pike);
+    Ok(Compiled { engine, weight, compile_steps, slots, bytes })
 }
 
 fn backtracking(
@@ -391,6 +445,7 @@ fn backtracking(
     if has_large_group_number(pattern) {
         return Err(Invalid::new("pattern names a group beyond 999: name one that it has"));
     }
+    check_price(price::of_text(pattern))?;
     let build = |pattern: &str, mode| {
         fancy_regex::RegexBuilder::new(pattern)
             .bytes_mode(mode)
@@ -415,7 +470,8 @@ fn backtracking(
     Ok(Compiled {
         engine: Engine::Backtracking(regex),
         weight: BACKTRACKING_WEIGHT,
-        compile_steps: BACKTRACKING_WEIGHT * COMPILE_STEPS_OF_STATE,
+        compile_steps: MAX_PRICE,
+        slots: 2 * GROUPS,
         bytes: MAX_COMPILED_BYTES,
     })
 }
@@ -494,6 +550,55 @@ mod tests {
             path_is_valid(&format!("/(a){group}")).unwrap_err();
         }
         path_is_valid("/(?!old)(a)\\1/20240101-20250101").unwrap();
+    }
+
+    #[test]
+    fn a_dear_pattern_is_refused_before_it_is_compiled() {
+        for dear in [
+            format!("/[{}]x", r"\pL\PL".repeat(165)),
+            format!("/(?u)[{}]x", r"\pL\PL".repeat(165)),
+            format!("/(?=a)[{}]x", r"\pL\PL".repeat(165)),
+            "/(?=a)[é-\u{10fff0}]x".to_owned(),
+            r"/(?=a)(?u:\w)\1x".to_owned(),
+            format!("/{}x", "(?=[a-z])".repeat(100)),
+        ] {
+            let refused = path_is_valid(&dear).unwrap_err().to_string();
+            assert!(refused.contains("to compile, at most"), "{dear:.40}: {refused}");
+            assert!(pattern_is_valid(&dear).unwrap_err().to_string().contains("to compile"));
+        }
+        for fine in [r"/\p{L}+", r"/(?!old)\w+", "/(?=ä)(.*)", "/[äöü]", r"/(?i)shop(/|$)(.*)"]
+        {
+            path_is_valid(fine).unwrap();
+        }
+    }
+
+    #[test]
+    fn captures_of_a_long_path_are_right_and_charged() {
+        let locales: Vec<_> = (0..60).map(|n| format!("l{n}")).collect();
+        let few = format!("/({})(/|$)(.*)", locales.join("|"));
+        for pattern in [few.as_str(), "/(?:a|ab)(?:c|bcd)(.*)", "/(?:a|ab)*", "/(a)(b)?(.*)"] {
+            for length in [0, 10, 1_000, 3_000, 5_000, 7_900, 8_100, 32_000] {
+                let path = format!("/l59/{}", "ab".repeat(length / 2));
+                let mut budget = Budget(u64::MAX);
+                let patterns = Patterns::default();
+                let found = patterns.captures(pattern.as_bytes(), path.as_bytes(), &mut budget);
+                let other = regex::bytes::Regex::new(&format!("(?i-u)^(?:{pattern})")).unwrap();
+                let other = other.captures(path.as_bytes());
+                let found = found.unwrap();
+                assert_eq!(found.is_some(), other.is_some(), "{pattern}");
+                if let (Some(found), Some(other)) = (found, other) {
+                    for group in 0..10 {
+                        let expected = other.get(group).map_or(&b""[..], |group| group.as_bytes());
+                        assert_eq!(found.get(group as u8, path.as_bytes()), expected, "{pattern}");
+                    }
+                }
+            }
+        }
+        let mut budget = Budget(u64::MAX);
+        let path = format!("/{}c", "a".repeat(7_900));
+        let many = b"/(?:a?){150}b";
+        assert_eq!(Patterns::default().captures(many, path.as_bytes(), &mut budget), Ok(None));
+        assert!(u64::MAX - budget.0 > 16_000_000, "300 states took 19 milliseconds");
     }
 
     #[test]

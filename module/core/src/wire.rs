@@ -40,6 +40,7 @@ pub(crate) use objects;
 
 pub mod compat;
 pub mod native;
+pub mod patterns;
 mod strict;
 
 pub(crate) use strict::decode_record;

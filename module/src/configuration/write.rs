@@ -9,6 +9,7 @@ use oxigress_core::model::Snapshot;
 use oxigress_core::record::{Change, EndpointsView, Kind, delta_records, snapshot_records};
 use oxigress_core::table::{Keys, Operations, TABLES};
 use oxigress_core::wire::native::{MAX_FAULTS, Patch, Problem, Whole};
+use oxigress_core::wire::patterns::Patterns;
 use oxigress_core::wire::{DecodeError, compat, decode, faults, pointer_step};
 use oxigress_store::{Role, Store, Transaction, WriteError, Written};
 use oxigress_validate::{Fault, record as validate};
@@ -38,8 +39,12 @@ pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<A
         Ok(decoded) => decoded,
         Err(error) => return Some(undecodable(error, body, "snapshot")),
     };
-    let source = Source::Whole(snapshot_records(whole.snapshot));
     let (tables, replaces) = ("/snapshot", Replaces::Tables);
+    let faults = pattern_faults(&(&whole.snapshot).into(), tables, shared)?;
+    if !faults.is_empty() {
+        return Some(Answer::faulty(faults));
+    }
+    let source = Source::Whole(snapshot_records(whole.snapshot));
     let write = Write { source, replaces, expected, epoch: None, status: 200, tables };
     write.apply(shared, ignored)
 }
@@ -54,12 +59,26 @@ pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option
         let error = DecodeError::new(pointer, "upserted and removed in one delta: say one of them");
         return Some(Answer::undecodable(error));
     }
+    let tables = "/upsert";
+    let faults = pattern_faults(&(&patch.upsert).into(), tables, shared)?;
+    if !faults.is_empty() {
+        return Some(Answer::faulty(faults));
+    }
     let retained = patch.retain.clone();
     let replaces = retained.as_ref().map_or(Replaces::Nothing, Replaces::TablesBut);
     let source = Source::Delta(Box::new(patch));
-    let tables = "/upsert";
     let write = Write { source, replaces, expected, epoch: None, status: 200, tables };
     write.apply(shared, ignored)
+}
+
+/// Compiles the patterns of a document, to see which cannot be; `None`: there are some, and this is the event loop.
+fn pattern_faults(
+    patterns: &Patterns<'_>,
+    tables: &str,
+    shared: &Shared<'_>,
+) -> Option<Vec<DecodeError>> {
+    let may_compile = patterns.is_empty() || shared.patience.is_any();
+    may_compile.then(|| patterns.faults(tables).take(MAX_FAULTS).collect())
 }
 
 /// Names every record that is wrong, so that the writer can send all others at once.

@@ -112,9 +112,16 @@ impl PathPattern {
         Ok(PathPattern::Prefix(Self::check(path)?.trim_end_matches('/').into()))
     }
 
-    /// Paths that begin with a match of `pattern`, which begins with a slash itself.
+    /// Paths that begin with a match of `pattern`, which begins with a slash itself. Compiles it.
     pub fn regex(pattern: &str) -> Result<Self, Invalid> {
-        crate::patterns::path_is_valid(Self::check(pattern)?)?;
+        let written = Self::uncompiled(pattern)?;
+        crate::patterns::path_is_valid(pattern)?;
+        Ok(written)
+    }
+
+    /// As [`Self::regex`], of a pattern that is compiled elsewhere: there it may turn out to be none.
+    pub fn uncompiled(pattern: &str) -> Result<Self, Invalid> {
+        crate::patterns::check_length(Self::check(pattern)?)?;
         Ok(PathPattern::Regex(pattern.into()))
     }
 
@@ -141,7 +148,8 @@ impl TryFrom<RawPath> for PathPattern {
         match raw {
             RawPath::Exact(path) => PathPattern::exact(&path),
             RawPath::Prefix(path) => PathPattern::prefix(&path),
-            RawPath::Regex(pattern) => PathPattern::regex(&pattern),
+            // `wire::patterns` compiles it, off the event loop.
+            RawPath::Regex(pattern) => PathPattern::uncompiled(&pattern),
         }
     }
 }

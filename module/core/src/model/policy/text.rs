@@ -54,12 +54,21 @@ impl HeaderValue {
 pub struct HeaderPattern(String);
 
 impl HeaderPattern {
-    /// Reads a pattern; refuses a regular expression that could not be served.
+    /// Reads a pattern; refuses a regular expression that could not be served. Compiles it.
     pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+        let pattern = HeaderPattern::uncompiled(text)?;
+        if let Some(regex) = pattern.regex() {
+            crate::patterns::pattern_is_valid(&regex)?;
+        }
+        Ok(pattern)
+    }
+
+    /// As [`Self::parse`], of a pattern that is compiled elsewhere: there it may turn out to be none.
+    pub fn uncompiled(text: impl Into<String>) -> Result<Self, Invalid> {
         let pattern = HeaderPattern(text.into());
         check_value(&pattern.0)?;
         if let Some(regex) = pattern.regex() {
-            crate::patterns::pattern_is_valid(&regex)?;
+            crate::patterns::check_length(&regex)?;
         }
         Ok(pattern)
     }
@@ -153,7 +162,22 @@ macro_rules! texts {
     )*};
 }
 
-texts!(HeaderName, HeaderPattern, HeaderValue, Template);
+texts!(HeaderName, HeaderValue, Template);
+
+impl TryFrom<String> for HeaderPattern {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        // `wire::patterns` compiles it, off the event loop.
+        HeaderPattern::uncompiled(text)
+    }
+}
+
+impl From<HeaderPattern> for String {
+    fn from(text: HeaderPattern) -> String {
+        text.0
+    }
+}
 
 #[cfg(test)]
 mod tests {
