@@ -1,0 +1,222 @@
+//! User text never reaches a file that nginx parses.
+//!
+//! One test for each way in which text of an object came into ingress-nginx's nginx.conf, or led to a file of the user's
+//! choice; the numbers are those of its CVEs. Each test puts every payload of [`BREAKOUTS`] into its place, waits until
+//! the objects are taken up, and compares nginx.conf and the files of the runtime folder with those of before, byte by
+//! byte.
+
+use anyhow::{Result, ensure};
+use oxigress_tests::client::{Address, Request, send};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::endpoint::Endpoint;
+use oxigress_tests::pass;
+use oxigress_tests::wait::block_on;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Texts that end a value, a directive or a block of nginx.conf, or name a file.
+const BREAKOUTS: &[&str] = &[
+    "x;\n}\n}\nload_module /dev/shm/pwned.so;\n#",
+    "\"; } location /pwned { return 200 pwned; } #",
+    "'; include /etc/passwd; '",
+    "x\r\nssl_engine pwned;\r\n#",
+    "${pwned}$(id)`id`{{pwned}}{{nginx_conf}}",
+    "../../../../../../etc/passwd",
+    "https://pwned.test/#;\n}\nserver { listen 6666; }\n",
+    "\\\";}\\nlua_code_cache off;\\n",
+];
+
+/// Files that may differ: the journal, which nginx reads as data, locks and the pid.
+const DATA: &[&str] = &["journal", "nginx.pid"];
+
+/// The runtime folder: each path with its bytes; none for folders and sockets.
+fn tree(folder: &Path) -> Result<BTreeMap<PathBuf, Option<Vec<u8>>>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            }
+            let is_data = DATA.iter().any(|data| name.starts_with(data));
+            let bytes = (kind.is_file() && !is_data).then(|| fs::read(entry.path())).transpose()?;
+            all.insert(entry.path(), bytes);
+        }
+    }
+    Ok(all)
+}
+
+/// An Ingress of the host `NAME.test` with `annotations` and the path `path`.
+fn ingress(name: &str, annotations: &[(&str, &str)], path: &str) -> String {
+    let annotations: Vec<_> = annotations
+        .iter()
+        .map(|(name, value)| format!("nginx.ingress.kubernetes.io/{name}: {}", quoted(value)))
+        .chain(["kubernetes.io/ingress.class: nginx".into()])
+        .collect();
+    format!(
+        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{ name: {name}, namespace: default, \
+         annotations: {{ {} }} }}\nspec:\n  rules:\n  - host: {name}.test\n    http:\n      paths:\n      - {{ path: {}, \
+         pathType: ImplementationSpecific, backend: {{ service: {{ name: shop, port: {{ number: 80 }} }} }} }}\n",
+        annotations.join(", "),
+        quoted(path)
+    )
+}
+
+/// A text as a JSON string, which YAML takes too.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn shop(port: u16) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: shop, namespace: default }}\n\
+         spec: {{ ports: [{{ port: 80 }}] }}\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{ name: shop-1, namespace: default, labels: {{ kubernetes.io/service-name: shop }} }}\n\
+         addressType: IPv4\nports: [{{ port: {port} }}]\nendpoints: [{{ addresses: [127.0.0.1] }}]\n"
+    )
+}
+
+/// Takes up the objects that `object` makes of each payload, all at once.
+fn nothing_is_written(case: &str, object: impl Fn(&str, &str) -> String) {
+    pass(case, |directory| {
+        let endpoint = Endpoint::start("shop")?;
+        let flags = ["--enable-ssl-passthrough".to_owned()];
+        let mut controller = Controller::start(directory, 1, &flags)?;
+        let good = ingress("good", &[], "/") + &shop(endpoint.address.port());
+        controller.serve("good.yaml", &good)?;
+        let before = tree(&directory.join("run"))?;
+        for (number, payload) in BREAKOUTS.iter().enumerate() {
+            let name = format!("bad-{number}");
+            controller.write(&format!("{name}.yaml"), &object(&name, payload))?;
+        }
+        controller.serve("more.yaml", &ingress("more", &[], "/"))?;
+        let after = tree(&directory.join("run"))?;
+        let paths = |tree: &BTreeMap<PathBuf, _>| tree.keys().cloned().collect::<Vec<_>>();
+        ensure!(paths(&before) == paths(&after), "{:?}\n{:?}", paths(&before), paths(&after));
+        for (path, bytes) in &before {
+            ensure!(after.get(path) == Some(bytes), "{} has other bytes", path.display());
+        }
+        let conf = before.iter().find(|(path, _)| path.ends_with("nginx.conf"));
+        ensure!(conf.is_some_and(|(_, bytes)| bytes.as_ref().is_some_and(|b| b.len() > 1_000)));
+        let http = Address::http(controller.http_port);
+        for host in ["good.test", "bad-0.test", "bad-1.test", "bad-2.test"] {
+            let answer = block_on(send(&http, &Request::get(host, "/pwned")))?;
+            ensure!(answer.text() != "pwned" && !answer.text().contains("root:"), "{answer:?}");
+        }
+        Ok(())
+    });
+}
+
+/// A test for the values of some annotations.
+macro_rules! annotations {
+    ($($(#[$doc:meta])* $test:ident: $([$($name:literal = $value:expr),*]),+;)*) => {$(
+        $(#[$doc])*
+        #[test]
+        fn $test() {
+            nothing_is_written(concat!("injection-", stringify!($test)), |name, payload| {
+                let mut text = String::new();
+                for (number, annotations) in [$(vec![$(($name, $value)),*]),+].into_iter().enumerate() {
+                    let values: Vec<_> = annotations
+                        .iter()
+                        .map(|(name, value): &(&str, &str)| (*name, value.replace("PAYLOAD", payload)))
+                        .collect();
+                    let values: Vec<_> = values.iter().map(|(n, v)| (*n, v.as_str())).collect();
+                    text += &ingress(&format!("{name}-{number}"), &values, "/");
+                }
+                text
+            });
+        }
+    )*};
+}
+
+annotations! {
+    /// CVE-2021-25742, CVE-2023-5043
+    snippets: ["configuration-snippet" = "PAYLOAD"], ["server-snippet" = "PAYLOAD"], ["stream-snippet" = "PAYLOAD"],
+        ["auth-snippet" = "PAYLOAD", "auth-url" = "http://auth.test/"], ["modsecurity-snippet" = "PAYLOAD"];
+    /// CVE-2021-25746, CVE-2024-7646
+    values_with_line_breaks: ["proxy-body-size" = "PAYLOAD"], ["proxy-read-timeout" = "1PAYLOAD"], ["proxy-buffer-size" = "PAYLOAD"],
+        ["custom-http-errors" = "404PAYLOAD"], ["limit-rps" = "5PAYLOAD"], ["whitelist-source-range" = "10.0.0.0/8PAYLOAD"];
+    /// CVE-2023-5044
+    redirects: ["permanent-redirect" = "PAYLOAD"], ["permanent-redirect" = "https://x.test/PAYLOAD"], ["temporal-redirect" = "PAYLOAD"],
+        ["app-root" = "/PAYLOAD"];
+    /// CVE-2025-24514, CVE-2026-1580
+    external_authentication: ["auth-url" = "PAYLOAD"], ["auth-url" = "http://auth.test/PAYLOAD"], ["auth-url" = "http://a.test/", "auth-method" = "PAYLOAD"],
+        ["auth-url" = "http://a.test/", "auth-signin" = "PAYLOAD"], ["auth-url" = "http://a.test/", "auth-cache-key" = "PAYLOAD"],
+        ["auth-url" = "http://a.test/", "auth-response-headers" = "PAYLOAD"], ["auth-url" = "http://a.test/", "auth-request-redirect" = "PAYLOAD"];
+    /// CVE-2025-15566
+    header_lists_by_name: ["auth-url" = "http://a.test/", "auth-proxy-set-headers" = "PAYLOAD"], ["custom-headers" = "PAYLOAD"];
+    /// CVE-2025-1097
+    client_certificates: ["auth-tls-secret" = "default/none", "auth-tls-match-cn" = "CN=PAYLOAD"], ["auth-tls-secret" = "PAYLOAD"],
+        ["auth-tls-secret" = "default/none", "auth-tls-error-page" = "PAYLOAD"], ["ssl-ciphers" = "PAYLOAD"];
+    /// CVE-2025-1098
+    mirrors: ["mirror-target" = "PAYLOAD"], ["mirror-target" = "http://m.test/", "mirror-host" = "PAYLOAD"],
+        ["mirror-target" = "http://m.test/PAYLOAD"], ["mirror-request-body" = "PAYLOAD"];
+    /// CVE-2025-24513: names of files made from Secrets
+    password_files: ["auth-type" = "basic", "auth-secret" = "PAYLOAD"], ["auth-type" = "basic", "auth-secret" = "default/none", "auth-realm" = "PAYLOAD"],
+        ["auth-type" = "PAYLOAD"], ["auth-type" = "basic", "auth-secret" = "../PAYLOAD"];
+    /// CVE-2026-3288
+    rewrites: ["rewrite-target" = "PAYLOAD"], ["rewrite-target" = "/PAYLOAD"], ["use-regex" = "true", "rewrite-target" = "/$1PAYLOAD"],
+        ["x-forwarded-prefix" = "PAYLOAD"];
+    /// CVE-2026-24513
+    default_backends: ["default-backend" = "PAYLOAD"], ["custom-http-errors" = "404", "default-backend" = "PAYLOAD"];
+    aliases_and_hosts: ["server-alias" = "PAYLOAD"], ["server-alias" = "~^PAYLOAD"], ["upstream-vhost" = "PAYLOAD"],
+        ["from-to-www-redirect" = "PAYLOAD"], ["ssl-passthrough" = "PAYLOAD"];
+    balancing: ["upstream-hash-by" = "PAYLOAD"], ["load-balance" = "PAYLOAD"], ["affinity" = "cookie", "session-cookie-name" = "PAYLOAD"],
+        ["affinity" = "cookie", "session-cookie-path" = "PAYLOAD"], ["affinity" = "cookie", "session-cookie-domain" = "PAYLOAD"],
+        ["canary" = "true", "canary-by-header" = "PAYLOAD"], ["canary" = "true", "canary-by-cookie" = "PAYLOAD"];
+    proxying: ["proxy-redirect-from" = "PAYLOAD", "proxy-redirect-to" = "PAYLOAD"], ["proxy-cookie-domain" = "PAYLOAD"],
+        ["proxy-cookie-path" = "PAYLOAD"], ["proxy-next-upstream" = "PAYLOAD"], ["backend-protocol" = "PAYLOAD"],
+        ["connection-proxy-header" = "PAYLOAD"], ["fastcgi-index" = "PAYLOAD", "backend-protocol" = "FCGI"];
+    upstream_tls: ["proxy-ssl-secret" = "PAYLOAD"], ["proxy-ssl-secret" = "default/none", "proxy-ssl-name" = "PAYLOAD"],
+        ["proxy-ssl-secret" = "default/none", "proxy-ssl-ciphers" = "PAYLOAD"], ["proxy-ssl-secret" = "default/none", "proxy-ssl-protocols" = "PAYLOAD"];
+    cross_origin: ["enable-cors" = "true", "cors-allow-origin" = "PAYLOAD"], ["enable-cors" = "true", "cors-allow-headers" = "PAYLOAD"],
+        ["enable-cors" = "true", "cors-allow-methods" = "PAYLOAD"], ["enable-cors" = "true", "cors-expose-headers" = "PAYLOAD"];
+    /// Annotations that nobody knows
+    unknown_annotations: ["no-such-annotation" = "PAYLOAD"], ["enable-opentelemetry" = "PAYLOAD"], ["opentelemetry-operation-name" = "PAYLOAD"];
+}
+
+/// CVE-2021-25745, CVE-2021-25748, CVE-2022-4886, CVE-2026-24512
+#[test]
+fn paths() {
+    nothing_is_written("injection-paths", |name, payload| {
+        ingress(&format!("{name}-0"), &[], payload)
+            + &ingress(&format!("{name}-1"), &[], &format!("/{payload}"))
+            + &ingress(&format!("{name}-2"), &[("use-regex", "true")], &format!("/{payload}(.*)"))
+    });
+}
+
+/// CVE-2025-1098: fields of the object itself
+#[test]
+fn names_hosts_and_identities() {
+    nothing_is_written("injection-identities", |name, payload| {
+        let plain = ingress(name, &[], "/");
+        let payload = quoted(payload);
+        [
+            plain.replace(&format!("name: {name},"), &format!("name: {name}, uid: {payload},")),
+            plain.replace(&format!("name: {name},"), &format!("name: {payload},")),
+            plain.replace(&format!("host: {name}.test"), &format!("host: {payload}")),
+            plain.replace("name: shop", &format!("name: {payload}")),
+            plain.replace("number: 80", &format!("name: {payload}")),
+            plain.replace("namespace: default", &format!("namespace: {payload}")),
+        ]
+        .concat()
+    });
+}
+
+/// Certificates of users are no files.
+#[test]
+fn secrets() {
+    nothing_is_written("injection-secrets", |name, payload| {
+        let text = quoted(payload);
+        format!(
+            "---\napiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: default }}\n\
+             stringData: {{ tls.crt: {text}, tls.key: {text}, auth: {text}, ca.crt: {text} }}\n{}  tls: \
+             [{{ hosts: [{name}.test], secretName: {name} }}]\n",
+            ingress(name, &[("auth-type", "basic"), ("auth-secret", name)], "/")
+        )
+    });
+}
