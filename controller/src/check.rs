@@ -45,7 +45,8 @@ pub async fn run(folder: Option<&Path>, flags: &Flags) -> anyhow::Result<ExitCod
     let mut changed = Changed::default();
     world.hide_classes(batch.hides_classes, &mut changed);
     batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-    let translation = translate(&world, &flags.options(Default::default()));
+    let options = flags.of_folder(folder).options(Default::default());
+    let translation = translate(&world, &options);
     let annotations = annotations(&world, flags, &translation);
     command::print(text(&batch.problems, &annotations, &translation).as_bytes())?;
     let is_rejected = translation.verdicts.values().any(|v| v.severity == Severity::Rejected);

@@ -21,7 +21,7 @@ use oxigress_core::destinations::{self, Destinations};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Serves Kubernetes Ingress with stock nginx and one Rust module, without reloads.
 #[derive(Debug, Parser)]
@@ -294,6 +294,12 @@ impl Flags {
             destinations: self.own_destinations(),
             local_addresses,
         }
+    }
+
+    /// The flags as they hold for a folder of manifests, also where it is not named by `--manifests`.
+    pub fn of_folder(&self, folder: Option<&Path>) -> Self {
+        let manifests = folder.map(Path::to_owned).or_else(|| self.manifests.clone());
+        Flags { manifests, ..self.clone() }
     }
 
     /// Where connections of nginx may lead, but for its own listeners, which it knows.

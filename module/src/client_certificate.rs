@@ -12,6 +12,7 @@ use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
 use crate::forwarded;
 use crate::phase::rewrite::Outcome;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
+use oxigress_core::patterns::Budget;
 use oxigress_core::record::{Kind, Records, Route, decode_tls};
 use oxigress_core::template;
 use oxigress_core::{redirect, router, tls};
@@ -138,7 +139,8 @@ fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome>
     let subject = client.subject.as_ref()?;
     let shown = request.certificate_subject().unwrap_or_default();
     // A pattern that cannot be tried on a subject does not match it.
-    let is_match = request.worker().patterns().is_match(subject.as_str().as_bytes(), shown);
+    let (patterns, mut budget) = (request.worker().patterns(), Budget::OF_VALUES);
+    let is_match = patterns.is_match_within(subject.as_str().as_bytes(), shown, &mut budget);
     (is_match != Some(true)).then_some(Outcome::Status(403))
 }
 

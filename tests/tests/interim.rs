@@ -12,6 +12,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Real: yes\r\n\r\nbody";
 
+/// Stands for an interim response that does not end.
+const ENDLESS: usize = 1_000;
+
 /// Answers each request with the pieces that its path names: how many interim responses, and where the text is cut.
 fn endpoint() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -37,7 +40,10 @@ fn serve(mut stream: std::net::TcpStream) -> Option<()> {
         let text = String::from_utf8(std::mem::take(&mut read)).ok()?;
         let mut words = text.split(' ').nth(1)?.split('/').skip(1);
         let (count, cut) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let answer = HINTS.repeat(count) + ANSWER;
+        let answer = match count {
+            ENDLESS => format!("HTTP/1.1 103 Early Hints\r\nLink: {}", "a".repeat(40_000)),
+            _ => HINTS.repeat(count) + ANSWER,
+        };
         let (first, rest) = answer.split_at_checked(cut).unwrap_or((&answer, ""));
         match cut {
             // Each byte by itself.
@@ -84,6 +90,29 @@ fn the_response_after_interim_ones_is_the_response() {
         }
         let answer = get(17, 9_999)?;
         ensure!(answer.status == 502, "an endpoint without end: {answer}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_interim_response_without_end_is_no_response() {
+    pass("interim-endless", |directory| {
+        let mut plan = Plan::router(1)?;
+        // More than an interim head may have, so that the buffer is not what ends it.
+        plan.location_config =
+            "proxy_buffer_size 64k; proxy_buffers 4 64k; proxy_busy_buffers_size 64k;".into();
+        let site = Site::start(&plan, directory)?;
+        let address = endpoint()?;
+        let endpoint = json!({"address": address.ip().to_string(), "port": address.port()});
+        let snapshot = json!({"servers": {"shop.test": {"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]}},
+            "backends": {"shop": {}}, "endpoints": {"shop": [endpoint]}});
+        let document = json!({"version": 1, "snapshot": snapshot}).to_string();
+        let applied = block_on(site.configuration.put(document))?;
+        ensure!(applied.status == 200, "{applied}");
+        let mut client = block_on(Connection::open(&site.http()))?;
+        let target = format!("/{ENDLESS}/9999");
+        let answer = block_on(client.send(&Request::get("shop.test", &target)))?;
+        ensure!(answer.status == 502, "{answer}");
         Ok(())
     });
 }

@@ -64,6 +64,11 @@ fn kill_during_upgrade(directory: &Directory) -> Result<()> {
                 Ok(())
             })?;
         }
+        until("a configuration", || {
+            // Without one nginx answers 503, as the host does that `catch_up` asks for.
+            ensure!(shop.controller.status()?.generation > 0, "nginx has none");
+            Ok(())
+        })?;
         shop.controller.catch_up()?;
         shop.serves("keep.test", "/", "a")?;
         let now = (shop.controller.master_pid()?, shop.controller.worker_pids());

@@ -31,10 +31,11 @@ pub async fn run(question: &Question) -> anyhow::Result<String> {
 
 fn of_folder(folder: &Path, question: &Question, asked: &Asked) -> anyhow::Result<Explanation> {
     let batch = Folder::read_once(folder).with_context(|| format!("{}", folder.display()))?;
+    let flags = question.flags.of_folder(Some(folder));
     let mut world = World::default();
     let mut changed = Changed::default();
     batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-    let snapshot = translate(&world, &question.flags.options(Default::default())).snapshot;
+    let snapshot = translate(&world, &flags.options(Default::default())).snapshot;
     let records = snapshot_records(snapshot).into_iter();
     let records: BTreeMap<(Kind, Vec<u8>), Vec<u8>> =
         records.filter_map(|change| Some(((change.kind, change.key), change.value?))).collect();

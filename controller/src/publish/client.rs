@@ -80,8 +80,9 @@ impl Client {
         let attempt = self.try_send(method, if_match, body);
         match tokio::time::timeout(TIMEOUT, attempt).await {
             Ok(Ok(answer)) => {
-                // A worker that leaves says so for as long as it is asked; a new connection finds another.
-                if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+                // A worker that leaves says so for as long as it is asked; a new connection finds another. And a refusal
+                // may come before a large body was sent: hyper then waits for its end, and nginx for the next request.
+                if !answer.status.is_success() {
                     self.sender = None;
                 }
                 Ok(answer)

@@ -2,7 +2,7 @@
 //!
 //! Namespaces share the zone: the next record to wait is always one of the namespace that brings most bytes, so a
 //! namespace with a few records loses none of them to one that fills the zone. Of a namespace, the records of the
-//! newest hosts wait first when everything is new, as at a start, and else the largest ones.
+//! newest hosts wait first when everything is new, as at a start, and else the largest ones; endpoints wait last.
 
 use oxigress_core::model::{HostPattern, Snapshot};
 use oxigress_core::record::{Change, Kind, delta_records};
@@ -36,7 +36,8 @@ pub fn choose(
     newest_first: bool,
 ) -> Vec<(RecordRef, u64)> {
     let owners = owners(view);
-    let mut namespaces: HashMap<&str, Vec<(i64, u64, RecordRef)>> = HashMap::new();
+    // The last of a namespace waits first: endpoints come before everything else.
+    let mut namespaces: HashMap<&str, Vec<(bool, i64, u64, RecordRef)>> = HashMap::new();
     for Change { kind, key, value } in delta_records(patch, |_, _| None) {
         let (Some(value), Ok(key)) = (value, String::from_utf8(key)) else { continue };
         if kind == Kind::Settings {
@@ -46,18 +47,20 @@ pub fn choose(
         let created = owner.filter(|_| newest_first).map_or(0, |owner| owner.created);
         let bytes = (key.len() + value.len()) as u64 + OVERHEAD;
         let namespace = owner.map_or("", |owner| owner.namespace);
-        namespaces.entry(namespace).or_default().push((created, bytes, RecordRef { kind, key }));
+        let may_wait = kind != Kind::Endpoints;
+        let record = RecordRef { kind, key };
+        namespaces.entry(namespace).or_default().push((may_wait, created, bytes, record));
     }
     let mut heap = BinaryHeap::new();
     for (namespace, records) in &mut namespaces {
         records.sort();
-        heap.push((records.iter().map(|(_, bytes, _)| bytes).sum::<u64>(), *namespace));
+        heap.push((records.iter().map(|(_, _, bytes, _)| bytes).sum::<u64>(), *namespace));
     }
     let (mut chosen, mut spared) = (Vec::new(), 0);
     while spared < deficit {
         let Some((total, namespace)) = heap.pop() else { break };
         let next = namespaces.get_mut(namespace).and_then(Vec::pop);
-        let Some((_, bytes, record)) = next else { continue };
+        let Some((_, _, bytes, record)) = next else { continue };
         spared += bytes;
         chosen.push((record, bytes));
         heap.push((total - bytes, namespace));

@@ -95,11 +95,20 @@ impl Withheld {
                 patch.upsert.settings = None;
                 continue;
             };
-            match self.absent.contains(record) {
-                true => (table.remove)(patch, &record.key),
-                false => (table.withhold)(patch, &record.key),
-            };
+            if self.absent.contains(record) {
+                (table.remove)(patch, &record.key);
+            } else if self.keeps_old(record) {
+                (table.shift)(patch, &mut Patch::default(), &record.key);
+            } else {
+                (table.withhold)(patch, &record.key);
+            }
         }
+    }
+
+    /// What has no room and protects nothing stays as nginx has it: old endpoints are better than none.
+    fn keeps_old(&self, record: &RecordRef) -> bool {
+        let has_no_room = matches!(self.reasons.get(record), Some(Reason::NoRoom { .. }));
+        has_no_room && matches!(record.kind, Kind::Endpoints | Kind::Certificate)
     }
 
     /// Notes what nginx says of its zone: whether it has grown or was freed since it was full.
@@ -121,16 +130,18 @@ impl Withheld {
         self.has_room.is_some()
     }
 
-    /// Records that fit into the zone by now, to be sent as the snapshot has them; the smallest first.
+    /// Records that fit into the zone by now, to be sent as the snapshot has them; endpoints first, then the smallest.
     pub fn take_fitting(&mut self, snapshot: &Snapshot) -> Patch {
         let mut patch = Patch::default();
         let Some(mut room) = self.has_room.take() else { return patch };
-        let mut all: Vec<_> =
-            self.without_room().map(|(bytes, record)| (bytes, record.clone())).collect();
+        let all = self.without_room();
+        let mut all: Vec<_> = all
+            .map(|(bytes, record)| (record.kind != Kind::Endpoints, bytes, record.clone()))
+            .collect();
         all.sort();
-        for (bytes, record) in all {
+        for (_, bytes, record) in all {
             if bytes > room {
-                break;
+                continue;
             }
             room -= bytes;
             self.reasons.remove(&record);

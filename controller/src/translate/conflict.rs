@@ -58,6 +58,8 @@ pub fn settle(
         is_regex_host: options.regex_per_host && has_regex(),
         // Two places are kept for the root and its redirect, and those of the owner.
         room: (MAX_RULES - 2).saturating_sub(view.owner.paths(source)),
+        room_bytes: GUEST_BYTES,
+        guests: 0,
         winners: BTreeMap::new(),
         settings,
         speakers,
@@ -126,6 +128,11 @@ fn root() -> PathPattern {
     PathPattern::Prefix(String::new())
 }
 
+/// Most bytes of paths that other namespaces than the owner's add to a host.
+const GUEST_BYTES: usize = 1 << 20;
+/// Most regular expressions that they add.
+const MAX_GUESTS: usize = 100;
+
 struct Settling<'a> {
     settled: Settled,
     host: &'a HostPattern,
@@ -133,6 +140,10 @@ struct Settling<'a> {
     is_regex_host: bool,
     /// How many paths other namespaces may still add.
     room: usize,
+    /// Bytes of paths that they may still add: all rules of a host are one record.
+    room_bytes: usize,
+    /// Regular expressions that they have added: every request of the host looks at them.
+    guests: usize,
     winners: BTreeMap<PathPattern, Winner<'a>>,
     settings: &'a Settings,
     speakers: &'a Speakers,
@@ -168,10 +179,21 @@ impl<'a> Settling<'a> {
         let is_owner = self.view.owner.has(by);
         let is_full = match is_owner {
             true => self.winners.len() + 2 >= MAX_RULES,
-            false => self.room == 0,
+            false => {
+                let is_long = self.room_bytes < claim.path.len();
+                let is_regex = matches!(pattern, PathPattern::Regex(_));
+                self.room == 0 || is_long || (is_regex && self.guests == MAX_GUESTS)
+            }
         };
         if is_full && pattern != root() {
-            let message = format!("{place} is not served: at most {MAX_RULES} paths in one host");
+            let message = match is_owner {
+                true => format!("{place} is not served: at most {MAX_RULES} paths in one host"),
+                false => format!(
+                    "{place} is not served: other namespaces than the owner's may add to one host at most \
+                     {MAX_RULES} paths with the owner's, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
+                     expressions"
+                ),
+            };
             return self.say(by, Note::rejected(message));
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
@@ -186,6 +208,8 @@ impl<'a> Settling<'a> {
         }
         if !is_owner {
             self.room = self.room.saturating_sub(1);
+            self.room_bytes = self.room_bytes.saturating_sub(claim.path.len());
+            self.guests += usize::from(matches!(pattern, PathPattern::Regex(_)));
         }
         let mut policy = by.policy(&claim.path, self.settings);
         policy.yields = !is_owner && matches!(pattern, PathPattern::Regex(_));

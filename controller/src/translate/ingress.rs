@@ -169,6 +169,15 @@ impl Claims {
                     continue;
                 }
             };
+            // A rule without paths names a host too.
+            paths += usize::from(rule.paths.is_empty());
+            if paths > MAX_RULES {
+                notes.push(Note::rejected(format!(
+                    "spec.rules[{r}] and what follows is not served: at most {MAX_RULES} paths and hosts in \
+                     one Ingress, split it"
+                )));
+                return;
+            }
             let claims = self.hosts.entry(host).or_default();
             for (p, path) in rule.paths.iter().enumerate() {
                 let field = format!("spec.rules[{r}].http.paths[{p}]");

@@ -199,6 +199,8 @@ fn special(address: IpAddr) -> Option<Denial> {
         IpAddr::V6(v6) if v6.is_loopback() => Some(Denial::Loopback),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(Denial::LinkLocal),
         IpAddr::V6(v6) if v6.is_multicast() => Some(Denial::Multicast),
+        // Amazon's metadata and pod identity, which are link-local in all but their prefix.
+        IpAddr::V6(v6) if v6.segments().starts_with(&[0xfd00, 0x0ec2]) => Some(Denial::LinkLocal),
         IpAddr::V6(_) => None,
     }
 }
@@ -234,6 +236,7 @@ mod tests {
             ("64:ff9b::a9fe:a9fe", Denial::LinkLocal),
             ("2002:a9fe:a9fe::1", Denial::LinkLocal),
             ("fe80::1", Denial::LinkLocal),
+            ("fd00:ec2::254", Denial::LinkLocal),
             ("febf::1", Denial::LinkLocal),
             ("224.0.0.1", Denial::Multicast),
             ("239.255.255.255", Denial::Multicast),

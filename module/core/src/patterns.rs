@@ -61,6 +61,9 @@ impl Budget {
     /// compiled yet.
     pub const OF_PATH: Budget = Budget(16_000_000);
 
+    /// What the header patterns of one request, or the subject of one certificate, may cost.
+    pub const OF_VALUES: Budget = Budget(4_000_000);
+
     fn spend(&mut self, steps: u64) -> Option<()> {
         self.0 = self.0.checked_sub(steps)?;
         Some(())
@@ -137,14 +140,26 @@ impl Default for Patterns {
 }
 
 impl Patterns {
-    /// Whether `pattern` is found in `value`; `None` if it cannot be told.
+    /// Whether a pattern of the operator is found in `value`; `None` if it cannot be told.
     pub fn is_match(&self, pattern: &[u8], value: &[u8]) -> Option<bool> {
+        self.is_match_within(pattern, value, &mut Budget(u64::MAX))
+    }
+
+    /// Whether a pattern of a user is found in `value`; `None` if it cannot be told within the budget.
+    pub fn is_match_within(
+        &self,
+        pattern: &[u8],
+        value: &[u8],
+        budget: &mut Budget,
+    ) -> Option<bool> {
         if value.len() > MAX_VALUE_BYTES {
             return None;
         }
         let mut kept = self.searched.try_borrow_mut().ok()?;
-        let (entry, scratch) = kept.get(pattern, &mut Budget(u64::MAX))?;
-        match &entry.compiled.as_ref()?.engine {
+        let (entry, scratch) = kept.get(pattern, budget)?;
+        let compiled = entry.compiled.as_ref()?;
+        budget.spend(TRY_STEPS + compiled.weight.saturating_mul(value.len() as u64))?;
+        match &compiled.engine {
             Engine::Backtracking(regex) => regex.is_match(value).ok(),
             engine => Some(scratch.search(engine, &Input::new(value), &mut [])),
         }
@@ -512,6 +527,15 @@ mod tests {
         assert_eq!(found("et", b"beta"), Some(true));
         assert_eq!(found("^caf.$", b"caf\xe9"), Some(true));
         assert_eq!(found("^[äö]$", "ö".as_bytes()), Some(true));
+    }
+
+    #[test]
+    fn the_patterns_of_a_user_have_a_budget() {
+        let (patterns, mut budget) = (Patterns::default(), Budget::OF_VALUES);
+        let value = [b'1'; MAX_VALUE_BYTES];
+        let mut tell = || patterns.is_match_within(b"(1?){50}2", &value, &mut budget);
+        assert_eq!(tell(), Some(false));
+        assert!((0..1_000).any(|_| tell().is_none()), "it may be asked for ever");
     }
 
     #[test]

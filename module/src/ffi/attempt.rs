@@ -214,8 +214,13 @@ impl Tried {
         unsafe { std::slice::from_raw_parts(self.list, self.count as usize) }
     }
 
-    pub fn forget_last(&mut self) {
-        self.count = self.count.saturating_sub(1);
+    /// The endpoint may be asked again.
+    pub fn forget(&mut self, identity: Identity) {
+        let place = self.as_slice().iter().position(|tried| *tried == identity);
+        let (Some(place), Some(last)) = (place, self.count.checked_sub(1)) else { return };
+        // SAFETY: both places are below the count, so they were written.
+        unsafe { self.list.add(place).write(*self.list.add(last as usize)) };
+        self.count = last;
     }
 
     /// Out of memory: the endpoint may be asked again.

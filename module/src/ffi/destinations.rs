@@ -101,7 +101,11 @@ impl Checked {
         let Ok(mut local) = self.local.try_borrow_mut() else { return true };
         let now = memory::now_milliseconds();
         if local.read_at.is_none_or(|at| now.saturating_sub(at) > REFRESH_MILLISECONDS) {
-            *local = Local { addresses: local_addresses(), read_at: Some(now) };
+            // Those that were known stay where the kernel does not say.
+            if let Some(addresses) = local_addresses() {
+                local.addresses = addresses;
+            }
+            local.read_at = Some(now);
         }
         local.addresses.binary_search(&address).is_ok()
     }
@@ -145,12 +149,12 @@ unsafe fn socket_address(address: *const sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// The addresses of this machine, sorted; none if the kernel does not say.
-fn local_addresses() -> Vec<IpAddr> {
+/// The addresses of this machine, sorted; `None` if the kernel does not say.
+fn local_addresses() -> Option<Vec<IpAddr>> {
     let mut first: *mut libc::ifaddrs = null_mut();
     // SAFETY: writes the pointer it is given.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return Vec::new();
+        return None;
     }
     let (mut all, mut next) = (Vec::new(), first);
     // SAFETY: a list that ends with null, freed below.
@@ -165,5 +169,5 @@ fn local_addresses() -> Vec<IpAddr> {
     // SAFETY: what `getifaddrs` made, freed once.
     unsafe { libc::freeifaddrs(first) };
     all.sort_unstable();
-    all
+    Some(all)
 }

@@ -163,10 +163,13 @@ unsafe fn read_body(
 }
 
 unsafe extern "C" fn free_pending(pending: *mut c_void) {
-    // SAFETY: made by `read_body`; the pool calls this once.
-    let pending = unsafe { Box::from_raw(pending.cast::<Pending>()) };
-    // SAFETY: a pool frees nothing before its clean-ups have run, and the request is in it; nobody reads its body now.
-    unsafe { wipe_body(pending.request) };
+    guard::contain("free_pending", (), || {
+        // SAFETY: made by `read_body`; the pool calls this once.
+        let pending = unsafe { Box::from_raw(pending.cast::<Pending>()) };
+        // SAFETY: a pool frees nothing before its clean-ups have run, and the request is in it; nobody reads its body
+        // now.
+        unsafe { wipe_body(pending.request) };
+    });
 }
 
 /// Overwrites what has come of a body, all or a part: it may hold private keys, and neither nginx nor the allocator

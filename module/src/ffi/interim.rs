@@ -17,6 +17,9 @@ const MAX: u8 = 16;
 type Callback = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
 
 /// nginx's callbacks that ours stand before. Zeroes are none.
+/// The longest interim head, in bytes: each read looks at it from its beginning.
+const MAX_HEAD: usize = 16 * 1024;
+
 #[derive(Clone, Copy, Default)]
 pub struct Callbacks {
     process: Option<Callback>,
@@ -78,7 +81,9 @@ unsafe extern "C" fn reinit_request(raw: *mut ngx_http_request_t) -> ngx_int_t {
         let Some(reinit) = callbacks.reinit else { return NGX_ERROR as ngx_int_t };
         // SAFETY: nginx's own callback for this request, which has an upstream.
         let (answer, upstream) = unsafe { (reinit(raw), &mut *(*raw).upstream) };
-        let process = upstream.process_header;
+        // nginx's HTTP/2 callback stays in place for all attempts: then ours may still stand there.
+        let is_ours = |it: &Callback| std::ptr::fn_addr_eq(*it, process_header as Callback);
+        let process = upstream.process_header.filter(|it| !is_ours(it)).or(callbacks.process);
         match request.set_interim(Callbacks { process, count: 0, ..callbacks }) {
             Some(()) => upstream.process_header = Some(process_header),
             None => return NGX_ERROR as ngx_int_t,
@@ -118,7 +123,15 @@ unsafe fn read_over(
         let length = buffer.last.addr().saturating_sub(buffer.pos.addr());
         // SAFETY: what was read lies between these two.
         let bytes = unsafe { slice::from_raw_parts_mut(buffer.pos, length) };
-        match first(bytes) {
+        let seen = bytes.get(..MAX_HEAD).unwrap_or(bytes);
+        match first(seen) {
+            First::Unknown if seen.len() == MAX_HEAD => {
+                let line =
+                    format_args!("ingress: an interim response is longer than {MAX_HEAD} bytes");
+                // SAFETY: a request has a connection with a log.
+                unsafe { log::write(log::ERROR, (*(*raw).connection).log, line) };
+                return Err(NGX_HTTP_UPSTREAM_INVALID_HEADER as ngx_int_t);
+            }
             First::Unknown => return Err(NGX_AGAIN as ngx_int_t),
             First::Response => break,
             First::Interim(head) => {

@@ -203,7 +203,7 @@ unsafe extern "C" fn get_peer(
         let mut choice = unsafe { peer.choose_allowed() };
         if choice.is_none() && peer.has_failed_kept && peer.asked_again < MAX_ASKED_AGAIN {
             peer.asked_again += 1;
-            peer.tried.forget_last();
+            peer.tried.forget(peer.current);
             // SAFETY: as above.
             choice = unsafe { peer.choose_allowed() };
             // A new one says whether the endpoint is well.

@@ -69,6 +69,9 @@ fn redirect(
     Some(Redirect { code, location, appends_target: false })
 }
 
+/// Most hosts in one server-alias.
+const MAX_ALIASES: usize = 64;
+
 fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
     let mut aliases = Vec::new();
     for name in reader.text("server-alias").unwrap_or_default().split(',').map(str::trim) {
@@ -88,6 +91,13 @@ fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
     }
     aliases.sort();
     aliases.dedup();
+    // Each alias has all rules of each host of the Ingress.
+    if aliases.len() > MAX_ALIASES {
+        let message =
+            format!("{} hosts, at most {MAX_ALIASES} are served, none is now", aliases.len());
+        reader.warn("server-alias", &message);
+        aliases.clear();
+    }
     aliases
 }
 

@@ -9,7 +9,7 @@
 use super::cookie;
 use super::pick::below;
 use crate::model::MAX_ALTERNATIVES;
-use crate::patterns::Patterns;
+use crate::patterns::{Budget, Patterns};
 use crate::record::{AffinityView, BackendView, SplitView};
 use std::borrow::Cow;
 
@@ -42,6 +42,7 @@ pub fn decide<'g>(
     // Where each alternative's part of the requests ends.
     let mut ends = [0u64; MAX_ALTERNATIVES];
     let mut sum = 0;
+    let mut budget = Budget::OF_VALUES;
     for (place, (end, alternative)) in ends.iter_mut().zip(alternatives).enumerate() {
         *end = sum;
         let Some(alternative) = alternative else { continue };
@@ -49,7 +50,7 @@ pub fn decide<'g>(
             return Some(place);
         }
         let Some(split) = alternative.split() else { continue };
-        match header_says(&split, request, patterns) {
+        match header_says(&split, request, patterns, &mut budget) {
             Says::Yes => by_header = by_header.or(Some(Some(place))),
             Says::Primary => by_header = by_header.or(Some(None)),
             Says::Never => continue,
@@ -88,7 +89,12 @@ fn is_held(affinity: AffinityView<'_>, request: &impl Request) -> bool {
     held.is_some_and(|held| held.tag == affinity.tag())
 }
 
-fn header_says(split: &SplitView<'_>, request: &impl Request, patterns: &Patterns) -> Says {
+fn header_says(
+    split: &SplitView<'_>,
+    request: &impl Request,
+    patterns: &Patterns,
+    budget: &mut Budget,
+) -> Says {
     if split.header.is_empty() {
         return Says::Nothing;
     }
@@ -97,7 +103,7 @@ fn header_says(split: &SplitView<'_>, request: &impl Request, patterns: &Pattern
         return if *value == *split.header_value { Says::Yes } else { Says::Nothing };
     }
     if !split.header_pattern.is_empty() {
-        return match patterns.is_match(split.header_pattern, &value) {
+        return match patterns.is_match_within(split.header_pattern, &value, budget) {
             Some(true) => Says::Yes,
             Some(false) => Says::Nothing,
             None => Says::Primary,

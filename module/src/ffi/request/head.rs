@@ -82,11 +82,12 @@ impl<'r> Request<'r> {
         let mut is_empty = false;
         // SAFETY: null, or an element of the header list, chained to the next of its name.
         while let Some(element) = unsafe { at.as_ref() } {
-            if let Some(left) = head::upgrade(self.text(element.value)) {
+            let (value, next) = (element.value, element.next);
+            if let Some(left) = head::upgrade(self.text(value)) {
                 is_empty |= left.is_empty();
                 self.set_value(at, &left)?;
             }
-            at = element.next;
+            at = next;
         }
         if is_empty {
             let is_upgrade = |name: &[u8]| name.eq_ignore_ascii_case(b"upgrade");
