@@ -17,6 +17,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// Largest head of a request, hyper's buffer for writing included.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
+/// Before a connection takes another one's place: 32 of one address are open so many times longer.
+const PACE: Duration = Duration::from_millis(1);
+
 /// What the connections of one listener may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -42,7 +45,11 @@ pub async fn serve<F: Future<Output = ()> + Send>(
             sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let place = Arc::new(list.clone().admit(client.ip().to_canonical(), &bounds));
+        let client = client.ip().to_canonical();
+        if list.open().victim(client, &bounds).is_some() {
+            sleep(PACE).await;
+        }
+        let place = Arc::new(list.clone().admit(client, &bounds));
         let converse = converse.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -174,6 +181,7 @@ impl Drop for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const BOUNDS: Bounds = Bounds { all: 6, of_client: 3, idle: Duration::from_secs(10) };
 
@@ -217,6 +225,36 @@ mod tests {
         assert_eq!(numbers(&list), [2, 4, 5, 6, 7, 8], "all have one: the oldest");
         drop(all);
         assert_eq!(numbers(&list), [7, 8]);
+    }
+
+    #[tokio::test]
+    async fn requests_among_more_connections_than_there_are_places_for_are_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // All of them are in the kernel's queue before the first one is accepted.
+        let (mut idle, mut probes) = (Vec::new(), Vec::new());
+        for number in 0..120 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            if number % 10 == 0 {
+                stream.write_all(b"?").await.unwrap();
+                probes.push(stream);
+            } else {
+                idle.push(stream);
+            }
+        }
+        let bounds = Bounds { all: 30, of_client: 10, idle: Duration::from_secs(10) };
+        let answer = async |mut stream: TcpStream, place: Arc<Place>| {
+            let mut byte = [0];
+            if stream.read_exact(&mut byte).await.is_ok() {
+                let _work = place.work();
+                let _ = stream.write_all(b"!").await;
+            }
+        };
+        let serving = tokio::spawn(serve(listener, bounds, answer));
+        for mut probe in probes {
+            probe.read_exact(&mut [0]).await.expect("an answer");
+        }
+        serving.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,8 @@
 //! Shape:   [`Speaker`] decides what is said, and when; `written` is the Event itself, and asks the API server.
 //! Limits:  what a verdict says is one Event, whichever replica says it and however often it begins to lead: the Event's name
 //!          is a digest of what it says. Said again, it is counted. An object and all objects together may say so much
-//!          at once and so much a minute; what has to wait is the latest word about an object, nothing older.
+//!          at once and so much a minute; what has to wait is the latest word about an object, nothing older. Namespaces that
+//!          wait take turns, so that one with a thousand mistakes does not keep the others from hearing of theirs.
 //! Source:  compat/controller.md §9; client-go's EventSourceObjectSpamFilter.
 //! Rejected: kube's Recorder. It folds by reason, not by text: who mends one mistake and makes another would be told of the
 //!          first one. It cannot know what another replica said. And it writes to events.k8s.io, for which an
@@ -18,6 +19,7 @@ use crate::translate::Standing;
 use crate::verdict::{Severity, Verdict};
 use crate::world::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -113,13 +115,66 @@ impl Subject {
     }
 }
 
+/// Objects that wait to speak: their namespaces take turns, and so do the objects of each.
+#[derive(Default)]
+struct Waiting {
+    namespaces: BTreeMap<String, Queue>,
+    count: usize,
+    /// The namespace that spoke last: the next one in order is the next to speak.
+    last: Option<String>,
+}
+
+#[derive(Default)]
+struct Queue {
+    objects: BTreeSet<ObjectRef>,
+    last: Option<ObjectRef>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn insert(&mut self, object: ObjectRef) {
+        let queue = self.namespaces.entry(object.key.namespace.clone()).or_default();
+        self.count += usize::from(queue.objects.insert(object));
+    }
+
+    fn remove(&mut self, object: &ObjectRef) {
+        let Some(queue) = self.namespaces.get_mut(&object.key.namespace) else { return };
+        self.count -= usize::from(queue.objects.remove(object));
+        if queue.objects.is_empty() {
+            self.namespaces.remove(&object.key.namespace);
+        }
+    }
+
+    /// All of them, the next one first: one namespace after the other.
+    fn in_turn(&self) -> impl Iterator<Item = &ObjectRef> {
+        let after = self
+            .last
+            .iter()
+            .flat_map(|last| self.namespaces.range::<str, _>((Excluded(last.as_str()), Unbounded)));
+        let namespaces = after.chain(&self.namespaces);
+        namespaces.flat_map(|(_, queue)| {
+            let after =
+                queue.last.iter().flat_map(|last| queue.objects.range((Excluded(last), Unbounded)));
+            after.chain(&queue.objects)
+        })
+    }
+
+    fn has_spoken(&mut self, object: &ObjectRef) {
+        if let Some(queue) = self.namespaces.get_mut(&object.key.namespace) {
+            queue.last = Some(object.clone());
+        }
+        self.last = Some(object.key.namespace.clone());
+    }
+}
+
 /// Decides what is said.
 pub struct Speaker {
     is_on: bool,
     subjects: BTreeMap<ObjectRef, Subject>,
-    waiting: BTreeSet<ObjectRef>,
-    /// Who spoke last: the next one in order is the next to speak.
-    last: Option<ObjectRef>,
+    waiting: Waiting,
     served: BTreeSet<Key>,
     all: Bucket,
     is_leader: bool,
@@ -132,8 +187,7 @@ impl Speaker {
         Speaker {
             is_on,
             subjects: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            last: None,
+            waiting: Waiting::default(),
             served: BTreeSet::new(),
             all: Bucket::full(OF_ALL, now),
             is_leader: false,
@@ -147,7 +201,7 @@ impl Speaker {
             return;
         }
         self.is_leader = is_leader;
-        self.waiting.clear();
+        self.waiting = Waiting::default();
         for (object, subject) in &mut self.subjects {
             subject.change = None;
             subject.unsaid = if is_leader { texts(subject.verdict.as_ref()) } else { Vec::new() };
@@ -227,7 +281,7 @@ impl Speaker {
         match self.subjects.get(&object).is_some_and(Subject::is_waiting) {
             true => self.waiting.insert(object),
             false => self.waiting.remove(&object),
-        };
+        }
     }
 
     /// The next Event, or when there may be one. `uid_of` knows the uids of Ingresses.
@@ -244,13 +298,9 @@ impl Speaker {
         if let Some(free_at) = free_at.filter(|at| *at > now) {
             return Err(Some(free_at));
         }
-        let after = self.last.iter().flat_map(|last| {
-            let all = (std::ops::Bound::Excluded(last.clone()), std::ops::Bound::Unbounded);
-            self.waiting.range(all)
-        });
         let mut earliest = None;
         let mut found = None;
-        for object in after.chain(&self.waiting) {
+        for object in self.waiting.in_turn() {
             let Some(subject) = self.subjects.get(object) else { continue };
             let uid = match object.kind {
                 // The watch has not told of it yet: it will.
@@ -273,7 +323,7 @@ impl Speaker {
         if let Some(subject) = self.subjects.get_mut(&draft.object) {
             subject.bucket.take(now);
         }
-        self.last = Some(draft.object.clone());
+        self.waiting.has_spoken(&draft.object);
         Ok(draft)
     }
 
@@ -340,7 +390,7 @@ impl Speaker {
 
     /// Who has nothing to say and may say as much as anybody need not be known.
     fn prune(&mut self, now: Instant) {
-        if self.subjects.len() > 2 * self.waiting.len() + 1_000 {
+        if self.subjects.len() > 2 * self.waiting.count + 1_000 {
             self.subjects.retain(|_, subject| {
                 let is_quiet = subject.verdict.is_none() && !subject.is_waiting();
                 !is_quiet || subject.bucket.left(now) < OF_ONE.at_once
@@ -487,6 +537,25 @@ mod tests {
                 say_all(&mut speaker, now).iter().filter(|said| *said == "Rejected 0 x").count();
         }
         assert!(rest >= 49, "{rest}");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_with_many_mistakes_does_not_keep_another_from_hearing_of_its_own() {
+        let (mut speaker, mut now) = speaker();
+        for number in 0..500 {
+            let name = format!("i{number:03}");
+            speaker.stand(Key::new("red", &name), Some(Standing::Refused));
+            let object = ObjectRef::new(Kind::Ingress, Key::new("red", &name));
+            speaker.judge(object, rejected(&["x"]), now);
+        }
+        assert_eq!(say_all(&mut speaker, now).len() as f64, OF_ALL.at_once);
+        speaker.judge(ingress("a"), rejected(&["of shop"]), now);
+        let mut said = Vec::new();
+        for _ in 0..2 {
+            now += OF_ALL.each;
+            said.extend(say_all(&mut speaker, now));
+        }
+        assert!(said.contains(&"Rejected 0 of shop".into()), "{said:?}");
     }
 
     #[tokio::test]
