@@ -22,6 +22,7 @@ pub struct Controller {
     /// The nginx role, of roles apart.
     nginx_role: Option<Process>,
     arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
     workers: usize,
     /// Port of plain HTTP.
     pub http_port: u16,
@@ -39,6 +40,8 @@ pub struct Controller {
 enum Objects<'c> {
     Folder,
     Cluster(&'c Cluster),
+    /// The same, as the pod of this namespace and name, which writes status and Events.
+    InPod(&'c Cluster, [&'c str; 2]),
 }
 
 impl Controller {
@@ -66,6 +69,18 @@ impl Controller {
         Self::start_as(directory, workers, flags, Objects::Cluster(cluster), false, None)
     }
 
+    /// As [`Self::start_on`], as the pod of this namespace and name: it writes status and Events.
+    pub fn start_in_pod(
+        cluster: &Cluster,
+        pod: [&str; 2],
+        directory: &Directory,
+        workers: usize,
+        flags: &[String],
+    ) -> Result<Self> {
+        network::join()?;
+        Self::start_as(directory, workers, flags, Objects::InPod(cluster, pod), false, None)
+    }
+
     /// The two roles as processes that nobody starts again, as in two containers: the test is the kubelet.
     pub fn start_apart(directory: &Directory, workers: usize, flags: &[String]) -> Result<Self> {
         Self::start_as(directory, workers, flags, Objects::Folder, true, None)
@@ -83,10 +98,20 @@ impl Controller {
         fs::create_dir_all(&manifests)?;
         let source = match objects {
             Objects::Folder => vec![format!("--manifests={}", manifests.display())],
-            Objects::Cluster(_) if flags.iter().any(|flag| flag.starts_with("--kubeconfig")) => {
+            Objects::Cluster(_) | Objects::InPod(..)
+                if flags.iter().any(|flag| flag.starts_with("--kubeconfig")) =>
+            {
                 vec![]
             }
-            Objects::Cluster(at) => vec![format!("--kubeconfig={}", at.kubeconfig().display())],
+            Objects::Cluster(at) | Objects::InPod(at, _) => {
+                vec![format!("--kubeconfig={}", at.kubeconfig().display())]
+            }
+        };
+        let environment = match objects {
+            Objects::InPod(_, [namespace, name]) => {
+                vec![("POD_NAMESPACE", namespace.into()), ("POD_NAME", name.into())]
+            }
+            _ => Vec::new(),
         };
         let (http_port, https_port, health_port) = (free_port()?, free_port()?, free_port()?);
         let mut arguments = vec![
@@ -106,16 +131,17 @@ impl Controller {
                 let output = into.context("an output")?;
                 (Process::start_into("oxigress", command.args(&arguments), output)?, None)
             }
-            false => (run(&[], &arguments, &output)?, None),
+            false => (run(&[], &arguments, &environment, &output)?, None),
             true => {
-                let nginx = run(&["nginx"], &arguments, &output)?;
-                (run(&["controller"], &arguments, &output)?, Some(nginx))
+                let nginx = run(&["nginx"], &arguments, &environment, &output)?;
+                (run(&["controller"], &arguments, &environment, &output)?, Some(nginx))
             }
         };
         let mut controller = Controller {
             process,
             nginx_role,
             arguments,
+            environment,
             workers,
             http_port,
             https_port,
@@ -147,11 +173,11 @@ impl Controller {
         if let Some(nginx) = &mut self.nginx_role
             && nginx.ended()?.is_some()
         {
-            *nginx = run(&["nginx"], &arguments, &self.output)?;
+            *nginx = run(&["nginx"], &arguments, &self.environment, &self.output)?;
         }
         if self.process.ended()?.is_some() {
             let role: &[&str] = if self.nginx_role.is_some() { &["controller"] } else { &[] };
-            self.process = run(role, &arguments, &self.output)?;
+            self.process = run(role, &arguments, &self.environment, &self.output)?;
         }
         self.wait_until_it_serves()
     }
@@ -378,8 +404,13 @@ impl Drop for Controller {
     }
 }
 
-fn run(role: &[&str], arguments: &[String], output: &Path) -> Result<Process> {
+fn run(
+    role: &[&str],
+    arguments: &[String],
+    environment: &[(&'static str, String)],
+    output: &Path,
+) -> Result<Process> {
     let mut command = Command::new(dist::oxigress()?);
-    command.args(role).args(arguments);
+    command.args(role).args(arguments).envs(environment.iter().cloned());
     Process::start("oxigress", &mut command, output)
 }

@@ -77,6 +77,8 @@ pub struct Report {
     pub endpoints: BTreeMap<String, u64>,
     /// The longest time to an answer.
     pub slowest: Duration,
+    /// The time to each answer, in the order of answers.
+    pub times: Vec<Duration>,
     /// Connections that were closed while idle, as far as the plan allows it.
     pub closed_idle: u64,
     /// Requests that were sent again, as far as the plan allows it.
@@ -284,6 +286,7 @@ impl Shared {
                 *report.endpoints.entry(endpoint).or_default() += 1;
             }
             report.slowest = report.slowest.max(took);
+            report.times.push(took);
         });
         self.answered.fetch_add(1, Ordering::SeqCst);
     }

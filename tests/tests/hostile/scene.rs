@@ -1,0 +1,180 @@
+//! The product on a cluster with blue's hosts, and what hostile tenants would like to reach.
+
+use super::blue::{Blue, SHOP};
+use anyhow::{Context, Result, ensure};
+use openssl::base64;
+use oxigress_tests::certificate::Certificate;
+use oxigress_tests::client::{Address, Request, Response, handshake, send};
+use oxigress_tests::cluster::{Cluster, Tenant};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::fake_dns::FakeDns;
+use oxigress_tests::place::{Directory, free_port};
+use oxigress_tests::wait::{block_on, until};
+use rustix::process::setpriority_process;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use tokio::runtime::{Builder, Runtime};
+
+/// Where clouds keep the credentials of machines.
+pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+/// The product's own address, as a pod.
+pub const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 255, 1);
+/// nginx's workers.
+const WORKERS: usize = 2;
+
+/// All of it.
+pub struct Scene {
+    /// The API server.
+    pub cluster: &'static Cluster,
+    /// The class of all Ingresses.
+    pub class: String,
+    /// Who is to notice nothing.
+    pub blue: Blue,
+    /// The product.
+    pub controller: Controller,
+    /// The name server of ExternalNames, auth servers and mirrors.
+    pub dns: FakeDns,
+    /// Where hostile clients and endpoints run, with less priority: they would have machines of their own.
+    pub hostile: Runtime,
+    /// The webhook's port.
+    pub webhook_port: u16,
+    /// A server at [`METADATA`].
+    pub metadata: Endpoint,
+    /// A server on loopback.
+    pub inside: Endpoint,
+}
+
+/// The ids of all processes of the product.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Processes {
+    roles: [u32; 3],
+    master: u32,
+    workers: Vec<u32>,
+}
+
+impl Scene {
+    /// Starts everything; returns when blue is served.
+    pub fn start(directory: &Directory) -> Result<Self> {
+        let cluster = Cluster::shared()?;
+        ip(&["route", "add", "local", &format!("{METADATA}/32"), "dev", "lo"])?;
+        ip(&["address", "add", &format!("{POD}/32"), "dev", "lo"])?;
+        let (tenant, own) = (cluster.tenant("blue")?, cluster.tenant("ingress")?);
+        let dns = FakeDns::start()?;
+        let resolv_conf = directory.join("resolv.conf");
+        fs::write(&resolv_conf, dns.line())?;
+        let blue = Blue::new(&tenant, &dns)?;
+        let certificate = Certificate::new("webhook", &["localhost"])?;
+        let webhook_port = free_port()?;
+        let mut flags = webhook_flags(directory, &certificate, webhook_port)?;
+        flags.extend(tenant.flags());
+        flags.extend([
+            format!("--resolv-conf={}", resolv_conf.display()),
+            "--enable-metrics".into(),
+            "--enable-ssl-passthrough".into(),
+            format!("--ssl-passthrough-proxy-port={}", free_port()?),
+            "--publish-status-address=192.0.2.1".into(),
+            "--journal=on".into(),
+        ]);
+        let pod = [own.namespace.as_str(), "pod"];
+        let controller = Controller::start_in_pod(cluster, pod, directory, WORKERS, &flags)?;
+        tenant.settle(&controller)?;
+        configure_webhook(&tenant, &certificate, webhook_port)?;
+        let scene = Scene {
+            cluster,
+            class: tenant.class,
+            blue,
+            controller,
+            dns,
+            hostile: hostile_runtime()?,
+            webhook_port,
+            metadata: at("metadata", METADATA.into(), 80)?,
+            inside: at("inside", Ipv4Addr::LOCALHOST.into(), 0)?,
+        };
+        until("blue's certificate", || scene.blue_is_untouched())?;
+        Ok(scene)
+    }
+
+    /// nginx's HTTP port.
+    pub fn http(&self) -> Address {
+        Address::http(self.controller.http_port)
+    }
+
+    /// One request of a bystander.
+    pub fn get(&self, host: &str, target: &str) -> Result<Response> {
+        block_on(send(&self.http(), &Request::get(host, target)))
+    }
+
+    /// Which processes there are.
+    pub fn processes(&self) -> Result<Processes> {
+        let role = |name| self.controller.role_pid(name);
+        Ok(Processes {
+            roles: [self.controller.pid(), role("controller")?, role("nginx")?],
+            master: self.controller.master_pid()?,
+            workers: self.controller.worker_pids(),
+        })
+    }
+
+    /// Blue's host is served as blue says, and by nobody else.
+    pub fn blue_is_untouched(&self) -> Result<()> {
+        for (path, names) in [
+            ("/", ["blue-a", "blue-b"]),
+            ("/cart", ["blue-cart", "blue-next"]),
+            ("/any/path", ["blue-a", "blue-b"]),
+        ] {
+            let answer = self.get(SHOP, path)?;
+            let endpoint = answer.endpoint().unwrap_or_default();
+            ensure!(names.contains(&endpoint.as_str()), "{SHOP}{path} is {answer}");
+        }
+        let port = self.controller.https_port;
+        let shown = block_on(handshake(&Address::https(port, SHOP)))?;
+        ensure!(shown == "blue", "{SHOP} shows the certificate {shown}");
+        Ok(())
+    }
+}
+
+fn at(name: &str, ip: IpAddr, port: u16) -> Result<Endpoint> {
+    Endpoint::at(name, Behaviour::Ok, SocketAddr::new(ip, port))
+}
+
+fn hostile_runtime() -> Result<Runtime> {
+    let yield_to_others = || {
+        let _ = setpriority_process(None, 10);
+    };
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().on_thread_start(yield_to_others);
+    Ok(builder.build()?)
+}
+
+fn webhook_flags(directory: &Directory, pair: &Certificate, port: u16) -> Result<Vec<String>> {
+    let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
+    fs::write(&chain, &pair.chain)?;
+    fs::write(&key, &pair.key)?;
+    Ok(vec![
+        format!("--validating-webhook=:{port}"),
+        format!("--validating-webhook-certificate={}", chain.display()),
+        format!("--validating-webhook-key={}", key.display()),
+    ])
+}
+
+/// Blue's Ingresses are judged, or not stored. Those of hostile namespaces are not: as if the webhook let everything pass.
+fn configure_webhook(tenant: &Tenant<'_>, pair: &Certificate, port: u16) -> Result<()> {
+    let authority = base64::encode_block(pair.chain.as_bytes());
+    tenant.apply(&format!(
+        "{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {{name: $NAMESPACE}}, \
+         webhooks: [{{name: ingresses.oxigress.test, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], \
+         matchPolicy: Equivalent, timeoutSeconds: 10, \
+         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NAMESPACE}}}}, \
+         clientConfig: {{url: 'https://localhost:{port}/networking/v1/ingresses', caBundle: {authority}}}, \
+         rules: [{{apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [ingresses]}}]}}]}}\n"
+    ))
+}
+
+/// In the network of the calling thread.
+fn ip(arguments: &[&str]) -> Result<()> {
+    let output = Command::new("ip").args(arguments).output().context("run ip")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), said.trim());
+    Ok(())
+}
