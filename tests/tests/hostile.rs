@@ -182,11 +182,19 @@ fn nothing_forbidden_was_reached(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// `$request_time` of a line of the access log, if it is about a request that an endpoint of blue's answered.
+fn request_time(line: &str, scene: &Scene) -> Option<Duration> {
+    let (before, _) = line.split_once(&format!(" [{}-", scene.blue.namespace))?;
+    let seconds = before.rsplit(' ').next()?.parse().ok()?;
+    before.contains(" HTTP/1.1\" 200 ").then(|| Duration::from_secs_f64(seconds))
+}
+
 fn nobody_was_restarted(scene: &Scene, before: &scene::Processes) -> Result<()> {
     let after = scene.processes()?;
     ensure!(after == *before, "processes were {before:?} and are {after:?}");
     let log = scene.controller.error_log();
-    println!("log: {} lines", log.lines().count());
+    let times: Vec<_> = log.lines().filter_map(|line| request_time(line, scene)).collect();
+    println!("blue, as nginx counts: {}", figures(times));
     match log.lines().find(|line| BAD.iter().any(|bad| line.contains(bad))) {
         Some(line) => Err(anyhow!("in the log: {line}")),
         None => Ok(()),
