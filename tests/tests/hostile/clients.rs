@@ -1,6 +1,6 @@
 //! Clients that hold connections, send slowly, much or nonsense, and never read.
 
-use super::{Attack, short};
+use super::{Attack, long, short};
 use crate::blue::{SECURE, SHOP};
 use crate::objects::served;
 use crate::scene::POD;
@@ -35,7 +35,7 @@ pub const ATTACKS: &[Attack] = &[
     short(2, "never-reads", never_reads),
     short(2, "pipelines", pipelines),
     short(2, "upgrades-idle", upgrades_idle),
-    short(2, "connections-many", connections_many),
+    long(2, "connections-many", connections_many),
     short(2, "metrics-flood", metrics_flood),
     short(2, "webhook-reviews", webhook_reviews),
     short(2, "passthrough-silent", passthrough_silent),

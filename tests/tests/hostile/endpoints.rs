@@ -1,6 +1,6 @@
 //! Endpoints, auth servers and mirrors that answer what no server would, or nothing.
 
-use super::{Attack, long, short};
+use super::{Attack, short};
 use crate::blue::basic;
 use crate::objects::served;
 use crate::villain::{Server, Villain, head};
@@ -20,7 +20,6 @@ pub const ATTACKS: &[Attack] = &[
     short(5, "endpoint-resets", resets),
     short(5, "endpoint-endless", endless),
     short(5, "endpoint-more", more),
-    long(2, "buffers-large", buffers_large),
     short(5, "endpoint-nonsense", nonsense),
     short(5, "endpoint-protocols", protocols),
     short(5, "endpoint-gzip", gzip),
@@ -350,44 +349,4 @@ fn auth_heads(v: &Villain<'_>) -> Result<()> {
         ingress.with("auth-response-headers", &names.join(","))
     })?;
     ask(v, &host, 60, &[200, 431, 400, 500, 502]).map(drop)
-}
-
-/// Bytes of memory that a process uses.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
-}
-
-/// Buffers as large as may be asked for, and clients who read nothing of bodies without an end.
-fn buffers_large(v: &Villain<'_>) -> Result<()> {
-    let server = v.server(|mut stream| async move {
-        head(&mut stream).await?;
-        stream.write_all(format!("{OK}\r\n").as_bytes()).await?;
-        let body = vec![b'a'; 64 << 10];
-        loop {
-            stream.write_all(&body).await?;
-        }
-    })?;
-    let host = v.serve_at(server.address, |ingress| {
-        let ingress = ingress.with("proxy-buffering", "on").with("proxy-buffer-size", "64m");
-        ingress.with("proxy-buffers-number", "1024").with("proxy-max-temp-file-size", "0")
-    })?;
-    let (to, mut most) = (v.http(), 0);
-    v.run(async {
-        let mut held = Vec::new();
-        for _ in 0..2 {
-            let mut stream = oxigress_tests::client::tcp(to).await?;
-            stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
-            held.push(stream);
-        }
-        let start = std::time::Instant::now();
-        while start.elapsed() < PATIENCE && most < 2 << 30 {
-            sleep(Duration::from_millis(20)).await;
-            most = v.scene.controller.worker_pids().into_iter().map(resident).max().unwrap_or(0);
-        }
-        anyhow::Ok(())
-    })?;
-    ensure!(most < 512 << 20, "two requests made a worker take {} MiB", most >> 20);
-    Ok(())
 }

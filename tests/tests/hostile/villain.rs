@@ -110,7 +110,8 @@ impl<'s> Villain<'s> {
             let api = self.api(&kind)?;
             writes.push(async move {
                 let parameters = PatchParams::apply("villain").force();
-                let written = api.patch(&name, &parameters, &Patch::Apply(&object)).await;
+                let patch = Patch::Apply(&object);
+                let written = again(|| api.patch(&name, &parameters, &patch)).await;
                 written.map(drop).with_context(|| format!("apply {kind} {name}"))
             });
         }
@@ -125,9 +126,12 @@ impl<'s> Villain<'s> {
 
     /// Takes away all that the attack wrote of these kinds, those first that others refer to last.
     pub fn clean(&self) -> Result<()> {
-        let own = ListParams::default().labels(&format!("{LABEL}={}", self.attack));
+        let (own, parameters) = (ListParams::default(), DeleteParams::default());
+        let own = own.labels(&format!("{LABEL}={}", self.attack));
         for kind in ["Ingress", "EndpointSlice", "Service", "Secret", "ConfigMap"] {
-            block_on(self.api(kind)?.delete_collection(&DeleteParams::default(), &own))?;
+            let api = self.api(kind)?;
+            let delete = again(|| api.delete_collection(&parameters, &own));
+            block_on(delete).with_context(|| format!("delete every {kind} of {}", self.attack))?;
         }
         Ok(())
     }
@@ -301,6 +305,20 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// An API server that is busy ends what takes it longer than ten seconds, and what it has done by then is done.
+async fn again<T, F>(mut ask: impl FnMut() -> F) -> kube::Result<T>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    for _ in 0..5 {
+        match ask().await {
+            Err(kube::Error::Service(_)) => {}
+            answer => return answer,
+        }
+    }
+    ask().await
 }
 
 /// Reads to the end of a request's head.
