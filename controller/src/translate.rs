@@ -53,7 +53,8 @@ use notes::{Notes, Part};
 use owner::{Holder, HostOwnership, HostView};
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
-    Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Snapshot, StreamPort,
+    Backend, BackendId, Bundle, BundleId, Certificate, CertificateId, EndpointSet, HostPattern,
+    Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
 use plan::{Lead, Plan, Speakers};
@@ -113,6 +114,12 @@ pub struct Translator {
     /// Hosts and those that follow them.
     followers: Relation<HostPattern, Follower>,
     policies: Relation<HostPattern, PolicyId>,
+    /// Ingresses and the bundles that they name.
+    offered_bundles: Relation<Key, BundleId>,
+    /// What these say.
+    bundle_texts: BTreeMap<BundleId, Bundle>,
+    /// Hosts and the bundles that their policies name.
+    bundles: Relation<HostPattern, BundleId>,
     /// Hosts and the URLs that their policies name, with the Ingress that says so.
     urls: Relation<HostPattern, (BackendId, Key)>,
     streams: BTreeMap<StreamPort, stream::Entry>,
@@ -143,6 +150,9 @@ impl Translator {
             referred: Relation::default(),
             followers: Relation::default(),
             policies: Relation::default(),
+            offered_bundles: Relation::default(),
+            bundle_texts: BTreeMap::new(),
+            bundles: Relation::default(),
             urls: Relation::default(),
             is_new_external_names: false,
             streams: BTreeMap::new(),
@@ -292,6 +302,7 @@ impl Translator {
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
+        self.offer_bundles(key, parsed.bundles);
         let standing = parsed.is_ours.then_some(match parsed.claims {
             Some(_) => Standing::Served,
             None => Standing::Refused,
@@ -389,6 +400,7 @@ impl Translator {
             Holder::Claims(view) => (settle(host, view), false),
         };
         gate::close_invalid(host, &mut settled, &self.snapshot);
+        let bundles = settled.bundles();
         let about = |(key, note)| (ObjectRef::new(Kind::Ingress, key), note);
         let mut notes: Vec<_> = held.notes.into_iter().map(about).collect();
         // What there is to say about another host's rules is said there.
@@ -397,6 +409,7 @@ impl Translator {
             notes.extend(settled.refusals.into_iter().map(about));
         }
         self.notes.set(Part::Host(host.clone()), notes);
+        self.put_bundles(host, bundles);
         for (id, plan) in settled.plans {
             if self.plans.get(&id) != Some(&plan) {
                 self.plans.insert(id.clone(), plan);
@@ -414,6 +427,31 @@ impl Translator {
         let (passthrough, to) = (&mut self.snapshot.passthrough, settled.passthrough);
         put(passthrough, &mut upsert.passthrough, &mut remove.passthrough, host, to);
         put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, settled.tls);
+    }
+
+    fn offer_bundles(&mut self, ingress: &Key, bundles: BTreeMap<BundleId, Bundle>) {
+        let ids = bundles.keys().cloned().collect();
+        self.bundle_texts.extend(bundles);
+        for id in self.offered_bundles.set(ingress, ids) {
+            if !self.offered_bundles.has(&id) {
+                self.bundle_texts.remove(&id);
+            }
+        }
+    }
+
+    /// A bundle stays as long as one host names it.
+    fn put_bundles(&mut self, host: &HostPattern, ids: BTreeSet<BundleId>) {
+        for id in self.bundles.set(host, ids) {
+            let bundle = match self.bundles.has(&id) {
+                // What an id says never changes.
+                true if self.snapshot.bundles.contains_key(&id) => continue,
+                true => self.bundle_texts.get(&id).cloned(),
+                false => None,
+            };
+            let Patch { upsert, remove, .. } = &mut self.patch;
+            let all = &mut self.snapshot.bundles;
+            put(all, &mut upsert.bundles, &mut remove.bundles, &id, bundle);
+        }
     }
 
     /// A record stays as long as the rules of one host name it.

@@ -8,12 +8,14 @@
 //!
 //! Source: nginx-internals.md §5; statuses from ngx_http_process_request.
 
+use crate::bundles;
 use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
 use crate::forwarded;
 use crate::phase::rewrite::Outcome;
+use crate::records::Held;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::patterns::Budget;
-use oxigress_core::record::{Kind, Records, Route, decode_tls};
+use oxigress_core::record::{Kind, Records, Route, decode_tls, has_all};
 use oxigress_core::template;
 use oxigress_core::{redirect, router, tls};
 use oxigress_store::{Guard, Record};
@@ -21,8 +23,10 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What one worker keeps: a policy with one authority takes some 20 KiB.
-pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// What one worker keeps, beside the authorities that policies share.
+pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+/// A policy beside the texts of its record, about.
+const POLICY_BYTES: usize = 1024;
 /// nginx's own statuses; the client sees 400, the page names the reason.
 const CERTIFICATE_ERROR: u16 = 495;
 const NO_CERTIFICATE: u16 = 496;
@@ -32,19 +36,22 @@ const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// A host's policy as a worker uses it.
 pub struct HostPolicy {
-    /// Without the PEM, which `handshake` has parsed.
     source: TlsPolicy,
     handshake: Handshake,
 }
 
 impl HostPolicy {
-    /// The reason of a failure comes with the JSON pointer of the field, from the policy on.
-    pub fn new(mut source: TlsPolicy) -> Result<Self, (&'static str, String)> {
-        let handshake = Handshake::new(&source)?;
-        if let Some(client) = &mut source.client {
-            (client.authorities, client.revoked) = (String::new(), String::new());
-        }
-        Ok(HostPolicy { source, handshake })
+    /// `None`: it cannot be used, or a bundle that it names is not there.
+    fn new(worker: &Worker, guard: &Guard<'_>, source: TlsPolicy) -> Option<Self> {
+        let authorities = match &source.client {
+            Some(client) => {
+                let revoked = client.revoked.as_ref();
+                Some(bundles::find(worker, guard, &client.authorities, revoked)?)
+            }
+            None => None,
+        };
+        let handshake = Handshake::new(&source, authorities).ok()?;
+        Some(HostPolicy { source, handshake })
     }
 }
 
@@ -67,11 +74,12 @@ fn find(
     let record = records.policy.get().ok_or(Unusable)?;
     let mut cache = worker.host_policies().try_borrow_mut().map_err(|_| Unusable)?;
     let made = cache.get(record.key(), record.generation(), || {
-        let policy = HostPolicy::new(decode_tls(record.value())?).ok()?;
-        // OpenSSL's structs take some ten times the DER.
-        Some((Rc::new(policy), 8 * record.value().len()))
+        let policy = HostPolicy::new(worker, guard, decode_tls(record.value())?)?;
+        Some((Rc::new(policy), POLICY_BYTES + record.value().len()))
     });
-    made.cloned().map(Some).ok_or(Unusable)
+    // A bundle may have gone since.
+    let is_whole = |policy: &&Rc<HostPolicy>| has_all(&Held(guard), policy.source.bundles());
+    made.filter(is_whole).cloned().map(Some).ok_or(Unusable)
 }
 
 /// Remembers the policy that was found.
@@ -147,7 +155,7 @@ fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome>
 /// Plain HTTP shows no certificate. What goes on to be sent to HTTPS may come, and so may what certificate
 /// authorities ask for, if a rule of its own takes it.
 fn may_come_without_tls(request: &Request<'_>, guard: &Guard<'_>) -> bool {
-    let records = crate::records::Held(guard);
+    let records = Held(guard);
     let patterns = request.worker().patterns();
     let Ok(Some(Route { rule, .. })) =
         router::route(&records, request.host(), request.path(), patterns)

@@ -54,6 +54,8 @@ pub use memory::{
     monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, now_seconds, random,
 };
 pub use request::{BadHead, Found, NewDecision, Request};
-pub use tls::{ClientHello, Handshake, Parsed, ServerName, Shown, clear_errors, sha256};
+pub use tls::{
+    Authorities, ClientHello, Handshake, Parsed, ServerName, Shown, clear_errors, sha256,
+};
 pub use worker::{Worker, wall_clock_milliseconds};
 pub use zone::ZoneLock;

@@ -41,6 +41,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod bundles;
 mod cache;
 mod certificate;
 mod client_certificate;

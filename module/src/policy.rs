@@ -7,10 +7,10 @@
 use crate::access::Rules;
 use crate::ffi::{self, Locations, Worker};
 use crate::limits::Limiter;
-use crate::records::Identity;
+use crate::records::{Held, Identity};
 use crate::responses;
 use oxigress_core::model::policy::Policies;
-use oxigress_core::record::{Kind, decode_policies};
+use oxigress_core::record::{Kind, decode_policies, has_all};
 use oxigress_store::Guard;
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -88,7 +88,7 @@ struct Entry {
     is_used: bool,
 }
 
-/// The policies of this id; `None`: there are none, or none that can be read.
+/// The policies of this id; `None`: there are none, or none that can be read, or a bundle that they name is not there.
 pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled>> {
     let kind = Kind::Policies as u8;
     let hash = guard.hash(kind, id);
@@ -99,10 +99,16 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
         found.filter(|entry| entry.generation == record.generation() && *entry.id == *id)
     {
         entry.is_used = true;
-        return Some(entry.compiled.clone());
+        // A bundle may have gone since.
+        let compiled = Some(entry.compiled.clone());
+        return compiled.filter(|compiled| has_all(&Held(guard), compiled.source.bundles()));
     }
     // It was checked before it was published.
-    let compiled = Rc::new(Compiled::new(decode_policies(record.value())?));
+    let source = decode_policies(record.value())?;
+    if !has_all(&Held(guard), source.bundles()) {
+        return None;
+    }
+    let compiled = Rc::new(Compiled::new(source));
     let refused = compiled.access.as_ref().map_or(0, Rules::refused_passwords);
     if refused > 0 {
         let shown = id.escape_ascii();

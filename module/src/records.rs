@@ -20,7 +20,7 @@ impl<'g> Records<'g> for Held<'g> {
 }
 
 /// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
-pub const JOURNAL_VERSION: u64 = 6;
+pub const JOURNAL_VERSION: u64 = 7;
 
 /// Like [`Held`], and remembers the server that was found.
 pub struct Noting<'g> {

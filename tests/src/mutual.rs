@@ -17,10 +17,34 @@ use openssl::ssl::{
 };
 use openssl::x509::extension::BasicConstraints;
 use openssl::x509::{X509, X509NameBuilder};
+use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The id of a bundle.
+pub fn bundle_id(pem: &str) -> String {
+    let digest = openssl::sha::sha256(pem.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The table of the bundles that `fields` of `policies` hold as PEM, which get the ids in their place.
+pub fn take_bundles(policies: &mut Value, fields: &[&str]) -> Value {
+    let mut bundles = json!({});
+    for policy in policies.as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
+        for field in fields {
+            if let Some(held) = policy.pointer_mut(field)
+                && let Some(pem) = held.as_str()
+            {
+                let id = bundle_id(pem);
+                bundles[&id] = pem.into();
+                *held = id.into();
+            }
+        }
+    }
+    bundles
+}
 
 /// A certificate with its key, and whoever issued it up to the root.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use openssl::ssl::SslVersion;
 use oxigress_tests::client::{Request, send};
 use oxigress_tests::endpoint::Endpoint;
-use oxigress_tests::mutual::{Caller, EXPIRED, Identity, VALID, expect};
+use oxigress_tests::mutual::{Caller, EXPIRED, Identity, VALID, bundle_id, expect, take_bundles};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
@@ -21,6 +21,8 @@ struct Place {
     hosts: Vec<String>,
 }
 
+/// Where policies name bundles.
+const BUNDLES: [&str; 2] = ["/client/authorities", "/client/revoked"];
 const HTTP: &str = "http2 on;
     ssl_session_cache shared:SSL:1m;";
 
@@ -32,12 +34,19 @@ impl Place {
         Ok(Place { site, endpoint: Endpoint::start("shop")?, hosts })
     }
 
+    /// `tls` holds its bundles as PEM.
     fn write(&self, tls: &Value) -> Result<(u16, String)> {
+        let mut tls = tls.clone();
+        let bundles = take_bundles(&mut tls, &BUNDLES);
+        self.write_with(&tls, &bundles)
+    }
+
+    fn write_with(&self, tls: &Value, bundles: &Value) -> Result<(u16, String)> {
         let rule = json!({"path": {"prefix": "/"}, "backend": "shop"});
         let servers: serde_json::Map<_, _> =
             self.hosts.iter().map(|host| (host.clone(), json!({"rules": [rule]}))).collect();
         let snapshot = json!({"version": 1, "snapshot": {"servers": servers, "tls": tls,
-            "backends": {"shop": {}}, "endpoints": {"shop": [self.endpoint.native()]}}});
+            "bundles": bundles, "backends": {"shop": {}}, "endpoints": {"shop": [self.endpoint.native()]}}});
         let answer = block_on(self.site.configuration.put(snapshot.to_string()))?;
         Ok((answer.status, answer.text()))
     }
@@ -358,7 +367,9 @@ fn plain_http_is_no_way_around() {
         let aside = "/.well-known/acme-challenge/other";
         expect("another challenge", place.plain("a.test", aside)?.status, 308)?;
         // Who names no host cannot be sent to HTTPS, and so does not come either.
-        let patch = json!({"version": 1, "upsert": {"tls": {"_": on(&ours)?},
+        let mut tls = json!({"_": on(&ours)?});
+        let bundles = take_bundles(&mut tls, &BUNDLES);
+        let patch = json!({"version": 1, "upsert": {"tls": tls, "bundles": bundles,
             "servers": {"_": {"rules": [rule("/", "always")]}}}});
         let tag = block_on(place.site.configuration.tag())?;
         let answer = block_on(place.site.configuration.patch(&tag, patch.to_string()))?;
@@ -443,6 +454,46 @@ fn a_host_has_ciphers_of_its_own() {
     });
 }
 
+/// What a policy names and is not there, or is no bundle of that kind, closes the host; what comes again opens it.
+#[test]
+fn a_host_whose_bundle_is_missing_is_closed() {
+    pass("mtls-bundles", |directory| {
+        let place = Place::start(directory, &["a.test", "open.test"], "")?;
+        let (ours, client) = (Identity::root("ours")?, Identity::root("ours")?);
+        let client = (ours.issue("client", VALID)?, client);
+        let list = ours.revoke(&[])?;
+        let mut tls = json!({"a.test": on(&ours)?});
+        tls["a.test"]["client"]["revoked"] = json!(list);
+        let whole = take_bundles(&mut tls, &BUNDLES);
+        let without = |pem: &str| {
+            let mut bundles = whole.clone();
+            bundles.as_object_mut().and_then(|all| all.remove(&bundle_id(pem)));
+            bundles
+        };
+        let caller = place.caller("a.test")?.showing(&client.0);
+        // The parsed policy is kept by the worker, and that must not hide that a bundle has gone.
+        for (what, bundles, expected) in [
+            ("both", whole.clone(), 200),
+            ("no authorities", without(&ours.pem()?), 503),
+            ("both again", whole.clone(), 200),
+            ("no revocations", without(&list), 503),
+            ("none", json!({}), 503),
+            ("both at last", whole.clone(), 200),
+        ] {
+            let (status, text) = place.write_with(&tls, &bundles)?;
+            ensure!(status == 200, "{what}: {status} {text}");
+            expect(what, caller.status("a.test")?, expected)?;
+            expect("nothing shown", caller.anonymous().status("a.test")?, expected.max(400))?;
+            expect("another host", place.caller("open.test")?.status("open.test")?, 200)?;
+        }
+        let mut crossed = json!({"a.test": on(&ours)?});
+        crossed["a.test"]["client"]["revoked"] = json!(client.1.pem()?);
+        place.put(crossed)?;
+        expect("authorities as revocations", caller.status("a.test")?, 503)?;
+        place.site.nginx.check_error_log()
+    });
+}
+
 #[test]
 fn what_could_not_be_served_is_refused_with_its_place() {
     pass("mtls-checks", |directory| {
@@ -458,20 +509,25 @@ fn what_could_not_be_served_is_refused_with_its_place() {
             ("/client/authorities", json!(ours.pem()? + &damaged)),
             ("/client/authorities", json!("#".repeat(1024 * 1024 + 1))),
             ("/client/revoked", json!("hello")),
-            ("/client/revoked", json!(ours.pem()?)),
             ("/client/subject", json!("CN=(")),
             ("/ciphers", json!("NONE-SUCH")),
         ] {
             let mut policy = json!({"client": good});
+            let mut pointer = format!("/snapshot/tls/a.test{field}");
+            if BUNDLES.contains(&field) {
+                pointer = format!("/snapshot/bundles/{}", bundle_id(value.as_str().unwrap_or("")));
+            }
             if let Some(name) = field.strip_prefix("/client/") {
                 policy["client"][name] = value;
             } else {
                 policy["ciphers"] = value;
             }
             let (status, text) = place.write(&json!({"a.test": policy}))?;
-            let pointer = format!("/snapshot/tls/a.test{field}");
             ensure!(status == 400 && text.contains(&pointer), "{field}: {status} {text}");
         }
+        let id = bundle_id("another text");
+        let (status, text) = place.write_with(&json!({}), &json!({&id: ours.pem()?}))?;
+        ensure!(status == 400 && text.contains("SHA-256"), "not its digest: {status} {text}");
         // What was good stays.
         expect("nothing shown", place.caller("a.test")?.status("a.test")?, 400)?;
         place.site.nginx.check_error_log()

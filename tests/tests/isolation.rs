@@ -3,13 +3,23 @@
 //! Each case is a folder with a good neighbour, a bad object, and then an edit of the neighbour that has to become live.
 
 use anyhow::{Result, ensure};
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, PKeyRef, Private};
+use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
+use openssl::x509::{X509, X509NameBuilder};
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::mutual::{Identity, VALID};
 use oxigress_tests::pass;
 use oxigress_tests::wait::{block_on, until};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 fn ingress(name: &str, annotations: &[(&str, &str)]) -> String {
     let mut text = format!(
@@ -182,6 +192,150 @@ fn a_zone_that_may_not_grow_serves_the_small_namespace() {
         let statuses = statuses.collect::<Result<Vec<_>>>()?;
         ensure!(statuses.iter().all(|s| [200, 503].contains(s)), "{statuses:?}");
         ensure!(statuses.contains(&503) && statuses.contains(&200), "{statuses:?}");
+        Ok(())
+    });
+}
+
+/// Certificates of authorities that together have about a MiB of PEM, none of which is in another bundle.
+fn bulky_bundle(key: &PKeyRef<Private>, number: u32) -> Result<String> {
+    let mut text = String::new();
+    for serial in 0..BULKY_CERTIFICATES {
+        let mut name = X509NameBuilder::new()?;
+        name.append_entry_by_nid(Nid::COMMONNAME, &format!("authority {number}.{serial}"))?;
+        let name = name.build();
+        let mut builder = X509::builder()?;
+        builder.set_version(2)?;
+        let serial = BigNum::from_u32(number * 1_000 + serial + 1)?;
+        builder.set_serial_number(serial.to_asn1_integer()?.as_ref())?;
+        builder.set_subject_name(&name)?;
+        builder.set_issuer_name(&name)?;
+        builder.set_pubkey(key)?;
+        builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
+        builder.set_not_after(Asn1Time::days_from_now(30)?.as_ref())?;
+        builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+        let mut names = SubjectAlternativeName::new();
+        for place in 0..150 {
+            names.dns(&format!("a-long-name-number-{place}.of-an-authority.test"));
+        }
+        let names = names.build(&builder.x509v3_context(None, None))?;
+        builder.append_extension(names)?;
+        builder.sign(key, MessageDigest::sha256())?;
+        text += &String::from_utf8(builder.build().to_pem()?)?;
+    }
+    Ok(text)
+}
+
+const BULKY_CERTIFICATES: u32 = 95;
+/// Hosts with client certificates.
+const GUARDED: u32 = 70;
+
+/// Writes an Ingress of the namespace `small` and waits for it; how long that takes.
+fn small_goes_live(controller: &Controller, endpoint: &Endpoint, name: &str) -> Result<Duration> {
+    let small = ingress(name, &[]) + &service(name, endpoint.address.port());
+    let start = Instant::now();
+    controller
+        .write(&format!("{name}.yaml"), &small.replace("namespace: default", "namespace: small"))?;
+    let http = Address::http(controller.http_port);
+    until("the small namespace", || {
+        let answer = block_on(send(&http, &Request::get(&format!("{name}.test"), "/")))?;
+        ensure!(answer.status == 200, "{answer:?}");
+        Ok(())
+    })?;
+    Ok(start.elapsed())
+}
+
+#[test]
+fn seventy_hosts_with_one_padded_bundle_fill_nothing() {
+    pass("isolation-padded-bundle", |directory| {
+        let endpoint = Endpoint::start("first")?;
+        let controller = Controller::start(directory, 1, &["--zone-size-max=64m".to_owned()])?;
+        let ca = Identity::root("ca")?.pem()?;
+        let padded = format!("{}{ca}{ca}", "# this is a comment\n".repeat(52_000));
+        ensure!(padded.len() > 1_000_000 && padded.len() <= 1 << 20, "{} bytes", padded.len());
+        let mut text = service("guarded-0", endpoint.address.port());
+        for number in 0..GUARDED {
+            // Different policies, so that these are not one record.
+            let host = ingress(
+                &format!("guarded-{number}"),
+                &[
+                    ("auth-tls-secret", "default/authorities"),
+                    ("proxy-ssl-secret", "default/authorities"),
+                    ("backend-protocol", "AUTO_HTTP"),
+                    ("proxy-body-size", &format!("{}k", number + 1)),
+                ],
+            );
+            text +=
+                &host.replace(&format!("name: guarded-{number}, port"), "name: guarded-0, port");
+        }
+        controller.write("many.yaml", &(secret("authorities", &[("ca.crt", padded)]) + &text))?;
+        let http = Address::http(controller.http_port);
+        for number in [0, GUARDED - 1] {
+            until("a guarded host", || {
+                let host = format!("guarded-{number}.test");
+                let answer = block_on(send(&http, &Request::get(&host, "/")))?;
+                ensure!(answer.status == 400, "{answer:?}");
+                Ok(())
+            })?;
+        }
+        for name in ["small", "smaller"] {
+            let took = small_goes_live(&controller, &endpoint, name)?;
+            println!("{name} is live after {took:?}");
+            ensure!(took < Duration::from_secs(1), "{name} took {took:?}");
+        }
+        let log = controller.error_log();
+        ensure!(!log.contains("withheld") && !log.contains("in parts"), "{log}");
+        let status = controller.status()?;
+        let used = status.capacity_bytes - status.free_bytes;
+        println!("{used} bytes of the zone are used");
+        ensure!(status.counts.get("bundles") == Some(&1), "{status:?}");
+        ensure!(used < 1 << 20, "{used} bytes are used");
+        Ok(())
+    });
+}
+
+#[test]
+fn seventy_bundles_that_exceed_the_zone_keep_nobody_out() {
+    pass("isolation-bulky-bundles", |directory| {
+        let endpoint = Endpoint::start("first")?;
+        let controller = Controller::start(directory, 1, &["--zone-size-max=64m".to_owned()])?;
+        let key = PKey::from_ec_key(EcKey::generate(
+            EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?.as_ref(),
+        )?)?;
+        let mut total = 0;
+        controller.write("service.yaml", &service("guarded-0", endpoint.address.port()))?;
+        for number in 0..GUARDED {
+            let bundle = bulky_bundle(&key, number)?;
+            total += bundle.len();
+            let name = format!("authorities-{number}");
+            let annotation = format!("default/{name}");
+            let host =
+                ingress(&format!("guarded-{number}"), &[("auth-tls-secret", annotation.as_str())]);
+            let host =
+                host.replace(&format!("name: guarded-{number}, port"), "name: guarded-0, port");
+            let text = secret(&name, &[("ca.crt", bundle)]) + &host;
+            controller.write(&format!("guarded-{number}.yaml"), &text)?;
+        }
+        ensure!(total > 66 << 20, "the bundles have {total} bytes");
+        until("a full zone", || {
+            ensure!(controller.error_log().contains("raise --zone-size-max"), "not full");
+            Ok(())
+        })?;
+        for name in ["small", "smaller", "smallest"] {
+            let took = small_goes_live(&controller, &endpoint, name)?;
+            println!("{name} is live after {took:?}");
+            ensure!(took < Duration::from_secs(3), "{name} took {took:?}");
+        }
+        // Guarded or closed, never open.
+        let http = Address::http(controller.http_port);
+        let mut statuses = BTreeMap::new();
+        for number in 0..GUARDED {
+            let host = format!("guarded-{number}.test");
+            let status = block_on(send(&http, &Request::get(&host, "/")))?.status;
+            *statuses.entry(status).or_insert(0) += 1;
+        }
+        println!("{statuses:?}");
+        ensure!(statuses.keys().all(|status| [400, 403, 503].contains(status)), "{statuses:?}");
+        ensure!(statuses.get(&400).is_some_and(|count| *count > 50), "{statuses:?}");
         Ok(())
     });
 }

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, ensure};
 use oxigress_tests::client::{Request, Response, send};
-use oxigress_tests::mutual::{EXPIRED, Identity, Seen, TlsEndpoint, VALID};
+use oxigress_tests::mutual::{
+    EXPIRED, Identity, Seen, TlsEndpoint, VALID, bundle_id, take_bundles,
+};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
@@ -21,7 +23,7 @@ impl Place {
         Ok(Place { site, endpoint: TlsEndpoint::start(identity)? })
     }
 
-    /// Hosts with their TLS toward the endpoint.
+    /// Hosts with their TLS toward the endpoint, which holds bundles as PEM.
     fn write(&self, hosts: &[(&str, &Value)]) -> Result<Response> {
         let (mut servers, mut policies) = (json!({}), json!({}));
         for (host, tls) in hosts {
@@ -29,8 +31,9 @@ impl Place {
             servers[host] = json!({"rules": [rule]});
             policies[host] = json!({"proxy": {"protocol": "https", "tls": tls}});
         }
+        let bundles = take_bundles(&mut policies, &["/proxy/tls/authorities"]);
         let snapshot = json!({"version": 1, "snapshot": {"servers": servers, "policies": policies,
-            "backends": {"up": {}}, "endpoints": {"up": [self.endpoint.native()]}}});
+            "bundles": bundles, "backends": {"up": {}}, "endpoints": {"up": [self.endpoint.native()]}}});
         block_on(self.site.configuration.put(snapshot.to_string()))
     }
 
@@ -75,6 +78,33 @@ fn an_endpoint_is_trusted_as_the_policy_says() {
             place.put(&[(host, &tls)])?;
             let status = place.get(host)?.status;
             ensure!(status == expected, "{host}: {status} and not {expected} with {tls}");
+        }
+        place.site.nginx.check_error_log()
+    });
+}
+
+/// Its bundle goes while everything else stays, and comes again.
+#[test]
+fn a_rule_whose_bundle_is_missing_is_closed() {
+    pass("upstream-bundle", |directory| {
+        let ours = Identity::root("ours")?;
+        let place = Place::start(directory, &ours.issue("up.test", VALID)?)?;
+        let tls = json!({"authorities": ours.pem()?, "verify": true, "name": "up.test"});
+        let id = bundle_id(&ours.pem()?);
+        place.put(&[("a.test", &tls), ("open.test", &json!({}))])?;
+        for (bundles, expected) in [
+            (json!({"upsert": {}}), 200),
+            (json!({"remove": {"bundles": [id]}}), 503),
+            (json!({"upsert": {"bundles": {&id: ours.pem()?}}}), 200),
+        ] {
+            let mut patch = bundles.clone();
+            patch["version"] = json!(1);
+            let tag = block_on(place.site.configuration.tag())?;
+            let answer = block_on(place.site.configuration.patch(&tag, patch.to_string()))?;
+            ensure!(answer.status == 200, "{answer}");
+            let status = place.get("a.test")?.status;
+            ensure!(status == expected, "{status} and not {expected} with {bundles}");
+            ensure!(place.get("open.test")?.status == 200, "another host is closed");
         }
         place.site.nginx.check_error_log()
     });
@@ -175,7 +205,6 @@ fn what_could_not_be_used_is_refused_with_its_place() {
             ("certificate", crossed),
             ("certificate", json!({"certificate": alice.pem()?})),
             ("certificate", json!({"key": alice.key_pem()?})),
-            ("authorities", json!({"authorities": "hello"})),
             ("ciphers", json!({"ciphers": "NONE-SUCH"})),
             ("protocols", json!({"protocols": ["SSLv3"]})),
         ] {
@@ -184,6 +213,9 @@ fn what_could_not_be_used_is_refused_with_its_place() {
             ensure!(answer.status == 400 && answer.text().contains(&pointer), "{field}: {answer}");
             ensure!(!answer.text().contains("PRIVATE"), "{answer}");
         }
+        let answer = place.write(&[("a.test", &json!({"authorities": "hello"}))])?;
+        let pointer = format!("/snapshot/bundles/{}", bundle_id("hello"));
+        ensure!(answer.status == 400 && answer.text().contains(&pointer), "{answer}");
         place.site.nginx.check_error_log()
     });
 }

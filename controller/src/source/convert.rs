@@ -260,7 +260,7 @@ pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
             names.into_iter().filter(|name| !matches!(name.as_str(), "tls.crt" | "tls.key"));
         fields.extend(others.filter_map(|name| Some((name.clone(), field(name)?.to_vec()))));
     }
-    Ok(Object::Secret(Secret { offer, fields: Arc::new(Fields(fields)) }))
+    Ok(Object::Secret(Secret { offer, fields: Arc::new(Fields::new(fields)) }))
 }
 
 /// Types of Secrets that no annotation names; some are large, and there are many of them.

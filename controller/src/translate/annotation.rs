@@ -39,6 +39,7 @@ use crate::world::ObjectRef;
 use balancing::Balancing;
 use canary::{Canary, Finished};
 use oxigress_core::model::policy::{Access, Policies};
+use oxigress_core::model::{Bundle, BundleId};
 use reader::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub struct Read {
     pub notes: Vec<Note>,
     /// The objects that they name: a change of any may change what they say.
     pub referred: BTreeSet<ObjectRef>,
+    /// The bundles that annotations and host settings name.
+    pub bundles: BTreeMap<BundleId, Bundle>,
 }
 
 /// Reads all annotations with `prefix`.
@@ -129,7 +132,8 @@ pub fn parse(
     }
     reader.closing.dedup();
     found.closing = (!reader.closing.is_empty()).then(|| reader.closing.join(", "));
-    Read { annotations: found, host, notes: reader.notes, referred: reader.referred }
+    let Reader { notes, referred, bundles, .. } = reader;
+    Read { annotations: found, host, notes, referred, bundles }
 }
 
 fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations, host: &mut HostSettings) {

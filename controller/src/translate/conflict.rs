@@ -13,7 +13,8 @@ use crate::verdict::Note;
 use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
-    BackendId, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,
+    BackendId, BundleId, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern, Policy,
+    Rule, Server,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,6 +40,15 @@ pub struct Settled {
     pub notes: Vec<(ObjectRef, Note)>,
     /// What there is to say to other namespaces than the owner's about what is not theirs.
     pub refusals: Vec<(Key, Note)>,
+}
+
+impl Settled {
+    /// The bundles that its policies name.
+    pub fn bundles(&self) -> BTreeSet<BundleId> {
+        let policies = self.policies.values().flat_map(|policies| policies.bundles());
+        let tls = self.tls.iter().flat_map(TlsPolicy::bundles);
+        tls.chain(policies).cloned().collect()
+    }
 }
 
 /// `view` are the claims on `source`; `host` is the same, or an alias of it.

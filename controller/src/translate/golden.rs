@@ -148,10 +148,7 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     put("names", names.collect());
     let tls = snapshot.tls.iter().map(|(host, tls)| {
         let mut tls = serde_json::to_value(tls).unwrap();
-        if let Some(authorities) = tls.pointer_mut("/client/authorities") {
-            *authorities =
-                format!("{} lines", authorities.as_str().unwrap().lines().count()).into();
-        }
+        name_bundles(snapshot, &mut tls, &["/client/authorities", "/client/revoked"]);
         (host.to_string(), tls)
     });
     put("tls", tls.collect());
@@ -190,17 +187,24 @@ fn rule_view(snapshot: &Snapshot, rule: &Rule) -> Value {
     }
     if let Some(id) = &rule.policies {
         let mut policies = serde_json::to_value(&snapshot.policies[id]).unwrap();
-        for secret in [
-            "/access/basic/users",
-            "/proxy/tls/key",
-            "/proxy/tls/certificate",
-            "/proxy/tls/authorities",
-        ] {
+        for secret in ["/access/basic/users", "/proxy/tls/key", "/proxy/tls/certificate"] {
             if let Some(secret) = policies.pointer_mut(secret) {
                 *secret = format!("{} lines", secret.as_str().unwrap().lines().count()).into();
             }
         }
+        name_bundles(snapshot, &mut policies, &["/proxy/tls/authorities"]);
         view["policies"] = policies;
     }
     view
+}
+
+/// Says how long bundles are in place of their digests; one that is named is there.
+fn name_bundles(snapshot: &Snapshot, of: &mut Value, fields: &[&str]) {
+    for field in fields {
+        if let Some(id) = of.pointer_mut(field) {
+            let key = oxigress_core::model::BundleId::parse(id.as_str().unwrap()).unwrap();
+            let bundle = &snapshot.bundles[&key];
+            *id = format!("{} lines", bundle.as_str().lines().count()).into();
+        }
+    }
 }

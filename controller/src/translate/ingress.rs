@@ -12,7 +12,7 @@ use crate::world::ingress::{Ingress, PathType, Port, Target};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
-    BackendId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
+    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,6 +70,8 @@ pub struct Parsed {
     pub notes: Vec<Note>,
     /// The objects that its annotations name.
     pub referred: BTreeSet<ObjectRef>,
+    /// The bundles that its claims name.
+    pub bundles: BTreeMap<BundleId, Bundle>,
 }
 
 impl Parsed {
@@ -105,7 +107,7 @@ pub fn parse(
     }
     let place =
         Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
-    let annotation::Read { annotations, mut host, mut notes, referred } =
+    let annotation::Read { annotations, mut host, mut notes, referred, bundles } =
         annotation::parse(place, &ingress.annotations, &options.annotations_prefix, settings);
     if annotations.is_refused {
         return refused(notes);
@@ -137,14 +139,14 @@ pub fn parse(
     claims.read_rules(ingress, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
-        return Parsed { claims: Some(claims), is_ours: true, notes, referred };
+        return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
     }
     host.tls = ingress.tls.clone();
     for host in host.tls.iter_mut().flat_map(|tls| &mut tls.hosts) {
         host.make_ascii_lowercase();
     }
     claims.host_settings = Sealed::new(host);
-    Parsed { claims: Some(claims), is_ours: true, notes, referred }
+    Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles }
 }
 
 /// Why one with spec.defaultBackend is not served where the operator does not want it.

@@ -203,7 +203,7 @@ fn secret() -> impl Strategy<Value = Object> {
         if matches!(offer, Offer::Usable(_)) {
             fields.insert("ca.crt".into(), AUTHORITY.clone());
         }
-        Object::Secret(Secret { offer, fields: Arc::new(Fields(fields)) })
+        Object::Secret(Secret { offer, fields: Arc::new(Fields::new(fields)) })
     })
 }
 

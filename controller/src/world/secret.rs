@@ -8,10 +8,10 @@ use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::x509::X509;
 use oxigress_core::model::MAX_PEM_BYTES;
-use oxigress_validate::tls::{self, PairError};
+use oxigress_validate::tls::{self, Named, PairError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const MAX_NAMES: usize = 1_000;
 
@@ -25,19 +25,70 @@ pub struct Secret {
 }
 
 /// The fields of a Secret that are no pair: password files, authorities.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Fields(pub BTreeMap<String, Vec<u8>>);
+#[derive(Clone, Default)]
+pub struct Fields {
+    all: BTreeMap<String, Vec<u8>>,
+    /// Read once, however many Ingresses name the Secret.
+    authorities: OnceLock<Result<Named, String>>,
+    revocations: OnceLock<Result<Option<Named>, String>>,
+}
+
+impl PartialEq for Fields {
+    fn eq(&self, other: &Fields) -> bool {
+        // The rest follows from the fields.
+        self.all == other.all
+    }
+}
+
+impl Eq for Fields {}
 
 impl fmt::Debug for Fields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.all.keys()).finish()
     }
 }
 
 impl Fields {
+    /// Those of a Secret.
+    pub fn new(all: BTreeMap<String, Vec<u8>>) -> Self {
+        Fields { all, ..Fields::default() }
+    }
+
+    /// Their names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.keys().map(String::as_str)
+    }
+
+    /// Whether there is a field of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.all.contains_key(name)
+    }
+
     /// The text of a field; `None` also if it is no text.
     pub fn text(&self, name: &str) -> Option<&str> {
-        str::from_utf8(self.0.get(name)?).ok()
+        str::from_utf8(self.all.get(name)?).ok()
+    }
+
+    /// The certificates of `ca.crt`. An error names the field.
+    pub fn authorities(&self) -> Result<Named, String> {
+        let read = || tls::normal_authorities(self.pem("ca.crt")?.as_bytes());
+        let named = self.authorities.get_or_init(read).clone();
+        named.map_err(|error| format!("ca.crt: {error}"))
+    }
+
+    /// The revocation lists of `ca.crl`, if there is such a field.
+    pub fn revocations(&self) -> Result<Option<Named>, String> {
+        let read = || tls::normal_revocations(self.pem("ca.crl")?.as_bytes());
+        let named = self.revocations.get_or_init(read).clone();
+        named.map_err(|error| format!("ca.crl: {error}"))
+    }
+
+    fn pem(&self, name: &str) -> Result<&str, String> {
+        match (self.has(name), self.text(name)) {
+            (false, _) => Ok(""),
+            (true, Some(text)) => Ok(text),
+            (true, None) => Err("it is no text: send PEM".into()),
+        }
     }
 }
 
@@ -168,12 +219,13 @@ impl Pair {
                 names.len()
             ));
         }
-        let text = |field, bytes: &[u8]| {
-            String::from_utf8(bytes.to_vec())
-                .map_err(|_| format!("{field} is not text: replace it"))
-        };
-        let (chain, key) = (text("tls.crt", certificate)?, text("tls.key", key)?);
-        Ok(Pair { chain, key, names, leaf: Leaf::of(leaf) })
+        let leaf = Leaf::of(leaf);
+        // Written anew: what stands around certificates and key takes no memory of nginx's.
+        let (chain, key) = pair.to_pem()?;
+        if chain.len() > MAX_PEM_BYTES {
+            return Err("tls.crt is too long: shorten the chain".into());
+        }
+        Ok(Pair { chain, key, names, leaf })
     }
 
     /// Whether the certificate may be shown to clients of `host`, which is lower-case and may be a

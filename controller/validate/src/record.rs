@@ -8,7 +8,7 @@ use oxigress_core::table::Kind;
 use oxigress_core::template::Part;
 
 /// Checks a record's bytes beyond their types.
-pub fn check(kind: Kind, value: &[u8]) -> Result<(), Fault> {
+pub fn check(kind: Kind, key: &[u8], value: &[u8]) -> Result<(), Fault> {
     match kind {
         Kind::Certificate => {
             let view = CertificateView(value);
@@ -23,6 +23,7 @@ pub fn check(kind: Kind, value: &[u8]) -> Result<(), Fault> {
             Some(all) => policies(&all),
             None => Err(Fault::new("", "these are no policies")),
         },
+        Kind::Bundle => bundle(key, value),
         Kind::Settings
         | Kind::Server
         | Kind::Backend
@@ -53,11 +54,16 @@ pub fn tls_policy(policy: &TlsPolicy) -> Result<(), Fault> {
         let error = "the path of an error page has no variables: send a URL or a plain path";
         return Err(Fault::new("/client/error_page", error));
     }
-    tls::authorities(client.authorities.as_bytes())
-        .map_err(|error| Fault::new("/client/authorities", error))?;
-    tls::revocations(client.revoked.as_bytes())
-        .map_err(|error| Fault::new("/client/revoked", error))?;
     Ok(())
+}
+
+/// Authorities or revocation lists, under the digest of their text: workers keep what they have made of it under that.
+fn bundle(id: &[u8], pem: &[u8]) -> Result<(), Fault> {
+    let text = str::from_utf8(pem).map_err(|_| Fault::new("", "this is no text: send PEM"))?;
+    match tls::bundle_id(text).as_str().as_bytes() == id {
+        true => tls::bundle(pem).map_err(|error| Fault::new("", error)),
+        false => Err(Fault::new("", "its key is not the SHA-256 of its text: send it under that")),
+    }
 }
 
 /// What is decided per request.
@@ -74,10 +80,6 @@ fn upstream_tls(from: &UpstreamTls) -> Result<(), Fault> {
     if let Some(ciphers) = &from.ciphers {
         tls::cipher_list(ciphers.as_str())
             .map_err(|error| Fault::new("/proxy/tls/ciphers", error))?;
-    }
-    if !from.authorities.is_empty() {
-        tls::authorities(from.authorities.as_bytes())
-            .map_err(|error| Fault::new("/proxy/tls/authorities", error))?;
     }
     if !from.certificate.is_empty() || !from.key.is_empty() {
         tls::pair(from.certificate.as_bytes(), from.key.as_bytes())

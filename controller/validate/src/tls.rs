@@ -5,11 +5,10 @@ use openssl::pkey::{Id, PKey, PKeyRef, Private};
 use openssl::ssl::{SslContextBuilder, SslMethod};
 use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::{X509, X509Crl};
+use oxigress_core::model::{Bundle, BundleId};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// Longest bundle of authorities or of revocation lists, in bytes of PEM.
-pub const MAX_BUNDLE_BYTES: usize = 1024 * 1024;
 /// Longest chain.
 pub const MAX_CHAIN: usize = 10;
 /// Lengths of RSA keys.
@@ -80,21 +79,28 @@ pub fn revocations(pem: &[u8]) -> Result<Vec<X509Crl>, String> {
     }
 }
 
+/// A bundle as hosts and policies name it.
+pub type Named = (BundleId, Bundle);
+
 /// The certificates of a bundle as PEM again: each once, without the text around them, so that a record has no more bytes
-/// than its certificates need.
-pub fn normal_authorities(pem: &[u8]) -> Result<String, String> {
+/// than its certificates need, and equal certificates make one record.
+pub fn normal_authorities(pem: &[u8]) -> Result<Named, String> {
     let all = authorities(pem)?;
     joined(all.iter().map(|certificate| certificate.to_pem()))
 }
 
-/// The revocation lists of a bundle as PEM again, as [`normal_authorities`].
-pub fn normal_revocations(pem: &[u8]) -> Result<String, String> {
-    joined(revocations(pem)?.iter().map(|list| list.to_pem()))
+/// The revocation lists of a bundle as PEM again, as [`normal_authorities`]; `None`: the text is empty.
+pub fn normal_revocations(pem: &[u8]) -> Result<Option<Named>, String> {
+    let all = revocations(pem)?;
+    match all.is_empty() {
+        true => Ok(None),
+        false => joined(all.iter().map(|list| list.to_pem())).map(Some),
+    }
 }
 
 fn joined(
     all: impl Iterator<Item = Result<Vec<u8>, openssl::error::ErrorStack>>,
-) -> Result<String, String> {
+) -> Result<Named, String> {
     let mut seen = BTreeSet::new();
     let mut text = String::new();
     for pem in all {
@@ -103,13 +109,39 @@ fn joined(
             text.push_str(&pem);
         }
     }
-    Ok(text)
+    let bundle = Bundle::parse(text).map_err(|invalid| invalid.to_string())?;
+    Ok((bundle_id(bundle.as_str()), bundle))
+}
+
+/// The id of a bundle.
+pub fn bundle_id(text: &str) -> BundleId {
+    BundleId::of_digest(openssl::sha::sha256(text.as_bytes()))
+}
+
+/// A bundle of whichever kind.
+pub fn bundle(pem: &[u8]) -> Result<(), String> {
+    let begin = b"-----BEGIN X509 CRL-----";
+    match pem.windows(begin.len()).any(|window| window == begin) {
+        true => revocations(pem).map(drop),
+        false => authorities(pem).map(drop),
+    }
 }
 
 fn check_length(pem: &[u8]) -> Result<(), String> {
-    match pem.len() > MAX_BUNDLE_BYTES {
-        true => Err(format!("{} bytes of PEM, at most {MAX_BUNDLE_BYTES} are taken", pem.len())),
+    match pem.len() > Bundle::MAX_BYTES {
+        true => Err(format!("{} bytes of PEM, at most {} are taken", pem.len(), Bundle::MAX_BYTES)),
         false => Ok(()),
+    }
+}
+
+impl Pair {
+    /// Chain and key as PEM, without text around them.
+    pub fn to_pem(&self) -> Result<(String, String), String> {
+        let text = |pem: Result<Vec<u8>, openssl::error::ErrorStack>| {
+            pem.ok().and_then(|pem| String::from_utf8(pem).ok()).ok_or("out of memory")
+        };
+        let all: Result<Vec<_>, _> = self.chain.iter().map(|one| text(one.to_pem())).collect();
+        Ok((all?.concat(), text(self.key.private_key_to_pem_pkcs8())?))
     }
 }
 
@@ -231,18 +263,24 @@ mod tests {
         let key = ec(Nid::X9_62_PRIME256V1);
         let mut builder = X509::builder().unwrap();
         builder.set_pubkey(&key).unwrap();
+        // Without dates OpenSSL writes what it does not read.
+        let day = openssl::asn1::Asn1Time::from_unix(86_400).unwrap();
+        builder.set_not_before(&day).unwrap();
+        builder.set_not_after(&day).unwrap();
         builder.sign(&key, openssl::hash::MessageDigest::sha256()).unwrap();
         let one = String::from_utf8(builder.build().to_pem().unwrap()).unwrap();
         let padding = "# a comment\n".repeat(80_000);
         let bundle = format!("{padding}{one}{one}");
-        assert_eq!(normal_authorities(bundle.as_bytes()), Ok(one));
-        assert_eq!(normal_revocations(b""), Ok(String::new()));
+        let (id, normal) = normal_authorities(bundle.as_bytes()).unwrap();
+        assert_eq!(normal.as_str(), one);
+        assert_eq!(normal_authorities(one.as_bytes()).unwrap().0, id);
+        assert_eq!(normal_revocations(b""), Ok(None));
     }
 
     #[test]
     fn a_bundle_is_read_whole_or_refused() {
         assert!(authorities(b"").is_err() && authorities(b"no PEM").is_err());
-        assert!(authorities(&vec![b' '; MAX_BUNDLE_BYTES + 1]).is_err());
+        assert!(authorities(&vec![b' '; Bundle::MAX_BYTES + 1]).is_err());
         assert!(revocations(b"").is_ok_and(|all| all.is_empty()));
         for text in ["x", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
             assert!(revocations(text.as_bytes()).is_err(), "{text}");

@@ -18,8 +18,8 @@ use crate::model::policy::{Policies, VerifyClient};
 use crate::model::{Algorithm, HostPattern, PathPattern};
 use crate::patterns::Patterns;
 use crate::record::{
-    BackendView, EndpointsView, Fate, Kind, Records, ServerView, SettingsView, SplitView,
-    decode_policies, decode_tls,
+    self, BackendView, EndpointsView, Fate, Kind, Records, ServerView, SettingsView, SplitView,
+    decode_tls,
 };
 use crate::rewrite::{self, Rewritten};
 use crate::{redirect, router, tls};
@@ -211,10 +211,11 @@ pub fn explain<'g>(
     let routed = Routed { asked, path: &path, captures: captures.as_deref(), rule };
     let policies = match rule.map(|rule| rule.policies()).filter(|id| !id.is_empty()) {
         None => None,
-        Some(id) => match records.value(Kind::Policies, id).and_then(decode_policies) {
+        Some(id) => match record::policies(records, id) {
             Some(policies) => Some(policies),
             None => {
-                told.outcome = status(503, "the rule's policies are not there");
+                told.outcome =
+                    status(503, "the rule's policies, or a bundle that they name, are not there");
                 return told;
             }
         },

@@ -7,6 +7,7 @@
 //! Source:  design.md §4; limits from security.md §4.
 
 mod backend;
+mod bundle;
 pub mod policy;
 mod text;
 
@@ -14,6 +15,7 @@ pub use backend::{
     Affinity, AffinityMode, Algorithm, Backend, Cookie, Ejection, Endpoint, EndpointSet, HashBy,
     SameSite, Split,
 };
+pub use bundle::{Bundle, BundleId};
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
 pub use crate::table::Snapshot;

@@ -17,7 +17,7 @@ pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{Considered, Fate, Route, RuleView, ServerView, encode_server};
 
 use crate::model::policy::{Policies, TlsPolicy};
-use crate::model::{Backend, Certificate, RedirectCode, Settings, Snapshot};
+use crate::model::{Backend, BundleId, Certificate, RedirectCode, Settings, Snapshot};
 use crate::patterns::Patterns;
 use crate::table::TABLES;
 use crate::wire::native::Patch;
@@ -112,6 +112,20 @@ pub(crate) fn encode_json(value: &impl serde::Serialize) -> Vec<u8> {
 /// [`Policies`] of a record; `None` for damaged bytes.
 pub fn decode_policies(value: &[u8]) -> Option<Policies> {
     serde_json::from_slice(value).ok()
+}
+
+/// [`Policies`] by id; `None`: they, or a bundle that they name, are not there or damaged.
+pub fn policies<'g>(records: &impl Records<'g>, id: &[u8]) -> Option<Policies> {
+    let policies = records.value(Kind::Policies, id).and_then(decode_policies)?;
+    has_all(records, policies.bundles()).then_some(policies)
+}
+
+/// Whether all these bundles are there.
+pub fn has_all<'g, 'b>(
+    records: &impl Records<'g>,
+    mut bundles: impl Iterator<Item = &'b BundleId>,
+) -> bool {
+    bundles.all(|id| records.value(Kind::Bundle, id.as_str().as_bytes()).is_some())
 }
 
 /// The [`TlsPolicy`] of a record; `None` for damaged bytes.

@@ -8,8 +8,8 @@
 
 use crate::model::policy::{Policies, PolicyId, TlsPolicy};
 use crate::model::{
-    Backend, BackendId, Certificate, CertificateId, EndpointSet, HostPattern, Rule, Server,
-    Settings, StreamPort,
+    Backend, BackendId, Bundle, BundleId, Certificate, CertificateId, EndpointSet, HostPattern,
+    Rule, Server, Settings, StreamPort,
 };
 use crate::record::{self, Change};
 use crate::wire::native::Patch;
@@ -200,30 +200,20 @@ records! {
         6 General "general";
     }
     tables {
-        /// Endpoint sets by backend id, apart from the backends, since they change most often. They come first:
-        /// what is sent in parts is sent in this order.
+        // What is sent in parts is sent in this order: what others name comes before them, and a host after all that
+        // protects it.
+        /// Endpoint sets by backend id, apart from the backends, since they change most often.
         3 Endpoints endpoints: BackendId => EndpointSet,
             label "endpoint_sets", encode |_, _| None, closed None;
-        /// Hosts and their rules.
-        1 Server servers: HostPattern => Server,
-            label "servers", encode |_, server| Some(record::encode_server(server)),
-            closed Some(closed_server());
         /// Backends by id. A rule may name a backend that is not here: it answers 503.
         2 Backend backends: BackendId => Backend,
             label "backends", encode |id, backend| Some(record::encode_backend(id, backend)), closed None;
         /// Certificates with their keys.
         4 Certificate certificates: CertificateId => Certificate,
             label "certificates", encode |_, pair| Some(record::encode_certificate(pair)), closed None;
-        /// The certificate of a TLS server name. A name that stands here counts as "has a certificate" for the redirect
-        /// to HTTPS, also when the certificate itself is missing: then nginx's static one is used.
-        5 Name names: HostPattern => CertificateId,
-            label "names", encode |_, id| Some(id.as_str().into()), closed None;
-        /// TLS server names whose connections are passed through to a backend, unread.
-        7 Passthrough passthrough: HostPattern => BackendId,
-            label "passthrough", encode |_, id| Some(id.as_str().into()), closed None;
-        /// The backend of a stream listener's port.
-        8 Port ports: StreamPort => BackendId,
-            label "ports", encode |_, id| Some(id.as_str().into()), closed None;
+        /// Authorities and revocation lists by their digest. What names one that is not here is closed.
+        11 Bundle bundles: BundleId => Bundle,
+            label "bundles", encode |_, bundle| Some(bundle.as_str().into()), closed None;
         /// Policies that rules share, by id. A rule that names missing policies answers 503.
         9 Policies policies: PolicyId => Policies,
             label "policies", encode |_, policies| Some(record::encode_json(policies)), closed None;
@@ -231,6 +221,20 @@ records! {
         10 Tls tls: HostPattern => TlsPolicy,
             label "tls", encode |_, policy| Some(record::encode_json(policy)),
             closed Some(TlsPolicy { denied: true, ..TlsPolicy::default() });
+        /// The certificate of a TLS server name. A name that stands here counts as "has a certificate" for the redirect
+        /// to HTTPS, also when the certificate itself is missing: then nginx's static one is used.
+        5 Name names: HostPattern => CertificateId,
+            label "names", encode |_, id| Some(id.as_str().into()), closed None;
+        /// TLS server names whose connections are passed through to a backend, unread.
+        7 Passthrough passthrough: HostPattern => BackendId,
+            label "passthrough", encode |_, id| Some(id.as_str().into()), closed None;
+        /// Hosts and their rules.
+        1 Server servers: HostPattern => Server,
+            label "servers", encode |_, server| Some(record::encode_server(server)),
+            closed Some(closed_server());
+        /// The backend of a stream listener's port.
+        8 Port ports: StreamPort => BackendId,
+            label "ports", encode |_, id| Some(id.as_str().into()), closed None;
     }
 }
 
@@ -522,7 +526,9 @@ mod tests {
         let body = br#"{"servers": {"a": {}}, "backends": {"n/s/1": {}}, "endpoints": {"n/s/1": []},
             "certificates": {"c": {"chain": "x", "key": "y"}}, "names": {"a": "c"},
             "passthrough": {"a": "n/s/1"}, "ports": {"tcp/1": "n/s/1"}, "policies": {"p": {}}, "tls": {"a": {}}}"#;
-        let snapshot = serde_json::from_slice(body).unwrap();
+        let mut snapshot: Snapshot = serde_json::from_slice(body).unwrap();
+        let bundle = Bundle::parse("x").unwrap();
+        snapshot.bundles.insert(BundleId::of_digest([1; 32]), bundle);
         for table in &TABLES {
             let mut keys = Keys::default();
             (table.all_keys)(&snapshot, &mut keys);

@@ -272,7 +272,7 @@ impl Write<'_> {
             if is_live(*kind, key, value) {
                 return None;
             }
-            let Fault { field, error } = validate::check(*kind, value).err()?;
+            let Fault { field, error } = validate::check(*kind, key, value).err()?;
             let key = pointer_step(&String::from_utf8_lossy(key));
             let table = Operations::of_kind(*kind)?.name;
             Some(DecodeError::new(format!("{}/{table}/{key}{field}", self.tables), error))

@@ -4,12 +4,12 @@ use super::journal::Journal;
 use super::ledger::{self, Accounts, Ledger};
 use super::password::Checks;
 use super::pool::Pools;
-use super::tls::Parsed;
+use super::tls::{Authorities, Parsed};
 use super::zone::{self, ZoneLock};
 use super::{destinations, directives, draining, guard, limits, log, reserve};
 use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
-use crate::{access, certificate, client_certificate, policy, records};
+use crate::{access, bundles, certificate, client_certificate, policy, records};
 use nginx_sys::{
     NGX_OK, NGX_PROCESS_HELPER, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t,
     ngx_core_conf_t, ngx_core_module, ngx_cycle, ngx_cycle_t, ngx_event_t, ngx_exiting,
@@ -44,6 +44,7 @@ pub struct Worker {
     lock: ZoneLock,
     certificates: RefCell<Cache<Parsed>>,
     host_policies: RefCell<Cache<Rc<HostPolicy>>>,
+    authorities: RefCell<Cache<Rc<Authorities>>>,
     journal: Option<Journal>,
     pools: Pools,
     ledger: Ledger,
@@ -132,6 +133,11 @@ impl Worker {
     /// Its parsed certificates.
     pub fn certificates(&self) -> &RefCell<Cache<Parsed>> {
         &self.certificates
+    }
+
+    /// Its parsed bundles.
+    pub fn authorities(&self) -> &RefCell<Cache<Rc<Authorities>>> {
+        &self.authorities
     }
 
     /// Its TLS policies of hosts.
@@ -284,6 +290,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         lock,
         certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
         host_policies: RefCell::new(Cache::new(client_certificate::MAX_BYTES)),
+        authorities: RefCell::new(Cache::new(bundles::MAX_BYTES)),
         // SAFETY: the zone is of this cycle.
         journal: unsafe { Journal::of(cycle, store, lock, pid as u32) },
         pools: Pools::default(),

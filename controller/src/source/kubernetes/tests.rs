@@ -108,7 +108,7 @@ impl Fixture {
 
     fn word(&self, secret: &str) -> Option<&[u8]> {
         let history = self.world.secrets.get(&Key::new("default", secret))?;
-        history.secret.fields.0.get("auth").map(Vec::as_slice)
+        history.secret.fields.text("auth").map(str::as_bytes)
     }
 }
 

@@ -76,7 +76,7 @@ fn users(reader: &mut Reader<'_>) -> Result<String, (&'static str, String)> {
     let users = match is_map {
         false => fields.text("auth").map(str::to_owned),
         true => {
-            let lines = fields.0.keys().map(|user| {
+            let lines = fields.names().map(|user| {
                 let hash = fields.text(user)?.trim();
                 let is_line = !user.contains([':', '\n']) && !hash.contains('\n');
                 is_line.then(|| format!("{user}:{hash}\n"))

@@ -6,11 +6,9 @@
 use super::reader::{Reader, template};
 use super::value::parse_bool;
 use oxigress_core::balancer::patterns::pattern_is_valid;
+use oxigress_core::model::BundleId;
 use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
 use oxigress_validate::tls;
-
-/// Longest bundle and list of revoked ones (security.md §4).
-const MAX_BYTES: usize = 1024 * 1024;
 
 /// What an Ingress says about its hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,21 +100,12 @@ fn subject(reader: &mut Reader<'_>) -> Option<HeaderValue> {
     })
 }
 
-fn authorities(reader: &mut Reader<'_>, text: &str) -> Result<(String, String), String> {
+fn authorities(
+    reader: &mut Reader<'_>,
+    text: &str,
+) -> Result<(BundleId, Option<BundleId>), String> {
     let (key, fields) = reader.fields(text)?;
-    let field = |name: &str| match fields.0.contains_key(name) {
-        false => Ok(""),
-        true => match fields.text(name) {
-            Some(text) if text.len() <= MAX_BYTES => Ok(text),
-            _ => Err(format!("Secret {key} has no text of at most {MAX_BYTES} bytes in {name}")),
-        },
-    };
-    let (authorities, revoked) = (field("ca.crt")?, field("ca.crl")?);
-    let fault = |name: &'static str| {
-        let key = &key;
-        move |error: String| format!("Secret {key}, {name}: {error}")
-    };
-    let authorities = tls::normal_authorities(authorities.as_bytes()).map_err(fault("ca.crt"))?;
-    let revoked = tls::normal_revocations(revoked.as_bytes()).map_err(fault("ca.crl"))?;
-    Ok((authorities, revoked))
+    let authorities = fields.authorities().map_err(|error| format!("Secret {key}, {error}"))?;
+    let revoked = fields.revocations().map_err(|error| format!("Secret {key}, {error}"))?;
+    Ok((reader.bundle(authorities), revoked.map(|named| reader.bundle(named))))
 }

@@ -11,7 +11,8 @@ use crate::world::secret::Fields;
 use crate::world::{ConfigMap, Key, Kind, ObjectRef, SecretHistory, World};
 use ipnet::IpNet;
 use oxigress_core::model::policy::Template;
-use oxigress_core::model::shorten;
+use oxigress_core::model::{Bundle, BundleId, shorten};
+use oxigress_validate::tls::Named;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest value (security.md §4).
@@ -40,6 +41,8 @@ pub struct Reader<'a> {
     pub referred: BTreeSet<ObjectRef>,
     /// Settings that protect and cannot be honoured.
     pub closing: Vec<String>,
+    /// The bundles that what is read names.
+    pub bundles: BTreeMap<BundleId, Bundle>,
     all: BTreeMap<&'a str, &'a str>,
 }
 
@@ -56,6 +59,7 @@ impl<'a> Reader<'a> {
             notes: Vec::new(),
             referred: BTreeSet::new(),
             closing: Vec::new(),
+            bundles: BTreeMap::new(),
             all,
         };
         for (name, text) in long {
@@ -215,6 +219,12 @@ impl<'a> Reader<'a> {
             Some(history) => Ok((key, history)),
             None => Err(format!("Secret {key} does not exist")),
         }
+    }
+
+    /// Keeps a bundle for what names it.
+    pub fn bundle(&mut self, (id, bundle): Named) -> BundleId {
+        self.bundles.insert(id.clone(), bundle);
+        id
     }
 
     /// What the Secret holds beside a pair.

@@ -5,10 +5,6 @@
 use super::reader::Reader;
 use super::value::is_plain;
 use oxigress_core::model::policy::{HeaderValue, Policies, UpstreamTls};
-use oxigress_validate::tls as validate;
-
-/// Longest bundle of authorities (security.md §4).
-const MAX_BYTES: usize = 1024 * 1024;
 
 /// Reads them.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
@@ -47,7 +43,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
         Some(known.map(str::to_owned).collect::<Vec<_>>()).filter(|all| !all.is_empty())
     });
     tls.protocols = protocols.unwrap_or_default();
-    if tls.verify && tls.authorities.is_empty() {
+    if tls.verify && tls.authorities.is_none() {
         reader.warn(
             "proxy-ssl-verify",
             "the Secret has no ca.crt, so no endpoint is trusted: add it",
@@ -65,13 +61,12 @@ fn material(reader: &mut Reader<'_>, text: &str) -> Result<UpstreamTls, String> 
     } else if let crate::world::secret::Offer::Unusable(why) = &history.secret.offer {
         return Err(format!("Secret {key}: {why}"));
     }
-    if history.secret.fields.0.contains_key("ca.crt") {
-        let authorities = history.secret.fields.text("ca.crt").filter(|t| t.len() <= MAX_BYTES);
-        let authorities = authorities.unwrap_or_default();
-        tls.authorities = validate::normal_authorities(authorities.as_bytes())
-            .map_err(|error| format!("Secret {key}, ca.crt: {error}"))?;
+    let fields = &history.secret.fields;
+    if fields.has("ca.crt") {
+        let named = fields.authorities().map_err(|error| format!("Secret {key}, {error}"))?;
+        tls.authorities = Some(reader.bundle(named));
     }
-    match tls.certificate.is_empty() && tls.authorities.is_empty() {
+    match tls.certificate.is_empty() && tls.authorities.is_none() {
         true => Err(format!("Secret {key} has neither tls.crt and tls.key nor ca.crt")),
         false => Ok(tls),
     }

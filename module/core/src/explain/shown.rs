@@ -33,14 +33,12 @@ pub fn shown(policies: &Policies) -> Value {
     }
     if let Some(Proxy { fastcgi_params, tls, .. }) = &mut policies.proxy {
         hide(fastcgi_params.iter_mut().map(|param| (&param.name, &mut param.value)));
-        if let Some(UpstreamTls { certificate, key, authorities, .. }) = tls {
+        if let Some(UpstreamTls { certificate, key, .. }) = tls {
             if !key.is_empty() {
                 *key = HIDDEN.into();
             }
-            for pem in [certificate, authorities] {
-                if !pem.is_empty() {
-                    *pem = format!("(PEM, {} bytes)", pem.len());
-                }
+            if !certificate.is_empty() {
+                *certificate = format!("(PEM, {} bytes)", certificate.len());
             }
         }
     }
@@ -77,7 +75,7 @@ mod tests {
                 },
             },
             "proxy": {
-                "tls": {"certificate": "SECRET-CHAIN", "key": "SECRET", "authorities": "SECRET-CA"},
+                "tls": {"certificate": "SECRET-CHAIN", "key": "SECRET"},
                 "fastcgi_params": [{"name": "DB_PASSWORD", "value": "SECRET"}],
             },
             "request_headers": [{"name": "Authorization", "value": "Bearer SECRET"}],

@@ -23,7 +23,7 @@ pub use proxy::{
 pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 
-use super::{BackendId, Invalid};
+use super::{BackendId, BundleId, Invalid};
 use serde::{Deserialize, Serialize};
 
 crate::wire::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
@@ -217,6 +217,11 @@ pub struct Mirror {
 impl Policies {
     /// Most bytes of one record's JSON.
     pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+    /// The bundles that it names.
+    pub fn bundles(&self) -> impl Iterator<Item = &BundleId> {
+        self.proxy.iter().filter_map(|proxy| proxy.tls.as_ref()?.authorities.as_ref())
+    }
 }
 
 /// Identity of [`Policies`]; the controller uses a digest of the content.

@@ -355,9 +355,9 @@ mod tests {
         let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
         let expected = [
             "/upsert/endpoints/a~1b/0/address",
+            "/upsert/tls/c.test",
             "/upsert/servers/-",
             "/upsert/servers/a.test/rules/0",
-            "/upsert/tls/c.test",
         ];
         assert_eq!(pointers, expected, "{found:?}");
         assert_eq!(faults(body, "upsert", 2).len(), 2);

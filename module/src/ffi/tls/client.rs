@@ -26,11 +26,10 @@ use oxigress_core::tls;
 use std::ffi::{CString, c_int, c_long, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null, null_mut};
+use std::rc::Rc;
 
 /// `SSL_OP_CIPHER_SERVER_PREFERENCE`, a macro
 const CIPHER_SERVER_PREFERENCE: u64 = 1 << 22;
-/// Authorities and revocations: security.md §4.
-const MAX_PEM_BYTES: usize = 1024 * 1024;
 
 /// From now on every handshake on `ssl` begins with [`client_certificate::begin`].
 ///
@@ -126,18 +125,18 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// The reason of a failure comes with the JSON pointer of the field, from the policy on.
-    pub fn new(policy: &TlsPolicy) -> Result<Self, (&'static str, String)> {
-        let made = Self::make(policy);
+    /// `authorities` are those of the bundles that the policy names. Refuses what OpenSSL would not take.
+    pub fn new(policy: &TlsPolicy, authorities: Option<Rc<Authorities>>) -> Result<Self, String> {
+        let made = Self::make(policy, authorities);
         clear_errors();
         made
     }
 
-    fn make(policy: &TlsPolicy) -> Result<Self, (&'static str, String)> {
-        let client = policy.client.as_ref().map(Client::new).transpose()?;
+    fn make(policy: &TlsPolicy, authorities: Option<Rc<Authorities>>) -> Result<Self, String> {
+        let client = policy.client.as_ref().zip(authorities);
+        let client = client.map(|(client, authorities)| Client::new(client, authorities));
         let ciphers = policy.ciphers.as_ref();
-        let ciphers = ciphers.map(|list| cipher_list(list.as_str())).transpose();
-        let ciphers = ciphers.map_err(|error| ("/ciphers", error))?;
+        let ciphers = ciphers.map(|list| cipher_list(list.as_str())).transpose()?;
         let client = client.filter(|client| client.verify != VerifyClient::Off);
         let prefers_server_ciphers = policy.prefers_server_ciphers;
         let asks = policy.client.as_ref().filter(|_| client.is_some());
@@ -163,7 +162,9 @@ impl Handshake {
 fn digest_of_client(client: &ClientCertificates) -> [u8; 16] {
     let verify = [client.verify as u8];
     let depth = client.depth.to_le_bytes();
-    digest(&[client.authorities.as_bytes(), client.revoked.as_bytes(), &verify, &depth])
+    // Ids of bundles are digests of what they say.
+    let revoked = client.revoked.as_ref().map_or("", |id| id.as_str());
+    digest(&[client.authorities.as_str().as_bytes(), revoked.as_bytes(), &verify, &depth])
 }
 
 fn digest(parts: &[&[u8]]) -> [u8; 16] {
@@ -193,17 +194,14 @@ pub(super) fn cipher_list(text: &str) -> Result<CString, String> {
 struct Client {
     verify: VerifyClient,
     depth: c_int,
-    authorities: Authorities,
+    authorities: Rc<Authorities>,
 }
 
 impl Client {
-    fn new(from: &ClientCertificates) -> Result<Self, (&'static str, String)> {
-        let authorities =
-            Authorities::new(&from.authorities).map_err(|error| ("/client/authorities", error))?;
-        authorities.revoke(&from.revoked).map_err(|error| ("/client/revoked", error))?;
+    fn new(from: &ClientCertificates, authorities: Rc<Authorities>) -> Self {
         // More certificates than that are in no chain; 0 means 1, as in the reference.
         let depth = from.depth.clamp(1, 100) as c_int;
-        Ok(Client { verify: from.verify, depth, authorities })
+        Client { verify: from.verify, depth, authorities }
     }
 
     /// # Safety
@@ -229,20 +227,29 @@ pub(super) unsafe extern "C" fn go_on(_: c_int, _: *mut X509_STORE_CTX) -> c_int
     1
 }
 
-/// Who vouches for others.
-pub(super) struct Authorities {
+/// Who vouches for others, and what they have revoked.
+pub struct Authorities {
     store: Owned<X509_STORE>,
     /// Told to clients, so that they know what to show.
     names: Names,
 }
 
 impl Authorities {
-    pub(super) fn new(pem: &str) -> Result<Self, String> {
-        check_length(pem)?;
+    /// Parses a bundle of authorities and one of revocation lists; without the second nothing is revoked.
+    pub fn new(pem: &[u8], revoked: Option<&[u8]>) -> Result<Self, String> {
+        let made = Self::read(pem).and_then(|all| match revoked {
+            Some(revoked) => all.revoke(revoked).map(|()| all),
+            None => Ok(all),
+        });
+        clear_errors();
+        made
+    }
+
+    fn read(pem: &[u8]) -> Result<Self, String> {
         // SAFETY: makes an empty store.
         let store = NonNull::new(unsafe { X509_STORE_new() }).ok_or("out of memory")?;
         let all = Authorities { store: Owned(store, X509_STORE_free), names: Names::new()? };
-        let mut text = Pem::new(pem.as_bytes())?;
+        let mut text = Pem::new(pem)?;
         let mut count = 0;
         while let Some(certificate) = text.certificate() {
             let certificate = Owned(certificate, X509_free);
@@ -263,12 +270,8 @@ impl Authorities {
         self.store.0.as_ptr()
     }
 
-    fn revoke(&self, pem: &str) -> Result<(), String> {
-        check_length(pem)?;
-        if pem.is_empty() {
-            return Ok(());
-        }
-        let mut text = Pem::new(pem.as_bytes())?;
+    fn revoke(&self, pem: &[u8]) -> Result<(), String> {
+        let mut text = Pem::new(pem)?;
         let mut count = 0;
         while let Some(list) = text.revocations() {
             let list = Owned(list, X509_CRL_free);
@@ -285,13 +288,6 @@ impl Authorities {
             1 => Ok(()),
             _ => Err("out of memory".into()),
         }
-    }
-}
-
-fn check_length(pem: &str) -> Result<(), String> {
-    match pem.len() > MAX_PEM_BYTES {
-        true => Err(format!("{} bytes of PEM, at most {MAX_PEM_BYTES} are taken", pem.len())),
-        false => Ok(()),
     }
 }
 

@@ -6,8 +6,10 @@
 //! another context may come to lie at the same address. TLS sessions are not kept, so none is gone on with under
 //! another identity (`set_session` in `upstream.rs`).
 
-use super::client::{Authorities, cipher_list, go_on};
+use super::super::worker;
+use super::client::{cipher_list, go_on};
 use super::{Parsed, clear_errors, sha256};
+use crate::bundles;
 use nginx_bitfields as bits;
 use nginx_sys::{
     NGX_OK, NGX_SSL_TLSv1_2, NGX_SSL_TLSv1_3, SSL_CTX_free, SSL_CTX_get_ex_data,
@@ -135,8 +137,10 @@ impl Context {
                 return None;
             }
         }
-        if !from.authorities.is_empty() {
-            let authorities = Authorities::new(&from.authorities).ok()?;
+        if let Some(id) = &from.authorities {
+            // SAFETY: on the event loop, in a request.
+            let worker = unsafe { worker::current() }?;
+            let authorities = bundles::find(worker, &worker.reader().read(), id, None)?;
             // SAFETY: as above; OpenSSL counts the store.
             unsafe { SSL_CTX_set1_cert_store(context, authorities.store()) };
         }
@@ -161,7 +165,8 @@ fn digest(from: &UpstreamTls) -> [u8; 32] {
     let parts: [&[u8]; 6] = [
         certificate.as_bytes(),
         key.as_bytes(),
-        authorities.as_bytes(),
+        // The id of a bundle is a digest of what it says.
+        authorities.as_ref().map_or("", |id| id.as_str()).as_bytes(),
         &depth,
         ciphers(from).as_bytes(),
         &protocols,

@@ -3,6 +3,7 @@
 //! Source: compat/annotations.md §4 and §10.
 
 use super::{HeaderValue, RequestHeader, is_false};
+use crate::model::BundleId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -162,9 +163,9 @@ pub struct UpstreamTls {
     /// PEM: its key. Never logged, never returned.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// PEM: who vouches for endpoints; empty: nobody.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub authorities: String,
+    /// The bundle of those who vouch for endpoints; absent: nobody does. One that is not there: 503.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<BundleId>,
     /// A certificate that nobody vouches for, or of another name, ends the attempt.
     #[serde(skip_serializing_if = "is_false")]
     pub verify: bool,

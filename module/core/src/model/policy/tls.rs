@@ -3,6 +3,7 @@
 //! Source: compat/annotations.md §7 and §10; sessions and 421: nginx-internals.md §5.
 
 use super::{HeaderValue, Template, is_false};
+use crate::model::BundleId;
 use serde::{Deserialize, Serialize};
 
 crate::wire::objects!(TlsPolicy, ClientCertificates);
@@ -30,11 +31,11 @@ pub struct TlsPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct ClientCertificates {
-    /// PEM: who vouches for clients; at most 1 MiB.
-    pub authorities: String,
-    /// PEM: revoked certificates; at most 1 MiB. Empty: none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub revoked: String,
+    /// The bundle of those who vouch for clients. One that is not there closes the host.
+    pub authorities: BundleId,
+    /// The bundle of revocation lists; absent: nothing is revoked. One that is not there closes the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<BundleId>,
     /// What a certificate has to be.
     pub verify: VerifyClient,
     /// Certificates between the client's and the authority's.
@@ -48,6 +49,14 @@ pub struct ClientCertificates {
     /// What is found in the subject, or 403: a regular expression, not anchored, that begins with `CN=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<HeaderValue>,
+}
+
+impl TlsPolicy {
+    /// The bundles that it names.
+    pub fn bundles(&self) -> impl Iterator<Item = &BundleId> {
+        let client = self.client.iter();
+        client.flat_map(|client| [Some(&client.authorities), client.revoked.as_ref()]).flatten()
+    }
 }
 
 /// What a client's certificate has to be.

@@ -1,0 +1,221 @@
+//! Whose records are: the namespaces that they are there for.
+//!
+//! Shape:   what stands under a host belongs to the namespace of the host's oldest Ingress; what others name belongs to
+//!          all those who name it. A server's bytes are divided by rules, since other namespaces may add some; all else
+//!          counts in full for each of its namespaces, so nobody counts for less by sharing.
+//! Every kind has its rule in [`Owners::of`]: a new one without does not compile.
+
+use super::room::View;
+use oxigress_core::model::policy::PolicyId;
+use oxigress_core::model::{BackendId, HostPattern};
+use oxigress_core::record::Kind;
+use std::collections::HashMap;
+
+/// Stands for the operator, whose flags and ConfigMaps say what belongs to no namespace.
+pub const OPERATOR: &str = "";
+
+/// Whose a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostOwner<'s> {
+    /// The namespace of the oldest Ingress that names it.
+    pub namespace: &'s str,
+    /// When that was created, in seconds since 1970.
+    pub created: i64,
+}
+
+/// Whose a record is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner<'s> {
+    /// Namespaces, each with its number of rules.
+    namespaces: Vec<(&'s str, u64)>,
+    /// When the oldest host that it is there for was created.
+    pub created: i64,
+    is_divided: bool,
+}
+
+impl<'s> Owner<'s> {
+    fn add(&mut self, host: HostOwner<'s>) {
+        self.created = match self.namespaces.is_empty() {
+            true => host.created,
+            false => self.created.min(host.created),
+        };
+        match self.namespaces.iter_mut().find(|(namespace, _)| *namespace == host.namespace) {
+            Some((_, rules)) => *rules += 1,
+            None => self.namespaces.push((host.namespace, 1)),
+        }
+    }
+
+    fn extend(&mut self, other: &Owner<'s>) {
+        for (namespace, _) in &other.namespaces {
+            self.add(HostOwner { namespace, created: other.created });
+        }
+    }
+
+    /// Whether several namespaces need it.
+    pub fn is_shared(&self) -> bool {
+        self.namespaces.len() > 1
+    }
+
+    /// Each namespace, and what `bytes` of the record count for it.
+    pub fn shares(&self, bytes: u64) -> impl Iterator<Item = (&'s str, u64)> {
+        let rules: u64 = self.namespaces.iter().map(|(_, rules)| rules).sum();
+        let share = move |part: u64| bytes.saturating_mul(part) / rules.max(1);
+        let all = self.namespaces.iter();
+        all.map(move |(name, part)| (*name, if self.is_divided { share(*part) } else { bytes }))
+    }
+}
+
+/// The owners of all records.
+pub struct Owners<'s>(HashMap<(Kind, &'s str), Owner<'s>>);
+
+impl<'s> Owners<'s> {
+    /// Those of a snapshot.
+    pub fn of(view: &View<'s>) -> Self {
+        let mut all = Owners(HashMap::new());
+        for kind in Kind::ALL {
+            match kind {
+                // What the operator says: see `get`.
+                Kind::Settings | Kind::General | Kind::Port => {}
+                Kind::Server => all.of_servers(view),
+                Kind::Tls => all.of_hosts(kind, view.snapshot.tls.keys(), view),
+                Kind::Passthrough => all.of_hosts(kind, view.snapshot.passthrough.keys(), view),
+                Kind::Name => all.of_hosts(kind, named(view), view),
+                Kind::Certificate => {
+                    for host in named(view) {
+                        if let Some(id) = view.snapshot.names.get(host) {
+                            all.own(kind, id.as_str(), host_owner(view, host));
+                        }
+                    }
+                }
+                Kind::Policies => {
+                    for (id, owner) in policies(view) {
+                        all.0.insert((kind, id.as_str()), owner);
+                    }
+                }
+                Kind::Bundle => all.of_bundles(view),
+                Kind::Backend | Kind::Endpoints => all.of_backends(kind, view),
+            }
+        }
+        all
+    }
+
+    /// Whose a record is; the operator's, if no namespace needs it.
+    pub fn get(&self, kind: Kind, key: &str) -> Owner<'s> {
+        let operator = || Owner { namespaces: vec![(OPERATOR, 1)], ..Owner::default() };
+        self.0.get(&(kind, key)).cloned().unwrap_or_else(operator)
+    }
+
+    fn own(&mut self, kind: Kind, key: &'s str, host: HostOwner<'s>) {
+        self.0.entry((kind, key)).or_default().add(host);
+    }
+
+    fn extend(&mut self, kind: Kind, key: &'s str, owner: &Owner<'s>) {
+        self.0.entry((kind, key)).or_default().extend(owner);
+    }
+
+    fn of_hosts(
+        &mut self,
+        kind: Kind,
+        hosts: impl Iterator<Item = &'s HostPattern>,
+        view: &View<'s>,
+    ) {
+        for host in hosts {
+            self.own(kind, host.as_str(), host_owner(view, host));
+        }
+    }
+
+    fn of_servers(&mut self, view: &View<'s>) {
+        for (host, server) in &view.snapshot.servers {
+            let by_host = host_owner(view, host);
+            let owner = self.0.entry((Kind::Server, host.as_str())).or_default();
+            owner.is_divided = true;
+            owner.add(by_host);
+            for rule in &server.rules {
+                owner.add(of_rule(&rule.origin.namespace, by_host));
+            }
+        }
+    }
+
+    fn of_bundles(&mut self, view: &View<'s>) {
+        for (host, policy) in &view.snapshot.tls {
+            for id in policy.bundles() {
+                self.own(Kind::Bundle, id.as_str(), host_owner(view, host));
+            }
+        }
+        for (id, owner) in policies(view) {
+            let named = view.snapshot.policies.get(id).into_iter().flat_map(|p| p.bundles());
+            for bundle in named {
+                self.extend(Kind::Bundle, bundle.as_str(), &owner);
+            }
+        }
+    }
+
+    fn of_backends(&mut self, kind: Kind, view: &View<'s>) {
+        let snapshot = view.snapshot;
+        for (host, server) in &snapshot.servers {
+            let by_host = host_owner(view, host);
+            for rule in &server.rules {
+                if let Some(id) = &rule.backend {
+                    self.own(kind, id.as_str(), of_rule(&rule.origin.namespace, by_host));
+                }
+            }
+        }
+        for (host, id) in &snapshot.passthrough {
+            self.own(kind, id.as_str(), host_owner(view, host));
+        }
+        for (id, owner) in policies(view) {
+            let named = snapshot.policies.get(id).into_iter().flat_map(|p| p.backends());
+            for backend in named {
+                self.extend(kind, backend.as_str(), &owner);
+            }
+        }
+        let operator = HostOwner { namespace: OPERATOR, created: 0 };
+        let by_operator: Vec<&'s BackendId> =
+            snapshot.ports.values().chain(&snapshot.settings.default_backend).collect();
+        for id in by_operator {
+            self.own(kind, id.as_str(), operator);
+        }
+        // An alternative serves those of its primary.
+        for (id, backend) in &snapshot.backends {
+            let Some(owner) = self.0.get(&(kind, id.as_str())).cloned() else { continue };
+            for alternative in &backend.alternatives {
+                self.extend(kind, alternative.as_str(), &owner);
+            }
+        }
+    }
+}
+
+/// A host's owner; where nobody claims it, the namespace of its first rule.
+fn host_owner<'s>(view: &View<'s>, host: &HostPattern) -> HostOwner<'s> {
+    (view.owner)(host).unwrap_or_else(|| {
+        let rule = view.snapshot.servers.get(host).and_then(|server| server.rules.first());
+        let namespace = rule.map_or(OPERATOR, |rule| rule.origin.namespace.as_str());
+        HostOwner { namespace, created: 0 }
+    })
+}
+
+/// A rule belongs to the namespace that wrote it, and is as old as its host.
+fn of_rule<'s>(namespace: &'s str, by_host: HostOwner<'s>) -> HostOwner<'s> {
+    match namespace {
+        "" => by_host,
+        namespace => HostOwner { namespace, ..by_host },
+    }
+}
+
+/// Hosts with certificates of their own; the one for all others is the operator's.
+fn named<'s>(view: &View<'s>) -> impl Iterator<Item = &'s HostPattern> {
+    view.snapshot.names.keys().filter(|host| host.as_str() != HostPattern::DEFAULT)
+}
+
+fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
+    let mut all: HashMap<&PolicyId, Owner<'_>> = HashMap::new();
+    for (host, server) in &view.snapshot.servers {
+        let by_host = host_owner(view, host);
+        for rule in &server.rules {
+            if let Some(id) = &rule.policies {
+                all.entry(id).or_default().add(of_rule(&rule.origin.namespace, by_host));
+            }
+        }
+    }
+    all
+}
