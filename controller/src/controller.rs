@@ -106,7 +106,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut controller = Controller {
         world: World::default(),
         translator,
-        publisher: Publisher::new(),
+        publisher: Publisher::new(flags.namespace_bytes_max.0),
         flight: Flight::Landed(Client::new(runtime.socket())),
         wait_until: Instant::now(),
         has_all: false,
@@ -327,7 +327,10 @@ impl Controller {
     fn depart(&mut self, look_at: &mut Instant) {
         let now = Instant::now();
         let outgoing = if self.wants_to_depart() && now >= self.wait_until {
-            match self.publisher.outgoing(self.translator.snapshot()) {
+            let translator = &self.translator;
+            let owner = |host: &HostPattern| translator.owner_of(host);
+            let view = View { snapshot: translator.snapshot(), owner: &owner };
+            match self.publisher.outgoing(&view) {
                 Ok(outgoing) => {
                     self.live.sent();
                     outgoing
@@ -350,20 +353,25 @@ impl Controller {
         }
     }
 
-    /// Tells the publisher of an answer, and whoever wrote an object what nginx does not take of it.
+    /// Tells the publisher of an answer.
     fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
-        let created = |host: &HostPattern| translator.created(host);
-        let view = View { snapshot: translator.snapshot(), created: &created };
+        let owner = |host: &HostPattern| translator.owner_of(host);
+        let view = View { snapshot: translator.snapshot(), owner: &owner };
         let next = self.publisher.answered(answer, took, &view);
-        if let Some(withheld) = self.publisher.take_withheld() {
-            let verdicts = self.translator.set_withheld(&withheld);
-            self.report(verdicts, BTreeMap::new(), BTreeMap::new());
-        }
+        self.report_withheld();
         if let Some(bytes) = self.publisher.wanted_zone() {
             self.ask_for_zone(bytes);
         }
         next
+    }
+
+    /// Tells whoever wrote an object what nginx does not get of it.
+    fn report_withheld(&mut self) {
+        if let Some(withheld) = self.publisher.take_withheld() {
+            let verdicts = self.translator.set_withheld(&withheld);
+            self.report(verdicts, BTreeMap::new(), BTreeMap::new());
+        }
     }
 
     /// Asks the nginx role for a larger zone.

@@ -121,6 +121,10 @@ pub struct Flags {
     /// Largest size that this memory grows to when it lacks room; `auto`: a quarter of the memory limit
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = zone_size_max)]
     pub zone_size_max: ZoneSizeMax,
+    /// Most bytes of this memory for the objects of one namespace; `0`: no limit but the memory itself, which namespaces
+    /// share: when it is full, the newest objects of the namespace that has most wait
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = namespace_bytes_max)]
+    pub namespace_bytes_max: NamespaceBytesMax,
     /// File in the runtime folder from which a restarted nginx serves at once, with the private keys that it
     /// needs for that; `auto`: if the folder is memory-backed
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -411,6 +415,19 @@ pub struct ZoneSize(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneSizeMax(pub Option<u64>);
 
+/// Most bytes of shared memory for one namespace; 0: any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceBytesMax(pub u64);
+
+fn namespace_bytes_max(text: &str) -> Result<NamespaceBytesMax, String> {
+    match text {
+        "0" => Ok(NamespaceBytesMax(0)),
+        _ => zone_size(text).map(|size| NamespaceBytesMax(size.0)).map_err(|error| {
+            format!("write 0 for no limit, or {}", error.trim_start_matches("write "))
+        }),
+    }
+}
+
 fn zone_size(text: &str) -> Result<ZoneSize, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
@@ -519,6 +536,9 @@ mod tests {
     #[test]
     fn a_size_is_bounded_and_becomes_kilobytes() {
         assert_eq!(zone_size("64m").unwrap(), ZoneSize(64 << 20));
+        assert_eq!(namespace_bytes_max("0").unwrap(), NamespaceBytesMax(0));
+        assert_eq!(namespace_bytes_max("8m").unwrap(), NamespaceBytesMax(8 << 20));
+        assert!(namespace_bytes_max("1").unwrap_err().contains("0 for no limit"));
         for text in ["64", "m", "-1m", "99999999999999999999g", "1m;"] {
             assert!(zone_size(text).is_err(), "{text}");
         }

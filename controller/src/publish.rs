@@ -4,18 +4,23 @@
 //!          controller's loop lets one request be in flight. What is too much at once is sent in [`parts`].
 //! Errors:  no answer or a busy nginx: sent again, for ever, soon at first ([`Backoff`]). Another generation is live: the
 //!          whole is sent again. A record that nginx refuses (400) is [`withheld`] and all others are sent at once. No
-//!          space (507): endpoints go first, the records that do not fit are withheld, and a larger zone is asked for
-//!          ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
+//!          space (507): endpoints go first, records of the namespace with most bytes are withheld ([`room`]), and a larger
+//!          zone is asked for ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
 //!          is halved until the halves are taken or single records are withheld.
 //! Files that never could be read: an nginx that serves something gets additions only ([`First`]).
 
 pub mod arrival;
 pub mod backoff;
 pub mod client;
+pub mod owners;
 mod parts;
 #[cfg(test)]
 mod progress;
+mod quota;
+mod refusal;
 pub mod room;
+#[cfg(test)]
+mod tests;
 pub mod withheld;
 
 use crate::metrics::Writes;
@@ -27,6 +32,7 @@ use hyper::{Method, StatusCode};
 use oxigress_core::model::Snapshot;
 use oxigress_core::table::{Keys, RecordRef, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
+use quota::Quota;
 use room::View;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -102,6 +108,7 @@ pub struct Publisher {
     /// Removals wait until everything is read.
     keeps_removed: bool,
     withheld: Withheld,
+    quota: Quota,
     /// Bytes of the zone that would have taken everything, beyond those it has.
     lacking_bytes: u64,
     /// Bytes of the zone for records, as of the last look.
@@ -119,8 +126,10 @@ struct WholeOf<'s> {
 
 impl Publisher {
     /// nginx has nothing of ours yet.
-    pub fn new() -> Self {
-        Publisher { needs_whole: true, ..Publisher::default() }
+    /// `namespace_bytes_max`: bytes of the zone that one namespace may have; 0: any number.
+    pub fn new(namespace_bytes_max: u64) -> Self {
+        let quota = Quota::new(namespace_bytes_max);
+        Publisher { needs_whole: true, quota, ..Publisher::default() }
     }
 
     /// Takes a change to be sent.
@@ -129,6 +138,7 @@ impl Publisher {
             patch.remove = Keys::default();
         }
         self.withheld.forget_changed(&patch);
+        self.quota.changed(&patch);
         self.pending.follow(patch);
     }
 
@@ -168,8 +178,10 @@ impl Publisher {
         (self.lacking_bytes > 0 && self.capacity_bytes > 0).then_some(bytes)
     }
 
-    /// What to send now. `snapshot` holds all changes taken so far.
-    pub fn outgoing(&mut self, snapshot: &Snapshot) -> serde_json::Result<Outgoing> {
+    /// What to send now. `view` holds all changes taken so far.
+    pub fn outgoing(&mut self, view: &View<'_>) -> serde_json::Result<Outgoing> {
+        let snapshot = view.snapshot;
+        self.keep_quota(view);
         if self.live.is_none() || self.needs_whole {
             let found = self.found.as_ref().map(|(_, generation)| *generation);
             match first(self.is_incomplete, found) {
@@ -363,137 +375,6 @@ impl Publisher {
         }
         Next::Now
     }
-
-    /// Whatever nginx refuses, the rest of what was sent goes on.
-    fn refused(&mut self, answer: &Answer, sent: Sent, view: &View<'_>) -> Next {
-        let is_about_content = matches!(
-            answer.status,
-            StatusCode::BAD_REQUEST
-                | StatusCode::PAYLOAD_TOO_LARGE
-                | StatusCode::INSUFFICIENT_STORAGE
-        );
-        if !is_about_content || matches!(sent, Sent::Look) {
-            self.unsend(sent);
-            tracing::error!("nginx refuses the configuration: {}", describe(answer));
-            return Next::OnChange;
-        }
-        let is_whole = matches!(sent, Sent::Whole);
-        let mut patch = match sent {
-            Sent::Delta(patch) => *patch,
-            _ => Patch::of_whole(view.snapshot.clone()),
-        };
-        self.withheld.apply(&mut patch);
-        let problem = problem(answer);
-        let is_full = answer.status == StatusCode::INSUFFICIENT_STORAGE;
-        if is_full {
-            let (needed, free) = (problem.needed_bytes, problem.free_bytes);
-            let deficit = needed.unwrap_or(0).saturating_sub(free.unwrap_or(0));
-            self.lacking_bytes = self.lacking_bytes.max(deficit.max(1));
-            self.capacity_bytes = problem.capacity_bytes.unwrap_or(self.capacity_bytes);
-        }
-        let named = match is_full {
-            true => self.withhold_for_room(&patch, &problem, view, is_whole),
-            false => self.withhold_named(&patch, &problem, is_whole),
-        };
-        let removals = self.withheld.take_removals();
-        self.pending.follow(removals);
-        match named {
-            Named::Some if is_whole => self.needs_whole = true,
-            Named::Some => self.unsend(Sent::Delta(Box::new(patch))),
-            Named::None if is_whole => {
-                tracing::warn!(
-                    "nginx refuses the whole: {}: sending it in parts",
-                    describe(answer)
-                );
-                (self.is_in_parts, self.needs_whole) = (true, true);
-            }
-            Named::None => return self.halve(patch, answer),
-        }
-        Next::Now
-    }
-
-    /// Withholds the records that the answer names.
-    fn withhold_named(&mut self, patch: &Patch, problem: &Problem, is_whole: bool) -> Named {
-        let within = if is_whole { "snapshot" } else { "upsert" };
-        let first = problem.pointer.as_deref().map(|pointer| (pointer, problem.error.as_str()));
-        let others =
-            problem.others.iter().map(|fault| (fault.pointer.as_str(), fault.error.as_str()));
-        let mut named = Named::None;
-        for (pointer, error) in first.into_iter().chain(others) {
-            let record = RecordRef::at(pointer, within);
-            let Some(record) = record.filter(|record| withheld::touches(patch, record)) else {
-                continue;
-            };
-            let text = crate::log::one_line(&format!("{error} (at {pointer})")).to_string();
-            if self.withheld.insert(record.clone(), Reason::Refused(text.clone())) {
-                tracing::error!("nginx refuses {record}, which is withheld: {text}");
-                named = Named::Some;
-            }
-        }
-        named
-    }
-
-    /// Withholds as many records as the zone lacks bytes. Endpoints that are sent together with others are tried by
-    /// themselves first.
-    fn withhold_for_room(
-        &mut self,
-        patch: &Patch,
-        problem: &Problem,
-        view: &View<'_>,
-        is_whole: bool,
-    ) -> Named {
-        if !is_whole && parts::is_divided_by_urgency(patch) {
-            return Named::None;
-        }
-        let lacking =
-            problem.needed_bytes.unwrap_or(0).saturating_sub(problem.free_bytes.unwrap_or(0));
-        let chosen = room::choose(patch, view, lacking.max(1), is_whole);
-        let (mut count, mut total) = (0, 0);
-        for (record, bytes) in chosen {
-            if self.withheld.insert(record, Reason::NoRoom { bytes }) {
-                (count, total) = (count + 1, total + bytes);
-            }
-        }
-        match count {
-            0 => Named::None,
-            _ => {
-                tracing::error!(
-                    "the zone is full: {count} records of {total} bytes are withheld until there is room"
-                );
-                Named::Some
-            }
-        }
-    }
-
-    /// Sends a refused delta in two parts; a single record is withheld.
-    fn halve(&mut self, patch: Patch, answer: &Answer) -> Next {
-        let single = match parts::halve(patch) {
-            Ok((first, second)) => {
-                self.parts.push_front(second);
-                self.parts.push_front(first);
-                return Next::Now;
-            }
-            Err(single) => *single,
-        };
-        let text = describe(answer);
-        let is_withheld = single.record.is_some_and(|record| {
-            tracing::error!("nginx refuses {record}, which is withheld: {text}");
-            self.withheld.insert(record, Reason::Refused(text.clone()))
-        });
-        self.unsend(Sent::Delta(Box::new(single.patch)));
-        if !is_withheld {
-            // A removal, or what was to close a record: nothing smaller can be sent.
-            tracing::error!("nginx refuses the configuration: {text}");
-            return Next::OnChange;
-        }
-        Next::Now
-    }
-}
-
-/// Whether a refusal named records that can be withheld.
-enum Named {
-    Some,
-    None,
 }
 
 fn etag(epoch: &str, generation: u64) -> String {
@@ -511,212 +392,4 @@ fn describe(answer: &Answer) -> String {
         text.push_str(&format!(" (at {pointer})"));
     }
     crate::log::one_line(&text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use oxigress_core::model::{HostPattern, Server};
-
-    const EPOCH: &str = "00000000000000aa";
-
-    fn answer(status: u16, body: serde_json::Value) -> Result<Answer, ClientError> {
-        let status = StatusCode::from_u16(status).unwrap();
-        Ok(Answer { status, retry_after: None, body: body.to_string().into() })
-    }
-
-    fn applied(generation: u64) -> Result<Answer, ClientError> {
-        answer(200, serde_json::json!({"epoch": EPOCH, "generation": generation}))
-    }
-
-    struct Fixture {
-        publisher: Publisher,
-        snapshot: Snapshot,
-    }
-
-    impl Fixture {
-        /// With one generation live.
-        fn new() -> Self {
-            let mut f = Fixture { publisher: Publisher::new(), snapshot: Snapshot::default() };
-            assert_eq!(f.send().method, Method::PUT);
-            assert_eq!(f.answer(applied(1)), Next::Now);
-            assert!(!f.publisher.is_behind());
-            f
-        }
-
-        fn host(&mut self, host: &str) {
-            let host = HostPattern::parse(host).unwrap();
-            self.snapshot.servers.insert(host.clone(), Server::default());
-            let mut patch = Patch::default();
-            patch.upsert.servers.insert(host, Server::default());
-            self.publisher.change(patch);
-        }
-
-        fn send(&mut self) -> Outgoing {
-            self.publisher.outgoing(&self.snapshot).unwrap()
-        }
-
-        fn answer(&mut self, answer: Result<Answer, ClientError>) -> Next {
-            let view = View { snapshot: &self.snapshot, created: &|_| 0 };
-            self.publisher.answered(answer, Duration::ZERO, &view)
-        }
-    }
-
-    #[test]
-    fn a_delta_builds_on_the_last_answer() {
-        let mut f = Fixture::new();
-        f.host("a");
-        let sent = f.send();
-        assert_eq!(sent.method, Method::PATCH);
-        assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.1\""));
-        f.host("b");
-        f.answer(applied(2));
-        let sent = f.send();
-        assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.2\""));
-        let text = String::from_utf8_lossy(&sent.body).into_owned();
-        assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
-    }
-
-    #[test]
-    fn an_nginx_that_says_when_is_asked_then() {
-        let mut f = Fixture::new();
-        f.host("a");
-        for asked in [0, 1] {
-            let mut next = Next::Now;
-            for _ in 0..120 {
-                f.send();
-                let mut busy = answer(503, serde_json::json!({"error": "busy"}));
-                if let Ok(busy) = &mut busy {
-                    busy.retry_after = Some(Duration::from_secs(asked));
-                }
-                next = f.answer(busy);
-            }
-            // The backoff alone would be at its longest.
-            assert_eq!(next, Next::After(Duration::from_secs(asked).max(QUICK)));
-        }
-        f.send();
-        assert_eq!(f.answer(applied(2)), Next::Now);
-    }
-
-    #[test]
-    fn what_nginx_has_decides_while_something_cannot_be_read() {
-        assert_eq!(first(false, None), First::Whole);
-        assert_eq!(first(false, Some(7)), First::Whole);
-        assert_eq!(first(true, None), First::Look);
-        assert_eq!(first(true, Some(0)), First::Whole);
-        assert_eq!(first(true, Some(7)), First::Additions);
-    }
-
-    #[test]
-    fn a_restart_with_a_broken_file_only_adds_until_all_is_read() {
-        let mut f = Fixture { publisher: Publisher::new(), snapshot: Snapshot::default() };
-        f.publisher.set_incomplete(true);
-        f.host("a");
-        assert_eq!(f.send().method, Method::GET);
-        let status = serde_json::json!({"epoch": EPOCH, "generation": 7, "counts": {},
-            "capacity_bytes": 1, "free_bytes": 1, "workers": []});
-        assert_eq!(f.answer(answer(200, status)), Next::Now);
-        let sent = f.send();
-        assert_eq!(sent.method, Method::PATCH);
-        assert_eq!(sent.if_match.as_deref(), Some("\"00000000000000aa.7\""));
-        let text = String::from_utf8_lossy(&sent.body).into_owned();
-        assert!(text.contains("\"a\"") && !text.contains("remove"), "{text}");
-        f.answer(applied(8));
-        assert!(!f.publisher.is_behind());
-        let mut patch = Patch::default();
-        patch.remove.servers.insert(HostPattern::parse("a").unwrap());
-        f.publisher.change(patch);
-        assert!(!f.publisher.is_behind());
-        f.publisher.set_incomplete(false);
-        assert_eq!(f.send().method, Method::PUT);
-        f.answer(applied(9));
-        assert!(!f.publisher.is_behind());
-    }
-
-    #[test]
-    fn a_conflict_sends_the_whole() {
-        let mut f = Fixture::new();
-        f.host("a");
-        f.send();
-        assert_eq!(f.answer(answer(409, serde_json::json!({"error": "older"}))), Next::Now);
-        assert!(f.publisher.is_behind());
-        assert_eq!(f.send().method, Method::PUT);
-    }
-
-    #[test]
-    fn a_restarted_nginx_gets_the_whole() {
-        let mut f = Fixture::new();
-        f.publisher.look();
-        f.answer(answer(
-            200,
-            serde_json::json!({"epoch": "bb", "generation": 0, "counts": {},
-            "capacity_bytes": 1, "free_bytes": 1, "workers": []}),
-        ));
-        assert!(f.publisher.is_behind());
-        assert_eq!(f.send().method, Method::PUT);
-    }
-
-    #[test]
-    fn an_unanswered_delta_is_sent_again_together_with_what_came_later() {
-        let mut f = Fixture::new();
-        f.host("a");
-        f.send();
-        f.host("b");
-        assert_eq!(f.answer(Err(ClientError::Timeout)), Next::After(backoff::QUICK));
-        let text = String::from_utf8_lossy(&f.send().body).into_owned();
-        assert!(text.contains("\"a\"") && text.contains("\"b\""), "{text}");
-    }
-
-    #[test]
-    fn a_refused_record_is_withheld_and_the_rest_is_served() {
-        let mut f = Fixture::new();
-        f.host("a");
-        f.host("b");
-        f.send();
-        let problem = serde_json::json!({"error": "bad", "pointer": "/upsert/servers/a/rules"});
-        assert_eq!(f.answer(answer(400, problem)), Next::Now);
-        // Without its server another one might answer for the host: a closed one takes its place.
-        let text = String::from_utf8_lossy(&f.send().body).into_owned();
-        assert!(text.contains("\"b\"") && text.contains("withheld"), "{text}");
-        assert_eq!(f.publisher.take_withheld().map(|all| all.len()), Some(1));
-        f.answer(answer(409, serde_json::json!({})));
-        let text = String::from_utf8_lossy(&f.send().body).into_owned();
-        assert!(text.contains("\"b\"") && text.contains("withheld"), "{text}");
-        f.answer(applied(3));
-        f.host("a");
-        assert!(!String::from_utf8_lossy(&f.send().body).contains("withheld"));
-    }
-
-    #[test]
-    fn a_refused_look_is_no_endless_loop() {
-        let mut f = Fixture::new();
-        f.publisher.look();
-        assert_eq!(f.answer(answer(400, serde_json::json!({}))), Next::OnChange);
-    }
-
-    #[test]
-    fn records_without_room_are_sent_when_the_zone_has_grown() {
-        let mut f = Fixture::new();
-        f.host("a");
-        f.send();
-        let problem = serde_json::json!({"error": "full", "needed_bytes": 2, "free_bytes": 1,
-            "capacity_bytes": 100});
-        assert_eq!(f.answer(answer(507, problem)), Next::Now);
-        assert_eq!(f.publisher.wanted_zone(), Some(202));
-        assert!(String::from_utf8_lossy(&f.send().body).contains("withheld"));
-        f.answer(applied(2));
-        let look = |f: &mut Fixture, capacity: u64, free: u64| {
-            f.publisher.look();
-            let status = serde_json::json!({"epoch": EPOCH, "generation": 2, "counts": {},
-                "capacity_bytes": capacity, "free_bytes": free, "workers": []});
-            f.answer(answer(200, status));
-        };
-        look(&mut f, 100, 50);
-        assert!(!f.publisher.is_behind());
-        look(&mut f, 10_000, 9_000);
-        assert!(f.publisher.is_behind());
-        let text = String::from_utf8_lossy(&f.send().body).into_owned();
-        assert!(text.contains("\"a\"") && !text.contains("withheld"), "{text}");
-        assert_eq!(f.publisher.wanted_zone(), None);
-    }
 }

@@ -225,7 +225,7 @@ fn bulky_bundle(key: &PKeyRef<Private>, number: u32) -> Result<String> {
     Ok(text)
 }
 
-const BULKY_CERTIFICATES: u32 = 95;
+const BULKY_CERTIFICATES: u32 = 105;
 /// Hosts with client certificates.
 const GUARDED: u32 = 70;
 

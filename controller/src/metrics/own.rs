@@ -25,7 +25,7 @@ pub struct Writes {
     pub applied: u64,
     /// Those that nginx refused.
     pub refused: u64,
-    /// Records that nginx does not get, because it refused them or has no room.
+    /// Records that nginx does not get: refused, without room, or beyond a namespace's limit.
     pub withheld: u64,
     /// The last one is live.
     pub is_last_applied: bool,
@@ -54,6 +54,9 @@ pub fn text(
     one("build_info", "gauge", "The program's version", &build, 1.0);
     one("success", "counter", "Configurations that nginx took", &[], writes.applied as f64);
     one("errors", "counter", "Configurations that nginx refused", &[], writes.refused as f64);
+    let help =
+        "Records that nginx does not get: refused, without room, or beyond a namespace's limit";
+    one("withheld_records", "gauge", help, &[], writes.withheld as f64);
     let is_applied = f64::from(u8::from(writes.is_last_applied));
     let help = "1 if nginx took the last configuration";
     one("config_last_reload_successful", "gauge", help, &[], is_applied);

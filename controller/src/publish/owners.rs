@@ -219,3 +219,123 @@ fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_core::model::Snapshot;
+    use oxigress_core::table::{RecordRef, TABLES};
+    use oxigress_core::wire::native::Patch;
+
+    const BUNDLE: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const OTHER: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+    /// Hosts of the namespaces `a` and `b`, the first with a path of `b`'s.
+    fn snapshot() -> Snapshot {
+        let rule = |namespace: &str, path: &str, policies: &str| {
+            serde_json::json!({"path": {"prefix": path}, "backend": format!("{namespace}/s/80"),
+                "origin": {"namespace": namespace}, "policies": policies})
+        };
+        let to = |id: &str| serde_json::json!({"backend": id, "host": "x.test"});
+        let tls =
+            serde_json::json!({"client": {"authorities": BUNDLE, "verify": "on", "depth": 1}});
+        serde_json::from_value(serde_json::json!({
+            "servers": {
+                "a.test": {"rules": [rule("a", "/", "own"), rule("a", "/x", "own"), rule("b", "/b", "shared")]},
+                "b.test": {"rules": [rule("b", "/", "shared")]},
+                "c.test": {"rules": [rule("c", "/", "shared")]},
+            },
+            "policies": {
+                "own": {"fallback": "fallback", "mirror": {"to": to("//url/http/m/80")},
+                    "access": {"external": {"to": to("//url/http/x/80"), "target": "/"}}},
+                "shared": {"errors": {"backend": "errors", "codes": [404]},
+                    "proxy": {"tls": {"authorities": OTHER}}},
+                "nobody": {},
+            },
+            "backends": {"a/s/80": {"alternatives": ["canary"]}, "b/s/80": {}, "canary": {}},
+            "endpoints": {"a/s/80": [], "errors": [], "//url/http/m/80": [], "//url/http/x/80": []},
+            "bundles": {BUNDLE: "x", OTHER: "y"},
+            "tls": {"a.test": tls, "b.test": tls},
+            "certificates": {"a/tls": {"chain": "x", "key": "y"}, "default": {"chain": "x", "key": "y"}},
+            "names": {"a.test": "a/tls", "_": "default"},
+            "passthrough": {"p.test": "p/s/443"},
+            "ports": {"tcp/1": "port"},
+        }))
+        .unwrap()
+    }
+
+    fn owner(host: &HostPattern) -> Option<HostOwner<'static>> {
+        let (namespace, created) = match host.as_str() {
+            "a.test" => ("a", 1),
+            "b.test" => ("b", 2),
+            "p.test" => ("p", 3),
+            _ => return None,
+        };
+        Some(HostOwner { namespace, created })
+    }
+
+    fn of(kind: Kind, key: &str) -> String {
+        let snapshot = snapshot();
+        let owners = Owners::of(&View { snapshot: &snapshot, owner: &|host| owner(host) });
+        let mut all: Vec<_> = owners.get(kind, key).shares(400).collect();
+        all.sort();
+        let texts = all.iter().map(|(namespace, bytes)| format!("{namespace}:{bytes}"));
+        texts.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_record_belongs_to_all_who_need_it() {
+        // Its host and two rules are of one namespace, one rule is of the other.
+        assert_eq!(of(Kind::Server, "a.test"), "a:300 b:100");
+        assert_eq!(of(Kind::Server, "c.test"), "c:400", "nobody claims the host");
+        assert_eq!(of(Kind::Tls, "a.test"), "a:400");
+        assert_eq!(of(Kind::Policies, "own"), "a:400");
+        assert_eq!(of(Kind::Policies, "shared"), "b:400 c:400");
+        assert_eq!(of(Kind::Bundle, BUNDLE), "a:400 b:400");
+        assert_eq!(of(Kind::Bundle, OTHER), "b:400 c:400", "through policies");
+        assert_eq!(of(Kind::Certificate, "a/tls"), "a:400");
+        assert_eq!(of(Kind::Passthrough, "p.test"), "p:400");
+        for (key, expected) in [
+            ("a/s/80", "a:400"),
+            ("canary", "a:400"),
+            ("fallback", "a:400"),
+            ("//url/http/m/80", "a:400"),
+            ("//url/http/x/80", "a:400"),
+            ("errors", "b:400 c:400"),
+            ("p/s/443", "p:400"),
+            ("port", ":400"),
+        ] {
+            assert_eq!(of(Kind::Backend, key), expected, "{key}");
+            assert_eq!(of(Kind::Endpoints, key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_no_namespace_needs_is_the_operators() {
+        for (kind, key) in [
+            (Kind::Settings, ""),
+            (Kind::Port, "tcp/1"),
+            (Kind::Certificate, "default"),
+            (Kind::Name, "_"),
+            (Kind::Policies, "nobody"),
+        ] {
+            assert_eq!(of(kind, key), ":400", "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn every_table_has_an_owner_in_the_sample() {
+        let snapshot = snapshot();
+        let owners = Owners::of(&View { snapshot: &snapshot, owner: &|host| owner(host) });
+        let mut records: Vec<RecordRef> = Vec::new();
+        let patch = Patch::of_whole(snapshot.clone());
+        TABLES.iter().for_each(|table| (table.keys)(&patch, &mut records));
+        for table in TABLES.iter().filter(|table| table.kind != Kind::Port) {
+            let mut all = records.iter().filter(|record| record.kind == table.kind);
+            let is_owned = |record: &RecordRef| {
+                owners.get(record.kind, &record.key).shares(0).any(|(name, _)| name != OPERATOR)
+            };
+            assert!(all.any(is_owned), "{} has no owner", table.name);
+        }
+    }
+}

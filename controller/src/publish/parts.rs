@@ -39,21 +39,32 @@ pub struct Single {
     pub record: Option<RecordRef>,
 }
 
-/// Two parts of a delta; endpoints and removals apart from the rest if it has both.
-pub fn halve(mut patch: Patch) -> Result<(Patch, Patch), Box<Single>> {
-    if is_divided_by_urgency(&patch) {
-        let mut first = Patch { remove: std::mem::take(&mut patch.remove), ..Patch::default() };
+/// Two parts of a delta; endpoints apart from the rest if it has both. Removals come first where they make room, and
+/// else last, when nothing names any more what goes.
+pub fn halve(mut patch: Patch, is_full: bool) -> Result<(Patch, Patch), Box<Single>> {
+    let (written, removed) = patch.count();
+    let endpoints = patch.upsert.endpoints.len();
+    let mut first = Patch::default();
+    if is_full && is_divided_by_urgency(&patch) {
+        first.remove = std::mem::take(&mut patch.remove);
+        std::mem::swap(&mut first.upsert.endpoints, &mut patch.upsert.endpoints);
+        return Ok((first, patch));
+    }
+    if endpoints > 0 && written + removed > endpoints {
         std::mem::swap(&mut first.upsert.endpoints, &mut patch.upsert.endpoints);
         return Ok((first, patch));
     }
     let keys = keys(&patch);
+    let settings = || RecordRef { kind: Kind::Settings, key: String::new() };
     let has_settings = patch.upsert.settings.is_some();
     let half = match (keys.as_slice(), has_settings) {
-        ([], true) => {
-            let record = RecordRef { kind: Kind::Settings, key: String::new() };
-            return Err(Box::new(Single { patch, record: Some(record) }));
-        }
         ([], false) => return Err(Box::new(Single { patch, record: None })),
+        // What is refused must not keep what goes.
+        ([], true) | ([_], false) if removed > 0 => {
+            std::mem::swap(&mut first.upsert, &mut patch.upsert);
+            return Ok((first, patch));
+        }
+        ([], true) => return Err(Box::new(Single { patch, record: Some(settings()) })),
         ([record], false) => {
             let record = Some(record.clone());
             return Err(Box::new(Single { patch, record }));
@@ -62,7 +73,6 @@ pub fn halve(mut patch: Patch) -> Result<(Patch, Patch), Box<Single>> {
         (_, true) => 0,
         (keys, false) => keys.len() / 2,
     };
-    let mut first = Patch { remove: std::mem::take(&mut patch.remove), ..Patch::default() };
     first.upsert.settings = patch.upsert.settings.take();
     keys.iter().take(half).for_each(|record| shift(&mut patch, &mut first, record));
     Ok((first, patch))

@@ -1,107 +1,233 @@
-//! Which records wait when the zone has no room for all.
+//! Which records wait when the zone has no room for all, or a namespace has more than its share.
 //!
-//! Namespaces share the zone: the next record to wait is always one of the namespace that brings most bytes, so a
-//! namespace with a few records loses none of them to one that fills the zone. Of a namespace, the records of the
-//! newest hosts wait first when everything is new, as at a start, and else the largest ones; endpoints wait last.
+//! Namespaces share the zone: the next record to wait is always one of the namespace with the most bytes in the whole
+//! snapshot, whoever came first and whose record it is that lacks room. So a namespace that fills the zone loses records
+//! to others that have less, and none of these to it. Of a namespace, the records of the newest hosts wait first, of
+//! these the largest; then endpoints; then what several namespaces need. That depends on the snapshot alone, so every
+//! replica decides alike.
 
-use oxigress_core::model::{HostPattern, Snapshot};
-use oxigress_core::record::{Change, Kind, delta_records};
-use oxigress_core::table::RecordRef;
-use oxigress_core::wire::native::Patch;
-use std::collections::{BinaryHeap, HashMap};
+use super::owners::{HostOwner, OPERATOR, Owner, Owners};
+use super::withheld::Withheld;
+use oxigress_core::model::{Backend, HostPattern, Snapshot};
+use oxigress_core::record::{Kind, encode_endpoints};
+use oxigress_core::table::{Operations, RecordRef, TABLES};
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// What a record takes in the zone besides key and value: its header and its part of the index.
 const OVERHEAD: u64 = 128;
+/// What closes a record, about.
+const CLOSED: u64 = 64;
 
 /// What the publisher may know of the objects behind a snapshot.
 pub struct View<'s> {
     /// Everything to be served.
     pub snapshot: &'s Snapshot,
-    /// When the oldest Ingress of a host was created, in seconds since 1970.
-    pub created: &'s dyn Fn(&HostPattern) -> i64,
+    /// Whose a host is; `None`: no Ingress of its own names it.
+    pub owner: &'s dyn Fn(&HostPattern) -> Option<HostOwner<'s>>,
 }
 
-/// The owner of a record: the namespace and age of the oldest host that uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Owner<'s> {
-    namespace: &'s str,
+/// When a record waits, the last first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// It is closed already, or its absence would not close.
+    Last,
+    /// Several namespaces need it.
+    Shared,
+    /// Without it a backend answers 503.
+    Endpoints,
+    /// All else.
+    Own,
+}
+
+struct Candidate<'s> {
+    turn: Turn,
     created: i64,
+    bytes: u64,
+    record: RecordRef,
+    owner: Owner<'s>,
+    is_taken: bool,
 }
 
-/// Which of the records that `patch` writes wait, so that at least `deficit` bytes are not needed; with their sizes.
-pub fn choose(
-    patch: &Patch,
-    view: &View<'_>,
-    deficit: u64,
-    newest_first: bool,
-) -> Vec<(RecordRef, u64)> {
-    let owners = owners(view);
-    // The last of a namespace waits first: endpoints come before everything else.
-    let mut namespaces: HashMap<&str, Vec<(bool, i64, u64, RecordRef)>> = HashMap::new();
-    for Change { kind, key, value } in delta_records(patch, |_, _| None) {
-        let (Some(value), Ok(key)) = (value, String::from_utf8(key)) else { continue };
-        if kind == Kind::Settings {
-            continue;
+#[derive(Default)]
+struct Account {
+    bytes: u64,
+    /// Places of its candidates; the last one waits first.
+    candidates: Vec<usize>,
+}
+
+/// What every namespace has in the zone.
+pub struct Ledger<'s> {
+    candidates: Vec<Candidate<'s>>,
+    accounts: BTreeMap<&'s str, Account>,
+}
+
+impl<'s> Ledger<'s> {
+    /// Of everything in the snapshot but what is withheld.
+    pub fn of(view: &View<'s>, withheld: &Withheld) -> Self {
+        let owners = Owners::of(view);
+        let mut candidates = Vec::new();
+        let mut put = |kind: Kind, key: String, bytes: usize| {
+            let owner = owners.get(kind, &key);
+            let record = RecordRef { kind, key };
+            let (mut turn, mut bytes) = (turn(kind, &owner), bytes as u64 + OVERHEAD);
+            if withheld.contains(&record) {
+                if withheld.is_absent(&record) || !(has_closed_form(kind) || keeps_old(kind)) {
+                    return;
+                }
+                (turn, bytes) = (Turn::Last, record.key.len() as u64 + CLOSED + OVERHEAD);
+            }
+            let created = owner.created;
+            candidates.push(Candidate { turn, created, bytes, record, owner, is_taken: false });
+        };
+        for table in &TABLES {
+            (table.sizes)(view.snapshot, &mut |key, bytes| put(table.kind, key, bytes));
         }
-        let owner = owners.get(&(kind, key.as_str())).copied();
-        let created = owner.filter(|_| newest_first).map_or(0, |owner| owner.created);
-        let bytes = (key.len() + value.len()) as u64 + OVERHEAD;
-        let namespace = owner.map_or("", |owner| owner.namespace);
-        let may_wait = kind != Kind::Endpoints;
-        let record = RecordRef { kind, key };
-        namespaces.entry(namespace).or_default().push((may_wait, created, bytes, record));
+        let plain = Backend::default();
+        for (id, set) in &view.snapshot.endpoints {
+            let backend = view.snapshot.backends.get(id).unwrap_or(&plain);
+            let bytes = encode_endpoints(set, backend, id.as_str()).len() + id.as_str().len();
+            put(Kind::Endpoints, id.to_string(), bytes);
+        }
+        candidates.sort_by(|a, b| {
+            let key = |c: &Candidate<'_>| (c.turn, c.created, c.bytes);
+            key(a).cmp(&key(b)).then_with(|| a.record.cmp(&b.record))
+        });
+        let mut accounts: BTreeMap<&str, Account> = BTreeMap::new();
+        for (place, candidate) in candidates.iter().enumerate() {
+            for (namespace, bytes) in candidate.owner.shares(candidate.bytes) {
+                let account = accounts.entry(namespace).or_default();
+                account.bytes += bytes;
+                account.candidates.push(place);
+            }
+        }
+        Ledger { candidates, accounts }
     }
-    let mut heap = BinaryHeap::new();
-    for (namespace, records) in &mut namespaces {
-        records.sort();
-        heap.push((records.iter().map(|(_, _, bytes, _)| bytes).sum::<u64>(), *namespace));
+
+    /// Bytes of a namespace; the operator's count for nothing.
+    fn bytes(&self, namespace: &str) -> u64 {
+        let account = self.accounts.get(namespace).filter(|_| namespace != OPERATOR);
+        account.map_or(0, |account| account.bytes)
     }
+
+    /// The next record of a namespace that waits.
+    fn next(&mut self, namespace: &str) -> Option<usize> {
+        let account = self.accounts.get_mut(namespace)?;
+        std::iter::from_fn(|| account.candidates.pop())
+            .find(|place| self.candidates.get(*place).is_some_and(|candidate| !candidate.is_taken))
+    }
+
+    fn take(&mut self, place: usize) -> Option<(RecordRef, u64)> {
+        let candidate = self.candidates.get_mut(place)?;
+        candidate.is_taken = true;
+        for (namespace, bytes) in candidate.owner.shares(candidate.bytes) {
+            if let Some(account) = self.accounts.get_mut(namespace) {
+                account.bytes -= bytes;
+            }
+        }
+        Some((candidate.record.clone(), candidate.bytes))
+    }
+
+    /// What every namespace has.
+    pub fn totals(&self) -> impl Iterator<Item = (&'s str, u64)> {
+        let all = self.accounts.iter().filter(|(namespace, _)| **namespace != OPERATOR);
+        all.map(|(namespace, account)| (*namespace, account.bytes))
+    }
+
+    /// Takes the records that are beyond `limit` bytes of their namespaces, each with its namespace. What several
+    /// need waits only where it is beyond the limit of all of them.
+    pub fn take_beyond(&mut self, limit: u64) -> BTreeMap<RecordRef, String> {
+        let namespaces: Vec<&str> = self.totals().map(|(namespace, _)| namespace).collect();
+        let mut all = BTreeMap::new();
+        for turn in [Turn::Own, Turn::Endpoints, Turn::Shared] {
+            for namespace in &namespaces {
+                let account = self.accounts.get(namespace).filter(|account| account.bytes > limit);
+                let places = account.map(|account| account.candidates.clone()).unwrap_or_default();
+                for place in places.into_iter().rev() {
+                    if self.bytes(namespace) <= limit {
+                        break;
+                    }
+                    if self.candidates.get(place).is_some_and(|c| self.is_beyond(c, turn, limit))
+                        && let Some((record, _)) = self.take(place)
+                    {
+                        all.insert(record, (*namespace).to_owned());
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn is_beyond(&self, candidate: &Candidate<'s>, turn: Turn, limit: u64) -> bool {
+        let mut namespaces = candidate.owner.shares(0).map(|(namespace, _)| namespace);
+        let is_left = candidate.turn == turn && !candidate.is_taken;
+        is_left && namespaces.all(|namespace| self.bytes(namespace) > limit)
+    }
+}
+
+fn turn(kind: Kind, owner: &Owner<'_>) -> Turn {
+    match kind {
+        // Their absence would have a host served without TLS of its own, or by somebody else.
+        Kind::Name | Kind::Passthrough | Kind::Port | Kind::Settings | Kind::General => Turn::Last,
+        _ if owner.is_shared() => Turn::Shared,
+        Kind::Endpoints => Turn::Endpoints,
+        Kind::Server
+        | Kind::Backend
+        | Kind::Certificate
+        | Kind::Policies
+        | Kind::Tls
+        | Kind::Bundle => Turn::Own,
+    }
+}
+
+fn has_closed_form(kind: Kind) -> bool {
+    Operations::of_kind(kind).is_some_and(|table| (table.has_closed_form)())
+}
+
+/// What has no room and protects nothing stays as nginx has it: old endpoints are better than none.
+pub fn keeps_old(kind: Kind) -> bool {
+    matches!(kind, Kind::Endpoints | Kind::Certificate)
+}
+
+/// Which records wait, so that at least `deficit` bytes are not needed; with their sizes. `removals_only`: those whose
+/// place is taken by nothing, which needs no room.
+pub fn choose(
+    view: &View<'_>,
+    withheld: &Withheld,
+    deficit: u64,
+    removals_only: bool,
+) -> Vec<(RecordRef, u64)> {
+    let mut ledger = Ledger::of(view, withheld);
+    let mut heap: BinaryHeap<(u64, &str)> =
+        ledger.accounts.keys().map(|namespace| (ledger.bytes(namespace), *namespace)).collect();
     let (mut chosen, mut spared) = (Vec::new(), 0);
     while spared < deficit {
-        let Some((total, namespace)) = heap.pop() else { break };
-        let next = namespaces.get_mut(namespace).and_then(Vec::pop);
-        let Some((_, _, bytes, record)) = next else { continue };
-        spared += bytes;
-        chosen.push((record, bytes));
-        heap.push((total - bytes, namespace));
+        let Some((bytes, namespace)) = heap.pop() else { break };
+        let now = ledger.bytes(namespace);
+        if now != bytes {
+            // A shared record went meanwhile.
+            heap.push((now, namespace));
+            continue;
+        }
+        let Some(place) = ledger.next(namespace) else { continue };
+        let is_fit = |candidate: &Candidate<'_>| {
+            !removals_only
+                || candidate.turn != Turn::Last && !has_closed_form(candidate.record.kind)
+        };
+        if ledger.candidates.get(place).is_some_and(is_fit)
+            && let Some((record, bytes)) = ledger.take(place)
+        {
+            spared += bytes;
+            chosen.push((record, bytes));
+        }
+        heap.push((ledger.bytes(namespace), namespace));
     }
     chosen
-}
-
-fn owners<'s>(view: &View<'s>) -> HashMap<(Kind, &'s str), Owner<'s>> {
-    let mut owners: HashMap<(Kind, &str), Owner<'_>> = HashMap::new();
-    let mut own = |kind, key, owner: Owner<'s>| {
-        let known = owners.entry((kind, key)).or_insert(owner);
-        if owner.created < known.created {
-            *known = owner;
-        }
-    };
-    let snapshot = view.snapshot;
-    for (host, server) in &snapshot.servers {
-        let created = (view.created)(host);
-        for rule in &server.rules {
-            let owner = Owner { namespace: &rule.origin.namespace, created };
-            for kind in [Kind::Server, Kind::Tls, Kind::Name] {
-                own(kind, host.as_str(), owner);
-            }
-            if let Some(id) = snapshot.names.get(host) {
-                own(Kind::Certificate, id.as_str(), owner);
-            }
-            if let Some(id) = &rule.policies {
-                own(Kind::Policies, id.as_str(), owner);
-            }
-            if let Some(id) = &rule.backend {
-                own(Kind::Backend, id.as_str(), owner);
-                own(Kind::Endpoints, id.as_str(), owner);
-            }
-        }
-    }
-    owners
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oxigress_core::model::policy::PolicyId;
 
     /// Hosts of namespace `a`, with so many rules each, beside one small host of namespace `b`.
     fn snapshot(rules: &[usize]) -> Snapshot {
@@ -122,18 +248,21 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "servers": servers })).unwrap()
     }
 
-    fn chosen(rules: &[usize], deficit: u64, newest_first: bool) -> Vec<String> {
+    fn chosen(rules: &[usize], deficit: u64, has_ages: bool) -> Vec<String> {
         let snapshot = snapshot(rules);
         // a0 is the oldest host.
-        let created = |host: &HostPattern| i64::from(host.as_str().as_bytes()[1]);
-        let view = View { snapshot: &snapshot, created: &created };
-        let patch = Patch::of_whole(snapshot.clone());
-        let all = choose(&patch, &view, deficit, newest_first);
+        let owner = |host: &HostPattern| {
+            let namespace = if host.as_str().starts_with('a') { "a" } else { "b" };
+            let age = i64::from(host.as_str().as_bytes()[1]);
+            Some(HostOwner { namespace, created: if has_ages { age } else { 0 } })
+        };
+        let view = View { snapshot: &snapshot, owner: &owner };
+        let all = choose(&view, &Withheld::default(), deficit, false);
         all.into_iter().map(|(record, _)| record.key).collect()
     }
 
     #[test]
-    fn the_largest_record_of_the_largest_namespace_waits() {
+    fn the_newest_or_largest_record_of_the_largest_namespace_waits() {
         assert_eq!(chosen(&[2, 9, 3], 1, false), ["a1.test"]);
         assert_eq!(chosen(&[2, 9, 3], 1, true), ["a2.test"]);
         assert_eq!(chosen(&[], 1, true), ["b.test"]);
@@ -143,5 +272,25 @@ mod tests {
     fn a_small_namespace_waits_last() {
         let all = chosen(&[2, 9, 3], u64::MAX, true);
         assert_eq!(all, ["a2.test", "a1.test", "a0.test", "b.test"]);
+    }
+
+    #[test]
+    fn what_several_namespaces_need_waits_last() {
+        let mut snapshot = snapshot(&[1, 1]);
+        let id = PolicyId::parse("p").unwrap();
+        let large = serde_json::json!({"upstream_host": "x".repeat(4_000)});
+        snapshot.policies.insert(id.clone(), serde_json::from_value(large).unwrap());
+        for server in snapshot.servers.values_mut() {
+            server.rules.iter_mut().for_each(|rule| rule.policies = Some(id.clone()));
+        }
+        let view = View { snapshot: &snapshot, owner: &|_| None };
+        let all = choose(&view, &Withheld::default(), u64::MAX, false);
+        let keys: Vec<_> = all.iter().map(|(record, _)| record.key.as_str()).collect();
+        assert_eq!(keys, ["a1.test", "a0.test", "b.test", "p"]);
+        let removals = choose(&view, &Withheld::default(), 1, true);
+        assert_eq!(
+            removals.iter().map(|(record, _)| record.key.as_str()).collect::<Vec<_>>(),
+            ["p"]
+        );
     }
 }

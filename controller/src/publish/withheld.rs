@@ -5,8 +5,9 @@
 //!
 //! [`Table::closed`]: oxigress_core::table::Table::closed
 
+use super::room::keeps_old;
 use oxigress_core::model::{Snapshot, shorten};
-use oxigress_core::table::{Kind, Operations, RecordRef};
+use oxigress_core::table::{Kind, Operations, RecordRef, TABLES};
 use oxigress_core::wire::native::{Patch, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +21,22 @@ pub enum Reason {
         /// What it takes in the zone, about.
         bytes: u64,
     },
+    /// Its namespace has more than it may have.
+    OverQuota {
+        /// The namespace.
+        namespace: String,
+        /// Bytes that it may have.
+        limit: u64,
+    },
 }
 
 /// The zone when it last had no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
-    capacity: u64,
-    free: u64,
+pub struct Room {
+    /// Bytes for records.
+    pub capacity: u64,
+    /// Bytes that were free.
+    pub free: u64,
 }
 
 /// All of them.
@@ -36,7 +46,7 @@ pub struct Withheld {
     /// Of these, those whose closed form was refused too.
     absent: BTreeSet<RecordRef>,
     removals: Vec<RecordRef>,
-    /// Seen at the first look after the zone was full.
+    /// Told by the last refusal.
     full_at: Option<Room>,
     /// Bytes that records without room may take now.
     has_room: Option<u64>,
@@ -49,13 +59,61 @@ impl Withheld {
         if self.reasons.contains_key(&record) {
             return self.remove(record);
         }
-        if matches!(reason, Reason::NoRoom { .. }) {
-            self.full_at = None;
-            self.has_room = None;
+        self.reasons.insert(record, reason);
+        self.is_new = true;
+        true
+    }
+
+    /// Takes a record away that nginx may have. False: nothing of it was there.
+    pub fn evict(&mut self, record: RecordRef, reason: Reason) -> bool {
+        if self.reasons.contains_key(&record) && matches!(reason, Reason::NoRoom { .. }) {
+            return self.remove(record);
+        }
+        if keeps_old(record.kind) {
+            self.absent.insert(record.clone());
         }
         self.reasons.insert(record, reason);
         self.is_new = true;
         true
+    }
+
+    /// The zone had no more room than this.
+    pub fn set_full(&mut self, room: Room) {
+        self.full_at = Some(room);
+        self.has_room = None;
+    }
+
+    /// A record is no longer withheld.
+    pub fn release(&mut self, record: &RecordRef) {
+        self.is_new |= self.reasons.remove(record).is_some();
+        self.absent.remove(record);
+    }
+
+    /// Whether the record is withheld.
+    pub fn contains(&self, record: &RecordRef) -> bool {
+        self.reasons.contains_key(record)
+    }
+
+    /// Whether nothing stands in the place of a withheld record.
+    pub fn is_absent(&self, record: &RecordRef) -> bool {
+        self.absent.contains(record)
+    }
+
+    /// Whether all that the delta writes is withheld.
+    pub fn has_all(&self, patch: &Patch) -> bool {
+        let mut written = Vec::new();
+        TABLES.iter().for_each(|table| (table.keys)(patch, &mut written));
+        patch.upsert.settings.is_none() && written.iter().all(|record| self.contains(record))
+    }
+
+    /// The records that are beyond what their namespaces may have.
+    pub fn over_quota(&self) -> Vec<RecordRef> {
+        self.reasons.keys().filter(|record| self.is_over_quota(record)).cloned().collect()
+    }
+
+    /// Whether it is one of them.
+    pub fn is_over_quota(&self, record: &RecordRef) -> bool {
+        matches!(self.reasons.get(record), Some(Reason::OverQuota { .. }))
     }
 
     fn remove(&mut self, record: RecordRef) -> bool {
@@ -105,10 +163,9 @@ impl Withheld {
         }
     }
 
-    /// What has no room and protects nothing stays as nginx has it: old endpoints are better than none.
     fn keeps_old(&self, record: &RecordRef) -> bool {
         let has_no_room = matches!(self.reasons.get(record), Some(Reason::NoRoom { .. }));
-        has_no_room && matches!(record.kind, Kind::Endpoints | Kind::Certificate)
+        has_no_room && keeps_old(record.kind)
     }
 
     /// Notes what nginx says of its zone: whether it has grown or was freed since it was full.
@@ -119,7 +176,7 @@ impl Withheld {
             None => self.full_at = Some(now),
             Some(then) if now.capacity > then.capacity || now.free > then.free + smallest => {
                 self.has_room = Some(now.free - now.free / 8);
-                self.full_at = None;
+                self.full_at = Some(now);
             }
             Some(_) => {}
         }
@@ -144,6 +201,9 @@ impl Withheld {
                 continue;
             }
             room -= bytes;
+            if let Some(full) = &mut self.full_at {
+                full.free = full.free.saturating_sub(bytes);
+            }
             self.reasons.remove(&record);
             self.absent.remove(&record);
             self.is_new = true;
@@ -158,7 +218,7 @@ impl Withheld {
     fn without_room(&self) -> impl Iterator<Item = (u64, &RecordRef)> {
         self.reasons.iter().filter_map(|(record, reason)| match reason {
             Reason::NoRoom { bytes } => Some((*bytes, record)),
-            Reason::Refused(_) => None,
+            Reason::Refused(_) | Reason::OverQuota { .. } => None,
         })
     }
 
@@ -188,6 +248,11 @@ impl std::fmt::Display for Reason {
             Reason::NoRoom { bytes } => write!(
                 f,
                 "the shared memory has no room for its {bytes} bytes: raise --zone-size-max or use fewer objects"
+            ),
+            Reason::OverQuota { namespace, limit } => write!(
+                f,
+                "namespace {namespace} has more than {limit} bytes of the shared memory: remove objects of it or \
+                 raise --namespace-bytes-max"
             ),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Translator;
 use super::notes::Part;
+use crate::publish::owners::HostOwner;
 use crate::publish::withheld::Reason;
 use crate::verdict::{Note, VerdictChanges};
 use crate::world::{Key, Kind, ObjectRef};
@@ -11,10 +12,12 @@ use oxigress_core::table::RecordRef;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {
-    /// When the oldest Ingress of a host was created, in seconds since 1970; the start of time for other hosts.
-    pub fn created(&self, host: &HostPattern) -> i64 {
-        let oldest = self.claimants.get(host).and_then(BTreeSet::first);
-        oldest.map_or(0, |(created, _)| *created)
+    /// The oldest Ingress that names a host, or the host that it follows.
+    pub fn owner_of(&self, host: &HostPattern) -> Option<HostOwner<'_>> {
+        let claims = |host| self.claimants.get(host).and_then(BTreeSet::first);
+        let followed = || self.followers_onto(host).first().and_then(|(_, source)| claims(source));
+        let (created, key) = claims(host).or_else(followed)?;
+        Some(HostOwner { namespace: &key.namespace, created: *created })
     }
 
     /// Says of each object behind a withheld record that it is not served, and why.
@@ -55,8 +58,16 @@ impl Translator {
                 ] {
                     of_ingress(kind, host.as_str(), rule);
                 }
+                let tls = self.snapshot.tls.get(host);
+                for id in tls.into_iter().flat_map(|tls| tls.bundles()) {
+                    of_ingress(record::Kind::Bundle, id.as_str(), rule);
+                }
                 if let Some(id) = &rule.policies {
                     of_ingress(record::Kind::Policies, id.as_str(), rule);
+                    let policies = self.snapshot.policies.get(id);
+                    for id in policies.into_iter().flat_map(|policies| policies.bundles()) {
+                        of_ingress(record::Kind::Bundle, id.as_str(), rule);
+                    }
                 }
                 if let Some(id) = &rule.backend {
                     of_ingress(record::Kind::Backend, id.as_str(), rule);

@@ -325,6 +325,12 @@ pub struct Operations {
     pub keys: fn(&Patch, &mut Vec<RecordRef>),
     /// Adds the keys of a snapshot.
     pub all_keys: fn(&Snapshot, &mut Keys),
+    /// Whether the snapshot has a record with this key.
+    pub has: fn(&Snapshot, &str) -> bool,
+    /// Tells the key of each record, and the bytes of key and value, but for those that are encoded with others.
+    pub sizes: fn(&Snapshot, &mut dyn FnMut(String, usize)),
+    /// Whether something stands in the place of a withheld record.
+    pub has_closed_form: fn() -> bool,
     /// Decodes a record by itself, to find what is wrong with it.
     pub decode: fn(&str, &serde_json::Value) -> Result<(), DecodeError>,
     /// Whether the delta writes or removes the record with this key.
@@ -361,6 +367,11 @@ impl Operations {
                 all.extend(keys.map(|key| RecordRef { kind: T::KIND, key: key.to_string() }));
             },
             all_keys: all_keys::<T>,
+            has: |snapshot, key| {
+                parsed::<T>(key).is_some_and(|key| T::of(snapshot).contains_key(&key))
+            },
+            sizes: sizes::<T>,
+            has_closed_form: || T::closed().is_some(),
             decode: decode_record::<T::Key, T::Value>,
             touches: touches::<T>,
             withhold: withhold::<T>,
@@ -424,6 +435,16 @@ fn all_keys<T: Table>(snapshot: &Snapshot, all: &mut Keys) {
     let mut patch = Patch { remove: std::mem::take(all), ..Patch::default() };
     T::changes(&mut patch).1.extend(T::of(snapshot).keys().cloned());
     *all = patch.remove;
+}
+
+fn sizes<T: Table>(snapshot: &Snapshot, tell: &mut dyn FnMut(String, usize)) {
+    for (key, value) in T::of(snapshot) {
+        if let Some(bytes) = T::encode(key, value) {
+            let key = key.to_string();
+            let bytes = key.len() + bytes.len();
+            tell(key, bytes);
+        }
+    }
 }
 
 fn parsed<T: Table>(key: &str) -> Option<T::Key> {
@@ -565,6 +586,7 @@ mod tests {
             let mut keys = Vec::new();
             (table.keys)(&patch, &mut keys);
             let key = &keys[0].key;
+            assert!((table.has)(&whole, key) && !(table.has)(&Snapshot::default(), key));
             assert!((table.withhold)(&mut patch, key), "{}", table.name);
             assert!((table.touches)(&patch, key), "{}", table.name);
             assert_eq!(patch.contradiction(), None);

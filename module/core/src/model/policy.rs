@@ -218,6 +218,34 @@ impl Policies {
     /// Most bytes of one record's JSON.
     pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
+    /// The backends that it names.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendId> {
+        let Policies {
+            access,
+            errors,
+            fallback,
+            mirror,
+            denied: _,
+            redirect: _,
+            keeps_trailing_slash: _,
+            redirect_port: _,
+            relative_redirects: _,
+            rewrite: _,
+            upstream_host: _,
+            cors: _,
+            limits: _,
+            proxy: _,
+            response_headers: _,
+            request_headers: _,
+            is_unlogged: _,
+        } = self;
+        let external = access.as_ref().and_then(|access| access.external.as_ref());
+        let errors = errors.as_ref().and_then(|errors| errors.backend.as_ref());
+        let auth = external.map(|external| &external.to.backend);
+        let mirror = mirror.as_ref().map(|mirror| &mirror.to.backend);
+        [auth, errors, mirror, fallback.as_ref()].into_iter().flatten()
+    }
+
     /// The bundles that it names.
     pub fn bundles(&self) -> impl Iterator<Item = &BundleId> {
         self.proxy.iter().filter_map(|proxy| proxy.tls.as_ref()?.authorities.as_ref())

@@ -1,0 +1,75 @@
+//! Most bytes of one namespace, where the operator sets a limit (`--namespace-bytes-max`).
+//!
+//! What a namespace has is looked at before each write that may add to it. Changes of endpoints alone, which are the
+//! most, are not looked at while no namespace can have come to its limit by them.
+
+use super::Publisher;
+use super::room::{Ledger, View};
+use super::withheld::{Reason, Withheld};
+use oxigress_core::table::Operations;
+use oxigress_core::wire::native::Patch;
+
+/// What an endpoint takes, at most about.
+const ENDPOINT_BYTES: u64 = 256;
+
+/// The limit, and when it has to be looked at.
+#[derive(Debug, Default)]
+pub struct Quota {
+    /// 0: none.
+    limit: u64,
+    is_due: bool,
+    /// What endpoints may add before the limit is looked at again.
+    slack: u64,
+}
+
+impl Quota {
+    /// At most `limit` bytes for each namespace; 0: any.
+    pub fn new(limit: u64) -> Self {
+        Quota { limit, ..Quota::default() }
+    }
+
+    /// Takes note of a change.
+    pub fn changed(&mut self, patch: &Patch) {
+        let (written, removed) = patch.count();
+        let endpoints = patch.upsert.endpoints.values().map(|set| 1 + set.as_slice().len() as u64);
+        self.slack = self.slack.saturating_sub(endpoints.sum::<u64>() * ENDPOINT_BYTES);
+        let is_only_endpoints = written == patch.upsert.endpoints.len() && removed == 0;
+        self.is_due |= !is_only_endpoints || self.slack == 0;
+    }
+}
+
+impl Publisher {
+    /// Withholds what namespaces have beyond the limit, and serves again what is within it.
+    pub(super) fn keep_quota(&mut self, view: &View<'_>) {
+        let limit = self.quota.limit;
+        if limit == 0 || !std::mem::take(&mut self.quota.is_due) {
+            return;
+        }
+        // Of everything that is wanted, so that it does not depend on what lacks room.
+        let mut ledger = Ledger::of(view, &Withheld::default());
+        let beyond = ledger.take_beyond(limit);
+        let most = ledger.totals().map(|(_, bytes)| bytes).max().unwrap_or(0);
+        self.quota.slack = limit.saturating_sub(most);
+        let mut patch = Patch::default();
+        for record in self.withheld.over_quota() {
+            if !beyond.contains_key(&record) {
+                self.withheld.release(&record);
+                if let Some(table) = Operations::of_kind(record.kind) {
+                    (table.restore)(view.snapshot, &mut patch, &record.key);
+                }
+            }
+        }
+        for (record, namespace) in beyond {
+            if let Some(table) = Operations::of_kind(record.kind)
+                && !self.withheld.is_over_quota(&record)
+            {
+                // It is closed when it is sent.
+                (table.restore)(view.snapshot, &mut patch, &record.key);
+                let reason = Reason::OverQuota { namespace, limit };
+                tracing::error!("{record} is withheld: {reason}");
+                self.withheld.evict(record, reason);
+            }
+        }
+        self.pending.follow(patch);
+    }
+}
