@@ -17,6 +17,10 @@ const MOST_SECONDS: i64 = i32::MAX as i64;
 const MOST_BUFFER_BYTES: u64 = 64 * 1024 * 1024;
 /// Most buffers of a request.
 const MOST_BUFFERS: i64 = 1_024;
+/// Most bytes of all buffers of a response: a client who does not read fills them, one request after the other.
+const MOST_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
+/// What nginx.conf gives: size and number.
+const BUFFERS: (u32, u32) = (4 * 1024, 4);
 
 /// Reads them.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
@@ -57,6 +61,7 @@ fn read_protocol(reader: &mut Reader<'_>, proxy: &mut Proxy) {
 }
 
 fn read_times_and_sizes(reader: &mut Reader<'_>, proxy: &mut Proxy) {
+    let defaults = (proxy.buffer_bytes, proxy.buffer_count);
     for (name, into) in [
         ("proxy-connect-timeout", &mut proxy.connect_timeout_seconds),
         ("proxy-send-timeout", &mut proxy.send_timeout_seconds),
@@ -85,6 +90,29 @@ fn read_times_and_sizes(reader: &mut Reader<'_>, proxy: &mut Proxy) {
     }
     proxy.buffer_count =
         reader.number("proxy-buffers-number", 2, MOST_BUFFERS).or(proxy.buffer_count);
+    if (proxy.buffer_bytes, proxy.buffer_count) != defaults {
+        limit_buffers(reader, proxy, defaults);
+    }
+}
+
+/// Size and number of buffers that are too much together are those of before, the operator's.
+fn limit_buffers(
+    reader: &mut Reader<'_>,
+    proxy: &mut Proxy,
+    defaults: (Option<u32>, Option<u32>),
+) {
+    let bytes = proxy.buffer_bytes.unwrap_or(BUFFERS.0);
+    let count = proxy.buffer_count.unwrap_or(BUFFERS.1);
+    if u64::from(bytes) * u64::from(count) <= MOST_RESPONSE_BYTES {
+        return;
+    }
+    (proxy.buffer_bytes, proxy.buffer_count) = defaults;
+    let names = ["proxy-buffers-number", "proxy-buffer-size"];
+    let name = names.into_iter().find(|name| reader.has(name)).unwrap_or(names[0]);
+    let message = format!(
+        "{count} buffers of {bytes} bytes are more than the 16m that a response may take: the defaults are used"
+    );
+    reader.warn(name, &message);
 }
 
 /// Digits and perhaps b, k, m or g.
