@@ -4,11 +4,9 @@ use super::{Attack, long, short};
 use crate::blue::{SECURE, SHOP};
 use crate::objects::served;
 use crate::scene::POD;
-use crate::villain::{OWN, Villain, connect_from, next_client, next_client_v6, tls};
+use crate::villain::{OWN, Villain, connect_from, head, next_client, next_client_v6, tls};
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, send, tcp};
-use oxigress_tests::endpoint::{Behaviour, Endpoint};
-use oxigress_tests::network::pod_address;
 use oxigress_tests::protocol::http2::Client;
 use serde_json::json;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -169,9 +167,20 @@ fn limits_many(v: &Villain<'_>) -> Result<()> {
 
 /// Large bodies for an endpoint that takes its time, and for blue's, which want none.
 fn bodies_large(v: &Villain<'_>) -> Result<()> {
-    let slow = Behaviour::Slow(Duration::from_millis(300));
-    let endpoint = Endpoint::with("slow", slow, pod_address().into())?;
-    let host = v.serve_at(endpoint.address, |ingress| ingress.with("proxy-body-size", "0"))?;
+    let slow = v.server(|mut stream| async move {
+        // The beginning of the body may come with the head, which is much shorter than this.
+        let read = head(&mut stream).await?.len();
+        let (mut buffer, mut left) = (vec![0; 64 << 10], (8 << 20) - read);
+        while left > 0 {
+            let count = stream.read(&mut buffer).await?;
+            ensure!(count > 0, "the body ended");
+            left = usize::saturating_sub(left, count);
+        }
+        sleep(HELD / 5).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await?;
+        Ok(())
+    })?;
+    let host = v.serve_at(slow.address, |ingress| ingress.with("proxy-body-size", "0"))?;
     let (address, body) = (v.scene.http(), "b".repeat(8 << 20));
     v.clients(16, 8, |_| {
         let request = Request::new("POST", &host, "/").body(body.clone());
@@ -349,8 +358,10 @@ fn garbage(v: &Villain<'_>) -> Result<()> {
 
 /// Large answers that are asked for and not taken.
 fn never_reads(v: &Villain<'_>) -> Result<()> {
-    let endpoint = Endpoint::with("large", Behaviour::Large(4 << 20), pod_address().into())?;
-    let host = v.serve_at(endpoint.address, |ingress| ingress.with("proxy-buffering", "on"))?;
+    let body = "a".repeat(4 << 20);
+    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let server = v.saying(large.into_bytes())?;
+    let host = v.serve_at(server.address, |ingress| ingress.with("proxy-buffering", "on"))?;
     let to = v.http();
     v.clients(60, 60, |_| {
         let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");

@@ -225,7 +225,7 @@ impl<'s> Villain<'s> {
         done
     }
 
-    /// A server of its own at an address of a pod.
+    /// A server of its own at an address of a pod, where hostile clients live: not beside blue's, which would wait for it.
     pub fn server<F, S>(&self, serve: F) -> Result<Server>
     where
         F: Fn(TcpStream) -> S + Send + Sync + 'static,
