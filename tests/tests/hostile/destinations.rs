@@ -173,11 +173,11 @@ fn own_listeners(v: &Villain<'_>) -> Result<()> {
         }
     }
     v.settle()?;
-    for number in 0..ports.len() {
+    for (number, port) in ports.iter().enumerate() {
         for protocol in ["http", "https"] {
             for path in ["/metrics", "/healthz", "/"] {
                 let answer = v.get(&v.host_of(format!("{number}{protocol}")), path)?;
-                ensure!([502, 503].contains(&answer.status), "{}{path}: {answer}", ports[number]);
+                ensure!([502, 503].contains(&answer.status), "{}{path}: {answer}", port);
             }
         }
     }
@@ -187,7 +187,7 @@ fn own_listeners(v: &Villain<'_>) -> Result<()> {
 /// The same by a name.
 fn own_name(v: &Villain<'_>) -> Result<()> {
     let name = say(v, "own", &[&POD.to_string()])?;
-    lead_nowhere(v, &[name.clone()], v.scene.controller.http_port)?;
+    lead_nowhere(v, std::slice::from_ref(&name), v.scene.controller.http_port)?;
     let service = v.name("health");
     let ingress = v.bare("health").host(&v.host()).path("/", "Prefix", &service);
     v.apply_settled([external(&service, &name, v.scene.controller.health_port), ingress.object()])?;

@@ -206,11 +206,11 @@ fn references(v: &Villain<'_>) -> Result<()> {
     // The API server may refuse such a name by itself.
     let _ = v.apply([tls.object()]);
     v.settle()?;
-    for number in 0..cases.len() {
+    for (number, case) in cases.iter().enumerate() {
         let request =
             Request::get(&v.host_of(number), "/").header("Authorization", &basic("blue", "blue"));
         let answer = v.send(&request)?;
-        ensure!(answer.endpoint().is_none(), "{:?}: {answer}", cases[number]);
+        ensure!(answer.endpoint().is_none(), "{:?}: {answer}", case);
     }
     v.told("Ingress", &v.name(0), &["auth-secret"])
 }

@@ -413,12 +413,12 @@ fn header_splitting(v: &Villain<'_>) -> Result<()> {
         v.apply([ingress.object()])?;
     }
     v.settle()?;
-    for number in 0..names.len() {
+    for (number, name) in names.iter().enumerate() {
         let answer = v.get(&v.host_of(number), "/")?;
         ensure!(
             answer.header("x-evil").is_none() && !answer.text().contains("x-evil"),
             "{}: {answer}",
-            names[number]
+            name
         );
     }
     Ok(())

@@ -96,11 +96,7 @@ fn read_times_and_sizes(reader: &mut Reader<'_>, proxy: &mut Proxy) {
 }
 
 /// Size and number of buffers that are too much together are those of before, the operator's.
-fn limit_buffers(
-    reader: &mut Reader<'_>,
-    proxy: &mut Proxy,
-    defaults: (Option<u32>, Option<u32>),
-) {
+fn limit_buffers(reader: &mut Reader<'_>, proxy: &mut Proxy, defaults: (Option<u32>, Option<u32>)) {
     let bytes = proxy.buffer_bytes.unwrap_or(BUFFERS.0);
     let count = proxy.buffer_count.unwrap_or(BUFFERS.1);
     if u64::from(bytes) * u64::from(count) <= MOST_RESPONSE_BYTES {

@@ -121,7 +121,11 @@ pub const ROWS: &[Row] = &[
     row("proxy-body-size", Proxying, Same),
     row("proxy-buffer-size", Proxying, Different("with `proxy-buffers-number` at most 16m")),
     row("proxy-buffering", Proxying, Same),
-    row("proxy-buffers-number", Proxying, Different("2 to 1024, with `proxy-buffer-size` at most 16m")),
+    row(
+        "proxy-buffers-number",
+        Proxying,
+        Different("2 to 1024, with `proxy-buffer-size` at most 16m"),
+    ),
     row("proxy-busy-buffers-size", Proxying, Different("at most 64m")),
     row("proxy-connect-timeout", Proxying, Same),
     row("proxy-cookie-domain", Proxying, Same),
