@@ -375,6 +375,8 @@ mod tests {
             "77",
             "2",
             "9k",
+            "9m",
+            "P-256",
             "77s",
             "/dev/null",
             "buffer=32k flush=5s",
@@ -423,6 +425,14 @@ mod tests {
         let defaults = key::all().filter(|key| key.how.is_conf() && !key.default.is_empty());
         let defaults: Vec<_> = defaults.map(|key| (key.name, key.default)).collect();
         assert_eq!(with_keys(&[]), with_keys(&defaults));
+    }
+
+    #[test]
+    fn a_long_target_that_is_not_logged_has_a_bucket() {
+        let long = format!("/{}", "a".repeat(1_000));
+        assert!(with_keys(&[]).contains("map_hash_bucket_size 64;"));
+        let rendered = with_keys(&[("skip-access-log-urls", &long)]);
+        assert!(rendered.contains("map_hash_bucket_size 1088;"), "{rendered}");
     }
 
     #[test]

@@ -32,6 +32,16 @@ pub fn cipher_list(text: &str) -> Result<(), String> {
     set.map_err(|_| "OpenSSL knows no cipher of the list: name one that it has".into())
 }
 
+/// Whether OpenSSL knows every group of this list.
+pub fn groups(text: &str) -> Result<(), String> {
+    let mut context = SslContextBuilder::new(SslMethod::tls()).map_err(|_| "out of memory")?;
+    if text.contains('\0') {
+        return Err("the list of groups has a NUL".into());
+    }
+    let set = context.set_groups_list(text);
+    set.map_err(|_| "OpenSSL does not know every group of the list: name those that it has".into())
+}
+
 /// Whether a word is a protocol for connections to endpoints.
 pub fn protocol(word: &str) -> Result<(), String> {
     match word {
@@ -255,6 +265,16 @@ mod tests {
         }
         for text in ["ECDHE-RSA-AES128-GCM-SHA256", "HIGH:!aNULL", "foo:AES128-SHA256", "DEFAULT"] {
             assert_eq!(cipher_list(text), Ok(()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_with_an_unknown_group_is_refused() {
+        for text in ["foo", "", "auto", "X25519:foo", "a\0b", "1"] {
+            assert!(groups(text).is_err(), "{text:?}");
+        }
+        for text in ["X25519", "P-256:X25519", "prime256v1"] {
+            assert_eq!(groups(text), Ok(()), "{text:?}");
         }
     }
 

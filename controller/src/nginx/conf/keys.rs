@@ -15,6 +15,7 @@ pub fn values(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'stati
         ("grpc_buffer_size", grpc_buffer_size(keys)),
         ("ssl_session_cache", ssl_session_cache(keys)),
         ("gzip", gzip(keys)),
+        ("map_hash_bucket_size", map_hash_bucket_size(keys)),
         ("block_cidrs", each("deny", &keys.list("block-cidrs"))),
         ("client_headers", client_headers(keys)),
     ];
@@ -81,6 +82,15 @@ fn ssl_session_cache(keys: &Skeleton) -> String {
         true => format!("shared:SSL:{}", keys.text("ssl-session-cache-size")),
         false => "none".into(),
     }
+}
+
+/// What the key says, and at least what the longest of `skip-access-log-urls` needs: a bucket holds its bytes, two
+/// pointers and a length, in whole cache lines.
+fn map_hash_bucket_size(keys: &Skeleton) -> String {
+    const LINE: u64 = 64;
+    let longest = keys.list("skip-access-log-urls").iter().map(String::len).max().unwrap_or(0);
+    let needed = (longest as u64 + 32).next_multiple_of(LINE);
+    keys.number("map-hash-bucket-size").max(needed).to_string()
 }
 
 fn gzip(keys: &Skeleton) -> String {

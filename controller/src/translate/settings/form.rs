@@ -8,6 +8,7 @@
 use crate::translate::annotation::parse_bool;
 use ipnet::IpNet;
 use oxigress_core::head;
+use oxigress_validate::tls;
 use std::net::IpAddr;
 
 /// What the value of a key may be.
@@ -245,14 +246,29 @@ pub fn stripped_header(text: &str) -> Option<String> {
         .map(|name| name.to_ascii_lowercase())
 }
 
-/// OpenSSL's cipher list.
+/// OpenSSL's cipher list, with a cipher that it has.
 pub fn ciphers(text: &str) -> Option<String> {
-    plain(text, b":+-!@=_.,")
+    plain(text, b":+-!@=_.,").filter(|text| tls::cipher_list(text).is_ok())
 }
 
-/// Curves and groups, with colons.
+/// Curves and groups that OpenSSL has, with colons.
 pub fn curves(text: &str) -> Option<String> {
-    plain(text, b":-_")
+    plain(text, b":-_").filter(|text| text == "auto" || tls::groups(text).is_ok())
+}
+
+/// A size within the bounds, as it is to stand in nginx.conf.
+fn size_within(text: &str, least: u64, most: u64) -> Option<String> {
+    bytes(text).filter(|size| (least..=most).contains(size)).map(|_| text.to_ascii_lowercase())
+}
+
+/// What a table of TLS sessions may take: nginx wants eight pages of memory.
+pub fn session_cache(text: &str) -> Option<String> {
+    size_within(text, 64 << 10, 1 << 30)
+}
+
+/// What each connection or request may take.
+pub fn buffer(text: &str) -> Option<String> {
+    size_within(text, 256, 1 << 30)
 }
 
 /// Media types with white space or commas between; nginx compresses text/html anyway.
@@ -281,7 +297,9 @@ pub fn buffers(text: &str) -> Option<String> {
 /// `auto`, perhaps with a mask, or masks.
 pub fn affinity(text: &str) -> Option<String> {
     let words: Vec<_> = text.split_whitespace().collect();
-    let is_mask = |word: &&str| word.len() <= 1024 && word.bytes().all(|b| b == b'0' || b == b'1');
+    let is_mask = |word: &&str| {
+        word.len() <= 1024 && word.contains('1') && word.bytes().all(|b| b == b'0' || b == b'1')
+    };
     let masks = if words.first() == Some(&"auto") { &words[1..] } else { &words[..] };
     (!words.is_empty() && masks.iter().all(is_mask)).then(|| words.join(" "))
 }
@@ -387,6 +405,8 @@ mod tests {
             stripped_header,
             ciphers,
             curves,
+            session_cache,
+            buffer,
             media_types,
             media_type,
             buffers,

@@ -110,7 +110,37 @@ fn quoted(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<String> {
             return None;
         }
     }
-    Some(format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")))
+    Some(match text.len() > LONGEST_WORD {
+        true => in_words(&text),
+        false => quote(&text),
+    })
+}
+
+/// Most bytes between two quotes: nginx reads at most 4,096 with the backslashes, and puts the words of a format together.
+const LONGEST_WORD: usize = 2_000;
+
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+/// A long text as several words; a variable stands in one of them.
+fn in_words(text: &str) -> String {
+    let mut words = vec![String::new()];
+    let mut add = |piece: &str| match words.last_mut() {
+        Some(last) if last.len() + piece.len() <= LONGEST_WORD => last.push_str(piece),
+        _ => words.push(piece.to_owned()),
+    };
+    for part in template::parts(text.as_bytes()) {
+        match part {
+            Part::Literal(literal) => {
+                let literal = String::from_utf8_lossy(literal);
+                literal.chars().for_each(|c| add(c.encode_utf8(&mut [0; 4])));
+            }
+            Part::Variable(name) => add(&format!("${{{}}}", String::from_utf8_lossy(name))),
+            Part::Capture(_) => {}
+        }
+    }
+    words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// The text as nginx reads it between quotes; `None` if it has control bytes then.
@@ -140,6 +170,15 @@ mod tests {
         let text = r#"{"a": "$status", "b": "$request_time", "c": {"d": "${http_x_y}"}}"#;
         assert_eq!(http(text).unwrap(), format!("'{text}'"));
         assert_eq!(http(r#"\"$status\" it's \\ \x"#).unwrap(), r#"'"$status" it\'s \\ \\x'"#);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_into_words_that_nginx_reads() {
+        let text = "it's $status ".repeat(600);
+        let words = http(&text).unwrap();
+        assert!(words.split("' '").all(|word| word.len() < 4_000), "{words}");
+        let joined = words.replace("' '", "").replace("\\'", "'").replace("${status}", "$status");
+        assert_eq!(joined, format!("'{text}'"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! TLS toward clients, and who is sent to it.
 
 use super::Settings;
-use super::form::{Form, Value, any, ciphers, curves, reference};
+use super::form::{Form, Value, any, buffer, ciphers, curves, reference, session_cache};
 use super::key::{How, Key, Take, key};
 use oxigress_core::model::RedirectCode;
 
@@ -20,11 +20,11 @@ pub const KEYS: &[Key] = &[
     key("ssl-dh-param", Form::Text("NAMESPACE/NAME", reference), "", How::Unsupported("ciphers that begin with DHE are not offered: ECDHE ones are")),
     key("ssl-early-data", Form::Flag, "false", How::Conf),
     key("ssl-session-cache", Form::Flag, "true", How::Conf),
-    key("ssl-session-cache-size", Form::Size, "10m", How::Conf),
+    key("ssl-session-cache-size", Form::Text("a size from 64k to 1g", session_cache), "10m", How::Conf),
     key("ssl-session-timeout", Form::Time, "10m", How::Conf),
     key("ssl-session-tickets", Form::Flag, "false", How::Conf),
     key("ssl-session-ticket-key", Form::Text("text", any), "", How::Unsupported("nginx makes ticket keys and all its workers share them")),
-    key("ssl-buffer-size", Form::Size, "4k", How::Conf),
+    key("ssl-buffer-size", Form::Text("a size from 256 to 1g", buffer), "4k", How::Conf),
     key("ssl-reject-handshake", Form::Flag, "false", How::Unsupported("clients with an unknown server name get the default certificate")),
     key("ssl-redirect", Form::Flag, "true", How::Data(|to, value| { to.ssl_redirect = value.flag(); Ok(()) })),
     key("force-ssl-redirect", Form::Flag, "false", How::Data(|to, value| { to.force_ssl_redirect = value.flag(); Ok(()) })),
