@@ -5,7 +5,7 @@
 
 use super::Options;
 use super::ingress::{Claim, Claims, Leads};
-use super::owner::HostView;
+use super::owner::{HostView, WELL_KNOWN};
 use super::passthrough;
 use super::plan::{self, Lead, Own, Plan, Speakers};
 use super::settings::Settings;
@@ -16,6 +16,7 @@ use oxigress_core::model::{
     BackendId, BundleId, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern, Policy,
     Rule, Server,
 };
+use oxigress_core::patterns::{Budget, Patterns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -66,8 +67,8 @@ pub fn settle(
         host,
         view,
         is_regex_host: options.regex_per_host && has_regex(),
-        // Two places are kept for the root and its redirect, and those of the owner.
-        room: (MAX_RULES - 2).saturating_sub(view.owner.paths(source)),
+        // Those of the owner are kept too.
+        room: (MAX_RULES - KEPT_PLACES).saturating_sub(view.owner.paths(source)),
         room_bytes: GUEST_BYTES,
         guests: 0,
         winners: BTreeMap::new(),
@@ -138,6 +139,10 @@ fn root() -> PathPattern {
     PathPattern::Prefix(String::new())
 }
 
+/// Rules that are no claims: the root, its redirect, and the owner's below [`WELL_KNOWN`].
+const KEPT_PLACES: usize = 3;
+/// A path as an authority asks for it.
+const CHALLENGE: &str = "/.well-known/acme-challenge/token";
 /// Most bytes of paths that other namespaces than the owner's add to a host.
 const GUEST_BYTES: usize = 1 << 20;
 /// Most regular expressions that they add.
@@ -186,9 +191,17 @@ impl<'a> Settling<'a> {
             };
             return self.say(by, Note::rejected(message));
         }
+        if !self.view.may_have(by, &pattern) {
+            let message = format!(
+                "{place} is left to namespace {}, which owns the host: who answers below {WELL_KNOWN}/ has certificates \
+                 issued for it: use a host of your own",
+                self.view.owner.first().map_or("", |first| &first.key.namespace)
+            );
+            return self.refuse(by, message);
+        }
         let is_owner = self.view.owner.has(by);
         let is_full = match is_owner {
-            true => self.winners.len() + 2 >= MAX_RULES,
+            true => self.winners.len() + KEPT_PLACES >= MAX_RULES,
             false => {
                 let is_long = self.room_bytes < claim.path.len();
                 let is_regex = matches!(pattern, PathPattern::Regex(_));
@@ -257,6 +270,7 @@ impl<'a> Settling<'a> {
             let policies = first.policies("/", self.settings);
             self.insert(first, root(), first.default_backend.as_ref(), "/", policy, policies);
         }
+        self.keep_well_known(first);
         self.send_root_to_app();
         let unprotected = self.view.unprotected();
         for winner in self.winners.values_mut() {
@@ -271,6 +285,44 @@ impl<'a> Settling<'a> {
         if let Some(by) = closing.or(error.map(|(by, _)| by)) {
             self.close(by);
         }
+    }
+
+    /// Where a root or an expression of another namespace would answer below [`WELL_KNOWN`], it is as if there were none:
+    /// the request comes to what the owner gave every other one.
+    fn keep_well_known(&mut self, first: &'a Claims) {
+        let owner = &self.view.owner;
+        let own_root = self.winners.get(&root()).filter(|winner| owner.has(winner.by));
+        let mut foreign = self.winners.iter().filter(|(_, winner)| !owner.has(winner.by));
+        let is_open = foreign.any(|(pattern, _)| match pattern {
+            PathPattern::Regex(_) => own_root.is_none_or(|winner| winner.leads.is_none()),
+            pattern => *pattern == root(),
+        });
+        let pattern = PathPattern::Prefix(WELL_KNOWN.into());
+        if !is_open || self.winners.contains_key(&pattern) || self.owner_takes_challenges() {
+            return;
+        }
+        // As the root that stands where nobody claims one.
+        let policy = match *self.host == HostPattern::default_host() {
+            true => Policy::default(),
+            false => first.policy("/", self.settings),
+        };
+        let policies = first.policies("/", self.settings);
+        let leads = first.default_backend.as_ref();
+        self.insert(first, pattern, leads, "/", policy, policies);
+    }
+
+    /// Whether an expression of the owner takes what certificates are issued by: its rules go on as they are.
+    fn owner_takes_challenges(&self) -> bool {
+        let (patterns, mut budget) = (Patterns::default(), Budget::OF_PATH);
+        let mut own = self.winners.iter().filter(|(_, winner)| self.view.owner.has(winner.by));
+        own.any(|(pattern, _)| match pattern {
+            // What is too dear here is too dear for a request, which gets 500.
+            PathPattern::Regex(text) => {
+                let found = patterns.captures(text.as_bytes(), CHALLENGE.as_bytes(), &mut budget);
+                !matches!(found, Ok(None))
+            }
+            _ => false,
+        })
     }
 
     fn about_tls(&mut self) {

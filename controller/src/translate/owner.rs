@@ -14,7 +14,8 @@ use crate::verdict::Note;
 use crate::world::Key;
 use crate::world::ingress::Tls;
 use clap::ValueEnum;
-use oxigress_core::model::HostPattern;
+use oxigress_core::model::{HostPattern, PathPattern};
+use oxigress_core::patterns::literal_prefix;
 use std::collections::BTreeSet;
 
 /// `--host-ownership`
@@ -179,6 +180,12 @@ impl<'a> HostView<'a> {
         self.mode == HostOwnership::Shared || canary.key.namespace == main.key.namespace
     }
 
+    /// Whether an Ingress may have a path of the host: what lies below `/.well-known/` speaks for the whole host (RFC 8615),
+    /// and whoever answers there has certificates issued for it (RFC 8555 §8.3).
+    pub fn may_have(&self, by: &Claims, pattern: &PathPattern) -> bool {
+        self.owner.has(by) || !is_well_known(pattern)
+    }
+
     /// Whether `younger` may have a root that `older` gives by spec.defaultBackend.
     pub fn may_replace(&self, older: &Claims, younger: &Claims) -> bool {
         self.mode == HostOwnership::Shared
@@ -213,6 +220,25 @@ impl<'a> HostView<'a> {
             ignored(host, &by.host_settings.0, &owner, &whose).into_iter().for_each(&mut say);
         }
         notes
+    }
+}
+
+/// What only the owner of a host answers for, without a slash at its end.
+pub const WELL_KNOWN: &str = "/.well-known";
+
+/// Whether a path is one of those, or an expression whose plain beginning may lead there: one that begins with less than
+/// [`WELL_KNOWN`] yields to every rule of the owner that takes it.
+fn is_well_known(pattern: &PathPattern) -> bool {
+    let is_below = |path: &[u8]| {
+        let rest = path.strip_prefix(WELL_KNOWN.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    match pattern {
+        PathPattern::Exact(path) | PathPattern::Prefix(path) => is_below(path.as_bytes()),
+        PathPattern::Regex(text) => {
+            let plain = literal_prefix(text);
+            is_below(&plain) || (plain.len() > 1 && WELL_KNOWN.as_bytes().starts_with(&plain))
+        }
     }
 }
 

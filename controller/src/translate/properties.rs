@@ -26,7 +26,20 @@ use std::sync::{Arc, LazyLock};
 // Few names, so that changes meet.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const HOSTS: [&str; 5] = ["", "a.test", "b.test", "*.test", "www.a.test"];
-const PATHS: [&str; 7] = ["/", "/x", "/x/", "/x/y", "/x/(.*)", "/[a-z/]+(.*)", "/x/y(/|$)(.*)"];
+const PATHS: [&str; 12] = [
+    "/",
+    "/x",
+    "/x/",
+    "/x/y",
+    "/x/(.*)",
+    "/[a-z/]+(.*)",
+    "/x/y(/|$)(.*)",
+    "/.well-known",
+    "/.well-known/acme-challenge/",
+    r"/\.we(.*)",
+    "/[.]well-known/(.*)",
+    "/(.*)",
+];
 /// Of Ingresses and what they name; a host has an owner among them.
 const NAMESPACES: [&str; 3] = ["n", "n", "m"];
 

@@ -1,6 +1,7 @@
 //! What other namespaces say about a host changes nothing of what its owner serves.
 
 use super::*;
+use crate::translate::owner::WELL_KNOWN;
 use oxigress_core::model::PathPattern;
 use oxigress_core::patterns::{Patterns, literal_prefix};
 use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
@@ -8,7 +9,19 @@ use oxigress_core::{router, tls as core_tls};
 
 type Records = BTreeMap<(Record, Vec<u8>), Vec<u8>>;
 
-const ASKED: [&str; 8] = ["/", "/x", "/x/y", "/x/y/z", "/x/yz", "/xy", "/app", "/X/Y/1"];
+const ASKED: [&str; 11] = [
+    "/",
+    "/x",
+    "/x/y",
+    "/x/y/z",
+    "/x/yz",
+    "/xy",
+    "/app",
+    "/X/Y/1",
+    WELL_KNOWN,
+    "/.well-known/acme-challenge/token",
+    "/.WELL-known/x",
+];
 
 fn records(snapshot: &Snapshot) -> Records {
     let all = snapshot_records(snapshot.clone()).into_iter();
@@ -142,11 +155,26 @@ fn check_host(
         let (with, without) =
             (taken(&all.snapshot, &served, host, path), taken(&own.snapshot, &alone, host, path));
         compared += 1;
+        let is_well_known = path.starts_with(WELL_KNOWN);
         match &with {
             Some(taken) if !is_own(taken) => {
+                prop_assert!(!is_well_known, "{host}{path}: {with:?}");
                 prop_assert_ne!(all.options.host_ownership, HostOwnership::Strict);
                 let may_stand = without.as_ref().is_none_or(|own| may_stand(world, taken, own));
                 prop_assert!(may_stand, "{host}{path}: {with:?} {without:?}");
+            }
+            // The owner's root, by another name.
+            Some(Taken { path: PathPattern::Prefix(text), .. })
+                if is_well_known && text == WELL_KNOWN =>
+            {
+                let facts =
+                    |taken: Option<Taken>| taken.map(|t| (t.by, t.backend, t.policies, t.redirect));
+                let root = without.filter(|own| {
+                    own.path != PathPattern::Prefix(WELL_KNOWN.into()) || own.backend.is_some()
+                });
+                if root.is_some() {
+                    prop_assert_eq!(facts(with), facts(root), "{}{}", host, path);
+                }
             }
             _ => prop_assert_eq!(with, without, "{}{}", host, path),
         }
