@@ -5,6 +5,8 @@
 //! Units:   [`Bounds`] counts connections, of all clients and of one address.
 //! Errors:  none: a connection over its time, or whose place is taken, is closed without a word.
 
+use hyper::HeaderMap;
+use oxigress_core::head;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,6 +32,17 @@ pub struct Bounds {
     /// A connection without a request that is worked on is closed after this time, whatever it does meanwhile: waits
     /// between requests, sends a head, reads an answer.
     pub idle: Duration,
+}
+
+/// What a request that came through an ingress gets from the program's own servers, with 403.
+pub const PROXIED: &str =
+    "this server answers no requests that a proxy passes on (CDN-Loop): ask it directly\n";
+
+/// Whether an ingress of ours has passed a request on. Endpoints may be addresses of other replicas, which nobody's list of
+/// own addresses has.
+pub fn is_proxied(headers: &HeaderMap) -> bool {
+    let said = headers.get_all("cdn-loop").iter();
+    said.map(|value| head::passes(value.as_bytes())).sum::<usize>() > 0
 }
 
 /// Accepts connections until the process ends, and has each of them served by `converse`.
@@ -191,6 +204,16 @@ mod tests {
 
     fn numbers(list: &List) -> Vec<u64> {
         list.open().all.keys().copied().collect()
+    }
+
+    #[test]
+    fn a_request_that_an_ingress_has_passed_on_is_told() {
+        let mut headers = HeaderMap::new();
+        assert!(!is_proxied(&headers));
+        headers.append("CDN-Loop", "other.example, another; a=b".parse().unwrap());
+        assert!(!is_proxied(&headers));
+        headers.append("CDN-Loop", "other, Oxigress; v=1".parse().unwrap());
+        assert!(is_proxied(&headers));
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! Anybody who reaches the port may ask, so whatever is asked at once costs one answer ([`Latest`]), and connections
 //! are bounded ([`BOUNDS`]): a probe gets through while others hold as many connections as they like.
 
-use crate::connections::{self, Bounds, MAX_HEAD_BYTES, Place};
+use crate::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use crate::metrics::Metrics;
 use crate::publish::client::Client;
 use http_body_util::Full;
@@ -89,6 +89,11 @@ impl Health {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
+        if connections::is_proxied(request.headers()) {
+            let mut response = Response::new(Full::new(Bytes::from_static(PROXIED.as_bytes())));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            return Ok(response);
+        }
         if request.uri().path() == "/metrics" {
             let text = self.text.get(async { Bytes::from(self.metrics.text().await) }).await;
             let mut response = Response::new(Full::new(text));

@@ -18,8 +18,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The longest text of others in a line.
 const MAX_BYTES: usize = 1_024;
-/// The longest line.
-const MAX_LINE_BYTES: usize = 16 * 1_024;
+/// The longest line, but for what stands behind its cut: a pipe takes no more than 4,096 bytes as one (`PIPE_BUF`), so that no
+/// line of nginx, which has the same pipe, gets into it.
+const MAX_LINE_BYTES: usize = 4_096 - 64;
 /// How long the end of the program waits for its last lines.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
@@ -173,6 +174,16 @@ mod tests {
     fn a_line_break_in_user_text_stays_in_its_line() {
         assert_eq!(one_line("a\nb\u{7f}\u{202e}"), "a\\nb\\u{7f}\\u{202e}");
         assert!(one_line(&"é".repeat(5_000)).len() < 1_100);
+    }
+
+    #[test]
+    fn a_line_is_written_to_a_pipe_in_one_piece() {
+        const PIPE_BUF: usize = 4_096;
+        for text in ["x", "é", "\u{10ffff}", "\n", "\u{1f600}"] {
+            let line = logged(true, || tracing::error!("{}", text.repeat(20_000)));
+            assert!((3_900..=PIPE_BUF).contains(&line.len()), "{} bytes", line.len());
+            assert!(line.ends_with("…\n"), "{line}");
+        }
     }
 
     #[test]

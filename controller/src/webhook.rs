@@ -16,7 +16,7 @@ mod tests;
 pub use certificate::CertificateError;
 pub use checks::Checks;
 
-use crate::connections::{self, Bounds, MAX_HEAD_BYTES, Place};
+use crate::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use crate::flags::Flags;
 use crate::flags::cluster::path_of;
 use crate::translate::{Candidate, Judgement, Translator};
@@ -84,6 +84,9 @@ pub enum Refusal {
     /// The connection broke.
     #[error("the body ended early: {0}")]
     Broken(String),
+    /// An Ingress leads here.
+    #[error("{}", PROXIED.trim_end())]
+    Proxied,
     /// No place, or no answer of the controller, in time.
     #[error("busy for {} s: try again", PATIENCE.as_secs())]
     Busy,
@@ -94,6 +97,7 @@ impl Refusal {
         match self {
             Refusal::Unparsable(_) | Refusal::Broken(_) => StatusCode::BAD_REQUEST,
             Refusal::OtherKind(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::Proxied => StatusCode::FORBIDDEN,
             Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
@@ -233,7 +237,11 @@ impl Judge {
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
         let mut response = Response::new(Full::default());
-        let (kind, body) = match self.review(request.into_body()).await {
+        let reviewed = match connections::is_proxied(request.headers()) {
+            true => Err(Refusal::Proxied),
+            false => self.review(request.into_body()).await,
+        };
+        let (kind, body) = match reviewed {
             Ok(body) => ("application/json", body),
             Err(refusal) => {
                 *response.status_mut() = refusal.status();

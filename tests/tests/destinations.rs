@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{self, Request};
+use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::forwarder::pass_on;
 use oxigress_tests::pass;
@@ -55,6 +56,25 @@ fn no_address_of_this_machine_leads_back_to_its_own_listeners() {
             })?;
         }
         ensure!(nginx.log().contains("is a listener of this ingress"), "{}", nginx.log());
+        nginx.check()
+    });
+}
+
+#[test]
+fn servers_of_another_replica_answer_no_request_that_an_ingress_leads_there() {
+    pass("destinations-replica", |directory| {
+        let other = Controller::start(directory, 1, &["--enable-metrics".into()])?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, other.health_port));
+        let nginx = Shipped::start(&directory.within("shipped")?, 1)?;
+        nginx.serve(&[Route::new("replica.test", address, "http")])?;
+        for path in ["/healthz", "/healthz/alive", "/metrics", "/else"] {
+            let proxied =
+                block_on(client::send(&nginx.address(), &Request::get("replica.test", path)))?;
+            ensure!(proxied.status == 403 && proxied.text().contains("CDN-Loop"), "{proxied:?}");
+        }
+        let direct = client::Address::http(other.health_port);
+        let direct = block_on(client::send(&direct, &Request::get("x", "/metrics")))?;
+        ensure!(direct.status == 200, "{direct:?}");
         nginx.check()
     });
 }

@@ -4,6 +4,8 @@
 //!          both ascending (security.md §2; the reference sorts equal timestamps descending).
 
 use super::Options;
+use super::annotation::ClientTls;
+use super::follow;
 use super::ingress::{Claim, Claims, Leads};
 use super::owner::{HostView, WELL_KNOWN};
 use super::passthrough;
@@ -61,16 +63,22 @@ pub fn settle(
     speakers: &Speakers,
     options: &Options,
 ) -> Settled {
+    let operator = options.default_ssl_certificate.as_ref().map(|key| key.namespace.as_str());
+    let is_unnamed = *host == HostPattern::default_host();
     let has_regex = || view.owner.settings().any(|(_, settings)| settings.has_regex);
     let mut settling = Settling {
         settled: Settled { refusals: view.refusals(host), ..Settled::default() },
         host,
         view,
         is_regex_host: options.regex_per_host && has_regex(),
-        // Those of the owner are kept too.
-        room: (MAX_RULES - KEPT_PLACES).saturating_sub(view.owner.paths(source)),
+        // Those of the owner are kept too, and each alias has all of them.
+        room: (MAX_RULES - KEPT_PLACES)
+            .min(MAX_COPIED_RULES / (view.owner.aliases().map_or(0, |(_, all)| all.len()) + 1))
+            .saturating_sub(view.owner.paths(source)),
         room_bytes: GUEST_BYTES,
         guests: 0,
+        full: BTreeSet::new(),
+        tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
         settings,
         speakers,
@@ -79,6 +87,16 @@ pub fn settle(
         for claim in by.hosts.get(source).into_iter().flatten() {
             settling.claim(by, claim);
         }
+    }
+    if let Some((by, aliases)) = view.owner.aliases()
+        && let left_out @ 1.. = aliases.len() - follow::served(source, &view.owner).len()
+    {
+        let message = format!(
+            "annotation server-alias: {left_out} of {} hosts are not served, since each has all paths of {source} and all \
+             together have at most {MAX_COPIED_RULES}: name fewer hosts or paths",
+            aliases.len()
+        );
+        settling.say(by, Note::rejected(message));
     }
     if let Some(first) = view.owner.first() {
         settling.complete(first);
@@ -141,6 +159,13 @@ fn root() -> PathPattern {
 
 /// Rules that are no claims: the root, its redirect, and the owner's below [`WELL_KNOWN`].
 const KEPT_PLACES: usize = 3;
+/// Most rules of a host and its aliases together.
+pub const MAX_COPIED_RULES: usize = 50_000;
+#[cfg(test)]
+thread_local! {
+    /// Paths that were looked at.
+    static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 /// A path as an authority asks for it.
 const CHALLENGE: &str = "/.well-known/acme-challenge/token";
 /// Most bytes of paths that other namespaces than the owner's add to a host.
@@ -159,6 +184,10 @@ struct Settling<'a> {
     room_bytes: usize,
     /// Regular expressions that they have added: every request of the host looks at them.
     guests: usize,
+    /// Ingresses for whose further paths there is no place.
+    full: BTreeSet<&'a Key>,
+    /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
+    tls_of: Option<&'a str>,
     winners: BTreeMap<PathPattern, Winner<'a>>,
     settings: &'a Settings,
     speakers: &'a Speakers,
@@ -178,6 +207,12 @@ struct Winner<'a> {
 
 impl<'a> Settling<'a> {
     fn claim(&mut self, by: &'a Claims, claim: &'a Claim) {
+        // Said once, at the path for which there was no place: what is refused costs nothing for each alias.
+        if self.full.contains(&by.key) && claim.pattern != root() {
+            return;
+        }
+        #[cfg(test)]
+        WORK.set(WORK.get() + 1);
         let pattern = self.pattern(claim);
         let place = self.place(&pattern);
         if let Some(winner) = self.winners.get(&pattern) {
@@ -209,11 +244,18 @@ impl<'a> Settling<'a> {
             }
         };
         if is_full && pattern != root() {
+            if is_owner || self.room == 0 {
+                self.full.insert(&by.key);
+            }
             let message = match is_owner {
-                true => format!("{place} is not served: at most {MAX_RULES} paths in one host"),
+                true => {
+                    format!(
+                        "{place} and what follows is not served: at most {MAX_RULES} paths in one host"
+                    )
+                }
                 false => format!(
-                    "{place} is not served: other namespaces than the owner's may add to one host at most \
-                     {MAX_RULES} paths with the owner's, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
+                    "{place} and what finds no place after it is not served: other namespaces than the owner's may add to one host at most \
+                     {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
                      expressions"
                 ),
             };
@@ -272,7 +314,12 @@ impl<'a> Settling<'a> {
         }
         self.keep_well_known(first);
         self.send_root_to_app();
-        let unprotected = self.view.unprotected();
+        let mut unprotected = self.view.unprotected();
+        if self.tls_of.is_some() {
+            let all = self.view.owner.settings();
+            let asking = all.filter(|(_, settings)| settings.client_tls.client.is_some());
+            unprotected.extend(asking.map(|(by, _)| &by.key));
+        }
         for winner in self.winners.values_mut() {
             winner.closer = unprotected.contains(&winner.by.key).then_some(winner.by);
         }
@@ -281,6 +328,7 @@ impl<'a> Settling<'a> {
         let clients = || all().map(|(by, settings)| (by, settings.client_tls.client.as_ref()));
         let is_client = clients().any(|(_, client)| matches!(client, Some(Ok(_))));
         let error = clients().find(|(_, client)| matches!(client, Some(Err(()))) && !is_client);
+        let error = error.filter(|_| self.tls_of.is_none());
         let closing = all().find(|(_, settings)| settings.closes_host).map(|(by, _)| by);
         if let Some(by) = closing.or(error.map(|(by, _)| by)) {
             self.close(by);
@@ -325,7 +373,30 @@ impl<'a> Settling<'a> {
         })
     }
 
+    /// The default host's settings would decide about every handshake without a known name, also those of clients who
+    /// then ask for a host that has Ingresses.
+    fn refuse_tls_of_unnamed(&mut self, operator: &str) {
+        for (by, settings) in self.view.owner.settings() {
+            let ClientTls { ciphers, prefers_server_ciphers, client } = &settings.client_tls;
+            let is_other = ciphers.is_some() || prefers_server_ciphers.is_some();
+            let consequence = match (client, is_other) {
+                (Some(_), _) => "its locations answer 503",
+                (None, true) => "they are ignored",
+                (None, false) => continue,
+            };
+            let message = format!(
+                "annotations ssl-ciphers, ssl-prefer-server-ciphers, auth-tls-*: without a host they hold for all clients that \
+                 name none, so only namespace {operator}, which has the default certificate, sets them; {consequence}: name \
+                 a host"
+            );
+            self.refuse(by, message);
+        }
+    }
+
     fn about_tls(&mut self) {
+        if let Some(operator) = self.tls_of {
+            return self.refuse_tls_of_unnamed(operator);
+        }
         let mut all = self.view.owner.settings().map(|(_, settings)| &settings.client_tls);
         let clients = || all.clone().filter_map(|tls| tls.client.as_ref());
         let client = clients().find_map(|client| client.as_ref().ok()).cloned();
@@ -636,5 +707,66 @@ impl<'a> Settling<'a> {
 
     fn say(&mut self, to: &Claims, note: Note) {
         self.settled.notes.push((ObjectRef::new(Kind::Ingress, to.key.clone()), note));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Translator;
+    use super::*;
+    use crate::world::ingress::{self, Ingress, PathType, Port, Target};
+    use crate::world::{Changed, Object, World};
+
+    fn ingress(created: i64, paths: usize, aliases: usize) -> Object {
+        let service = Target::Service { name: "web".into(), port: Port::Number(80) };
+        let path = |number| ingress::Path {
+            path: format!("/{created}/{number}"),
+            path_type: PathType::Prefix,
+            target: service.clone(),
+        };
+        let aliases: Vec<_> = (0..aliases).map(|number| format!("alias-{number}.test")).collect();
+        let alias = ("nginx.ingress.kubernetes.io/server-alias".to_owned(), aliases.join(","));
+        let paths = (0..paths).map(path).collect();
+        Object::Ingress(Arc::new(Ingress {
+            created,
+            annotations: [alias].into(),
+            class: None,
+            default_backend: None,
+            rules: vec![ingress::Rule { host: "shop.test".into(), paths }],
+            tls: Vec::new(),
+        }))
+    }
+
+    /// Rules that are served, and paths that were looked at for them.
+    fn cost(ingresses: &[(&str, usize, usize)]) -> (usize, usize) {
+        let (mut world, mut changed) = (World::default(), Changed::default());
+        for (created, (namespace, paths, aliases)) in ingresses.iter().enumerate() {
+            let id = ObjectRef::new(Kind::Ingress, Key::new(*namespace, "web"));
+            let object = ingress(created as i64, *paths, *aliases);
+            world.apply((id, Some(object)), &mut changed);
+        }
+        let options = Options { watch_ingress_without_class: true, ..Options::default() };
+        let mut translator = Translator::new(options);
+        WORK.set(0);
+        translator.update(&world, &changed);
+        let servers = translator.snapshot().servers.values();
+        (servers.map(|server| server.rules.len()).sum(), WORK.get())
+    }
+
+    #[test]
+    fn aliases_multiply_no_more_than_so_many_paths() {
+        let (rules, work) = cost(&[("a", 100, 64)]);
+        assert_eq!((rules, work), (65 * 101, 65 * 100), "all are served");
+        for all in [
+            &[("a", 9_000, 64)][..],
+            &[("a", 10, 64), ("b", 9_000, 0)],
+            &[("a", 700, 64), ("b", 9_000, 0), ("c", 9_000, 0)],
+            &[("a", 1, 64), ("b", 10_000, 64), ("c", 10_000, 64)],
+        ] {
+            let (rules, work) = cost(all);
+            let most = MAX_COPIED_RULES + 1_000;
+            assert!(rules <= most && work <= most, "{rules} rules, {work} looked at");
+            assert!(rules > 30_000, "{rules} rules");
+        }
     }
 }

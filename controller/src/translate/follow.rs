@@ -3,6 +3,7 @@
 //! Source:  compat/annotations.md §3: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
 //!          Who decides whether a host follows is [`super::owner::hold`].
 
+use super::conflict::MAX_COPIED_RULES;
 use super::owner::{Age, Owner};
 use crate::world::Key;
 use oxigress_core::model::HostPattern;
@@ -34,15 +35,21 @@ impl Follower {
 
 /// Who follows `host`, as its owner says.
 pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Follower> {
-    let aliases = owner.settings().find(|(_, settings)| !settings.hosts.aliases.is_empty());
-    let aliases = aliases.into_iter().flat_map(|(by, settings)| {
+    let aliases = owner.aliases().into_iter().flat_map(|(by, _)| {
         let follower = |alias: &HostPattern| (alias.clone(), by.age(), false);
-        settings.hosts.aliases.iter().map(follower)
+        served(host, owner).iter().map(follower)
     });
     let www = owner.settings().find(|(_, settings)| settings.hosts.from_to_www);
     let www = www.and_then(|(by, _)| Some((counterpart(host)?, by.age(), true)));
     let all = aliases.chain(www).filter(|(follower, ..)| follower != host);
     all.map(|(host, age, is_redirected)| Follower { host, age, is_redirected }).collect()
+}
+
+/// The aliases that are served: each has all paths of the host.
+pub fn served<'a>(host: &HostPattern, owner: &Owner<'a>) -> &'a [HostPattern] {
+    let aliases = owner.aliases().map_or(&[][..], |(_, aliases)| aliases);
+    let copies = MAX_COPIED_RULES / owner.paths(host).max(1);
+    aliases.get(..copies.saturating_sub(1)).unwrap_or(aliases)
 }
 
 /// The name with `www.`, or without it.

@@ -96,6 +96,12 @@ impl<'a> Owner<'a> {
         self.namespace.as_ref().is_none_or(|namespace| *namespace == by.key.namespace)
     }
 
+    /// The aliases that hold, and who gives them.
+    pub fn aliases(&self) -> Option<(&'a Claims, &'a [HostPattern])> {
+        let mut all = self.settings().map(|(by, settings)| (by, settings.hosts.aliases.as_slice()));
+        all.find(|(_, aliases)| !aliases.is_empty())
+    }
+
     /// Its paths, of all its Ingresses.
     pub fn paths(&self, host: &HostPattern) -> usize {
         self.mains.iter().filter_map(|by| by.hosts.get(host)).map(Vec::len).sum()
@@ -184,6 +190,11 @@ impl<'a> HostView<'a> {
     /// and whoever answers there has certificates issued for it (RFC 8555 §8.3).
     pub fn may_have(&self, by: &Claims, pattern: &PathPattern) -> bool {
         self.owner.has(by) || !is_well_known(pattern)
+    }
+
+    /// Whether the owner is another namespace than this one, where that counts.
+    pub fn is_foreign_to(&self, namespace: &str) -> bool {
+        self.owner.namespace.as_ref().is_some_and(|owner| owner != namespace)
     }
 
     /// Whether `younger` may have a root that `older` gives by spec.defaultBackend.

@@ -227,6 +227,19 @@ async fn an_ingress_is_admitted_with_warnings_or_denied_with_a_reason() {
 }
 
 #[tokio::test]
+async fn what_an_ingress_has_passed_on_is_refused() {
+    let running = start().await;
+    let (mut client, _) = connect(running.address).await;
+    let (mut request, parts) = upload();
+    request.headers_mut().insert("cdn-loop", "oxigress".parse().unwrap());
+    drop(parts);
+    let response = client.send_request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&text).contains("CDN-Loop"), "{text:?}");
+}
+
+#[tokio::test]
 async fn what_is_no_review_of_an_ingress_is_an_error() {
     let running = start().await;
     let (mut client, _) = connect(running.address).await;

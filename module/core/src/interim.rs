@@ -13,24 +13,66 @@ pub enum First {
 
 /// Looks at the bytes that came so far. 101 is a response: another protocol follows.
 pub fn first(bytes: &[u8]) -> First {
-    const SHAPE: &[u8; 13] = b"HTTP/0.0 100 ";
-    for (place, shape) in SHAPE.iter().enumerate() {
-        let Some(byte) = bytes.get(place) else { return First::Unknown };
-        let is_fine = match (place, shape) {
-            // The class is one, the rest of the status any.
-            (9, one) => byte == one,
-            (12, _) => matches!(byte, b' ' | b'\r' | b'\n'),
-            (_, b'0') => byte.is_ascii_digit(),
-            (_, shape) => byte == shape,
-        };
-        if !is_fine {
-            return First::Response;
+    match status(bytes) {
+        Status::More => First::Unknown,
+        Status::Other => First::Response,
+        Status::Interim => end(bytes).map_or(First::Unknown, First::Interim),
+    }
+}
+
+/// What the status line says.
+enum Status {
+    /// More bytes decide.
+    More,
+    /// 101, no interim status, or no status line.
+    Other,
+    /// 100, or 102 to 199.
+    Interim,
+}
+
+/// Reads the beginning of a status line as nginx does (`ngx_http_parse_status_line`), which takes more than RFC 9112 §4
+/// allows, such as further blanks before the status and within: what nginx would take for a status counts here.
+fn status(bytes: &[u8]) -> Status {
+    let mut rest = bytes.iter();
+    for expected in b"HTTP/" {
+        match rest.next() {
+            None => return Status::More,
+            Some(byte) if byte == expected => {}
+            Some(_) => return Status::Other,
         }
     }
-    if bytes.get(9..12) == Some(b"101") {
-        return First::Response;
+    for (least, end) in [(b'1', b'.'), (b'0', b' ')] {
+        let mut number = match rest.next() {
+            None => return Status::More,
+            Some(digit) if (least..=b'9').contains(digit) => u32::from(digit - b'0'),
+            Some(_) => return Status::Other,
+        };
+        loop {
+            match rest.next() {
+                None => return Status::More,
+                Some(byte) if *byte == end => break,
+                Some(digit) if digit.is_ascii_digit() && number <= 99 => {
+                    number = number * 10 + u32::from(digit - b'0');
+                }
+                Some(_) => return Status::Other,
+            }
+        }
     }
-    end(bytes).map_or(First::Unknown, First::Interim)
+    let mut digits = rest.by_ref().filter(|byte| **byte != b' ');
+    let mut code = [0; 3];
+    for (place, digit) in code.iter_mut().enumerate() {
+        match digits.next() {
+            None => return Status::More,
+            // The class is one, the rest of the status any.
+            Some(byte) if byte.is_ascii_digit() && (place > 0 || *byte == b'1') => *digit = *byte,
+            Some(_) => return Status::Other,
+        }
+    }
+    match rest.next() {
+        None => Status::More,
+        Some(b' ' | b'.' | b'\r' | b'\n') if code != *b"101" => Status::Interim,
+        Some(_) => Status::Other,
+    }
 }
 
 /// Where the head ends: behind an empty line. Lines end as nginx reads them, with or without a carriage return.
@@ -55,7 +97,14 @@ mod tests {
 
     #[test]
     fn an_interim_head_is_known_at_its_last_byte_and_not_before() {
-        for head in [HINTS, b"HTTP/1.0 100\n\n", b"HTTP/1.1 199 \r\nA: b\n\r\n"] {
+        for head in [
+            HINTS,
+            b"HTTP/1.0 100\n\n",
+            b"HTTP/1.1 199 \r\nA: b\n\r\n",
+            b"HTTP/1.1  103 Early Hints\r\n\r\n",
+            b"HTTP/1.1 1 0  3.1\n\n",
+            b"HTTP/10.01 103\r\n\r\n",
+        ] {
             for end in 0..head.len() {
                 assert_eq!(first(&head[..end]), First::Unknown, "{end} of {head:?}");
             }
@@ -72,6 +121,10 @@ mod tests {
             ("HTTP/1.1 200 OK\r\n", 10),
             ("HTTP/1.1 101 Switching Protocols\r\n", 13),
             ("HTTP/1.1 1034 Odd\r\n", 13),
+            ("HTTP/1.1  101 Switching Protocols\r\n", 14),
+            ("HTTP/0.9 103 Odd\r\n", 6),
+            ("HTTP/1.1\t103 Odd\r\n", 9),
+            ("HTTP/1000.1 103 Odd\r\n", 9),
             ("HTTPS", 5),
             ("\u{0}\u{0}\u{12}", 1),
             ("hello", 1),

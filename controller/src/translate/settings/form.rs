@@ -256,9 +256,11 @@ pub fn curves(text: &str) -> Option<String> {
     plain(text, b":-_").filter(|text| text == "auto" || tls::groups(text).is_ok())
 }
 
-/// A size within the bounds, as it is to stand in nginx.conf.
+/// A size within the bounds, as it is to stand in nginx.conf: sizes of memory have no `g` there.
 fn size_within(text: &str, least: u64, most: u64) -> Option<String> {
-    bytes(text).filter(|size| (least..=most).contains(size)).map(|_| text.to_ascii_lowercase())
+    let size = bytes(text).filter(|size| (least..=most).contains(size))?;
+    let text = text.to_ascii_lowercase();
+    Some(if text.ends_with('g') { format!("{}m", size >> 20) } else { text })
 }
 
 /// What a table of TLS sessions may take: nginx wants eight pages of memory.
@@ -386,6 +388,9 @@ mod tests {
         for odd in ["", "k", "8kb", "8 k", "-1", "9999999g", "8k;"] {
             assert_eq!(bytes(odd), None, "{odd}");
         }
+        assert_eq!(buffer("1G").as_deref(), Some("1024m"));
+        assert_eq!(buffer("8K").as_deref(), Some("8k"));
+        assert_eq!((buffer("255"), buffer("2g"), session_cache("63k")), (None, None, None));
         assert_eq!(milliseconds("1h30m"), Some(5_400_000));
         assert_eq!(milliseconds("500ms"), Some(500));
         assert_eq!(milliseconds("1h 30m"), Some(5_400_000));
