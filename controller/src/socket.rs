@@ -12,7 +12,12 @@ use tokio::net::UnixStream;
 /// Longest answer of nginx: the metrics of 10,000 busy paths are some 300 MB.
 const MAX_BYTES: usize = 512 << 20;
 
-/// The body of an answer with status 200; another one is an error, with what it says.
+/// An answer with another status than 200.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: {1}")]
+pub struct Refusal(pub StatusCode, pub String);
+
+/// The body of an answer with status 200; another one is a [`Refusal`].
 pub async fn get(socket: &Path, target: &str) -> anyhow::Result<Bytes> {
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
@@ -23,6 +28,8 @@ pub async fn get(socket: &Path, target: &str) -> anyhow::Result<Bytes> {
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
     let body = body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes();
-    anyhow::ensure!(status == StatusCode::OK, "{status}: {}", String::from_utf8_lossy(&body));
-    Ok(body)
+    match status {
+        StatusCode::OK => Ok(body),
+        _ => Err(Refusal(status, String::from_utf8_lossy(&body).into_owned()).into()),
+    }
 }

@@ -181,6 +181,8 @@ struct Writer {
 impl Writer {
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
         loop {
+            // The Lease may have ended while something else was done.
+            self.lead();
             self.start_what_is_due();
             tokio::select! {
                 () = self.step() => {}
@@ -226,11 +228,12 @@ impl Writer {
     fn wakes_at(&mut self) -> Instant {
         let now = Instant::now();
         let mut at = vec![now + self.interval];
-        if self.is_leader {
+        // What a replica without the Lease may not do must not wake it.
+        if self.may_write() {
             at.extend(self.read_at.filter(|_| self.reading.is_none()));
             at.extend(self.board.wakes_at().filter(|at| *at > now));
         }
-        if self.speaking.is_none() {
+        if self.speaking.is_none() && self.may_speak() {
             at.extend(self.speak_at);
         }
         at.into_iter().min().unwrap_or(now)
@@ -272,6 +275,10 @@ impl Writer {
                 (write, outcome.unwrap_or_else(|_| late()))
             });
         }
+    }
+
+    fn may_write(&self) -> bool {
+        self.leadership.as_ref().is_some_and(Leadership::is_held)
     }
 
     fn may_speak(&self) -> bool {

@@ -24,6 +24,7 @@ mod notes;
 mod options;
 pub mod owner;
 mod passthrough;
+mod pattern_budget;
 mod plan;
 #[cfg(test)]
 mod properties;
@@ -48,7 +49,7 @@ use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use annotation::url;
 use backend::Usage;
 use follow::Follower;
-use ingress::{Claims, Leads};
+use ingress::{Claims, Leads, Patterns};
 use notes::{Notes, Part};
 use owner::{Holder, HostOwnership, HostView};
 use oxigress_core::model::policy::{Policies, PolicyId};
@@ -57,6 +58,7 @@ use oxigress_core::model::{
     Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
+use pattern_budget::PatternBudget;
 use plan::{Lead, Plan, Speakers};
 use relation::Relation;
 use settings::Settings;
@@ -94,6 +96,7 @@ pub struct Translator {
     settings: Settings,
     snapshot: Snapshot,
     claims: BTreeMap<Key, Claims>,
+    pattern_budget: PatternBudget,
     /// Of the Ingresses that are ours.
     standings: BTreeMap<Key, Standing>,
     new_standings: BTreeMap<Key, Option<Standing>>,
@@ -137,6 +140,7 @@ impl Translator {
             settings: Settings::default(),
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
+            pattern_budget: PatternBudget::default(),
             standings: BTreeMap::new(),
             new_standings: BTreeMap::new(),
             claimants: BTreeMap::new(),
@@ -196,7 +200,10 @@ impl Translator {
         let is_new_settings = self.read_settings(world, changed, is_first);
         let mut hosts = BTreeSet::new();
         let mut backends = BTreeSet::new();
-        for key in self.touched_ingresses(world, changed, is_new_settings) {
+        let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
+        let object = |key| (key, world.ingresses.get(key).map(AsRef::as_ref));
+        ingresses.extend(self.pattern_budget.update(changed.ingresses.iter().map(object)));
+        for key in ingresses {
             for port in self.read_ingress(world, &key, &mut hosts) {
                 hosts.extend(self.hosts_of(&port));
                 backends.insert(port);
@@ -295,7 +302,14 @@ impl Translator {
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
         let parsed = match world.ingresses.get(key) {
-            Some(ingress) => ingress::parse(world, &self.options, &self.settings, key, ingress),
+            Some(ingress) => {
+                let patterns = match self.pattern_budget.is_over(key) {
+                    true => Patterns::OverBudget,
+                    false => Patterns::Compiled,
+                };
+                let object = (key, &**ingress);
+                ingress::parse(world, &self.options, &self.settings, object, patterns)
+            }
             None => ingress::Parsed::default(),
         };
         let object = ObjectRef::new(Kind::Ingress, key.clone());

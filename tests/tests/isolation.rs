@@ -88,6 +88,26 @@ fn neighbour_is_served_beside(case: &str, bad: &[String], named: &str) {
     });
 }
 
+/// 580 expressions that cost 33 ms each to compile, and 580 that are served each but cost too much together.
+#[test]
+fn beside_regular_expressions_that_take_seconds_to_compile() {
+    for (case, pattern, named) in [
+        ("isolation-dear", format!("[{}]x", r"\pL\PL".repeat(165)), "to compile, at most"),
+        ("isolation-many", r"\p{L}+".to_owned(), "take more than 100 ms to compile"),
+    ] {
+        let mut bad = ingress("bad", &[("use-regex", "true")]);
+        for n in 0..580 {
+            let _ = writeln!(
+                bad,
+                "      - {{ path: '/{n}/{pattern}', pathType: ImplementationSpecific, \
+                 backend: {{ service: {{ name: bad, port: {{ number: 80 }} }} }} }}"
+            );
+        }
+        let bad = bad.replace("path: /, pathType: Prefix", "path: /root, pathType: Exact");
+        neighbour_is_served_beside(case, &[bad], named);
+    }
+}
+
 #[test]
 fn beside_a_cipher_that_openssl_does_not_know() {
     let bad = ingress("bad", &[("ssl-ciphers", "foo")]);

@@ -18,7 +18,9 @@ use oxigress_tests::wait::{block_on, until};
 use replicas::{Judge, Replica, Site, TTL};
 use rustix::process::Signal;
 use serde_json::json;
-use std::time::Instant;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 #[test]
 fn when_the_leader_is_killed_the_status_is_right_soon_and_never_wrong() {
@@ -67,6 +69,43 @@ fn kill_leaders(directory: &Directory, kills: u32) -> Result<()> {
     );
     ensure!(*worst <= TTL * 2, "{times:?}");
     Ok(())
+}
+
+/// With Events that wait to be written, and a Lease that it cannot renew.
+#[test]
+fn a_leader_without_an_api_server_waits_and_does_not_spin() {
+    pass("status-idle", |directory| {
+        let cluster = Cluster::start(directory)?;
+        let site = Site::new(&cluster, "idle")?;
+        site.load_balancer("192.0.2.1")?;
+        let replica = site.replica(directory, "r0", &["--publish-service=$NAMESPACE/lb"])?;
+        let mut replicas = [replica];
+        site.leader(&mut replicas)?;
+        for number in 0..30 {
+            let host = format!("{number}.test");
+            site.tenant.apply(&ingress(&format!("i{number}"), &host, "none"))?;
+        }
+        cluster.kill_api()?;
+        sleep(TTL + TTL / 2);
+        let pid = replicas[0].process.pid();
+        let before = cpu_time(pid)?;
+        sleep(TTL / 2);
+        let took = cpu_time(pid)? - before;
+        println!("{took:?} of CPU in {:?} without an API server", TTL / 2);
+        ensure!(took < TTL / 20, "it took {took:?} of CPU in {:?}", TTL / 2);
+        Ok(())
+    });
+}
+
+/// CPU that the threads of a process have taken so far (`schedstat`, whose first field has nanoseconds).
+fn cpu_time(pid: u32) -> Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(task?.path().join("schedstat"))?;
+        let time = text.split_whitespace().next().context("schedstat")?;
+        sum += Duration::from_nanos(time.parse()?);
+    }
+    Ok(sum)
 }
 
 #[test]

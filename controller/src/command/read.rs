@@ -14,8 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub async fn get(socket: &Path, target: &str) -> anyhow::Result<Vec<u8>> {
     let answer = tokio::time::timeout(PATIENCE, socket::get(socket, target)).await;
     let answer = answer.with_context(|| format!("nginx does not answer within {PATIENCE:?}"))?;
-    let body = answer.with_context(|| {
-        format!("{}: does oxigress run, with this --runtime-dir and user?", socket.display())
+    let body = answer.map_err(|error| match error.is::<socket::Refusal>() {
+        // It runs.
+        true => error,
+        false => error.context(format!(
+            "{}: does oxigress run, with this --runtime-dir and user?",
+            socket.display()
+        )),
     })?;
     Ok(body.to_vec())
 }
@@ -53,7 +58,16 @@ pub async fn certificate(socket: &Path, host: &str) -> anyhow::Result<String> {
         bail!("{host:?} is no host: write a name, or a wildcard such as *.example.com");
     }
     let target = format!("/configuration/certs?hostname={host}");
-    pretty(&get_json(socket, &target).await?)
+    let found = get_json(socket, &target).await.map_err(|error| {
+        let refusal = error.downcast_ref::<socket::Refusal>();
+        match refusal.is_some_and(|refusal| refusal.0 == http::StatusCode::NOT_FOUND) {
+            true => anyhow::anyhow!(
+                "{host} has no certificate of its own: clients get that of a wildcard or the default one"
+            ),
+            false => error,
+        }
+    })?;
+    pretty(&found)
 }
 
 /// What was posted, byte for byte.

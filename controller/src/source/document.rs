@@ -268,7 +268,11 @@ fn type_message(within: &str, error: &serde_path_to_error::Error<serde_json::Err
     if message.contains("expected a boolean") {
         message.push_str(" (write true or false)");
     }
-    format!("{}: {message}: correct the type", if field.is_empty() { "document" } else { &field })
+    let base64 = ["Invalid symbol", "Invalid byte", "Invalid last symbol", "Invalid padding"];
+    if base64.iter().any(|start| message.starts_with(start)) {
+        return format!("{field} is not base64 ({message}): encode it, or use stringData");
+    }
+    format!("{}: {message}: correct its value", if field.is_empty() { "document" } else { &field })
 }
 
 fn lacks_kind(within: &str) -> String {

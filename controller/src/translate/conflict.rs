@@ -85,7 +85,16 @@ pub fn settle(
     };
     for by in &view.mains {
         for claim in by.hosts.get(source).into_iter().flatten() {
-            settling.claim(by, claim);
+            if !claim.is_refused {
+                settling.claim(by, claim);
+            }
+        }
+    }
+    for by in &view.mains {
+        for claim in by.hosts.get(source).into_iter().flatten() {
+            if claim.is_refused {
+                settling.refuse_below(by, claim);
+            }
         }
     }
     if let Some((by, aliases)) = view.owner.aliases()
@@ -282,9 +291,23 @@ impl<'a> Settling<'a> {
         self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
     }
 
+    /// Closes what a regular expression of the owner begins with that is not served, where nobody claims that. One of
+    /// another namespace closes nothing: the owner's rules take its requests.
+    fn refuse_below(&mut self, by: &'a Claims, claim: &'a Claim) {
+        let is_taken = self.winners.contains_key(&claim.pattern);
+        if is_taken || !self.view.owner.has(by) || self.winners.len() + 2 >= MAX_RULES {
+            return;
+        }
+        let closed = Arc::new(Policies { denied: Some(503), ..Policies::default() });
+        let pattern = claim.pattern.clone();
+        self.insert(by, pattern, None, &claim.path, Policy::default(), closed);
+    }
+
     /// Where one Ingress of the host asks for regular expressions, the reference has nothing else there.
     fn pattern(&self, claim: &Claim) -> PathPattern {
-        let regex = self.is_regex_host.then(|| PathPattern::regex(&claim.path).ok()).flatten();
+        let regex = (self.is_regex_host && claim.is_valid_regex)
+            .then(|| PathPattern::uncompiled(&claim.path).ok())
+            .flatten();
         regex.unwrap_or_else(|| claim.pattern.clone())
     }
 

@@ -46,6 +46,18 @@ pub fn options(input: &str) -> Options {
     flags.options(Default::default())
 }
 
+/// A world of manifests, all of which can be read.
+pub fn world(manifests: &str) -> World {
+    let mut world = World::default();
+    for document in document::read(manifests, false) {
+        for found in document.found.unwrap() {
+            let Found::Object(id, object) = found else { panic!("document {}", document.number) };
+            world.apply((id, Some(object)), &mut Changed::default());
+        }
+    }
+    world
+}
+
 fn run(input: &str) -> String {
     let options = options(input);
     let mut translator = Translator::new(options.clone());

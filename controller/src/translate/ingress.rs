@@ -6,14 +6,16 @@ use super::annotation::{self, Annotations, Place};
 use super::class::{self, Choice};
 use super::owner::{Age, Sealed};
 use super::settings::Settings;
-use super::{Options, inspect};
+use super::{Options, inspect, pattern_budget};
 use crate::verdict::Note;
 use crate::world::ingress::{Ingress, PathType, Port, Target};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
-    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
+    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, Invalid, MAX_RULES, Origin,
+    PathPattern, Policy,
 };
+use oxigress_core::patterns::price_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -46,6 +48,10 @@ pub struct Claim {
     pub path: String,
     /// Where it leads.
     pub leads: Leads,
+    /// It can be a regular expression too, where another Ingress makes all paths of the host such.
+    pub is_valid_regex: bool,
+    /// Its regular expression is not served: what it begins with answers 503, where nobody else claims that.
+    pub is_refused: bool,
 }
 
 /// A Service's port.
@@ -87,13 +93,21 @@ impl Parsed {
     }
 }
 
+/// Whether the regular expressions of an Ingress may be compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patterns {
+    Compiled,
+    /// Those of its namespace cost more than its budget.
+    OverBudget,
+}
+
 /// Reads one Ingress.
 pub fn parse(
     world: &World,
     options: &Options,
     settings: &Settings,
-    key: &Key,
-    ingress: &Ingress,
+    (key, ingress): (&Key, &Ingress),
+    patterns: Patterns,
 ) -> Parsed {
     match class::choose(world, options, key, ingress) {
         Choice::Ours => {}
@@ -136,7 +150,8 @@ pub fn parse(
             claims.hosts.entry(HostPattern::default_host()).or_default();
         }
     }
-    claims.read_rules(ingress, &mut notes);
+    let regexes = Regexes { patterns, left: pattern_budget::OF_INGRESS };
+    claims.read_rules(ingress, regexes, options.regex_per_host, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
         return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
@@ -160,8 +175,64 @@ pub fn refuse_catch_all(options: &Options, ingress: &Ingress) -> Option<Note> {
     })
 }
 
+impl Claim {
+    fn root(leads: Leads) -> Self {
+        let pattern = PathPattern::Prefix(String::new());
+        Claim { pattern, path: "/".into(), leads, is_valid_regex: true, is_refused: false }
+    }
+}
+
+/// The budget of an Ingress for compiling.
+struct Regexes {
+    patterns: Patterns,
+    /// Nanoseconds.
+    left: u64,
+}
+
+impl Regexes {
+    fn read(&mut self, written: &str) -> Result<PathPattern, Invalid> {
+        // Letters, digits and dots: a pattern without being compiled.
+        if is_plain(written) {
+            return PathPattern::uncompiled(written);
+        }
+        if self.patterns == Patterns::OverBudget {
+            return Err(Invalid::new(format!(
+                "the regular expressions of this namespace take more than {} ms to compile, and this Ingress is \
+                 one of the newest: use fewer or simpler ones, or Prefix paths",
+                pattern_budget::OF_NAMESPACE / 1_000_000
+            )));
+        }
+        let left = self.left.checked_sub(price_of(written)?).ok_or_else(|| {
+            Invalid::new(format!(
+                "the regular expressions of this Ingress take more than {} ms to compile: use fewer or simpler \
+                 ones, or Prefix paths",
+                pattern_budget::OF_INGRESS / 1_000_000
+            ))
+        })?;
+        self.left = left;
+        PathPattern::regex(written)
+    }
+}
+
+/// The segments that a regular expression which is not served surely begins with.
+fn refused_prefix(written: &str) -> Option<String> {
+    if written.contains('|') && !written.contains('(') {
+        return None;
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_/-".contains(&byte);
+    let plain = written.bytes().take_while(|byte| is_plain(*byte)).count();
+    let prefix = written.get(..written.get(..plain)?.rfind('/')?)?;
+    (!prefix.is_empty()).then(|| prefix.to_owned())
+}
+
 impl Claims {
-    fn read_rules(&mut self, ingress: &Ingress, notes: &mut Vec<Note>) {
+    fn read_rules(
+        &mut self,
+        ingress: &Ingress,
+        mut regexes: Regexes,
+        is_per_host: bool,
+        notes: &mut Vec<Note>,
+    ) {
         let mut paths = 0;
         for (r, rule) in ingress.rules.iter().enumerate() {
             let host = match parse_host(&rule.host) {
@@ -192,24 +263,40 @@ impl Claims {
                     return;
                 }
                 let written = if path.path.is_empty() { "/" } else { &path.path };
-                let pattern = match path.path_type {
-                    PathType::Exact => PathPattern::exact(written),
-                    _ if is_regex(&self.annotations, written) => PathPattern::regex(written),
-                    _ => PathPattern::prefix(written),
-                };
-                let pattern = match pattern {
-                    Ok(pattern) => pattern,
-                    Err(why) => {
-                        notes.push(Note::rejected(format!("{field}.path: {why}")));
-                        continue;
-                    }
-                };
                 let Some(leads) =
                     leads(&self.key, &path.target, &format!("{field}.backend"), notes)
                 else {
                     continue;
                 };
-                claims.push(Claim { pattern, path: written.into(), leads });
+                let pattern = match path.path_type {
+                    PathType::Exact => PathPattern::exact(written),
+                    _ if is_regex(&self.annotations, written) => regexes.read(written),
+                    _ => PathPattern::prefix(written),
+                };
+                let may_close = path.path_type != PathType::Exact;
+                let below = refused_prefix(written).filter(|_| may_close);
+                let closed =
+                    below.and_then(|below| Some((PathPattern::prefix(&below).ok()?, below)));
+                let (pattern, is_refused) = match (pattern, closed) {
+                    (Ok(pattern), _) => (pattern, false),
+                    (Err(why), Some((closed, below))) => {
+                        let message = format!(
+                            "{field}.path: {why}; requests below {below} get 503 where no other path takes them and the \
+                             host is this namespace's"
+                        );
+                        notes.push(Note::rejected(message));
+                        (closed, true)
+                    }
+                    (Err(why), None) => {
+                        notes.push(Note::rejected(format!("{field}.path: {why}")));
+                        continue;
+                    }
+                };
+                let is_regex = matches!(pattern, PathPattern::Regex(_));
+                let is_valid_regex =
+                    !is_refused && (is_regex || is_per_host && regexes.read(written).is_ok());
+                let path = written.into();
+                claims.push(Claim { pattern, path, leads, is_valid_regex, is_refused });
             }
         }
     }
@@ -219,8 +306,7 @@ impl Claims {
     fn restrict_to_canary(&mut self) {
         self.is_catch_all = false;
         if let Some(leads) = self.default_backend.take() {
-            let claim =
-                Claim { pattern: PathPattern::Prefix(String::new()), path: "/".into(), leads };
+            let claim = Claim::root(leads);
             self.hosts.entry(HostPattern::default_host()).or_default().push(claim);
         }
     }

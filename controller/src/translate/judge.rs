@@ -8,7 +8,7 @@
 
 use super::class::Choice;
 use super::follow::{self, Follower};
-use super::ingress::{self, Claims, Leads};
+use super::ingress::{self, Claims, Leads, Patterns};
 use super::options::DEFAULT_PREFIX;
 use super::owner::{self, Held, Holder, HostOwnership, HostView};
 use super::{Translator, backend, class, conflict, inspect, tls};
@@ -99,7 +99,12 @@ impl Translator {
             return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
         }
         self.check_settings(ingress)?;
-        let parsed = ingress::parse(world, &self.options, &self.settings, key, ingress);
+        let patterns = match self.pattern_budget.would_be_over(key, ingress) {
+            true => Patterns::OverBudget,
+            false => Patterns::Compiled,
+        };
+        let object = (key, ingress);
+        let parsed = ingress::parse(world, &self.options, &self.settings, object, patterns);
         let (own, others): (Vec<Note>, Vec<Note>) = parsed
             .notes
             .into_iter()

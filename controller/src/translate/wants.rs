@@ -80,8 +80,13 @@ impl Wants {
         for key in touched {
             let wanted = match self.world.ingresses.get(&key) {
                 Some(ingress) => {
-                    let parsed =
-                        ingress::parse(&self.world, &self.options, &self.settings, &key, ingress);
+                    let parsed = ingress::parse(
+                        &self.world,
+                        &self.options,
+                        &self.settings,
+                        (&key, ingress),
+                        ingress::Patterns::OverBudget,
+                    );
                     parsed.wants(&key)
                 }
                 None => BTreeSet::new(),

@@ -56,7 +56,7 @@ fn basic(reader: &mut Reader<'_>, access: &mut Access) {
     };
     match users(reader) {
         Ok(users) => access.basic = Some(BasicAuth { realm, users }),
-        Err((name, why)) => reader.close(name, &why, "correct it"),
+        Err((name, why)) => reader.close(name, &why, "create or correct it"),
     }
 }
 

@@ -58,7 +58,7 @@ fn client(reader: &mut Reader<'_>) -> Option<Result<ClientCertificates, ()>> {
     let (authorities, revoked) = match authorities(reader, text) {
         Ok(found) => found,
         Err(why) => {
-            reader.close(secret, &why, "correct it");
+            reader.close(secret, &why, "create or correct it");
             return Some(Err(()));
         }
     };

@@ -18,7 +18,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     };
     let mut tls = match material(reader, text) {
         Ok(tls) => tls,
-        Err(why) => return reader.close(secret, &why, "correct it"),
+        Err(why) => return reader.close(secret, &why, "create or correct it"),
     };
     let on = |text: &str| match text {
         "on" => Some(true),

@@ -10,8 +10,10 @@ use regex_syntax::ast::{
     ClassUnicodeKind, Flag, FlagsItemKind,
 };
 
+/// Any pattern, also one that turns out to be none.
+pub const OF_PATTERN: u64 = 20_000;
 /// Parsing a byte of text, and building what it becomes.
-pub const OF_BYTE: u64 = 450;
+const OF_BYTE: u64 = 300;
 /// A named class of characters, such as `\p{L}`.
 const OF_NAMED_CLASS: u64 = 400_000;
 /// A class whose case folding walks through all of Unicode: no budget has room for it.
@@ -23,23 +25,45 @@ const OF_CLASS: u64 = 5_000;
 /// A code point of a range.
 const OF_CODE_POINT: u64 = 10;
 
-/// Of each byte of a pattern with look-around or back-references: each class is parsed and compiled by itself, twice.
-const OF_EXTENDED_BYTE: u64 = 4_500;
+/// A state of an automaton.
+const OF_STATE: u64 = 300;
 
-/// The price of a pattern that has no syntax tree here, told from its text: classes of characters have no room in it.
-pub fn of_text(pattern: &str) -> u64 {
-    let has_escape = [r"\p", r"\P", r"\x", r"\u", r"\U"].iter().any(|one| pattern.contains(one));
-    let has_range = !pattern.is_ascii() && pattern.contains('[');
-    let sets_unicode = pattern.split("(?").skip(1).any(|flags| {
-        let is_flag = |c: &char| c.is_ascii_alphabetic() || *c == '-';
-        flags.chars().take_while(is_flag).any(|flag| flag == 'u')
-    });
-    let classes = if has_escape || has_range || sets_unicode { OF_WIDE_CLASS } else { 0 };
-    classes.saturating_add((OF_BYTE + OF_EXTENDED_BYTE) * pattern.len() as u64)
+/// The price of a pattern with look-around or back-references, told from its text: its classes have bytes only, and
+/// the length of its program is bounded.
+pub fn of_extended(pattern: &str) -> u64 {
+    OF_PATTERN + OF_BYTE * pattern.len() as u64
+}
+
+/// The price of a pattern that becomes an automaton.
+pub fn of_automaton(pattern: &str, ast: &Ast) -> u64 {
+    let text = OF_PATTERN + OF_BYTE * pattern.len() as u64;
+    text.saturating_add(of_classes(ast)).saturating_add(OF_STATE.saturating_mul(states(ast)))
+}
+
+/// The states that a pattern becomes, about: repeated parts are written out.
+fn states(ast: &Ast) -> u64 {
+    use regex_syntax::ast::{RepetitionKind, RepetitionRange};
+    let of_all = |all: &[Ast]| all.iter().map(states).fold(1, u64::saturating_add);
+    match ast {
+        Ast::Repetition(repetition) => {
+            let times = match &repetition.op.kind {
+                RepetitionKind::Range(RepetitionRange::Bounded(least, most)) => *least.max(most),
+                RepetitionKind::Range(
+                    RepetitionRange::Exactly(times) | RepetitionRange::AtLeast(times),
+                ) => times.saturating_add(1),
+                _ => 1,
+            };
+            (states(&repetition.ast) + 1).saturating_mul(u64::from(times))
+        }
+        Ast::Group(group) => states(&group.ast).saturating_add(2),
+        Ast::Alternation(all) => of_all(&all.asts),
+        Ast::Concat(all) => of_all(&all.asts),
+        _ => 1,
+    }
 }
 
 /// The price of the classes in `ast`.
-pub fn of_classes(ast: &Ast) -> u64 {
+fn of_classes(ast: &Ast) -> u64 {
     // Without them, patterns are about bytes, whose classes have at most 256 members.
     if has_unicode(ast) { of_unicode(ast) } else { 0 }
 }

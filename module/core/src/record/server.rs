@@ -369,7 +369,8 @@ impl<'g> ServerView<'g> {
         if !guests.is_empty() {
             let winner = found.as_ref().map(|(index, _)| *index).or(prefix);
             let mut guests = guests.into_iter().filter(|(index, _)| self.passes(*index, winner));
-            found = find(&mut guests)?.or(found);
+            // A guest's expression without an answer closes nothing of the owner's.
+            found = find(&mut guests).unwrap_or_default().or(found);
         }
         Ok(found.and_then(|(index, captures)| {
             let route = |rule| Route { rule, captures: Some(Box::new(captures)) };
@@ -694,6 +695,15 @@ mod tests {
         };
         assert!(answer(false).is_err(), "the pattern is not costly enough for this test");
         assert!(matches!(answer(true), Ok(Some(true))));
+
+        // Where it may win, the owner's rule is served in its place.
+        costly.path = pattern("~/shop/(?=a)(a+)+(a+)+(a+)+(a+)+b");
+        costly.policy.yields = true;
+        let rules = vec![rule(pattern("/"), "own"), costly.clone()];
+        let value = encode_server(&Server { rules });
+        let path = format!("/shop/{}", "a".repeat(1_000));
+        let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
+        assert_eq!(found.rule.backend(), Some(&b"own"[..]));
     }
 
     #[test]
