@@ -201,8 +201,15 @@ impl Translator {
         let mut hosts = BTreeSet::new();
         let mut backends = BTreeSet::new();
         let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
-        let object = |key| (key, world.ingresses.get(key).map(AsRef::as_ref));
-        ingresses.extend(self.pattern_budget.update(changed.ingresses.iter().map(object)));
+        let ours = |key: &Key| {
+            let ingress = world.ingresses.get(key).map(AsRef::as_ref);
+            ingress.filter(|ingress| {
+                let choice = class::choose(world, &self.options, key, ingress);
+                matches!(choice, class::Choice::Ours)
+            })
+        };
+        let turned = self.pattern_budget.update(ingresses.iter().map(|key| (key, ours(key))));
+        ingresses.extend(turned);
         for key in ingresses {
             for port in self.read_ingress(world, &key, &mut hosts) {
                 hosts.extend(self.hosts_of(&port));
@@ -305,7 +312,7 @@ impl Translator {
             Some(ingress) => {
                 let patterns = match self.pattern_budget.is_over(key) {
                     true => Patterns::OverBudget,
-                    false => Patterns::Compiled,
+                    false => Patterns::Compiled(self.claims.get(key)),
                 };
                 let object = (key, &**ingress);
                 ingress::parse(world, &self.options, &self.settings, object, patterns)

@@ -75,7 +75,8 @@ fn find(
     let mut cache = worker.host_policies().try_borrow_mut().map_err(|_| Unusable)?;
     let made = cache.get(record.key(), record.generation(), || {
         let policy = HostPolicy::new(worker, guard, decode_tls(record.value())?)?;
-        Some((Rc::new(policy), POLICY_BYTES + record.value().len()))
+        let bundles = crate::bundles::parsed_bytes(guard, policy.source.bundles());
+        Some((Rc::new(policy), POLICY_BYTES + record.value().len() + bundles))
     });
     // A bundle may have gone since.
     let is_whole = |policy: &&Rc<HostPolicy>| has_all(&Held(guard), policy.source.bundles());

@@ -108,6 +108,7 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     if !has_all(&Held(guard), source.bundles()) {
         return None;
     }
+    let bundles = crate::bundles::parsed_bytes(guard, source.bundles());
     let compiled = Rc::new(Compiled::new(source));
     let refused = compiled.access.as_ref().map_or(0, Rules::refused_passwords);
     if refused > 0 {
@@ -124,7 +125,7 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
             generation: record.generation(),
             compiled: compiled.clone(),
             // nginx's structs beside what was read.
-            bytes: 4 * record.value().len() + Locations::BYTES,
+            bytes: 4 * record.value().len() + Locations::BYTES + bundles,
             is_used: true,
         },
     );

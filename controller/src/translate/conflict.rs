@@ -18,7 +18,7 @@ use oxigress_core::model::{
     BackendId, BundleId, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern, Policy,
     Rule, Server,
 };
-use oxigress_core::patterns::{Budget, Patterns};
+use oxigress_core::patterns::{Budget, Patterns, literal_prefix};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -111,7 +111,9 @@ pub fn settle(
         settling.complete(first);
     }
     for by in &view.canaries {
-        for claim in by.hosts.get(source).into_iter().flatten() {
+        // One that is refused would join a wider path than it means.
+        let claims = by.hosts.get(source).into_iter().flatten();
+        for claim in claims.filter(|claim| !claim.is_refused) {
             settling.join(by, claim);
         }
     }
@@ -235,7 +237,7 @@ impl<'a> Settling<'a> {
             };
             return self.say(by, Note::rejected(message));
         }
-        if !self.view.may_have(by, &pattern) {
+        if !self.view.may_have(by, claim) {
             let message = format!(
                 "{place} is left to namespace {}, which owns the host: who answers below {WELL_KNOWN}/ has certificates \
                  issued for it: use a host of your own",
@@ -295,7 +297,7 @@ impl<'a> Settling<'a> {
     /// another namespace closes nothing: the owner's rules take its requests.
     fn refuse_below(&mut self, by: &'a Claims, claim: &'a Claim) {
         let is_taken = self.winners.contains_key(&claim.pattern);
-        if is_taken || !self.view.owner.has(by) || self.winners.len() + 2 >= MAX_RULES {
+        if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {
             return;
         }
         let closed = Arc::new(Policies { denied: Some(503), ..Policies::default() });
@@ -387,10 +389,13 @@ impl<'a> Settling<'a> {
         let (patterns, mut budget) = (Patterns::default(), Budget::OF_PATH);
         let mut own = self.winners.iter().filter(|(_, winner)| self.view.owner.has(winner.by));
         own.any(|(pattern, _)| match pattern {
-            // What is too dear here is too dear for a request, which gets 500.
+            // As for a request: only those are tried whose plain beginning fits. One without an answer takes nothing, so
+            // that the owner's rule is put there.
             PathPattern::Regex(text) => {
-                let found = patterns.captures(text.as_bytes(), CHALLENGE.as_bytes(), &mut budget);
-                !matches!(found, Ok(None))
+                let fits = CHALLENGE.as_bytes().starts_with(&literal_prefix(text));
+                let mut find =
+                    || patterns.captures(text.as_bytes(), CHALLENGE.as_bytes(), &mut budget);
+                fits && matches!(find(), Ok(Some(_)))
             }
             _ => false,
         })

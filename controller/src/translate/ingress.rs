@@ -4,7 +4,7 @@ use super::annotation::balancing::Balancing;
 use super::annotation::canary::Canary;
 use super::annotation::{self, Annotations, Place};
 use super::class::{self, Choice};
-use super::owner::{Age, Sealed};
+use super::owner::{self, Age, Sealed};
 use super::settings::Settings;
 use super::{Options, inspect, pattern_budget};
 use crate::verdict::Note;
@@ -52,6 +52,8 @@ pub struct Claim {
     pub is_valid_regex: bool,
     /// Its regular expression is not served: what it begins with answers 503, where nobody else claims that.
     pub is_refused: bool,
+    /// It may lead below `/.well-known/`.
+    pub is_well_known: bool,
 }
 
 /// A Service's port.
@@ -94,9 +96,10 @@ impl Parsed {
 }
 
 /// Whether the regular expressions of an Ingress may be compiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patterns {
-    Compiled,
+#[derive(Clone, Copy, Debug)]
+pub enum Patterns<'k> {
+    /// But for those of its claims until now, which were compiled then.
+    Compiled(Option<&'k Claims>),
     /// Those of its namespace cost more than its budget.
     OverBudget,
 }
@@ -107,7 +110,7 @@ pub fn parse(
     options: &Options,
     settings: &Settings,
     (key, ingress): (&Key, &Ingress),
-    patterns: Patterns,
+    patterns: Patterns<'_>,
 ) -> Parsed {
     match class::choose(world, options, key, ingress) {
         Choice::Ours => {}
@@ -150,7 +153,7 @@ pub fn parse(
             claims.hosts.entry(HostPattern::default_host()).or_default();
         }
     }
-    let regexes = Regexes { patterns, left: pattern_budget::OF_INGRESS };
+    let regexes = Regexes::new(patterns);
     claims.read_rules(ingress, regexes, options.regex_per_host, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
@@ -178,24 +181,47 @@ pub fn refuse_catch_all(options: &Options, ingress: &Ingress) -> Option<Note> {
 impl Claim {
     fn root(leads: Leads) -> Self {
         let pattern = PathPattern::Prefix(String::new());
-        Claim { pattern, path: "/".into(), leads, is_valid_regex: true, is_refused: false }
+        let path = "/".into();
+        Claim {
+            pattern,
+            path,
+            leads,
+            is_valid_regex: true,
+            is_refused: false,
+            is_well_known: false,
+        }
     }
 }
 
 /// The budget of an Ingress for compiling.
-struct Regexes {
-    patterns: Patterns,
+struct Regexes<'k> {
+    is_over: bool,
+    known: BTreeSet<&'k str>,
     /// Nanoseconds.
     left: u64,
 }
 
-impl Regexes {
+impl<'k> Regexes<'k> {
+    fn new(patterns: Patterns<'k>) -> Self {
+        let known = match patterns {
+            Patterns::Compiled(known) => known,
+            Patterns::OverBudget => None,
+        };
+        let known = known.into_iter().flat_map(|claims| claims.hosts.values().flatten());
+        let known = known.filter(|claim| claim.is_valid_regex).map(|claim| claim.path.as_str());
+        Regexes {
+            is_over: matches!(patterns, Patterns::OverBudget),
+            known: known.collect(),
+            left: pattern_budget::OF_INGRESS,
+        }
+    }
+
     fn read(&mut self, written: &str) -> Result<PathPattern, Invalid> {
         // Letters, digits and dots: a pattern without being compiled.
         if is_plain(written) {
             return PathPattern::uncompiled(written);
         }
-        if self.patterns == Patterns::OverBudget {
+        if self.is_over {
             return Err(Invalid::new(format!(
                 "the regular expressions of this namespace take more than {} ms to compile, and this Ingress is \
                  one of the newest: use fewer or simpler ones, or Prefix paths",
@@ -210,18 +236,30 @@ impl Regexes {
             ))
         })?;
         self.left = left;
-        PathPattern::regex(written)
+        match self.known.contains(written) {
+            true => PathPattern::uncompiled(written),
+            false => PathPattern::regex(written),
+        }
     }
 }
 
-/// The segments that a regular expression which is not served surely begins with.
+/// What a regular expression that is not served surely begins with, as a prefix of whole segments.
 fn refused_prefix(written: &str) -> Option<String> {
-    if written.contains('|') && !written.contains('(') {
-        return None;
-    }
+    // Alternatives of the whole pattern begin with something else.
+    let depth = |depth: usize, byte: u8| match byte {
+        b'(' => Some(depth + 1),
+        b')' => Some(depth.saturating_sub(1)),
+        b'|' if depth == 0 => None,
+        _ => Some(depth),
+    };
+    written.bytes().try_fold(0, depth)?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_/-".contains(&byte);
     let plain = written.bytes().take_while(|byte| is_plain(*byte)).count();
-    let prefix = written.get(..written.get(..plain)?.rfind('/')?)?;
+    let is_repeated = written.as_bytes().get(plain).is_some_and(|byte| b"*?+{".contains(byte));
+    let plain = written.get(..plain)?;
+    // What is repeated may be absent.
+    let prefix = if is_repeated { plain.get(..plain.rfind('/')?)? } else { plain };
+    let prefix = prefix.trim_end_matches('/');
     (!prefix.is_empty()).then(|| prefix.to_owned())
 }
 
@@ -229,7 +267,7 @@ impl Claims {
     fn read_rules(
         &mut self,
         ingress: &Ingress,
-        mut regexes: Regexes,
+        mut regexes: Regexes<'_>,
         is_per_host: bool,
         notes: &mut Vec<Note>,
     ) {
@@ -281,7 +319,7 @@ impl Claims {
                     (Ok(pattern), _) => (pattern, false),
                     (Err(why), Some((closed, below))) => {
                         let message = format!(
-                            "{field}.path: {why}; requests below {below} get 503 where no other path takes them and the \
+                            "{field}.path: {why}; requests below {below} get 503 where no longer path takes them and the \
                              host is this namespace's"
                         );
                         notes.push(Note::rejected(message));
@@ -295,8 +333,19 @@ impl Claims {
                 let is_regex = matches!(pattern, PathPattern::Regex(_));
                 let is_valid_regex =
                     !is_refused && (is_regex || is_per_host && regexes.read(written).is_ok());
+                let is_well_known = owner::is_well_known(&pattern)
+                    || is_valid_regex
+                        && PathPattern::uncompiled(written)
+                            .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
                 let path = written.into();
-                claims.push(Claim { pattern, path, leads, is_valid_regex, is_refused });
+                claims.push(Claim {
+                    pattern,
+                    path,
+                    leads,
+                    is_valid_regex,
+                    is_refused,
+                    is_well_known,
+                });
             }
         }
     }

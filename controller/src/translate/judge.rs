@@ -101,7 +101,7 @@ impl Translator {
         self.check_settings(ingress)?;
         let patterns = match self.pattern_budget.would_be_over(key, ingress) {
             true => Patterns::OverBudget,
-            false => Patterns::Compiled,
+            false => Patterns::Compiled(self.claims.get(key)),
         };
         let object = (key, ingress);
         let parsed = ingress::parse(world, &self.options, &self.settings, object, patterns);

@@ -9,7 +9,7 @@
 
 use super::annotation::{ClientTls, Hosts};
 use super::follow::Follower;
-use super::ingress::Claims;
+use super::ingress::{Claim, Claims};
 use crate::verdict::Note;
 use crate::world::Key;
 use crate::world::ingress::Tls;
@@ -188,8 +188,8 @@ impl<'a> HostView<'a> {
 
     /// Whether an Ingress may have a path of the host: what lies below `/.well-known/` speaks for the whole host (RFC 8615),
     /// and whoever answers there has certificates issued for it (RFC 8555 §8.3).
-    pub fn may_have(&self, by: &Claims, pattern: &PathPattern) -> bool {
-        self.owner.has(by) || !is_well_known(pattern)
+    pub fn may_have(&self, by: &Claims, claim: &Claim) -> bool {
+        self.owner.has(by) || !claim.is_well_known
     }
 
     /// Whether the owner is another namespace than this one, where that counts.
@@ -239,7 +239,7 @@ pub const WELL_KNOWN: &str = "/.well-known";
 
 /// Whether a path is one of those, or an expression whose plain beginning may lead there: one that begins with less than
 /// [`WELL_KNOWN`] yields to every rule of the owner that takes it.
-fn is_well_known(pattern: &PathPattern) -> bool {
+pub fn is_well_known(pattern: &PathPattern) -> bool {
     let is_below = |path: &[u8]| {
         let rest = path.strip_prefix(WELL_KNOWN.as_bytes());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))

@@ -16,7 +16,7 @@ mod program;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{literal_prefix, price_of};
+pub use compile::{is_plain, literal_prefix, price_of};
 
 use crate::model::Invalid;
 use compile::{STATE_STEPS, compile};

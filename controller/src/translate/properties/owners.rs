@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::translate::owner::WELL_KNOWN;
+use crate::world::ingress::{self as ingress_object, PathType};
 use oxigress_core::model::PathPattern;
 use oxigress_core::patterns::{Patterns, literal_prefix};
 use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
@@ -82,7 +83,9 @@ fn may_stand(world: &World, other: &Taken, own: &Taken) -> bool {
     let age = |key: &Key| world.ingresses.get(key).map(|ingress| (ingress.created, key.clone()));
     let names_root = |key: &Key| {
         let rules = world.ingresses.get(key).into_iter().flat_map(|ingress| &ingress.rules);
-        rules.flat_map(|rule| &rule.paths).any(|path| path.path == "/")
+        let is_root =
+            |path: &ingress_object::Path| path.path == "/" && path.path_type != PathType::Exact;
+        rules.flat_map(|rule| &rule.paths).any(is_root)
     };
     // Of an Ingress that is closed the root is, too.
     let is_nobodys = own.path == PathPattern::Prefix(String::new())

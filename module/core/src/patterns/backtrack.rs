@@ -151,10 +151,7 @@ impl Run<'_> {
                 self.spend(text.len() as u64 / 8)?;
                 begins(text, *ignores_case).then_some(at + text.len())
             }
-            Instruction::Assert(assert) => {
-                self.spend(if *assert == Assert::EndOrNewlines { rest.len() as u64 } else { 0 })?;
-                assert.holds(self.value, at).then_some(at)
-            }
+            Instruction::Assert(assert) => assert.holds(self.value, at).then_some(at),
             _ => None,
         })
     }
@@ -269,7 +266,8 @@ impl Assert {
             Assert::Start => at == 0,
             Assert::End => after.is_none(),
             Assert::EndOrNewlines => {
-                value.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'\n')
+                // One, as in PCRE.
+                matches!(value.get(at..), Some(b"" | b"\n"))
             }
             Assert::LineStart => before.is_none_or(|byte| *byte == b'\n'),
             Assert::LineEnd => after.is_none_or(|byte| *byte == b'\n'),

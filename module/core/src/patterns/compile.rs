@@ -30,11 +30,19 @@ pub struct Compiled {
     pub bytes: usize,
 }
 
+/// It has letters, digits and `._/-` only: a pattern without being parsed.
+pub fn is_plain(pattern: &str) -> bool {
+    pattern.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte))
+}
+
 /// What every path that a pattern takes begins with, in lower case.
 pub fn literal_prefix(pattern: &str) -> Vec<u8> {
-    let mut literal = match read(pattern, Meaning::Search) {
-        Ok(Read::Automaton(hir, _)) => leading_literal(&hir).to_vec(),
-        Ok(Read::Extended(..)) | Err(_) => leading_text(pattern).to_vec(),
+    let mut literal = match is_plain(pattern) {
+        true => leading_text(pattern).to_vec(),
+        false => match read(pattern, Meaning::Search) {
+            Ok(Read::Automaton(hir, _)) => leading_literal(&hir).to_vec(),
+            Ok(Read::Extended(..)) | Err(_) => leading_text(pattern).to_vec(),
+        },
     };
     literal.make_ascii_lowercase();
     literal

@@ -131,6 +131,9 @@ impl fmt::Debug for Bytes {
 impl Program {
     /// The program of a pattern.
     pub fn new(pattern: &str, ignores_case: bool) -> Result<Self, NoProgram> {
+        if let Some(escape) = other_escape(pattern) {
+            return Err(NoProgram::not_served(&format!("\\{escape}, of another meaning in PCRE")));
+        }
         let flags = if ignores_case { CASE_INSENSITIVE } else { 0 };
         let tree = Expr::parse_tree_with_flags(pattern, flags)
             .map_err(|error| NoProgram::Unread(error.to_string()))?;
@@ -160,6 +163,20 @@ impl Program {
         });
         size_of_val(&*self.instructions) + size_of_val(&*self.sets) + texts.sum::<usize>()
     }
+}
+
+/// An escape that `fancy-regex` takes otherwise than PCRE does.
+fn other_escape(pattern: &str) -> Option<char> {
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c == '\\'
+            && let Some(escaped) = chars.next()
+            && "hHOuU<>".contains(escaped)
+        {
+            return Some(escaped);
+        }
+    }
+    None
 }
 
 /// Why there is no program.
@@ -237,6 +254,8 @@ impl Node {
 #[derive(Default)]
 struct Builder {
     sets: Vec<Bytes>,
+    /// The groups that the part is in.
+    open: Vec<usize>,
     groups: usize,
     highest_reference: Option<usize>,
 }
@@ -251,10 +270,10 @@ impl Builder {
             }
             Expr::Any { .. } => self.set((0..=255).filter(|b| !b"\r\n".contains(b))),
             Expr::Assertion(assertion) => Node::Assert(assert(assertion)?),
-            Expr::GeneralNewline { .. } => Node::Any(vec![
+            Expr::GeneralNewline { .. } => Node::Atomic(Box::new(Node::Any(vec![
                 Node::Text { bytes: Box::from(*b"\r\n"), ignores_case: false },
-                self.set(b'\n'..=b'\r'),
-            ]),
+                self.set((b'\n'..=b'\r').chain([0x85])),
+            ]))),
             Expr::Literal { val, casei } => {
                 Node::Text { bytes: val.as_bytes().into(), ignores_case: *casei }
             }
@@ -266,7 +285,10 @@ impl Builder {
             Expr::Group(inner) => {
                 self.groups += 1;
                 let number = self.groups;
-                Node::Group(number, Box::new(self.node(inner)?))
+                self.open.push(number);
+                let inner = self.node(inner);
+                self.open.pop();
+                Node::Group(number, Box::new(inner?))
             }
             Expr::LookAround(inner, look) => {
                 use LookAround::{LookAhead, LookAheadNeg, LookBehind, LookBehindNeg};
@@ -279,6 +301,11 @@ impl Builder {
                     node: Box::new(self.node(inner)?),
                 }
             }
+            Expr::Repeat { lo, hi, .. } if lo > hi => {
+                return Err(NoProgram::refused(
+                    "pattern repeats from more to less times: swap them",
+                ));
+            }
             Expr::Repeat { child, lo, hi, greedy } => Node::Repeat {
                 node: Box::new(self.node(child)?),
                 least: *lo,
@@ -287,12 +314,12 @@ impl Builder {
             },
             Expr::Delegate { inner, casei } => self.class(inner, *casei)?,
             Expr::Backref { group, casei } => {
-                Node::Same { group: self.reference(*group), ignores_case: *casei }
+                Node::Same { group: self.reference(*group)?, ignores_case: *casei }
             }
             Expr::AtomicGroup(inner) => Node::Atomic(Box::new(self.node(inner)?)),
             Expr::Conditional { condition, true_branch, false_branch } => match &**condition {
                 Expr::BackrefExistsCondition { group, relative_recursion_level: None } => {
-                    let group = self.reference(*group);
+                    let group = self.reference(*group)?;
                     let then = Box::new(self.node(true_branch)?);
                     Node::IfGroup { group, then, otherwise: Box::new(self.node(false_branch)?) }
                 }
@@ -328,9 +355,12 @@ impl Builder {
         }))
     }
 
-    fn reference(&mut self, group: usize) -> usize {
+    fn reference(&mut self, group: usize) -> Result<usize, NoProgram> {
+        if group == 0 || self.open.contains(&group) {
+            return Err(NoProgram::not_served("a reference to a group within itself"));
+        }
         self.highest_reference = self.highest_reference.max(Some(group));
-        group
+        Ok(group)
     }
 
     /// A class of bytes, which `regex-syntax` reads.

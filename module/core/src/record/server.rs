@@ -368,9 +368,18 @@ impl<'g> ServerView<'g> {
         let mut found = find(&mut own.into_iter())?;
         if !guests.is_empty() {
             let winner = found.as_ref().map(|(index, _)| *index).or(prefix);
-            let mut guests = guests.into_iter().filter(|(index, _)| self.passes(*index, winner));
-            // A guest's expression without an answer closes nothing of the owner's.
-            found = find(&mut guests).unwrap_or_default().or(found);
+            for guest in guests.into_iter().filter(|(index, _)| self.passes(*index, winner)) {
+                match find(&mut [guest].into_iter()) {
+                    Ok(None) => {}
+                    Ok(taken) => {
+                        found = taken;
+                        break;
+                    }
+                    // It closes nothing of another namespace, and may protect what its own serves.
+                    Err(NoAnswer) if !self.is_of_one(guest.0, winner) => {}
+                    Err(NoAnswer) => return Err(NoAnswer),
+                }
+            }
         }
         Ok(found.and_then(|(index, captures)| {
             let route = |rule| Route { rule, captures: Some(Box::new(captures)) };
@@ -401,6 +410,13 @@ impl<'g> ServerView<'g> {
         // Nobody claims the root: requests that come there get the default backend.
         let is_nobodys = self.path(winner) == Some(b"") && other.backend().is_none();
         is_nobodys || self.plain_beginning(index) > self.plain_beginning(winner)
+    }
+
+    /// Whether the winner is of the same namespace as a rule, or there is none.
+    fn is_of_one(&self, index: usize, winner: Option<usize>) -> bool {
+        let other = winner.and_then(|winner| self.body(winner));
+        let rule = self.body(index);
+        rule.zip(other).is_none_or(|(rule, other)| rule.namespace() == other.namespace())
     }
 
     /// The length of what every path that a rule takes begins with, without a slash at its end.
@@ -704,6 +720,22 @@ mod tests {
         let path = format!("/shop/{}", "a".repeat(1_000));
         let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
         assert_eq!(found.rule.backend(), Some(&b"own"[..]));
+
+        // It may protect what its own namespace serves there.
+        let mut open = Rule { path: pattern("/shop"), ..costly.clone() };
+        open.policy.yields = false;
+        let rules = vec![rule(pattern("/"), "own"), open.clone(), costly.clone()];
+        let value = encode_server(&Server { rules });
+        assert!(ServerView::new(&value).rule(path.as_bytes(), &patterns).is_err());
+        // One of a third namespace ends nobody's search.
+        let mut third = Rule { path: pattern("~/shop/a(?=a)(a+)+(a+)+(a+)+(a+)+b"), ..costly };
+        third.origin.namespace = "third".into();
+        let guarded = Rule { path: pattern("~/shop/a.*"), ..third.clone() };
+        let guarded = Rule { origin: open.origin.clone(), ..guarded };
+        let rules = vec![rule(pattern("/"), "own"), open, third, guarded.clone()];
+        let value = encode_server(&Server { rules });
+        let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
+        assert_eq!(found.captures.is_some(), true, "the guarded one takes it");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use super::native::Upsert;
 use super::{DecodeError, pointer_step};
 use crate::model::policy::HeaderPattern;
 use crate::model::{PathPattern, Snapshot};
-use crate::patterns::{path_is_valid, pattern_is_valid};
+use crate::patterns::{check_length, is_plain, path_is_valid, pattern_is_valid};
+use std::collections::HashSet;
 use std::fmt::Display;
 
 /// What stands in a document's tables that has to be compiled.
@@ -52,12 +53,14 @@ impl<'d> Patterns<'d> {
         self.all.is_empty()
     }
 
-    /// Compiles each, as it is done for what is served; answers those that cannot be, with their JSON pointers below
-    /// `tables`.
+    /// Compiles each once, as it is done for what is served; answers those that cannot be, with their JSON pointers below
+    /// `tables`. Aliases have the same patterns as their hosts.
     pub fn faults(&self, tables: &str) -> impl Iterator<Item = DecodeError> {
+        let mut valid = HashSet::new();
         self.all.iter().filter_map(move |(at, meaning)| {
             let checked = match meaning {
-                Meaning::Path(text) => path_is_valid(text),
+                Meaning::Path(text) if valid.contains(text) => Ok(()),
+                Meaning::Path(text) => path_is_valid(text).inspect(|()| _ = valid.insert(*text)),
                 Meaning::Header(pattern) => {
                     pattern.regex().map_or(Ok(()), |text| pattern_is_valid(&text))
                 }
@@ -92,7 +95,9 @@ impl<'d> Patterns<'d> {
     ) {
         for (host, server) in servers {
             for (index, rule) in server.rules.iter().enumerate() {
-                if let PathPattern::Regex(text) = &rule.path {
+                if let PathPattern::Regex(text) = &rule.path
+                    && !(is_plain(text) && check_length(text).is_ok())
+                {
                     let at = Pointer { table: "/servers", key: host, field: "/rules", index };
                     self.all.push((at, Meaning::Path(text)));
                 }
