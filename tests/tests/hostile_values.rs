@@ -365,7 +365,7 @@ fn settings(
     let most = values.iter().map(Vec::len).max().unwrap_or(0);
     let versions = versions.min(most);
     let mut failures = Vec::new();
-    let mut servers = stage.controller.status()?.counts["servers"];
+    let known = stage.controller.status()?.counts["servers"];
     for version in 0..versions {
         let value = |values: &Vec<String>| {
             let at = (version * most / versions).min(most - 1);
@@ -385,10 +385,9 @@ fn settings(
             secrets: &[],
         };
         stage.controller.write(&format!("version-{version}.json"), &list(vec![next.json()]))?;
-        servers += 1;
         until("the version", || {
             let counts = stage.controller.status()?.counts;
-            ensure!(counts["servers"] == servers, "{counts:?}");
+            ensure!(counts["servers"] == known + version as u64 + 1, "{counts:?}");
             Ok(())
         })?;
         wait_for_conf(directory)?;

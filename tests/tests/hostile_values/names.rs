@@ -40,8 +40,11 @@ pub fn annotations() -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Values of keys, as docs/configmap.md writes them.
+pub type Written = BTreeMap<String, Vec<String>>;
+
 /// All keys, of docs/configmap.md, each with its default value if that is told.
-pub fn keys() -> Result<(Vec<Key>, BTreeMap<String, Vec<String>>)> {
+pub fn keys() -> Result<(Vec<Key>, Written)> {
     let page = file("docs/configmap.md")?;
     let (mut keys, mut values) = (Vec::new(), BTreeMap::new());
     for line in page.lines().filter(|line| line.starts_with("| `")) {

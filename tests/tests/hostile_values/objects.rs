@@ -162,7 +162,7 @@ pub fn config_maps(texts: &[String]) -> (Vec<String>, Vec<Value>) {
             .filter_map(|n| Some((at(n * 3)?, at(n * 5 + 1)?)))
             .map(|(name, value)| {
                 (
-                    if number % 2 == 0 { "X-A".to_owned() + name } else { name.clone() },
+                    if number.is_multiple_of(2) { "X-A".to_owned() + name } else { name.clone() },
                     value.clone(),
                 )
             })

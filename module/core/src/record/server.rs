@@ -735,7 +735,7 @@ mod tests {
         let rules = vec![rule(pattern("/"), "own"), open, third, guarded.clone()];
         let value = encode_server(&Server { rules });
         let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
-        assert_eq!(found.captures.is_some(), true, "the guarded one takes it");
+        assert!(found.captures.is_some(), "the guarded one takes it");
     }
 
     #[test]
