@@ -157,16 +157,18 @@ impl Patterns {
         let mut kept = self.of_paths.try_borrow_mut().ok()?;
         let (entry, scratch) = kept.get(pattern, budget)?;
         let compiled = entry.compiled.as_ref()?;
-        budget.spend(TRY_STEPS + compiled.weight.saturating_mul(path.len() as u64))?;
+        let cost = TRY_STEPS + compiled.weight.saturating_mul(path.len() as u64);
         match &compiled.engine {
+            Engine::Counted(_, program) if cost > budget.0 => {
+                budget.spend(TRY_STEPS)?;
+                captured(program, path, scratch, budget)
+            }
             Engine::Backtracking(program) => {
-                let is_found = run(program, path, true, scratch, budget)?;
-                let memory = &scratch.backtracking;
-                // The slots behind the groups' are the loops'.
-                let span = |group| memory.group(group).filter(|_| group < program.groups);
-                Some(is_found.then(|| Captures::new(span)))
+                budget.spend(TRY_STEPS)?;
+                captured(program, path, scratch, budget)
             }
             engine => {
+                budget.spend(cost)?;
                 let mut slots: Slots = [None; 2 * GROUPS];
                 let input = Input::new(path).anchored(Anchored::Yes);
                 // An engine takes no more slots than its pattern has.
@@ -178,6 +180,20 @@ impl Patterns {
             }
         }
     }
+}
+
+/// What the groups of a program hold.
+fn captured(
+    program: &Program,
+    path: &[u8],
+    scratch: &mut Scratch,
+    budget: &mut Budget,
+) -> Option<Option<Captures>> {
+    let is_found = run(program, path, true, scratch, budget)?;
+    let memory = &scratch.backtracking;
+    // The slots behind the groups' are the loops'.
+    let span = |group| memory.group(group).filter(|_| group < program.groups);
+    Some(is_found.then(|| Captures::new(span)))
 }
 
 /// Runs a program and charges its steps; `None`: it took too many.

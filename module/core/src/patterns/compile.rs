@@ -15,6 +15,8 @@ use regex_syntax::hir::{Hir, HirKind};
 const MAX_PRICE: u64 = 1_000_000;
 /// One state of an automaton at one byte.
 pub const STATE_STEPS: u64 = 8;
+/// Beyond so many, a path of nginx's longest line could cost more than a request may.
+const MANY_STATES: u64 = 32;
 /// Brackets within brackets.
 const MAX_NESTING: u32 = 64;
 
@@ -135,12 +137,12 @@ fn check_price(price: u64) -> Result<(), Invalid> {
 pub fn compile(pattern: &str, meaning: Meaning) -> Result<Compiled, Invalid> {
     check_length(pattern)?;
     match read(pattern, meaning)? {
-        Read::Automaton(hir, price) => linear(&hir, meaning, price),
+        Read::Automaton(hir, price) => linear(pattern, &hir, meaning, price),
         Read::Extended(price, reason) => backtracking(pattern, meaning, price, &reason),
     }
 }
 
-fn linear(hir: &Hir, meaning: Meaning, price: u64) -> Result<Compiled, Invalid> {
+fn linear(pattern: &str, hir: &Hir, meaning: Meaning, price: u64) -> Result<Compiled, Invalid> {
     let too_large = || Invalid::new("pattern is too large when compiled: repeat less often");
     let limits = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_COMPILED_BYTES));
     let nfa = NFA::compiler().configure(limits).build_from_hir(hir).map_err(|_| too_large())?;
@@ -163,8 +165,22 @@ fn linear(hir: &Hir, meaning: Meaning, price: u64) -> Result<Compiled, Invalid> 
     }
     let backtracker = BoundedBacktracker::new_from_nfa(nfa.clone()).map_err(|_| too_large())?;
     let pike = PikeVM::new_from_nfa(nfa).map_err(|_| too_large())?;
-    let engine = Engine::Linear(backtracker, pike);
+    let program = counted(pattern, meaning, states);
+    let bytes = bytes + program.as_ref().map_or(0, Program::bytes);
+    let engine = match program {
+        Some(program) => Engine::Counted(Box::new((backtracker, pike)), program),
+        None => Engine::Linear(backtracker, pike),
+    };
     Ok(Compiled { engine, weight, price, slots, bytes })
+}
+
+/// The program of a path's pattern that has many states, where both parsers surely read it alike: without flags.
+fn counted(pattern: &str, meaning: Meaning, states: u64) -> Option<Program> {
+    let is_alike = pattern.split("(?").skip(1).all(|rest| rest.starts_with(':'));
+    if meaning != Meaning::Path || states < MANY_STATES || !is_alike {
+        return None;
+    }
+    Program::new(pattern, true).ok()
 }
 
 fn backtracking(

@@ -519,15 +519,20 @@ impl Program {
     }
 
     fn emit_loop(&mut self, node: &Node, is_greedy: bool) -> Result<(), NoProgram> {
-        let began = self.slots;
-        self.slots += 1;
         let split = self.put(Instruction::Done)?;
-        self.put(Instruction::Save(began))?;
-        self.emit(node)?;
-        let progress = self.put(Instruction::Done)?;
-        self.put(Instruction::Jump(split))?;
-        let out = self.here();
-        self.set(progress, Instruction::Progress { began, out });
+        let out = if node.width().0 > 0 {
+            self.emit(node)?;
+            self.put(Instruction::Jump(split))? + 1
+        } else {
+            let began = self.slots;
+            self.slots += 1;
+            self.put(Instruction::Save(began))?;
+            self.emit(node)?;
+            let progress = self.put(Instruction::Done)?;
+            let out = self.put(Instruction::Jump(split))? + 1;
+            self.set(progress, Instruction::Progress { began, out });
+            out
+        };
         self.set(split, Self::branch(is_greedy, split + 1, out));
         Ok(())
     }

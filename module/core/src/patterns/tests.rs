@@ -102,6 +102,14 @@ fn captures_of_a_long_path_are_right_and_charged() {
             }
         }
     }
+    // Within the budget of a request too: few of its states are there at once.
+    let path = format!("/l59/{}", "a".repeat(7_900));
+    let found =
+        Patterns::default().captures(few.as_bytes(), path.as_bytes(), &mut { Budget::OF_PATH });
+    let found = found.expect("an answer").expect("a match");
+    assert_eq!(found.get(1, path.as_bytes()), b"l59");
+    assert_eq!(found.get(3, path.as_bytes()).len(), 7_900);
+
     let mut budget = Budget(u64::MAX);
     let path = format!("/{}c", "a".repeat(7_900));
     let many = b"/(?:a?){150}b";
