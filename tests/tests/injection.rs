@@ -10,6 +10,7 @@ use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::pass;
+use oxigress_tests::place::free_port;
 use oxigress_tests::wait::block_on;
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +85,10 @@ fn shop(port: u16) -> String {
 fn nothing_is_written(case: &str, object: impl Fn(&str, &str) -> String) {
     pass(case, |directory| {
         let endpoint = Endpoint::start("shop")?;
-        let flags = ["--enable-ssl-passthrough".to_owned()];
+        let flags = [
+            "--enable-ssl-passthrough".to_owned(),
+            format!("--ssl-passthrough-proxy-port={}", free_port()?),
+        ];
         let mut controller = Controller::start(directory, 1, &flags)?;
         let good = ingress("good", &[], "/") + &shop(endpoint.address.port());
         controller.serve("good.yaml", &good)?;
