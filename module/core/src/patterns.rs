@@ -158,42 +158,29 @@ impl Patterns {
         let (entry, scratch) = kept.get(pattern, budget)?;
         let compiled = entry.compiled.as_ref()?;
         let cost = TRY_STEPS + compiled.weight.saturating_mul(path.len() as u64);
-        match &compiled.engine {
-            Engine::Counted(_, program) if cost > budget.0 => {
-                budget.spend(TRY_STEPS)?;
-                captured(program, path, scratch, budget)
-            }
-            Engine::Backtracking(program) => {
-                budget.spend(TRY_STEPS)?;
-                captured(program, path, scratch, budget)
-            }
-            engine => {
-                budget.spend(cost)?;
-                let mut slots: Slots = [None; 2 * GROUPS];
-                let input = Input::new(path).anchored(Anchored::Yes);
-                // An engine takes no more slots than its pattern has.
-                let own = slots.get_mut(..compiled.slots)?;
-                let is_found = scratch.search(engine, &input, own);
-                let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
-                let span = |group| Some((place(2 * group)?, place(2 * group + 1)?));
-                Some(is_found.then(|| Captures::new(span)))
-            }
+        let counted = match &compiled.engine {
+            Engine::Backtracking(program) => Some(program),
+            Engine::Linear(_, _, program) if cost > budget.0 => program.as_ref(),
+            _ => None,
+        };
+        if let Some(program) = counted {
+            budget.spend(TRY_STEPS)?;
+            let is_found = run(program, path, true, scratch, budget)?;
+            let memory = &scratch.backtracking;
+            // The slots behind the groups' are the loops'.
+            let span = |group| memory.group(group).filter(|_| group < program.groups);
+            return Some(is_found.then(|| Captures::new(span)));
         }
+        budget.spend(cost)?;
+        let mut slots: Slots = [None; 2 * GROUPS];
+        let input = Input::new(path).anchored(Anchored::Yes);
+        // An engine takes no more slots than its pattern has.
+        let own = slots.get_mut(..compiled.slots)?;
+        let is_found = scratch.search(&compiled.engine, &input, own);
+        let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
+        let span = |group| Some((place(2 * group)?, place(2 * group + 1)?));
+        Some(is_found.then(|| Captures::new(span)))
     }
-}
-
-/// What the groups of a program hold.
-fn captured(
-    program: &Program,
-    path: &[u8],
-    scratch: &mut Scratch,
-    budget: &mut Budget,
-) -> Option<Option<Captures>> {
-    let is_found = run(program, path, true, scratch, budget)?;
-    let memory = &scratch.backtracking;
-    // The slots behind the groups' are the loops'.
-    let span = |group| memory.group(group).filter(|_| group < program.groups);
-    Some(is_found.then(|| Captures::new(span)))
 }
 
 /// Runs a program and charges its steps; `None`: it took too many.

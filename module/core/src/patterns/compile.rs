@@ -167,10 +167,7 @@ fn linear(pattern: &str, hir: &Hir, meaning: Meaning, price: u64) -> Result<Comp
     let pike = PikeVM::new_from_nfa(nfa).map_err(|_| too_large())?;
     let program = counted(pattern, meaning, states);
     let bytes = bytes + program.as_ref().map_or(0, Program::bytes);
-    let engine = match program {
-        Some(program) => Engine::Counted(Box::new((backtracker, pike)), program),
-        None => Engine::Linear(backtracker, pike),
-    };
+    let engine = Engine::Linear(backtracker, pike, program);
     Ok(Compiled { engine, weight, price, slots, bytes })
 }
 

@@ -12,11 +12,9 @@ use regex_automata::util::primitives::NonMaxUsize;
 pub enum Engine {
     /// Of one way at each byte, anchored.
     OnePass(Box<onepass::DFA>),
-    /// The first notes where it was, as long as there is room for that.
-    Linear(BoundedBacktracker, PikeVM),
-    /// The same, and a program for values on which all states at each byte would cost too much: it counts those that there
-    /// are.
-    Counted(Box<(BoundedBacktracker, PikeVM)>, Program),
+    /// The first notes where it was, as long as there is room for that. The program is for values on which all states at
+    /// each byte would cost too much: it counts those that there are.
+    Linear(BoundedBacktracker, PikeVM, Option<Program>),
     /// Of look-around and back-references.
     Backtracking(Program),
 }
@@ -45,28 +43,18 @@ impl Scratch {
                 cache.reset(engine);
                 engine.try_search_slots(cache, input, slots).is_ok_and(|found| found.is_some())
             }
-            Engine::Counted(both, _) => self.linear(&both.0, &both.1, input, slots),
-            Engine::Linear(bounded, pike) => self.linear(bounded, pike, input, slots),
+            Engine::Linear(engine, ..) if input.haystack().len() <= engine.max_haystack_len() => {
+                let cache = self.bounded.get_or_insert_with(|| engine.create_cache());
+                cache.reset(engine);
+                engine.try_search_slots(cache, input, slots).is_ok_and(|found| found.is_some())
+            }
+            Engine::Linear(_, engine, _) => {
+                let cache = self.pike.get_or_insert_with(|| engine.create_cache());
+                cache.reset(engine);
+                engine.search_slots(cache, input, slots).is_some()
+            }
             // Counts its steps, and its answer may be missing: `backtrack::find`.
             Engine::Backtracking(_) => false,
-        }
-    }
-
-    fn linear(
-        &mut self,
-        bounded: &BoundedBacktracker,
-        pike: &PikeVM,
-        input: &Input<'_>,
-        slots: &mut [Option<NonMaxUsize>],
-    ) -> bool {
-        if input.haystack().len() <= bounded.max_haystack_len() {
-            let cache = self.bounded.get_or_insert_with(|| bounded.create_cache());
-            cache.reset(bounded);
-            bounded.try_search_slots(cache, input, slots).is_ok_and(|found| found.is_some())
-        } else {
-            let cache = self.pike.get_or_insert_with(|| pike.create_cache());
-            cache.reset(pike);
-            pike.search_slots(cache, input, slots).is_some()
         }
     }
 }
