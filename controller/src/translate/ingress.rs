@@ -15,7 +15,7 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, Invalid, MAX_RULES, Origin,
     PathPattern, Policy,
 };
-use oxigress_core::patterns::price_of;
+use oxigress_core::patterns::{is_plain, price_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -466,11 +466,6 @@ pub fn urls(policies: &Policies) -> impl Iterator<Item = &BackendId> {
 /// no plain path has.
 fn is_regex(annotations: &Annotations, path: &str) -> bool {
     annotations.use_regex || annotations.policies.rewrite.is_some() && !is_plain(path)
-}
-
-/// Nothing but letters, digits and `._/-`.
-pub fn is_plain(path: &str) -> bool {
-    path.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-".contains(&b))
 }
 
 fn parse_host(written: &str) -> Result<HostPattern, String> {

@@ -17,6 +17,7 @@ use crate::verdict::{Note, Severity};
 use crate::world::ingress::{Ingress, PathType};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{HostPattern, shorten};
+use oxigress_core::patterns::is_plain;
 use std::collections::BTreeSet;
 
 /// Annotations that ingress-nginx once had.
@@ -339,8 +340,7 @@ fn unfit_paths(ingress: &Ingress) -> impl Iterator<Item = String> + '_ {
         .iter()
         .enumerate()
         .flat_map(|(r, rule)| rule.paths.iter().enumerate().map(move |(p, path)| (r, p, path)));
-    let is_unfit =
-        |path: &str| !(path.is_empty() || path.starts_with('/') && ingress::is_plain(path));
+    let is_unfit = |path: &str| !(path.is_empty() || path.starts_with('/') && is_plain(path));
     let unfit = paths.filter(move |(_, _, path)| {
         path.path_type != PathType::ImplementationSpecific && is_unfit(&path.path)
     });

@@ -3,11 +3,10 @@
 //! Units:   nanoseconds of CPU, told from the texts (`oxigress_core::patterns::price_of`), so every replica decides alike.
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
-use super::ingress::is_plain;
 use super::owner::Age;
 use crate::world::Key;
 use crate::world::ingress::{Ingress, PathType};
-use oxigress_core::patterns::price_of;
+use oxigress_core::patterns::{is_plain, price_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the patterns of one Ingress may cost: some 3,000 ordinary ones.
