@@ -12,6 +12,7 @@
 pub mod arrival;
 pub mod backoff;
 pub mod client;
+pub mod item;
 pub mod owners;
 mod parts;
 #[cfg(test)]
@@ -29,8 +30,9 @@ use backoff::{Backoff, QUICK};
 use bytes::Bytes;
 use client::{Answer, ClientError};
 use hyper::{Method, StatusCode};
+use item::Item;
 use oxigress_core::model::Snapshot;
-use oxigress_core::table::{Keys, RecordRef, TABLES};
+use oxigress_core::table::{Keys, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
 use quota::Quota;
 use room::View;
@@ -166,8 +168,8 @@ impl Publisher {
         Writes { withheld: self.withheld.len() as u64, ..self.writes }
     }
 
-    /// Records that are withheld and why, if that has changed since this was last asked.
-    pub fn take_withheld(&mut self) -> Option<BTreeMap<RecordRef, Reason>> {
+    /// What is withheld and why, if that has changed since this was last asked.
+    pub fn take_withheld(&mut self) -> Option<BTreeMap<Item, Reason>> {
         self.withheld.take_news()
     }
 

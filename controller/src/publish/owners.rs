@@ -1,8 +1,8 @@
 //! Whose records are: the namespaces that they are there for.
 //!
-//! Shape:   what stands under a host belongs to the namespace of the host's oldest Ingress; what others name belongs to
-//!          all those who name it. A server's bytes are divided by rules, since other namespaces may add some; all else
-//!          counts in full for each of its namespaces, so nobody counts for less by sharing.
+//! Shape:   what stands under a host belongs to the namespace of the host's oldest Ingress, but for the rules that other
+//!          namespaces have added ([`item`](super::item)); what others name belongs to all those who name it, and counts
+//!          in full for each of them, so nobody counts for less by sharing.
 //! Every kind has its rule in [`Owners::of`]: a new one without does not compile.
 
 use super::room::View;
@@ -26,11 +26,10 @@ pub struct HostOwner<'s> {
 /// Whose a record is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner<'s> {
-    /// Namespaces, each with its number of rules.
-    namespaces: Vec<(&'s str, u64)>,
+    /// The namespaces.
+    pub namespaces: Vec<&'s str>,
     /// When the oldest host that it is there for was created.
     pub created: i64,
-    is_divided: bool,
 }
 
 impl<'s> Owner<'s> {
@@ -39,29 +38,15 @@ impl<'s> Owner<'s> {
             true => host.created,
             false => self.created.min(host.created),
         };
-        match self.namespaces.iter_mut().find(|(namespace, _)| *namespace == host.namespace) {
-            Some((_, rules)) => *rules += 1,
-            None => self.namespaces.push((host.namespace, 1)),
+        if !self.namespaces.contains(&host.namespace) {
+            self.namespaces.push(host.namespace);
         }
     }
 
     fn extend(&mut self, other: &Owner<'s>) {
-        for (namespace, _) in &other.namespaces {
+        for namespace in &other.namespaces {
             self.add(HostOwner { namespace, created: other.created });
         }
-    }
-
-    /// Whether several namespaces need it.
-    pub fn is_shared(&self) -> bool {
-        self.namespaces.len() > 1
-    }
-
-    /// Each namespace, and what `bytes` of the record count for it.
-    pub fn shares(&self, bytes: u64) -> impl Iterator<Item = (&'s str, u64)> {
-        let rules: u64 = self.namespaces.iter().map(|(_, rules)| rules).sum();
-        let share = move |part: u64| bytes.saturating_mul(part) / rules.max(1);
-        let all = self.namespaces.iter();
-        all.map(move |(name, part)| (*name, if self.is_divided { share(*part) } else { bytes }))
     }
 }
 
@@ -76,7 +61,7 @@ impl<'s> Owners<'s> {
             match kind {
                 // What the operator says: see `get`.
                 Kind::Settings | Kind::General | Kind::Port => {}
-                Kind::Server => all.of_servers(view),
+                Kind::Server => all.of_hosts(kind, view.snapshot.servers.keys(), view),
                 Kind::Tls => all.of_hosts(kind, view.snapshot.tls.keys(), view),
                 Kind::Passthrough => all.of_hosts(kind, view.snapshot.passthrough.keys(), view),
                 Kind::Name => all.of_hosts(kind, named(view), view),
@@ -101,7 +86,7 @@ impl<'s> Owners<'s> {
 
     /// Whose a record is; the operator's, if no namespace needs it.
     pub fn get(&self, kind: Kind, key: &str) -> Owner<'s> {
-        let operator = || Owner { namespaces: vec![(OPERATOR, 1)], ..Owner::default() };
+        let operator = || Owner { namespaces: vec![OPERATOR], ..Owner::default() };
         self.0.get(&(kind, key)).cloned().unwrap_or_else(operator)
     }
 
@@ -121,18 +106,6 @@ impl<'s> Owners<'s> {
     ) {
         for host in hosts {
             self.own(kind, host.as_str(), host_owner(view, host));
-        }
-    }
-
-    fn of_servers(&mut self, view: &View<'s>) {
-        for (host, server) in &view.snapshot.servers {
-            let by_host = host_owner(view, host);
-            let owner = self.0.entry((Kind::Server, host.as_str())).or_default();
-            owner.is_divided = true;
-            owner.add(by_host);
-            for rule in &server.rules {
-                owner.add(of_rule(&rule.origin.namespace, by_host));
-            }
         }
     }
 
@@ -186,7 +159,7 @@ impl<'s> Owners<'s> {
 }
 
 /// A host's owner; where nobody claims it, the namespace of its first rule.
-fn host_owner<'s>(view: &View<'s>, host: &HostPattern) -> HostOwner<'s> {
+pub fn host_owner<'s>(view: &View<'s>, host: &HostPattern) -> HostOwner<'s> {
     (view.owner)(host).unwrap_or_else(|| {
         let rule = view.snapshot.servers.get(host).and_then(|server| server.rules.first());
         let namespace = rule.map_or(OPERATOR, |rule| rule.origin.namespace.as_str());
@@ -277,33 +250,31 @@ mod tests {
     fn of(kind: Kind, key: &str) -> String {
         let snapshot = snapshot();
         let owners = Owners::of(&View { snapshot: &snapshot, owner: &|host| owner(host) });
-        let mut all: Vec<_> = owners.get(kind, key).shares(400).collect();
+        let mut all = owners.get(kind, key).namespaces;
         all.sort();
-        let texts = all.iter().map(|(namespace, bytes)| format!("{namespace}:{bytes}"));
-        texts.collect::<Vec<_>>().join(" ")
+        all.join(" ")
     }
 
     #[test]
     fn a_record_belongs_to_all_who_need_it() {
-        // Its host and two rules are of one namespace, one rule is of the other.
-        assert_eq!(of(Kind::Server, "a.test"), "a:300 b:100");
-        assert_eq!(of(Kind::Server, "c.test"), "c:400", "nobody claims the host");
-        assert_eq!(of(Kind::Tls, "a.test"), "a:400");
-        assert_eq!(of(Kind::Policies, "own"), "a:400");
-        assert_eq!(of(Kind::Policies, "shared"), "b:400 c:400");
-        assert_eq!(of(Kind::Bundle, BUNDLE), "a:400 b:400");
-        assert_eq!(of(Kind::Bundle, OTHER), "b:400 c:400", "through policies");
-        assert_eq!(of(Kind::Certificate, "a/tls"), "a:400");
-        assert_eq!(of(Kind::Passthrough, "p.test"), "p:400");
+        assert_eq!(of(Kind::Server, "a.test"), "a", "whoever else has rules there");
+        assert_eq!(of(Kind::Server, "c.test"), "c", "nobody claims the host");
+        assert_eq!(of(Kind::Tls, "a.test"), "a");
+        assert_eq!(of(Kind::Policies, "own"), "a");
+        assert_eq!(of(Kind::Policies, "shared"), "b c");
+        assert_eq!(of(Kind::Bundle, BUNDLE), "a b");
+        assert_eq!(of(Kind::Bundle, OTHER), "b c", "through policies");
+        assert_eq!(of(Kind::Certificate, "a/tls"), "a");
+        assert_eq!(of(Kind::Passthrough, "p.test"), "p");
         for (key, expected) in [
-            ("a/s/80", "a:400"),
-            ("canary", "a:400"),
-            ("fallback", "a:400"),
-            ("//url/http/m/80", "a:400"),
-            ("//url/http/x/80", "a:400"),
-            ("errors", "b:400 c:400"),
-            ("p/s/443", "p:400"),
-            ("port", ":400"),
+            ("a/s/80", "a"),
+            ("canary", "a"),
+            ("fallback", "a"),
+            ("//url/http/m/80", "a"),
+            ("//url/http/x/80", "a"),
+            ("errors", "b c"),
+            ("p/s/443", "p"),
+            ("port", ""),
         ] {
             assert_eq!(of(Kind::Backend, key), expected, "{key}");
             assert_eq!(of(Kind::Endpoints, key), expected, "{key}");
@@ -319,7 +290,7 @@ mod tests {
             (Kind::Name, "_"),
             (Kind::Policies, "nobody"),
         ] {
-            assert_eq!(of(kind, key), ":400", "{kind:?}");
+            assert_eq!(of(kind, key), OPERATOR, "{kind:?}");
         }
     }
 
@@ -333,7 +304,7 @@ mod tests {
         for table in TABLES.iter().filter(|table| table.kind != Kind::Port) {
             let mut all = records.iter().filter(|record| record.kind == table.kind);
             let is_owned = |record: &RecordRef| {
-                owners.get(record.kind, &record.key).shares(0).any(|(name, _)| name != OPERATOR)
+                owners.get(record.kind, &record.key).namespaces.iter().any(|name| *name != OPERATOR)
             };
             assert!(all.any(is_owned), "{} has no owner", table.name);
         }

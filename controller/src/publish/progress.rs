@@ -4,12 +4,13 @@ use super::*;
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{Backend, BackendId, EndpointSet, HostPattern, Server};
 use oxigress_core::record::{Change, Kind, delta_records};
-use oxigress_core::table::Operations;
+use oxigress_core::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Applied, Fault, Whole};
 use oxigress_core::wire::{decode, pointer_step};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod guests;
 mod tenants;
 
 const EPOCH: &str = "00000000000000aa";

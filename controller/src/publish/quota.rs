@@ -4,6 +4,7 @@
 //! most, are not looked at while no namespace can have come to its limit by them.
 
 use super::Publisher;
+use super::item::Item;
 use super::room::{Ledger, View};
 use super::withheld::{Reason, Withheld};
 use oxigress_core::table::Operations;
@@ -51,23 +52,24 @@ impl Publisher {
         let most = ledger.totals().map(|(_, bytes)| bytes).max().unwrap_or(0);
         self.quota.slack = limit.saturating_sub(most);
         let mut patch = Patch::default();
-        for record in self.withheld.over_quota() {
-            if !beyond.contains_key(&record) {
-                self.withheld.release(&record);
-                if let Some(table) = Operations::of_kind(record.kind) {
-                    (table.restore)(view.snapshot, &mut patch, &record.key);
-                }
+        let mut send = |item: &Item| {
+            if let Some(table) = Operations::of_kind(item.record.kind) {
+                (table.restore)(view.snapshot, &mut patch, &item.record.key);
+            }
+        };
+        for item in self.withheld.over_quota() {
+            if !beyond.contains_key(&item) {
+                self.withheld.release(&item);
+                send(&item);
             }
         }
-        for (record, namespace) in beyond {
-            if let Some(table) = Operations::of_kind(record.kind)
-                && !self.withheld.is_over_quota(&record)
-            {
+        for (item, namespace) in beyond {
+            if !self.withheld.is_over_quota(&item) {
                 // It is closed when it is sent.
-                (table.restore)(view.snapshot, &mut patch, &record.key);
+                send(&item);
                 let reason = Reason::OverQuota { namespace, limit };
-                tracing::error!("{record} is withheld: {reason}");
-                self.withheld.evict(record, reason);
+                tracing::error!("{item} is withheld: {reason}");
+                self.withheld.evict(item, reason);
             }
         }
         self.pending.follow(patch);

@@ -1,13 +1,17 @@
-//! What a refusal means: which records are withheld, so that everything else goes on.
+//! What a refusal means: what is withheld, so that everything else goes on.
 
 use super::client::Answer;
+use super::item::{self, Item};
+use super::owners::host_owner;
 use super::room::{self, View};
 use super::withheld::{self, Reason, Room};
 use super::{Next, Publisher, Sent, describe, parts, problem};
 use hyper::StatusCode;
-use oxigress_core::model::Snapshot;
+use oxigress_core::model::{HostPattern, Server, Snapshot};
+use oxigress_core::record::Kind;
 use oxigress_core::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Patch, Problem};
+use std::collections::BTreeMap;
 
 /// What nginx refused.
 enum Refused<'s> {
@@ -61,7 +65,7 @@ impl Publisher {
                 let lack = self.note_lack(&problem, &refused);
                 self.withhold_for_room(&refused, &lack, view)
             }
-            false => (self.withhold_named(&refused, &problem), Patch::default()),
+            false => (self.withhold_named(&refused, &problem, view), Patch::default()),
         };
         let removals = self.withheld.take_removals();
         self.pending.follow(removals);
@@ -81,7 +85,7 @@ impl Publisher {
                     self.parts.push_front(evicted);
                 }
             }
-            Refused::Delta(patch) => return self.halve(*patch, answer, is_full),
+            Refused::Delta(patch) => return self.halve(*patch, answer, is_full, view),
         }
         Next::Now
     }
@@ -97,22 +101,78 @@ impl Publisher {
     }
 
     /// Withholds the records that the answer names.
-    fn withhold_named(&mut self, refused: &Refused<'_>, problem: &Problem) -> bool {
+    fn withhold_named(
+        &mut self,
+        refused: &Refused<'_>,
+        problem: &Problem,
+        view: &View<'_>,
+    ) -> bool {
         let within = if matches!(refused, Refused::Whole(_)) { "snapshot" } else { "upsert" };
         let first = problem.pointer.as_deref().map(|pointer| (pointer, problem.error.as_str()));
         let others =
             problem.others.iter().map(|fault| (fault.pointer.as_str(), fault.error.as_str()));
-        let mut is_named = false;
+        // Of one item the first fault says enough; a second one must not look like a refusal of its closed form.
+        let mut faults: BTreeMap<Item, String> = BTreeMap::new();
         for (pointer, error) in first.into_iter().chain(others) {
             let record = RecordRef::at(pointer, within);
             let Some(record) = record.filter(|record| refused.touches(record)) else { continue };
             let text = crate::log::one_line(&format!("{error} (at {pointer})")).to_string();
-            if self.withheld.insert(record.clone(), Reason::Refused(text.clone())) {
-                tracing::error!("nginx refuses {record}, which is withheld: {text}");
+            faults.entry(self.blamed(refused, record, Some(pointer), view)).or_insert(text);
+        }
+        let mut is_named = false;
+        for (item, text) in faults {
+            if self.withheld.insert(item.clone(), Reason::Refused(text.clone())) {
+                tracing::error!("nginx refuses {item}, which is withheld: {text}");
                 is_named = true;
             }
         }
         is_named
+    }
+
+    /// What to withhold of a refused record: of a server with rules of guests the rules of the one that the pointer leads
+    /// to; where it leads to none, the guests go one by one, the one with the most rules first, and the record last.
+    fn blamed(
+        &self,
+        refused: &Refused<'_>,
+        record: RecordRef,
+        pointer: Option<&str>,
+        view: &View<'_>,
+    ) -> Item {
+        let Some((host, server)) = self.sent_server(refused, &record) else { return record.into() };
+        let named =
+            pointer.and_then(|pointer| pointer.rsplit_once("/rules/")).and_then(|(_, rest)| {
+                let index = rest.split('/').next()?;
+                server.rules.get(index.parse::<usize>().ok()?)
+            });
+        let guests = item::guests(host_owner(view, &host).namespace, &server);
+        let guest = match named {
+            Some(rule) => guests.keys().find(|guest| **guest == rule.origin.namespace),
+            None => guests.iter().max_by_key(|(_, rules)| rules.len()).map(|(guest, _)| guest),
+        };
+        match guest {
+            Some(guest) => Item::of_guest(record, guest),
+            None => record.into(),
+        }
+    }
+
+    /// The server that a request wrote under this record; `None`: another kind of record, or what closes it.
+    fn sent_server(
+        &self,
+        refused: &Refused<'_>,
+        record: &RecordRef,
+    ) -> Option<(HostPattern, Server)> {
+        if record.kind != Kind::Server || self.withheld.contains(&record.clone().into()) {
+            return None;
+        }
+        let host = HostPattern::parse(&record.key).ok()?;
+        let mut sent = Patch::default();
+        let servers = match refused {
+            Refused::Delta(patch) => &patch.upsert.servers,
+            Refused::Whole(snapshot) => &snapshot.servers,
+        };
+        sent.upsert.servers.insert(host.clone(), servers.get(&host)?.clone());
+        self.withheld.apply(&mut sent);
+        Some((host.clone(), sent.upsert.servers.remove(&host)?))
     }
 
     /// Withholds as many records as the zone lacks bytes, of whichever namespace has most: those that are live already
@@ -137,15 +197,15 @@ impl Publisher {
             chosen = room::choose(view, &self.withheld, lack.bytes, false);
         }
         let (mut count, mut total) = (0, 0);
-        for (record, bytes) in chosen {
+        for (item, bytes) in chosen {
             let reason = Reason::NoRoom { bytes };
-            let is_withheld = match refused.touches(&record) {
-                true => self.withheld.insert(record, reason),
+            let is_withheld = match refused.touches(&item.record) {
+                true => self.withheld.insert(item, reason),
                 false => {
-                    if let Some(table) = Operations::of_kind(record.kind) {
-                        (table.restore)(view.snapshot, &mut evicted, &record.key);
+                    if let Some(table) = Operations::of_kind(item.record.kind) {
+                        (table.restore)(view.snapshot, &mut evicted, &item.record.key);
                     }
-                    self.withheld.evict(record, reason)
+                    self.withheld.evict(item, reason)
                 }
             };
             if is_withheld {
@@ -162,7 +222,7 @@ impl Publisher {
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.
-    fn halve(&mut self, patch: Patch, answer: &Answer, is_full: bool) -> Next {
+    fn halve(&mut self, patch: Patch, answer: &Answer, is_full: bool, view: &View<'_>) -> Next {
         let single = match parts::halve(patch, is_full) {
             Ok((first, second)) => {
                 self.parts.push_front(second);
@@ -172,11 +232,15 @@ impl Publisher {
             Err(single) => *single,
         };
         let text = describe(answer);
+        let refused = Refused::Delta(Box::new(single.patch));
         let is_withheld = single.record.is_some_and(|record| {
-            tracing::error!("nginx refuses {record}, which is withheld: {text}");
-            self.withheld.insert(record, Reason::Refused(text.clone()))
+            let item = self.blamed(&refused, record, None, view);
+            tracing::error!("nginx refuses {item}, which is withheld: {text}");
+            self.withheld.insert(item, Reason::Refused(text.clone()))
         });
-        self.unsend(Sent::Delta(Box::new(single.patch)));
+        if let Refused::Delta(patch) = refused {
+            self.unsend(Sent::Delta(patch));
+        }
         if !is_withheld {
             // A removal, or what was to close a record: nothing smaller can be sent.
             tracing::error!("nginx refuses the configuration: {text}");

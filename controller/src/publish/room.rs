@@ -3,15 +3,16 @@
 //! Namespaces share the zone: the next record to wait is always one of the namespace with the most bytes in the whole
 //! snapshot, whoever came first and whose record it is that lacks room. So a namespace that fills the zone loses records
 //! to others that have less, and none of these to it. Of a namespace, the records of the newest hosts wait first, of
-//! these the largest; then endpoints; then what several namespaces need. That depends on the snapshot alone, so every
-//! replica decides alike.
+//! these the largest; then endpoints; then what several namespaces need. Rules that it has added to another namespace's
+//! host wait without that host. All this depends on the snapshot alone, so every replica decides alike.
 
-use super::owners::{HostOwner, OPERATOR, Owner, Owners};
+use super::item::{self, Item};
+use super::owners::{HostOwner, OPERATOR, Owner, Owners, host_owner};
 use super::withheld::Withheld;
 use oxigress_core::model::{Backend, HostPattern, Snapshot};
 use oxigress_core::record::{Kind, encode_endpoints};
 use oxigress_core::table::{Operations, RecordRef, TABLES};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 /// What a record takes in the zone besides key and value: its header and its part of the index.
 const OVERHEAD: u64 = 128;
@@ -41,9 +42,8 @@ enum Turn {
 
 struct Candidate<'s> {
     turn: Turn,
-    created: i64,
     bytes: u64,
-    record: RecordRef,
+    item: Item,
     owner: Owner<'s>,
     is_taken: bool,
 }
@@ -59,48 +59,31 @@ struct Account {
 pub struct Ledger<'s> {
     candidates: Vec<Candidate<'s>>,
     accounts: BTreeMap<&'s str, Account>,
+    /// Places of the rules that guests have added, by host: they go with it.
+    guests: HashMap<String, Vec<usize>>,
 }
 
 impl<'s> Ledger<'s> {
     /// Of everything in the snapshot but what is withheld.
     pub fn of(view: &View<'s>, withheld: &Withheld) -> Self {
-        let owners = Owners::of(view);
-        let mut candidates = Vec::new();
-        let mut put = |kind: Kind, key: String, bytes: usize| {
-            let owner = owners.get(kind, &key);
-            let record = RecordRef { kind, key };
-            let (mut turn, mut bytes) = (turn(kind, &owner), bytes as u64 + OVERHEAD);
-            if withheld.contains(&record) {
-                if withheld.is_absent(&record) || !(has_closed_form(kind) || keeps_old(kind)) {
-                    return;
-                }
-                (turn, bytes) = (Turn::Last, record.key.len() as u64 + CLOSED + OVERHEAD);
-            }
-            let created = owner.created;
-            candidates.push(Candidate { turn, created, bytes, record, owner, is_taken: false });
-        };
-        for table in &TABLES {
-            (table.sizes)(view.snapshot, &mut |key, bytes| put(table.kind, key, bytes));
-        }
-        let plain = Backend::default();
-        for (id, set) in &view.snapshot.endpoints {
-            let backend = view.snapshot.backends.get(id).unwrap_or(&plain);
-            let bytes = encode_endpoints(set, backend, id.as_str()).len() + id.as_str().len();
-            put(Kind::Endpoints, id.to_string(), bytes);
-        }
+        let mut candidates = candidates(view, withheld);
         candidates.sort_by(|a, b| {
-            let key = |c: &Candidate<'_>| (c.turn, c.created, c.bytes);
-            key(a).cmp(&key(b)).then_with(|| a.record.cmp(&b.record))
+            let key = |c: &Candidate<'_>| (c.turn, c.owner.created, c.bytes);
+            key(a).cmp(&key(b)).then_with(|| a.item.cmp(&b.item))
         });
         let mut accounts: BTreeMap<&str, Account> = BTreeMap::new();
+        let mut guests: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, candidate) in candidates.iter().enumerate() {
-            for (namespace, bytes) in candidate.owner.shares(candidate.bytes) {
+            for namespace in &candidate.owner.namespaces {
                 let account = accounts.entry(namespace).or_default();
-                account.bytes += bytes;
+                account.bytes += candidate.bytes;
                 account.candidates.push(place);
             }
+            if candidate.item.guest.is_some() {
+                guests.entry(candidate.item.record.key.clone()).or_default().push(place);
+            }
         }
-        Ledger { candidates, accounts }
+        Ledger { candidates, accounts, guests }
     }
 
     /// Bytes of a namespace; the operator's count for nothing.
@@ -116,15 +99,24 @@ impl<'s> Ledger<'s> {
             .find(|place| self.candidates.get(*place).is_some_and(|candidate| !candidate.is_taken))
     }
 
-    fn take(&mut self, place: usize) -> Option<(RecordRef, u64)> {
+    /// Takes an item, and with a server what guests have in it; the bytes of all.
+    fn take(&mut self, place: usize) -> Option<(Item, u64)> {
         let candidate = self.candidates.get_mut(place)?;
-        candidate.is_taken = true;
-        for (namespace, bytes) in candidate.owner.shares(candidate.bytes) {
+        if std::mem::replace(&mut candidate.is_taken, true) {
+            return None;
+        }
+        let (item, mut bytes) = (candidate.item.clone(), candidate.bytes);
+        for namespace in &candidate.owner.namespaces {
             if let Some(account) = self.accounts.get_mut(namespace) {
                 account.bytes -= bytes;
             }
         }
-        Some((candidate.record.clone(), candidate.bytes))
+        if item.is_record(|kind| kind == Kind::Server) {
+            for guest in self.guests.remove(&item.record.key).unwrap_or_default() {
+                bytes += self.take(guest).map_or(0, |(_, bytes)| bytes);
+            }
+        }
+        Some((item, bytes))
     }
 
     /// What every namespace has.
@@ -133,9 +125,9 @@ impl<'s> Ledger<'s> {
         all.map(|(namespace, account)| (*namespace, account.bytes))
     }
 
-    /// Takes the records that are beyond `limit` bytes of their namespaces, each with its namespace. What several
+    /// Takes the items that are beyond `limit` bytes of their namespaces, each with its namespace. What several
     /// need waits only where it is beyond the limit of all of them.
-    pub fn take_beyond(&mut self, limit: u64) -> BTreeMap<RecordRef, String> {
+    pub fn take_beyond(&mut self, limit: u64) -> BTreeMap<Item, String> {
         let namespaces: Vec<&str> = self.totals().map(|(namespace, _)| namespace).collect();
         let mut all = BTreeMap::new();
         for turn in [Turn::Own, Turn::Endpoints, Turn::Shared] {
@@ -147,9 +139,9 @@ impl<'s> Ledger<'s> {
                         break;
                     }
                     if self.candidates.get(place).is_some_and(|c| self.is_beyond(c, turn, limit))
-                        && let Some((record, _)) = self.take(place)
+                        && let Some((item, _)) = self.take(place)
                     {
-                        all.insert(record, (*namespace).to_owned());
+                        all.insert(item, (*namespace).to_owned());
                     }
                 }
             }
@@ -158,17 +150,74 @@ impl<'s> Ledger<'s> {
     }
 
     fn is_beyond(&self, candidate: &Candidate<'s>, turn: Turn, limit: u64) -> bool {
-        let mut namespaces = candidate.owner.shares(0).map(|(namespace, _)| namespace);
         let is_left = candidate.turn == turn && !candidate.is_taken;
+        let mut namespaces = candidate.owner.namespaces.iter();
         is_left && namespaces.all(|namespace| self.bytes(namespace) > limit)
     }
+}
+
+/// Everything that may wait, in no order.
+fn candidates<'s>(view: &View<'s>, withheld: &Withheld) -> Vec<Candidate<'s>> {
+    let owners = Owners::of(view);
+    let mut all = Vec::new();
+    let mut put = |kind: Kind, key: String, bytes: usize| {
+        let owner = owners.get(kind, &key);
+        let item = Item::from(RecordRef { kind, key });
+        let (mut turn, mut bytes) = (turn(kind, &owner), bytes as u64 + OVERHEAD);
+        if withheld.contains(&item) {
+            if withheld.is_absent(&item.record) || !(has_closed_form(kind) || keeps_old(kind)) {
+                return;
+            }
+            (turn, bytes) = (Turn::Last, item.record.key.len() as u64 + CLOSED + OVERHEAD);
+        }
+        all.push(Candidate { turn, bytes, item, owner, is_taken: false });
+    };
+    let (guests, guest_bytes) = guests(view, withheld);
+    for table in &TABLES {
+        (table.sizes)(view.snapshot, &mut |key, bytes| {
+            let of_guests = guest_bytes.get(key.as_str()).filter(|_| table.kind == Kind::Server);
+            put(table.kind, key, bytes.saturating_sub(of_guests.copied().unwrap_or(0)));
+        });
+    }
+    let plain = Backend::default();
+    for (id, set) in &view.snapshot.endpoints {
+        let backend = view.snapshot.backends.get(id).unwrap_or(&plain);
+        let bytes = encode_endpoints(set, backend, id.as_str()).len() + id.as_str().len();
+        put(Kind::Endpoints, id.to_string(), bytes);
+    }
+    all.extend(guests);
+    all
+}
+
+/// What guests have in servers, as candidates, and the bytes of all of them by host.
+fn guests<'s>(
+    view: &View<'s>,
+    withheld: &Withheld,
+) -> (Vec<Candidate<'s>>, HashMap<&'s str, usize>) {
+    let (mut all, mut bytes_of) = (Vec::new(), HashMap::new());
+    for (host, server) in &view.snapshot.servers {
+        let by_host = host_owner(view, host);
+        for (namespace, rules) in item::guests(by_host.namespace, server) {
+            let bytes = item::bytes_of(&rules);
+            *bytes_of.entry(host.as_str()).or_default() += bytes;
+            let record = RecordRef { kind: Kind::Server, key: host.to_string() };
+            let is_closed = withheld.contains(&record.clone().into());
+            let item = Item::of_guest(record, namespace);
+            if !is_closed && !withheld.contains(&item) {
+                let owner = Owner { namespaces: vec![namespace], created: by_host.created };
+                let bytes = bytes as u64;
+                all.push(Candidate { turn: Turn::Own, bytes, item, owner, is_taken: false });
+            }
+        }
+    }
+    (all, bytes_of)
 }
 
 fn turn(kind: Kind, owner: &Owner<'_>) -> Turn {
     match kind {
         // Their absence would have a host served without TLS of its own, or by somebody else.
         Kind::Name | Kind::Passthrough | Kind::Port | Kind::Settings | Kind::General => Turn::Last,
-        _ if owner.is_shared() => Turn::Shared,
+        _ if owner.namespaces.len() > 1 => Turn::Shared,
         Kind::Endpoints => Turn::Endpoints,
         Kind::Server
         | Kind::Backend
@@ -188,14 +237,14 @@ pub fn keeps_old(kind: Kind) -> bool {
     matches!(kind, Kind::Endpoints | Kind::Certificate)
 }
 
-/// Which records wait, so that at least `deficit` bytes are not needed; with their sizes. `removals_only`: those whose
+/// Which items wait, so that at least `deficit` bytes are not needed; with their sizes. `removals_only`: those whose
 /// place is taken by nothing, which needs no room.
 pub fn choose(
     view: &View<'_>,
     withheld: &Withheld,
     deficit: u64,
     removals_only: bool,
-) -> Vec<(RecordRef, u64)> {
+) -> Vec<(Item, u64)> {
     let mut ledger = Ledger::of(view, withheld);
     let mut heap: BinaryHeap<(u64, &str)> =
         ledger.accounts.keys().map(|namespace| (ledger.bytes(namespace), *namespace)).collect();
@@ -211,13 +260,13 @@ pub fn choose(
         let Some(place) = ledger.next(namespace) else { continue };
         let is_fit = |candidate: &Candidate<'_>| {
             !removals_only
-                || candidate.turn != Turn::Last && !has_closed_form(candidate.record.kind)
+                || candidate.turn != Turn::Last && candidate.item.is_record(|k| !has_closed_form(k))
         };
         if ledger.candidates.get(place).is_some_and(is_fit)
-            && let Some((record, bytes)) = ledger.take(place)
+            && let Some((item, bytes)) = ledger.take(place)
         {
             spared += bytes;
-            chosen.push((record, bytes));
+            chosen.push((item, bytes));
         }
         heap.push((ledger.bytes(namespace), namespace));
     }
@@ -258,7 +307,7 @@ mod tests {
         };
         let view = View { snapshot: &snapshot, owner: &owner };
         let all = choose(&view, &Withheld::default(), deficit, false);
-        all.into_iter().map(|(record, _)| record.key).collect()
+        all.into_iter().map(|(item, _)| item.record.key).collect()
     }
 
     #[test]
@@ -285,11 +334,11 @@ mod tests {
         }
         let view = View { snapshot: &snapshot, owner: &|_| None };
         let all = choose(&view, &Withheld::default(), u64::MAX, false);
-        let keys: Vec<_> = all.iter().map(|(record, _)| record.key.as_str()).collect();
+        let keys: Vec<_> = all.iter().map(|(item, _)| item.record.key.as_str()).collect();
         assert_eq!(keys, ["a1.test", "a0.test", "b.test", "p"]);
         let removals = choose(&view, &Withheld::default(), 1, true);
         assert_eq!(
-            removals.iter().map(|(record, _)| record.key.as_str()).collect::<Vec<_>>(),
+            removals.iter().map(|(item, _)| item.record.key.as_str()).collect::<Vec<_>>(),
             ["p"]
         );
     }

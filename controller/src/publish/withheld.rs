@@ -1,10 +1,11 @@
 //! Records that nginx does not get: it refused them, or its zone has no room for them.
 //!
 //! A withheld record never opens anything: what is sent in its place closes it ([`Table::closed`]), or its absence does.
-//! Where even the closed form is refused, the host is removed.
+//! Where even the closed form is refused, the host is removed. Withheld rules of a guest are absent from the server.
 //!
 //! [`Table::closed`]: oxigress_core::table::Table::closed
 
+use super::item::{self, Item};
 use super::room::keeps_old;
 use oxigress_core::model::{Snapshot, shorten};
 use oxigress_core::table::{Kind, Operations, RecordRef, TABLES};
@@ -42,8 +43,8 @@ pub struct Room {
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Withheld {
-    reasons: BTreeMap<RecordRef, Reason>,
-    /// Of these, those whose closed form was refused too.
+    reasons: BTreeMap<Item, Reason>,
+    /// Of the records, those whose closed form was refused too.
     absent: BTreeSet<RecordRef>,
     removals: Vec<RecordRef>,
     /// Told by the last refusal.
@@ -54,25 +55,25 @@ pub struct Withheld {
 }
 
 impl Withheld {
-    /// Withholds a record; one that is withheld already loses its closed form. False: nothing of it was sent.
-    pub fn insert(&mut self, record: RecordRef, reason: Reason) -> bool {
-        if self.reasons.contains_key(&record) {
-            return self.remove(record);
+    /// Withholds an item; a record that is withheld already loses its closed form. False: nothing of it was sent.
+    pub fn insert(&mut self, item: Item, reason: Reason) -> bool {
+        if self.reasons.contains_key(&item) {
+            return self.remove(item);
         }
-        self.reasons.insert(record, reason);
+        self.reasons.insert(item, reason);
         self.is_new = true;
         true
     }
 
-    /// Takes a record away that nginx may have. False: nothing of it was there.
-    pub fn evict(&mut self, record: RecordRef, reason: Reason) -> bool {
-        if self.reasons.contains_key(&record) && matches!(reason, Reason::NoRoom { .. }) {
-            return self.remove(record);
+    /// Takes an item away that nginx may have. False: nothing of it was there.
+    pub fn evict(&mut self, item: Item, reason: Reason) -> bool {
+        if self.reasons.contains_key(&item) && matches!(reason, Reason::NoRoom { .. }) {
+            return self.remove(item);
         }
-        if keeps_old(record.kind) {
-            self.absent.insert(record.clone());
+        if item.is_record(keeps_old) {
+            self.absent.insert(item.record.clone());
         }
-        self.reasons.insert(record, reason);
+        self.reasons.insert(item, reason);
         self.is_new = true;
         true
     }
@@ -83,15 +84,17 @@ impl Withheld {
         self.has_room = None;
     }
 
-    /// A record is no longer withheld.
-    pub fn release(&mut self, record: &RecordRef) {
-        self.is_new |= self.reasons.remove(record).is_some();
-        self.absent.remove(record);
+    /// An item is no longer withheld.
+    pub fn release(&mut self, item: &Item) {
+        self.is_new |= self.reasons.remove(item).is_some();
+        if item.guest.is_none() {
+            self.absent.remove(&item.record);
+        }
     }
 
-    /// Whether the record is withheld.
-    pub fn contains(&self, record: &RecordRef) -> bool {
-        self.reasons.contains_key(record)
+    /// Whether the item is withheld.
+    pub fn contains(&self, item: &Item) -> bool {
+        self.reasons.contains_key(item)
     }
 
     /// Whether nothing stands in the place of a withheld record.
@@ -103,29 +106,33 @@ impl Withheld {
     pub fn has_all(&self, patch: &Patch) -> bool {
         let mut written = Vec::new();
         TABLES.iter().for_each(|table| (table.keys)(patch, &mut written));
-        patch.upsert.settings.is_none() && written.iter().all(|record| self.contains(record))
+        patch.upsert.settings.is_none()
+            && written.into_iter().all(|record| self.contains(&record.into()))
     }
 
-    /// The records that are beyond what their namespaces may have.
-    pub fn over_quota(&self) -> Vec<RecordRef> {
-        self.reasons.keys().filter(|record| self.is_over_quota(record)).cloned().collect()
+    /// The items that are beyond what their namespaces may have.
+    pub fn over_quota(&self) -> Vec<Item> {
+        self.reasons.keys().filter(|item| self.is_over_quota(item)).cloned().collect()
     }
 
     /// Whether it is one of them.
-    pub fn is_over_quota(&self, record: &RecordRef) -> bool {
-        matches!(self.reasons.get(record), Some(Reason::OverQuota { .. }))
+    pub fn is_over_quota(&self, item: &Item) -> bool {
+        matches!(self.reasons.get(item), Some(Reason::OverQuota { .. }))
     }
 
-    fn remove(&mut self, record: RecordRef) -> bool {
-        if record.kind == Kind::Tls {
+    fn remove(&mut self, item: Item) -> bool {
+        if item.guest.is_some() {
+            return false;
+        }
+        if item.record.kind == Kind::Tls {
             // Without its policy the host must not be served at all.
-            let server = RecordRef { kind: Kind::Server, key: record.key.clone() };
-            let reason = self.reasons.get(&record).cloned();
-            reason.and_then(|reason| self.reasons.insert(server.clone(), reason));
+            let server = RecordRef { kind: Kind::Server, key: item.record.key.clone() };
+            let reason = self.reasons.get(&item).cloned();
+            reason.and_then(|reason| self.reasons.insert(server.clone().into(), reason));
             self.absent.insert(server.clone());
             self.removals.push(server);
         }
-        self.absent.insert(record)
+        self.absent.insert(item.record)
     }
 
     /// Records that have to go though nothing was said about them.
@@ -140,22 +147,28 @@ impl Withheld {
     /// A record that changes gets another chance.
     pub fn forget_changed(&mut self, patch: &Patch) {
         let before = self.reasons.len();
-        self.reasons.retain(|record, _| !touches(patch, record));
-        self.absent.retain(|record| self.reasons.contains_key(record));
+        self.reasons.retain(|item, _| !touches(patch, &item.record));
+        self.absent.retain(|record| self.reasons.contains_key(&Item::from(record.clone())));
         self.is_new |= self.reasons.len() != before;
     }
 
     /// Takes what is withheld out of a delta.
     pub fn apply(&self, patch: &mut Patch) {
-        let touched: Vec<_> = self.reasons.keys().filter(|record| touches(patch, record)).collect();
-        for record in touched {
+        let is_touched = |item: &&Item| touches(patch, &item.record);
+        let touched: Vec<_> = self.reasons.keys().filter(is_touched).collect();
+        for item in touched {
+            let record = &item.record;
+            if let Some(guest) = &item.guest {
+                item::take_rules(patch, &record.key, guest);
+                continue;
+            }
             let Some(table) = Operations::of_kind(record.kind) else {
                 patch.upsert.settings = None;
                 continue;
             };
             if self.absent.contains(record) {
                 (table.remove)(patch, &record.key);
-            } else if self.keeps_old(record) {
+            } else if self.keeps_old(item) {
                 (table.shift)(patch, &mut Patch::default(), &record.key);
             } else {
                 (table.withhold)(patch, &record.key);
@@ -163,9 +176,9 @@ impl Withheld {
         }
     }
 
-    fn keeps_old(&self, record: &RecordRef) -> bool {
-        let has_no_room = matches!(self.reasons.get(record), Some(Reason::NoRoom { .. }));
-        has_no_room && keeps_old(record.kind)
+    fn keeps_old(&self, item: &Item) -> bool {
+        let has_no_room = matches!(self.reasons.get(item), Some(Reason::NoRoom { .. }));
+        has_no_room && item.is_record(keeps_old)
     }
 
     /// Notes what nginx says of its zone: whether it has grown or was freed since it was full.
@@ -193,10 +206,10 @@ impl Withheld {
         let Some(mut room) = self.has_room.take() else { return patch };
         let all = self.without_room();
         let mut all: Vec<_> = all
-            .map(|(bytes, record)| (record.kind != Kind::Endpoints, bytes, record.clone()))
+            .map(|(bytes, item)| (item.record.kind != Kind::Endpoints, bytes, item.clone()))
             .collect();
         all.sort();
-        for (_, bytes, record) in all {
+        for (_, bytes, item) in all {
             if bytes > room {
                 continue;
             }
@@ -204,20 +217,18 @@ impl Withheld {
             if let Some(full) = &mut self.full_at {
                 full.free = full.free.saturating_sub(bytes);
             }
-            self.reasons.remove(&record);
-            self.absent.remove(&record);
-            self.is_new = true;
-            if let Some(table) = Operations::of_kind(record.kind) {
+            self.release(&item);
+            if let Some(table) = Operations::of_kind(item.record.kind) {
                 // What the snapshot no longer has was removed in the meantime.
-                (table.restore)(snapshot, &mut patch, &record.key);
+                (table.restore)(snapshot, &mut patch, &item.record.key);
             }
         }
         patch
     }
 
-    fn without_room(&self) -> impl Iterator<Item = (u64, &RecordRef)> {
-        self.reasons.iter().filter_map(|(record, reason)| match reason {
-            Reason::NoRoom { bytes } => Some((*bytes, record)),
+    fn without_room(&self) -> impl Iterator<Item = (u64, &Item)> {
+        self.reasons.iter().filter_map(|(item, reason)| match reason {
+            Reason::NoRoom { bytes } => Some((*bytes, item)),
             Reason::Refused(_) | Reason::OverQuota { .. } => None,
         })
     }
@@ -228,7 +239,7 @@ impl Withheld {
     }
 
     /// What is withheld and why, if that has changed since this was last asked.
-    pub fn take_news(&mut self) -> Option<BTreeMap<RecordRef, Reason>> {
+    pub fn take_news(&mut self) -> Option<BTreeMap<Item, Reason>> {
         std::mem::take(&mut self.is_new).then(|| self.reasons.clone())
     }
 }

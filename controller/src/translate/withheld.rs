@@ -2,6 +2,7 @@
 
 use super::Translator;
 use super::notes::Part;
+use crate::publish::item::Item;
 use crate::publish::owners::HostOwner;
 use crate::publish::withheld::Reason;
 use crate::verdict::{Note, VerdictChanges};
@@ -21,14 +22,16 @@ impl Translator {
     }
 
     /// Says of each object behind a withheld record that it is not served, and why.
-    pub fn set_withheld(&mut self, withheld: &BTreeMap<RecordRef, Reason>) -> VerdictChanges {
+    pub fn set_withheld(&mut self, withheld: &BTreeMap<Item, Reason>) -> VerdictChanges {
         let mut notes = Vec::new();
         if !withheld.is_empty() {
             let objects = self.objects_of_records(withheld);
-            for (record, reason) in withheld {
-                let of = objects.get(record).cloned().unwrap_or_default();
-                let message =
-                    format!("{record} is not served and its requests are refused: {reason}");
+            for (item, reason) in withheld {
+                let of = objects.get(item).cloned().unwrap_or_default();
+                let message = match &item.guest {
+                    None => format!("{item} is not served and its requests are refused: {reason}"),
+                    Some(_) => format!("{item} are not served: {reason}"),
+                };
                 notes.extend(of.into_iter().map(|o| (o, Note::rejected(message.clone()))));
             }
         }
@@ -38,14 +41,17 @@ impl Translator {
 
     fn objects_of_records(
         &self,
-        withheld: &BTreeMap<RecordRef, Reason>,
-    ) -> BTreeMap<RecordRef, BTreeSet<ObjectRef>> {
-        let mut objects: BTreeMap<RecordRef, BTreeSet<ObjectRef>> = BTreeMap::new();
+        withheld: &BTreeMap<Item, Reason>,
+    ) -> BTreeMap<Item, BTreeSet<ObjectRef>> {
+        let mut objects: BTreeMap<Item, BTreeSet<ObjectRef>> = BTreeMap::new();
         let mut of_ingress = |kind, key: &str, rule: &Rule| {
             let record = RecordRef { kind, key: key.to_owned() };
-            if withheld.contains_key(&record) {
-                let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
-                objects.entry(record).or_default().insert(ObjectRef::new(Kind::Ingress, key));
+            let by_guest = Item::of_guest(record.clone(), &rule.origin.namespace);
+            for item in [Item::from(record), by_guest] {
+                if withheld.contains_key(&item) {
+                    let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
+                    objects.entry(item).or_default().insert(ObjectRef::new(Kind::Ingress, key));
+                }
             }
         };
         for (host, server) in &self.snapshot.servers {
@@ -75,19 +81,18 @@ impl Translator {
                 }
             }
         }
-        for record in withheld.keys() {
+        for item in withheld.keys() {
+            let record = &item.record;
             let object = match record.kind {
                 record::Kind::Certificate => {
                     Key::parse(&record.key).map(|key| ObjectRef::new(Kind::Secret, key))
                 }
-                record::Kind::Backend | record::Kind::Endpoints
-                    if !objects.contains_key(record) =>
-                {
+                record::Kind::Backend | record::Kind::Endpoints if !objects.contains_key(item) => {
                     service_of(&record.key).map(|key| ObjectRef::new(Kind::Service, key))
                 }
                 _ => None,
             };
-            objects.entry(record.clone()).or_default().extend(object);
+            objects.entry(item.clone()).or_default().extend(object);
         }
         objects
     }

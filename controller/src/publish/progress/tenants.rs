@@ -57,7 +57,7 @@ fn tenants() -> impl Strategy<Value = Tenants> {
     })
 }
 
-fn endpoint_of(capacity: u64, body_limit: usize) -> Endpoint {
+pub(super) fn endpoint_of(capacity: u64, body_limit: usize) -> Endpoint {
     Endpoint {
         live: Snapshot::default(),
         generation: 0,

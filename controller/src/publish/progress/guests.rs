@@ -1,0 +1,187 @@
+//! What one namespace adds to another one's host costs that host nothing: nginx may refuse it, or have no room for it.
+
+use super::tenants::endpoint_of;
+use super::*;
+use crate::publish::item::Item;
+use crate::publish::owners::HostOwner;
+
+/// Rules of a host of the namespace `o`: each with its namespace, its bytes, and whether nginx refuses it.
+type Rules = BTreeMap<u8, (&'static str, usize, bool)>;
+
+fn server_of(rules: &Rules, is_kept: impl Fn(&str) -> bool) -> Server {
+    let kept = rules.iter().filter(|(_, (namespace, ..))| is_kept(namespace));
+    let rules: Vec<_> = kept
+        .map(|(number, (namespace, bytes, is_bad))| {
+            let name = if *is_bad { "bad" } else { "good" };
+            let path = format!("/{number}/{name}/{}", "x".repeat(*bytes));
+            serde_json::json!({"path": {"prefix": path}, "origin": {"namespace": namespace}})
+        })
+        .collect();
+    serde_json::from_value(serde_json::json!({ "rules": rules })).unwrap()
+}
+
+fn host(number: usize) -> HostPattern {
+    HostPattern::parse(format!("h{number}.test").as_str()).unwrap()
+}
+
+fn snapshot_of(hosts: &[Rules], is_kept: impl Fn(&Rules, &str) -> bool) -> Snapshot {
+    let servers = hosts.iter().enumerate();
+    let servers =
+        servers.map(|(number, rules)| (host(number), server_of(rules, |n| is_kept(rules, n))));
+    Snapshot { servers: servers.collect(), ..Snapshot::default() }
+}
+
+fn view(snapshot: &Snapshot) -> View<'_> {
+    View { snapshot, owner: &|_| Some(HostOwner { namespace: "o", created: 1 }) }
+}
+
+fn hosts(bytes: std::ops::Range<usize>, has_bad: bool) -> impl Strategy<Value = Vec<Rules>> {
+    let namespace = proptest::sample::select(vec!["o", "g", "h"]);
+    let is_bad = proptest::bool::weighted(if has_bad { 0.1 } else { 0.0 });
+    let rules = proptest::collection::btree_map(0..40_u8, (namespace, bytes, is_bad), 0..12);
+    proptest::collection::vec(rules, 1..8)
+}
+
+/// Refuses bad rules by their places, up to ten in an answer.
+fn refuse_rules(outgoing: &Outgoing, names_rules: bool) -> Option<Answer> {
+    let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap_or_default();
+    let within = if outgoing.method == Method::PUT { "snapshot" } else { "upsert" };
+    let servers = body[within]["servers"].as_object()?;
+    let faults = servers.iter().flat_map(|(host, server)| {
+        let rules = server["rules"].as_array().unwrap().iter().enumerate();
+        let bad = rules.filter(|(_, rule)| rule["path"].to_string().contains("/bad/"));
+        bad.map(move |(place, _)| match names_rules {
+            true => format!("/{within}/servers/{host}/rules/{place}/path"),
+            false => format!("/{within}/servers/{host}/rules"),
+        })
+    });
+    let mut faults = faults.take(10).map(|pointer| Fault { pointer, error: "bad".into() });
+    let first = faults.next()?;
+    let others: Vec<_> = faults.collect();
+    let body = serde_json::json!({"error": "bad", "pointer": first.pointer, "others": others});
+    let status = StatusCode::BAD_REQUEST;
+    Some(Answer { status, retry_after: None, body: body.to_string().into() })
+}
+
+fn send_all(
+    publisher: &mut Publisher,
+    endpoint: &mut Endpoint,
+    view: &View<'_>,
+    names_rules: bool,
+) {
+    let mut requests = 0;
+    while publisher.is_behind() {
+        let outgoing = publisher.outgoing(view).unwrap();
+        let answer = refuse_rules(&outgoing, names_rules);
+        let answer = answer.unwrap_or_else(|| endpoint.answer(&outgoing));
+        publisher.answered(Ok(answer), Duration::ZERO, view);
+        requests += 1;
+        assert!(requests < 1_000, "no end");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// A server lacks exactly the rules of those guests who have a bad one, and is closed where its owner has one.
+    #[test]
+    fn exactly_the_guests_with_bad_rules_are_missing(
+        first in hosts(1..20, true),
+        second in hosts(1..20, true),
+        names_rules in any::<bool>(),
+    ) {
+        let mut endpoint = endpoint_of(1 << 30, 1 << 20);
+        let mut publisher = Publisher::new(0);
+        let mut old = Snapshot::default();
+        let is_bad = |rules: &Rules, namespace: &str| {
+            rules.values().any(|(of, _, is_bad)| *is_bad && *of == namespace)
+        };
+        for hosts in [&first, &second] {
+            let new = snapshot_of(hosts, |_, _| true);
+            publisher.change(Patch::between(&old, &new));
+            send_all(&mut publisher, &mut endpoint, &view(&new), names_rules);
+            let expected = snapshot_of(hosts, |rules, namespace| !is_bad(rules, namespace));
+            for (number, rules) in hosts.iter().enumerate() {
+                let live = &endpoint.live.servers[&host(number)];
+                if is_bad(rules, "o") {
+                    prop_assert!(live.rules[0].policies.is_some(), "it is not closed");
+                } else if names_rules {
+                    prop_assert_eq!(live, &expected.servers[&host(number)]);
+                } else {
+                    prop_assert_eq!(
+                        live.rules.iter().filter(|rule| rule.origin.namespace == "o").count(),
+                        rules.values().filter(|(namespace, ..)| *namespace == "o").count()
+                    );
+                }
+            }
+            old = new;
+        }
+    }
+
+    /// A guest that fills the zone with rules on others' hosts loses these, and no host loses a rule of its owner.
+    #[test]
+    fn a_guest_that_fills_the_zone_closes_no_host(
+        hosts in hosts(10..400, false),
+        capacity in 500..60_000_u64,
+        is_new in any::<bool>(),
+    ) {
+        let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
+        let is_greedy = |namespace: &str| {
+            let of = hosts.iter().flat_map(|rules| rules.values());
+            of.filter(|(of, ..)| *of == namespace).map(|(_, bytes, _)| *bytes as u64 + 100).sum::<u64>()
+        };
+        // The owner has less than a third of the zone, its overhead counted as the publisher does.
+        prop_assume!(size(&own) + 400 * hosts.len() as u64 + is_greedy("o") < capacity / 3);
+        let mut endpoint = endpoint_of(capacity, 1 << 20);
+        let mut publisher = Publisher::new(0);
+        let new = snapshot_of(&hosts, |_, _| true);
+        if !is_new {
+            publisher.change(Patch::between(&Snapshot::default(), &own));
+            send_all(&mut publisher, &mut endpoint, &view(&own), true);
+        }
+        publisher.change(Patch::between(&own, &new));
+        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        for (host, server) in &own.servers {
+            let mut live = endpoint.live.servers[host].clone();
+            live.rules.retain(|rule| rule.origin.namespace == "o");
+            prop_assert_eq!(&live, server, "{}", host);
+        }
+        // With room again, everything is served.
+        endpoint.capacity = 1 << 30;
+        let outgoing = publisher.look();
+        let answer = endpoint.answer(&outgoing);
+        publisher.answered(Ok(answer), Duration::ZERO, &view(&new));
+        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        prop_assert_eq!(&endpoint.live, &new);
+    }
+
+    /// The limit of a namespace counts what it adds to others' hosts, and costs these nothing.
+    #[test]
+    fn a_limit_holds_for_what_guests_add(hosts in hosts(10..400, false), limit in 500..8_000_u64) {
+        let mut endpoint = endpoint_of(1 << 30, 1 << 20);
+        let mut publisher = Publisher::new(limit);
+        let new = snapshot_of(&hosts, |_, _| true);
+        publisher.change(Patch::between(&Snapshot::default(), &new));
+        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        let withheld = publisher.take_withheld().unwrap_or_default();
+        for guest in ["g", "h"] {
+            let mut bytes = 0;
+            for (number, rules) in hosts.iter().enumerate() {
+                let live = &endpoint.live.servers[&host(number)];
+                let of_guest = |rule: &&oxigress_core::model::Rule| rule.origin.namespace == guest;
+                let kept: Vec<_> = live.rules.iter().filter(of_guest).collect();
+                bytes += crate::publish::item::bytes_of(&kept) as u64;
+                let wanted = rules.values().filter(|(namespace, ..)| *namespace == guest).count();
+                let record = RecordRef { kind: Kind::Server, key: host(number).to_string() };
+                let is_out = withheld.contains_key(&Item::of_guest(record.clone(), guest))
+                    || withheld.contains_key(&Item::from(record));
+                prop_assert_eq!(kept.len(), if is_out { 0 } else { wanted });
+            }
+            prop_assert!(bytes <= limit, "{} has {} of {}", guest, bytes, limit);
+        }
+    }
+}
