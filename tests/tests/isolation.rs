@@ -216,6 +216,55 @@ fn a_zone_that_may_not_grow_serves_the_small_namespace() {
     });
 }
 
+/// A namespace adds paths to its neighbour's host until the zone is full: it loses these, and the neighbour nothing.
+#[test]
+fn a_guest_that_fills_the_zone_does_not_close_the_host() {
+    pass("isolation-guest", |directory| {
+        let endpoint = Endpoint::start("first")?;
+        let flags = ["--zone-size=1m".to_owned(), "--zone-size-max=1m".to_owned()];
+        let mut controller = Controller::start(directory, 1, &flags)?;
+        let good = ingress("good", &[]) + &service("good", endpoint.address.port());
+        controller.serve("good.yaml", &good)?;
+        let mut guest = ingress("guest", &[]).replace("host: guest.test", "host: good.test");
+        for number in 0..6_000 {
+            let _ = writeln!(
+                guest,
+                "      - {{ path: /guest/{number}/{}, pathType: Prefix, \
+                 backend: {{ service: {{ name: guest, port: {{ number: 80 }} }} }} }}",
+                "long".repeat(40)
+            );
+        }
+        let guest = guest.replace("namespace: default", "namespace: guest");
+        let guest = guest.replace("path: /, pathType", "path: /guest, pathType");
+        controller.write("guest.yaml", &guest)?;
+        until("a full zone", || {
+            let log = controller.error_log();
+            ensure!(
+                log.contains("servers good.test, the rules of namespace guest are not served"),
+                "{log}"
+            );
+            Ok(())
+        })?;
+        let http = Address::http(controller.http_port);
+        let answer = block_on(send(&http, &Request::get("good.test", "/guest")))?;
+        ensure!(
+            answer.endpoint().as_deref() == Some("first"),
+            "the guest's rules are gone: {answer:?}"
+        );
+        let small = small_goes_live(&controller, &endpoint, "small")?;
+        println!("another namespace's host is live after {small:?}");
+        // What the guest has is served as soon as it fits.
+        let short = guest.lines().filter(|line| !line.contains("longlong"));
+        let short: String = short.map(|line| format!("{line}\n")).collect();
+        controller.write("guest.yaml", &short)?;
+        until("the guest's path", || {
+            let answer = block_on(send(&http, &Request::get("good.test", "/guest")))?;
+            ensure!(answer.status == 503, "it has no endpoint: {answer:?}");
+            Ok(())
+        })
+    });
+}
+
 /// Certificates of authorities that together have about a MiB of PEM, none of which is in another bundle.
 fn bulky_bundle(key: &PKeyRef<Private>, number: u32) -> Result<String> {
     let mut text = String::new();
