@@ -149,7 +149,8 @@ fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome>
     let shown = request.certificate_subject().unwrap_or_default();
     // A pattern that cannot be tried on a subject does not match it.
     let (patterns, mut budget) = (request.worker().patterns(), Budget::OF_VALUES);
-    let is_match = patterns.is_match_within(subject.as_str().as_bytes(), shown, &mut budget);
+    let is_match =
+        patterns.of(request.host()).is_match(subject.as_str().as_bytes(), shown, &mut budget);
     (is_match != Some(true)).then_some(Outcome::Status(403))
 }
 

@@ -61,8 +61,11 @@ pub fn alternative<'g>(
         guard.get(Kind::Backend as u8, id).map(|record| BackendView::new(record.value()))
     });
     let worker = request.worker();
-    let (affinity, patterns) = (backend.affinity(), worker.patterns());
-    let place = split::decide(affinity, views, &Asking(request), patterns, worker.random())?;
+    // An id begins with the namespace.
+    let namespace = ids.clone().next().and_then(|id| id.split(|byte| *byte == b'/').next());
+    let patterns = worker.patterns().of(namespace.unwrap_or_default());
+    let affinity = backend.affinity();
+    let place = split::decide(affinity, views, &Asking(request), &patterns, worker.random())?;
     ids.nth(place)
 }
 

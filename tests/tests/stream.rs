@@ -609,6 +609,33 @@ fn server_names_are_passed_through_while_endpoints_change() {
     });
 }
 
+/// The backend of a name is this nginx itself, as over a load balancer's address, which no list of addresses knows.
+#[test]
+fn a_connection_that_comes_back_is_closed() {
+    pass("stream-circle", |directory| {
+        let mut here = Passthrough::start(directory, "", "", 2)?;
+        let own = json!({"address": "127.0.0.1", "port": here.port});
+        here.trial.endpoints("none", &[own])?;
+        for _ in 0..5 {
+            let refused = block_on(async {
+                let session = Session::open(here.port, b"").await?;
+                session.tls(Some("none.test")).await.map(|(_, name)| name)
+            });
+            ensure!(refused.is_err(), "{refused:?}");
+        }
+        let log = here.trial.site.nginx.error_log();
+        let closed = log.matches("the TLS connection for \"none.test\" has come back").count();
+        ensure!(closed == 5, "{closed} of 5 circles were closed: {log}");
+        // Each of two workers at most once before it comes to one again.
+        let sessions = fs::read_to_string(directory.join("sessions.log"))?;
+        let all = sessions.lines().count();
+        ensure!(all <= 3 * 5, "{all} sessions: {sessions}");
+        let (name, _) = block_on(through(here.port, b"", "first.test", "first"))?;
+        is_of(pair(&here.first, 0), &name)?;
+        here.trial.end()
+    });
+}
+
 #[test]
 fn passthrough_knows_the_client_behind_the_proxy_protocol() {
     pass("stream-sni-proxy", |directory| {

@@ -444,7 +444,7 @@ fn alternative<'g>(
     primary.alternatives().next()?;
     let decide = |asked: &Asked, random| {
         let views = primary.alternatives().map(|id| (!set(id).is_empty()).then(|| view(id)));
-        split::decide(primary.affinity(), views, asked, patterns, random)
+        split::decide(primary.affinity(), views, asked, &patterns.of(b""), random)
     };
     let certain = |asked: &Asked| {
         let ends = (decide(asked, 0), decide(asked, u64::MAX));

@@ -13,6 +13,7 @@ mod engine;
 mod kept;
 mod price;
 mod program;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use kept::Kept;
 use program::Program;
 use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::{Anchored, Input};
+use shares::Shares;
 use std::cell::RefCell;
 
 /// Longest pattern (security.md §4).
@@ -100,6 +102,7 @@ type Slots = [Option<NonMaxUsize>; 2 * GROUPS];
 pub struct Patterns {
     searched: RefCell<Kept>,
     of_paths: RefCell<Kept>,
+    shares: Shares,
 }
 
 impl Default for Patterns {
@@ -107,6 +110,7 @@ impl Default for Patterns {
         Patterns {
             searched: RefCell::new(Kept::new(Meaning::Search, MAX_KEPT_BYTES)),
             of_paths: RefCell::new(Kept::new(Meaning::Path, MAX_KEPT_BYTES)),
+            shares: Shares::default(),
         }
     }
 }
@@ -135,6 +139,11 @@ impl Patterns {
             Engine::Backtracking(program) => run(program, value, false, scratch, budget),
             engine => Some(scratch.search(engine, &Input::new(value), &mut [])),
         }
+    }
+
+    /// These patterns as a namespace uses them, which has its share of the worker's time.
+    pub fn of<'p>(&'p self, namespace: &'p [u8]) -> NamespacePatterns<'p> {
+        NamespacePatterns { patterns: self, namespace }
     }
 
     /// How many patterns of paths are compiled.
@@ -180,6 +189,41 @@ impl Patterns {
         let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
         let span = |group| Some((place(2 * group)?, place(2 * group + 1)?));
         Some(is_found.then(|| Captures::new(span)))
+    }
+}
+
+/// The patterns that one namespace has written.
+pub struct NamespacePatterns<'p> {
+    patterns: &'p Patterns,
+    namespace: &'p [u8],
+}
+
+impl NamespacePatterns<'_> {
+    /// As [`Patterns::is_match_within`]; `None` also when the namespace has used up its share.
+    pub fn is_match(&self, pattern: &[u8], value: &[u8], budget: &mut Budget) -> Option<bool> {
+        self.charged(budget, |budget| self.patterns.is_match_within(pattern, value, budget))
+    }
+
+    /// As [`Patterns::captures`]; no answer also when the namespace has used up its share.
+    pub fn captures(
+        &self,
+        pattern: &[u8],
+        path: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Option<Captures>, NoAnswer> {
+        let answer = |budget: &mut Budget| self.patterns.answer(pattern, path, budget);
+        self.charged(budget, answer).ok_or(NoAnswer)
+    }
+
+    fn charged<T>(
+        &self,
+        budget: &mut Budget,
+        run: impl FnOnce(&mut Budget) -> Option<T>,
+    ) -> Option<T> {
+        let before = self.patterns.shares.may_run(self.namespace).then_some(budget.0)?;
+        let answer = run(budget);
+        self.patterns.shares.charge(self.namespace, before - budget.0);
+        answer
     }
 }
 

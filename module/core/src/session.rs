@@ -30,6 +30,30 @@ pub fn passthrough<'g>(records: &impl Records<'g>, server_name: &[u8]) -> Option
     (records.value(Kind::Server, name).is_none() || is_exact()).then_some(found)
 }
 
+/// Bytes of the `random` of a ClientHello.
+pub const RANDOM: usize = 32;
+
+/// The `random` of a ClientHello (RFC 8446, 4.1.2), which no two handshakes share, from the TLS records at the beginning of
+/// a connection, however short these are; `None`: that is no ClientHello.
+pub fn client_random(mut bytes: &[u8]) -> Option<[u8; RANDOM]> {
+    const HANDSHAKE: u8 = 22;
+    const CLIENT_HELLO: u8 = 1;
+    // Type and length of the message, then the version.
+    const RANDOM_AT: usize = 4 + 2;
+    let mut message = [0; RANDOM_AT + RANDOM];
+    let mut filled = 0;
+    while filled < message.len() {
+        let ([HANDSHAKE, _, _, high, low], rest) = bytes.split_first_chunk()? else { return None };
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (fragment, behind) = rest.split_at(length.min(rest.len()));
+        let place = message.get_mut(filled..)?;
+        let taken = fragment.len().min(place.len());
+        place.get_mut(..taken)?.copy_from_slice(fragment.get(..taken)?);
+        (filled, bytes) = (filled + taken, behind);
+    }
+    (message[0] == CLIENT_HELLO).then(|| message.last_chunk().copied())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +64,23 @@ mod tests {
     fn records(snapshot: Snapshot) -> BTreeMap<(Kind, Vec<u8>), Vec<u8>> {
         let all = snapshot_records(snapshot).into_iter();
         all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()
+    }
+
+    #[test]
+    fn the_random_of_a_hello_is_found_however_its_records_are_cut() {
+        let message: Vec<u8> = [1, 0, 1, 0, 3, 3].into_iter().chain(100..140).collect();
+        let random: [u8; RANDOM] = std::array::from_fn(|place| 100 + place as u8);
+        for size in 1..=message.len() {
+            let record = |part: &[u8]| [&[22, 3, 1, 0, part.len() as u8], part].concat();
+            let bytes: Vec<u8> = message.chunks(size).flat_map(record).collect();
+            assert_eq!(client_random(&bytes), Some(random), "records of {size}");
+            assert_eq!(client_random(&bytes[..bytes.len() / 2]), None, "cut off");
+        }
+        for other in [&b"GET / HTTP/1.1\r\n"[..], b"", &[22, 3, 1, 0, 0], &[22, 3, 1, 0, 1, 2]] {
+            assert_eq!(client_random(other), None);
+        }
+        let server_hello = [&[22, 3, 3, 0, 46, 2, 0, 0, 42][..], &[3; 42]].concat();
+        assert_eq!(client_random(&server_hello), None);
     }
 
     #[test]

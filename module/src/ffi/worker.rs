@@ -20,9 +20,11 @@ use oxigress_core::destinations::Denial;
 use oxigress_core::limits::Counts;
 use oxigress_core::metrics::Buckets;
 use oxigress_core::patterns::Patterns;
+use oxigress_core::session;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::HashSet;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -53,6 +55,8 @@ pub struct Worker {
     patterns: Patterns,
     policies: policy::Cache,
     known_passwords: access::Known,
+    /// Of the TLS handshakes that are passed through: one that comes again has gone in a circle.
+    passed_through: RefCell<HashSet<[u8; session::RANDOM]>>,
     password_checks: Checks,
     /// The last generation that was asked for blocked clients, and its answer.
     blocks: Cell<(u64, bool)>,
@@ -195,6 +199,18 @@ impl Worker {
         &self.policies
     }
 
+    /// Notes the handshake of a connection that is to be passed through; false: one with this `random` is already.
+    pub fn pass_through(&self, random: [u8; session::RANDOM]) -> bool {
+        self.passed_through.try_borrow_mut().is_ok_and(|mut all| all.insert(random))
+    }
+
+    /// A connection that was passed through is over.
+    pub fn end_passed_through(&self, random: &[u8; session::RANDOM]) {
+        if let Ok(mut all) = self.passed_through.try_borrow_mut() {
+            all.remove(random);
+        }
+    }
+
     /// What was found out about passwords lately.
     pub fn known_passwords(&self) -> &access::Known {
         &self.known_passwords
@@ -285,6 +301,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         blocks: Cell::new((0, false)),
         policies: policy::Cache::default(),
         known_passwords: access::Known::new([super::random(), super::random()]),
+        passed_through: RefCell::default(),
         password_checks: Checks::default(),
         ticks: Cell::new(0),
         lock,

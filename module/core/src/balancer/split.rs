@@ -9,7 +9,7 @@
 use super::cookie;
 use super::pick::below;
 use crate::model::MAX_ALTERNATIVES;
-use crate::patterns::{Budget, Patterns};
+use crate::patterns::{Budget, NamespacePatterns};
 use crate::record::{AffinityView, BackendView, SplitView};
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ pub fn decide<'g>(
     primary: Option<AffinityView<'_>>,
     alternatives: impl IntoIterator<Item = Option<BackendView<'g>>>,
     request: &impl Request,
-    patterns: &Patterns,
+    patterns: &NamespacePatterns<'_>,
     random: u64,
 ) -> Option<usize> {
     if primary.is_some_and(|affinity| is_held(affinity, request)) {
@@ -92,7 +92,7 @@ fn is_held(affinity: AffinityView<'_>, request: &impl Request) -> bool {
 fn header_says(
     split: &SplitView<'_>,
     request: &impl Request,
-    patterns: &Patterns,
+    patterns: &NamespacePatterns<'_>,
     budget: &mut Budget,
 ) -> Says {
     if split.header.is_empty() {
@@ -103,7 +103,7 @@ fn header_says(
         return if *value == *split.header_value { Says::Yes } else { Says::Nothing };
     }
     if !split.header_pattern.is_empty() {
-        return match patterns.is_match_within(split.header_pattern, &value, budget) {
+        return match patterns.is_match(split.header_pattern, &value, budget) {
             Some(true) => Says::Yes,
             Some(false) => Says::Nothing,
             None => Says::Primary,

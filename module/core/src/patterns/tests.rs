@@ -321,3 +321,24 @@ fn what_compiling_takes_beside_its_price() {
         println!("{pattern:.60}: {} {took:?}, price {price:?}, {bytes} bytes", compiled.is_ok());
     }
 }
+
+#[test]
+fn a_namespace_that_has_used_up_its_share_has_no_answer_and_others_do() {
+    let patterns = Patterns::default();
+    let captures = |namespace: &[u8], path: &str| {
+        let of = patterns.of(namespace);
+        of.captures(b"/(a|b)*x", path.as_bytes(), &mut { Budget::OF_PATH })
+    };
+    let dear = format!("/{}x", "ab".repeat(3_900));
+    let before = Budget::OF_PATH.0;
+    let mut budget = Budget::OF_PATH;
+    patterns.of(b"dear").captures(b"/(a|b)*x", dear.as_bytes(), &mut budget).unwrap();
+    let steps = before - budget.0;
+    assert!(steps > 50_000, "{steps} steps");
+    // As if many requests had come at once.
+    (0..500_000_000 / steps).for_each(|_| patterns.shares.charge(b"dear", steps));
+    assert_eq!(captures(b"dear", "/x"), Err(NoAnswer));
+    assert!(captures(b"other", "/x").is_ok_and(|found| found.is_some()));
+    let values = patterns.of(b"dear").is_match(b"a", b"a", &mut { Budget::OF_VALUES });
+    assert_eq!(values, None, "patterns of headers share it");
+}

@@ -357,7 +357,8 @@ impl<'g> ServerView<'g> {
         let mut budget = Budget::OF_PATH;
         let mut find = |all: &mut dyn Iterator<Item = (usize, &'g [u8])>| {
             for (index, text) in all {
-                if let Some(captures) = patterns.captures(text, path, &mut budget)? {
+                let namespace = self.body(index).map(|rule| rule.namespace()).unwrap_or_default();
+                if let Some(captures) = patterns.of(namespace).captures(text, path, &mut budget)? {
                     return Ok(Some((index, captures)));
                 }
             }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::{Affinity, Backend, BackendId, Cookie, Split};
+use crate::patterns::Patterns;
 use crate::record::encode_backend;
 use std::collections::BTreeMap;
 
@@ -37,14 +38,15 @@ fn held(id: &str) -> String {
 
 fn decide_at(records: &[Vec<u8>], asked: &Asked, random: u64) -> Option<usize> {
     let all = records.iter().map(|record| Some(BackendView::new(record)));
-    decide(None, all, asked, &Patterns::default(), random)
+    decide(None, all, asked, &Patterns::default().of(b"n"), random)
 }
 
 /// The number of every 1,000 requests that each gets, the primary last.
 fn parts(records: &[Vec<u8>]) -> Vec<u32> {
     let mut parts = vec![0; records.len() + 1];
     let all: Vec<_> = records.iter().map(|record| Some(BackendView::new(record))).collect();
-    let patterns = Patterns::default();
+    let all_patterns = Patterns::default();
+    let patterns = all_patterns.of(b"n");
     for n in 0..1_000u64 {
         let random = (n << 1 | 1) * (u64::MAX / 2_000);
         let place = decide(None, all.iter().copied(), &Asked::default(), &patterns, random);
@@ -127,7 +129,7 @@ fn affinity_stands_before_every_rule() {
     let weighted = Split { weight: 100, ..rules("", "") };
     let records = [record("c", weighted.clone(), true), record("d", weighted, true)];
     let all = || records.iter().map(|record| Some(BackendView::new(record)));
-    let decide = |asked: &Asked| decide(affinity, all(), asked, &Patterns::default(), 0);
+    let decide = |asked: &Asked| decide(affinity, all(), asked, &Patterns::default().of(b"n"), 0);
     let with = |headers, id: &str| asked(headers, &[("route", &held(id))]);
     assert_eq!(decide(&with(&always, "p")), None);
     assert_eq!(decide(&with(&never, "c")), Some(0));
@@ -160,7 +162,7 @@ fn an_alternative_that_cannot_serve_takes_nothing() {
     let second = record("d", weight(25, 0), false);
     let asked = asked(&[("x-canary", "always")], &[("route", &held("c"))]);
     let decide = |alternatives: [Option<BackendView<'_>>; 2], random| {
-        decide(None, alternatives, &asked, &Patterns::default(), random)
+        decide(None, alternatives, &asked, &Patterns::default().of(b"n"), random)
     };
     let second = Some(BackendView::new(&second));
     assert_eq!(decide([None, second], 0), Some(1));
