@@ -275,6 +275,19 @@ mod tests {
     }
 
     #[test]
+    fn details_of_the_auth_server_that_are_empty_are_absent() {
+        let bare = [("auth-url", "http://10.0.0.1/"), ("auth-cache-key", "$host")];
+        let empty = external_auth::DETAILS.iter().filter(|name| **name != "auth-cache-key");
+        let full = bare.iter().copied().chain(empty.map(|name| (*name, " ")));
+        let read_all = |all: Vec<(&str, &str)>| {
+            let all = all.iter().map(|(name, text)| (format!("x.io/{name}"), (*text).to_owned()));
+            read(&all.collect())
+        };
+        assert_eq!(read_all(full.collect()), read_all(bare.to_vec()));
+        assert!(read_all(bare.to_vec()).0.closing.is_none());
+    }
+
+    #[test]
     fn foreign_prefixes_are_not_read() {
         let all = BTreeMap::from([("y.io/auth-url".to_owned(), "x".to_owned())]);
         assert_eq!(read(&all).1, []);

@@ -8,8 +8,19 @@ use super::value::parse_bool;
 use oxigress_core::model::policy::{Cors, HeaderValue, Policies};
 use oxigress_core::model::shorten;
 
+/// Those that say nothing where they are empty.
+const DETAILS: [&str; 6] = [
+    "cors-allow-origin",
+    "cors-allow-methods",
+    "cors-allow-headers",
+    "cors-expose-headers",
+    "cors-allow-credentials",
+    "cors-max-age",
+];
+
 /// Reads them.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
+    reader.drop_empty(&DETAILS);
     let mut is_on = policies.cors.is_some();
     reader.flag("enable-cors", &mut is_on);
     if !is_on {

@@ -17,8 +17,21 @@ const METHODS: [&str; 9] =
 const URL: &[u8] = b",?&=";
 const URLVAR: &[u8] = b", ?&=$";
 
+/// Those that say how the server of auth-url is asked, and nothing where they are empty.
+pub const DETAILS: [&str; 8] = [
+    "auth-method",
+    "auth-signin",
+    "auth-signin-redirect-param",
+    "auth-response-headers",
+    "auth-request-redirect",
+    "auth-always-set-cookie",
+    "auth-cache-key",
+    "auth-cache-duration",
+];
+
 /// Reads them.
 pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
+    reader.drop_empty(&DETAILS);
     let mut is_global = true;
     reader.flag("enable-global-auth", &mut is_global);
     if !is_global {

@@ -82,6 +82,11 @@ impl<'a> Reader<'a> {
         self.all.contains_key(name)
     }
 
+    /// Takes those of these names that are empty, as templates leave them, for absent.
+    pub fn drop_empty(&mut self, names: &[&str]) {
+        self.all.retain(|name, text| !names.contains(name) || !text.trim().is_empty());
+    }
+
     /// The value for a parser that says itself what is wrong.
     pub fn value(&mut self, name: &'static str) -> Option<Value<'_>> {
         Some(Value { name, text: self.all.get(name)?, notes: &mut self.notes })
