@@ -145,13 +145,15 @@ fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations, host: &mut Ho
     let mut access = policies.access.take().unwrap_or_default();
     access::read(reader, &mut access);
     external_auth::read(reader, &mut access);
+    // One whose URL cannot be read is closed already.
+    let has_auth = access.external.is_some() || reader.has("auth-url");
     policies.access = Some(access).filter(|access| *access != Access::default());
     limits::read(reader, &mut policies);
     cors::read(reader, &mut policies);
     found.default_backend = responses::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
     host.client_tls = client_tls::read(reader);
-    host.closes_host = snippet::read(reader);
+    host.closes_host = snippet::read(reader, has_auth);
     host.has_regex = found.use_regex || policies.rewrite.is_some();
     found.policies = Arc::new(policies);
 }
@@ -208,12 +210,12 @@ mod tests {
     }
 
     fn read(all: &BTreeMap<String, String>) -> (Annotations, Vec<Note>) {
-        let place = Place {
-            world: &World::default(),
-            ingress: &Key::new("n", "a"),
-            defaults: &Defaults::default(),
-            https_port: 443,
-        };
+        read_with(&Defaults::default(), all)
+    }
+
+    fn read_with(defaults: &Defaults, all: &BTreeMap<String, String>) -> (Annotations, Vec<Note>) {
+        let (world, ingress) = (World::default(), Key::new("n", "a"));
+        let place = Place { world: &world, ingress: &ingress, defaults, https_port: 443 };
         let read = parse(place, all, "x.io", &Settings::default());
         (read.annotations, read.notes)
     }
@@ -285,6 +287,25 @@ mod tests {
         };
         assert_eq!(read_all(full.collect()), read_all(bare.to_vec()));
         assert!(read_all(bare.to_vec()).0.closing.is_none());
+    }
+
+    #[test]
+    fn an_auth_snippet_closes_where_an_auth_server_is_asked() {
+        let asked = [("global-auth-url".to_owned(), "http://10.0.0.1/".to_owned())];
+        let map = crate::world::ConfigMap { data: asked.into() };
+        let global = super::super::settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
+        for (defaults, more, is_closed) in [
+            (&Defaults::default(), None, false),
+            (&Defaults::default(), Some(("auth-url", "http://10.0.0.1/")), true),
+            (&global, None, true),
+            (&global, Some(("enable-global-auth", "false")), false),
+        ] {
+            let snippet = ("auth-snippet", "proxy_set_header X-A b;");
+            let all = [snippet].into_iter().chain(more);
+            let all = all.map(|(name, text)| (format!("x.io/{name}"), text.to_owned())).collect();
+            let (found, notes) = read_with(defaults, &all);
+            assert_eq!((found.closing.is_some(), notes.len()), (is_closed, 1), "{more:?}");
+        }
     }
 
     #[test]

@@ -66,11 +66,16 @@ const SNIPPETS: [&str; 5] = [
     "stream-snippet",
 ];
 
-/// Says what is in them; answers whether one of them protects the whole host.
-pub fn read(reader: &mut Reader<'_>) -> bool {
+/// Says what is in them; answers whether one of them protects the whole host. `has_auth`: an auth server is asked, by
+/// this Ingress or by the ConfigMap.
+pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
     let mut closes_host = false;
     for name in SNIPPETS {
         let Some(text) = reader.text(name).filter(|text| !text.is_empty()) else { continue };
+        if name == "auth-snippet" && !has_auth {
+            reader.warn(name, "has no effect without auth-url: no auth server is asked");
+            continue;
+        }
         let all = statements(text);
         let is_protecting = |statement: &&Vec<String>| protects(name, statement, text);
         let protecting = names(all.iter().filter(is_protecting));
