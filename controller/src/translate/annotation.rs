@@ -16,7 +16,7 @@ pub mod defaults;
 pub mod external_auth;
 mod limits;
 mod mirror;
-mod proxying;
+pub mod proxying;
 mod reader;
 mod redirects;
 mod responses;
@@ -287,6 +287,24 @@ mod tests {
         };
         assert_eq!(read_all(full.collect()), read_all(bare.to_vec()));
         assert!(read_all(bare.to_vec()).0.closing.is_none());
+    }
+
+    #[test]
+    fn the_configmap_s_retries_of_every_method_hold_beside_the_annotation_s_conditions() {
+        use oxigress_core::model::policy::Condition::{Error, Http502, NonIdempotent};
+        let flag = [("retry-non-idempotent".to_owned(), "true".to_owned())];
+        let map = crate::world::ConfigMap { data: flag.into() };
+        let retrying = super::super::settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
+        for (text, expected) in [
+            ("error http_502", vec![Error, Http502, NonIdempotent]),
+            ("non_idempotent error", vec![NonIdempotent, Error]),
+            ("off", vec![]),
+        ] {
+            let all = [("x.io/proxy-next-upstream".to_owned(), text.to_owned())].into();
+            let (found, notes) = read_with(&retrying, &all);
+            let found = found.policies.proxy.as_ref().and_then(|proxy| proxy.next_upstream.clone());
+            assert_eq!((found, notes), (Some(expected), vec![]), "{text}");
+        }
     }
 
     #[test]

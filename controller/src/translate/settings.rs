@@ -412,6 +412,23 @@ mod tests {
     }
 
     #[test]
+    fn conditions_of_retries_are_those_of_the_annotation() {
+        let all = "error timeout invalid_header http_500 http_502 http_503 http_504 http_403 http_404 http_429 \
+                   non_idempotent";
+        let single = all.split_whitespace();
+        for text in single.chain([all, "off", "error off", "error  http_502 error"]) {
+            let (settings, notes) = parsed(&[("proxy-next-upstream", text)]);
+            assert_eq!(notes, [], "{text}");
+            let found = settings.defaults.policies.proxy.unwrap().next_upstream;
+            assert_eq!(found, super::super::annotation::proxying::conditions(text), "{text}");
+        }
+        for text in ["http_599", "error,timeout", "http500"] {
+            let (settings, notes) = parsed(&[("proxy-next-upstream", text)]);
+            assert_eq!((settings, notes.len()), (Settings::default(), 1), "{text}");
+        }
+    }
+
+    #[test]
     fn networks_that_are_none_are_not_everybody() {
         let (settings, notes) = parsed(&[("proxy-real-ip-cidr", "10.0.0.0/88")]);
         assert_eq!(settings.skeleton.list("proxy-real-ip-cidr"), Vec::<String>::new());

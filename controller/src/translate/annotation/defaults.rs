@@ -9,6 +9,8 @@ pub struct Defaults {
     pub policies: Policies,
     /// `allow-cross-namespace-resources`
     pub cross_namespace: bool,
+    /// `retry-non-idempotent`: holds beside whatever `proxy-next-upstream` says.
+    pub retry_non_idempotent: bool,
     /// `no-auth-locations`: beginnings of paths that ask nobody for a password.
     pub no_auth_locations: Vec<String>,
     /// `global-allowed-response-headers`: names that `custom-headers` may set, in lower case.
@@ -24,6 +26,7 @@ impl Default for Defaults {
         Defaults {
             policies: Policies::default(),
             cross_namespace: false,
+            retry_non_idempotent: false,
             no_auth_locations: vec!["/.well-known/acme-challenge".into()],
             allowed_response_headers: Vec::new(),
             limit_request_status: 503,

@@ -126,14 +126,28 @@ fn size(text: &str, least: u64, most: u64) -> Option<u64> {
 }
 
 fn read_retries(reader: &mut Reader<'_>, proxy: &mut Proxy) {
-    let what = "a list of error, timeout, invalid_header, http_500, …, non_idempotent, or off";
-    let conditions = reader.parsed("proxy-next-upstream", what, conditions);
-    proxy.next_upstream = conditions.or(proxy.next_upstream.take());
+    if let Some(mut conditions) = reader.parsed("proxy-next-upstream", CONDITIONS, conditions) {
+        if reader.place.defaults.retry_non_idempotent {
+            retry_non_idempotent(&mut conditions);
+        }
+        proxy.next_upstream = Some(conditions);
+    }
     let tries = reader.number("proxy-next-upstream-tries", 0, 1_000);
     proxy.next_upstream_tries = tries.or(proxy.next_upstream_tries);
 }
 
-/// The words of `proxy_next_upstream`.
+/// What [`conditions`] takes.
+pub const CONDITIONS: &str = "a list of error, timeout, invalid_header, http_500, http_502, http_503, http_504, http_403, http_404, http_429, \
+     non_idempotent, or off";
+
+/// Adds what the ConfigMap's `retry-non-idempotent` asks for, unless nothing is tried again.
+pub fn retry_non_idempotent(conditions: &mut Vec<Condition>) {
+    if !conditions.is_empty() && !conditions.contains(&Condition::NonIdempotent) {
+        conditions.push(Condition::NonIdempotent);
+    }
+}
+
+/// The words of `proxy_next_upstream`; none of them: never.
 pub fn conditions(text: &str) -> Option<Vec<Condition>> {
     let mut all = Vec::new();
     let mut is_off = false;

@@ -4,6 +4,7 @@ use super::Settings;
 use super::form::{Form, Value, any, bytes, header_name, reference};
 use super::key::{How, Key, Take, key};
 use crate::translate::annotation::balancing::{LOAD_BALANCE, LoadBalance};
+use crate::translate::annotation::proxying;
 use oxigress_core::model::policy::{
     Condition, Errors, HeaderValue, HttpVersion, Ipv6Prefix, Limits, ProxyRedirect, Replacement,
     Template,
@@ -13,20 +14,9 @@ const SECONDS: Form = Form::Number(0, 31_536_000);
 const ON_OFF: Form = Form::Word(&["on", "off"]);
 const TWO: &str = "off, or two words: what is replaced and by what";
 const HASHES: How = How::NoEffect("as in ingress-nginx: annotate the Ingress");
-const CONDITIONS: Form = Form::Words(&[
-    "error",
-    "timeout",
-    "invalid_header",
-    "http_500",
-    "http_502",
-    "http_503",
-    "http_504",
-    "http_403",
-    "http_404",
-    "http_429",
-    "non_idempotent",
-    "off",
-]);
+const CONDITIONS: Form = Form::Text(proxying::CONDITIONS, |text| {
+    proxying::conditions(text).filter(|_| !text.is_empty()).map(|_| text.to_owned())
+});
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
@@ -128,21 +118,16 @@ const REDIRECT_TO: Take = |settings: &mut Settings, value: &Value| {
 };
 
 const NEXT_UPSTREAM: Take = |to: &mut Settings, value: &Value| {
-    let words = value.text().split(' ').filter(|word| *word != "off");
-    let condition = |word: &str| serde_json::from_value::<Condition>(word.into());
-    let conditions = words.map(condition).collect::<Result<Vec<_>, _>>();
-    to.proxy().next_upstream = Some(conditions.map_err(|error| error.to_string())?);
+    to.proxy().next_upstream = proxying::conditions(value.text());
     Ok(())
 };
 
 // After proxy-next-upstream, in the order of names.
 const RETRY: Take = |to: &mut Settings, value: &Value| {
+    to.defaults.retry_non_idempotent = value.flag();
     if value.flag() {
         let usual = || vec![Condition::Error, Condition::Timeout];
-        let conditions = to.proxy().next_upstream.get_or_insert_with(usual);
-        if !conditions.is_empty() && !conditions.contains(&Condition::NonIdempotent) {
-            conditions.push(Condition::NonIdempotent);
-        }
+        proxying::retry_non_idempotent(to.proxy().next_upstream.get_or_insert_with(usual));
     }
     Ok(())
 };
