@@ -112,6 +112,28 @@ fn data_costs_no_reload_and_nginx_conf_one_and_no_request_is_lost() {
 }
 
 #[test]
+fn html_alone_is_compressed_where_the_key_names_nothing_else() {
+    pass("configmap-gzip", |directory| {
+        let mut shop = shop(directory)?;
+        let compressed = |shop: &Shop, kind: &str| -> Result<bool> {
+            let request = Request::get("shop.test", "/")
+                .header("Accept-Encoding", "gzip")
+                .header("Answer-Content-Type", kind);
+            let answer = get(shop, &request)?;
+            ensure!(answer.status == 200, "{answer}");
+            Ok(answer.header("content-encoding").as_deref() == Some("gzip"))
+        };
+        let base = [("use-gzip", "true"), ("gzip-min-length", "1")];
+        for (types, css) in [("text/html", false), ("text/html text/css", true)] {
+            reload_with(&mut shop, &[&base[..], &[("gzip-types", types)]].concat())?;
+            ensure!(compressed(&shop, "text/html")?, "{types}");
+            ensure!(compressed(&shop, "text/css")? == css, "{types}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn a_value_that_nginx_refuses_leaves_the_last_good_ones_and_all_else() {
     pass("configmap-refused", |directory| {
         let mut shop = shop(directory)?;

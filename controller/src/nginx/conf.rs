@@ -428,6 +428,19 @@ mod tests {
     }
 
     #[test]
+    fn html_alone_is_what_nginx_compresses_without_a_list() {
+        let types = |text| {
+            let text = with_keys(&[("use-gzip", "true"), ("gzip-types", text)]);
+            assert!(text.contains("gzip on;"));
+            let line = text.lines().find_map(|line| line.trim().strip_prefix("gzip_types "));
+            line.map(str::to_owned)
+        };
+        assert_eq!(types("text/html"), None);
+        assert_eq!(types("text/html text/css").as_deref(), Some("text/css;"));
+        assert!(types("").is_some_and(|types| types.contains("text/css")), "the default");
+    }
+
+    #[test]
     fn a_long_target_that_is_not_logged_has_a_bucket() {
         let long = format!("/{}", "a".repeat(1_000));
         assert!(with_keys(&[]).contains("map_hash_bucket_size 64;"));

@@ -3,6 +3,7 @@
 use super::Machine;
 use crate::flags::Flags;
 use crate::translate::Skeleton;
+use crate::translate::settings::form::HTML;
 use crate::translate::settings::logging::{ACCESS_LOG, ERROR_LOG};
 
 /// Placeholders and what they stand for.
@@ -97,6 +98,8 @@ fn gzip(keys: &Skeleton) -> String {
     if !keys.flag("use-gzip") {
         return String::new();
     }
+    // nginx warns of its own type in the list; without a list it has that one alone.
+    let types = Some(keys.text("gzip-types")).filter(|types| types != HTML);
     let lines = [
         "gzip on;".into(),
         "gzip_http_version 1.1;".into(),
@@ -104,7 +107,7 @@ fn gzip(keys: &Skeleton) -> String {
         "gzip_vary on;".into(),
         format!("gzip_comp_level {};", keys.number("gzip-level")),
         format!("gzip_min_length {};", keys.number("gzip-min-length")),
-        line("gzip_types", &keys.text("gzip-types")),
+        line("gzip_types", &types.unwrap_or_default()),
         line("gzip_disable", &keys.text("gzip-disable")),
     ];
     let lines: Vec<_> = lines.into_iter().filter(|line| !line.is_empty()).collect();

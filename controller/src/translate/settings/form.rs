@@ -273,12 +273,18 @@ pub fn buffer(text: &str) -> Option<String> {
     size_within(text, 256, 1 << 30)
 }
 
-/// Media types with white space or commas between; nginx compresses text/html anyway.
+/// The type that nginx compresses whatever a list says, and the only one without a list.
+pub const HTML: &str = "text/html";
+
+/// Media types with white space or commas between, without [`HTML`] beside others.
 pub fn media_types(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-    let words: Vec<_> = words.filter(|word| *word != "text/html").collect();
     let is_fine = |word: &&str| *word == "*" || word.contains('/') && made_of(word, b"/+-._");
-    (!words.is_empty() && words.iter().all(is_fine)).then(|| words.join(" "))
+    let (html, words): (Vec<_>, Vec<_>) = words.partition(|word| word.eq_ignore_ascii_case(HTML));
+    match words.is_empty() {
+        true => (!html.is_empty()).then(|| HTML.to_owned()),
+        false => words.iter().all(is_fine).then(|| words.join(" ")),
+    }
 }
 
 /// One media type.
@@ -428,6 +434,20 @@ mod tests {
             {
                 assert_eq!(read(text), None, "reader {number}, {text:?}");
             }
+        }
+    }
+
+    #[test]
+    fn html_beside_other_types_says_nothing_and_alone_that_there_are_no_others() {
+        for (text, expected) in [
+            ("text/html", Some("text/html")),
+            ("text/html, Text/HTML", Some("text/html")),
+            ("text/html text/css,a/b", Some("text/css a/b")),
+            ("text/html *", Some("*")),
+            ("", None),
+            ("text/html css", None),
+        ] {
+            assert_eq!(media_types(text).as_deref(), expected, "{text}");
         }
     }
 
