@@ -30,6 +30,13 @@ pub fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
     if request.is_https() { b"https" } else { b"http" }
 }
 
+/// The port of the listener, or the one that a proxy in front names.
+pub fn server_port(request: &Request<'_>) -> Option<u16> {
+    let named = || request.header(b"x-forwarded-port").and_then(forwarded::port);
+    let named = request.has_trusted_peer().then(named).flatten();
+    named.or_else(|| request.local_port())
+}
+
 /// The port a client would use: 443 on the HTTPS listener whatever its own number, since a Service maps 443 to it.
 pub fn port(request: &Request<'_>) -> Option<u16> {
     if request.has_trusted_peer()

@@ -34,6 +34,11 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "best_http_host", is_lasting: true, value: best_http_host },
     Variable { name: "pass_access_scheme", is_lasting: true, value: scheme },
     Variable { name: "pass_port", is_lasting: true, value: port },
+    Variable {
+        name: "pass_server_port",
+        is_lasting: true,
+        value: |request| digits(forwarded::server_port(request)?),
+    },
     Variable { name: "ingress_upstream_host", is_lasting: false, value: upstream_host },
     Variable { name: "ingress_connection", is_lasting: false, value: connection },
     Variable { name: "ingress_error_code", is_lasting: false, value: error_code },
@@ -165,7 +170,11 @@ fn scheme<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 }
 
 fn port<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
-    match forwarded::port(request)? {
+    digits(forwarded::port(request)?)
+}
+
+fn digits<'r>(port: u16) -> Option<Cow<'r, [u8]>> {
+    match port {
         443 => Some(Cow::Borrowed(b"443")),
         port => Some(Cow::Owned(port.to_string().into_bytes())),
     }

@@ -112,6 +112,26 @@ fn data_costs_no_reload_and_nginx_conf_one_and_no_request_is_lost() {
 }
 
 #[test]
+fn the_upstream_s_name_is_the_same_in_logs_and_headers() {
+    pass("configmap-names", |directory| {
+        let mut shop = shop(directory)?;
+        let text = "$proxy_host and $proxy_upstream_name, $the_real_ip and $remote_addr for $request_uri";
+        let headers = config_map("headers", &[("X-Upstream", "$proxy_host at $pass_server_port")]);
+        shop.write("headers.yaml", &headers)?;
+        let entries = [("log-format-upstream", text), ("proxy-set-headers", "default/headers")];
+        reload_with(&mut shop, &entries)?;
+        let seen = told(&shop, &Request::get("shop.test", "/names"))?;
+        let port = shop.controller.http_port;
+        has_lines(&seen, &[&format!("x-upstream: default-shop-80 at {port}")])?;
+        until("a line of the access log", || {
+            let line = "default-shop-80 and default-shop-80, 127.0.0.1 and 127.0.0.1 for /names";
+            ensure!(logged(&shop, line) == 1, "{}", shop.controller.output_tail());
+            Ok(())
+        })
+    });
+}
+
+#[test]
 fn html_alone_is_compressed_where_the_key_names_nothing_else() {
     pass("configmap-gzip", |directory| {
         let mut shop = shop(directory)?;

@@ -101,9 +101,19 @@ pub fn is_allowed(name: &[u8]) -> bool {
     PREFIXES.iter().any(begins) || NAMES.iter().any(same)
 }
 
+/// The variable behind a name in lower case: some of ingress-nginx's names stand for another one here.
+pub fn alias(name: &[u8]) -> &[u8] {
+    match name {
+        // nginx has a variable of this name too: the name of an upstream block, which is one for all backends.
+        b"proxy_host" => b"proxy_upstream_name",
+        b"the_real_ip" => b"remote_addr",
+        name => name,
+    }
+}
+
 /// What the parts of a template stand for, during one request.
 pub trait Values {
-    /// The value of a variable by its lower-case name; `None`: there is none.
+    /// The value of a variable by its lower-case name, which is no [`alias`]; `None`: there is none.
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>>;
     /// What the path pattern's group of this number matched.
     fn capture(&self, number: u8) -> &[u8];
@@ -114,10 +124,10 @@ pub trait Values {
             Part::Literal(text) => Cow::Borrowed(text),
             Part::Capture(number) => Cow::Borrowed(self.capture(number)),
             Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {
-                let value = self.variable(&name.to_ascii_lowercase());
+                let value = self.variable(alias(&name.to_ascii_lowercase()));
                 Cow::Owned(value.unwrap_or_default().into_owned())
             }
-            Part::Variable(name) => self.variable(name).unwrap_or_default(),
+            Part::Variable(name) => self.variable(alias(name)).unwrap_or_default(),
         }
     }
 }
@@ -232,6 +242,17 @@ pub(crate) mod tests {
         let values = Told(&[("arg_a", "$host$1"), ("http_x", "x")], &["/all", "$arg_a"]);
         let expand = |text: &str| expand(parts(text.as_bytes()), &values);
         assert_eq!(expand("<$arg_a$1$2$HTTP_X$none>").unwrap(), b"<$host$1$arg_ax>");
+    }
+
+    #[test]
+    fn names_of_the_reference_stand_for_what_they_mean_there() {
+        let values = Told(&[("proxy_upstream_name", "a-b-80"), ("remote_addr", "10.0.0.1")], &[]);
+        let expand = |text: &str| expand(parts(text.as_bytes()), &values);
+        assert_eq!(
+            expand("$proxy_host ${Proxy_Host} $the_real_ip").unwrap(),
+            b"a-b-80 a-b-80 10.0.0.1"
+        );
+        assert!(NAMES.iter().all(|name| is_allowed(alias(name.as_bytes()))));
     }
 
     #[test]

@@ -48,11 +48,8 @@ pub fn http(text: &str) -> Option<String> {
     quoted(text, |name| {
         let is_more = MORE.contains(&name) && !matches!(name, "bytes_received" | "protocol");
         let is_stream_only = matches!(name, "session_time" | "ssl_preread_server_name");
-        // Set in the skeleton or by the module under other names in the reference.
-        let is_absent = matches!(name, "proxy_host" | "the_real_ip" | "pass_server_port");
         let is_sent = ["sent_http_", "upstream_http_"].iter().any(|p| name.starts_with(p));
-        !is_absent
-            && (is_more && !is_stream_only || is_sent || template::is_allowed(name.as_bytes()))
+        is_more && !is_stream_only || is_sent || template::is_allowed(name.as_bytes())
     })
 }
 
@@ -99,7 +96,7 @@ fn quoted(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<String> {
     if text.is_empty() || text.len() > MAX_BYTES {
         return None;
     }
-    let text = unescaped(text)?;
+    let text = with_known_names(unescaped(text)?);
     for part in template::parts(text.as_bytes()) {
         let is_fine = match part {
             Part::Literal(literal) => !literal.contains(&b'$'),
@@ -114,6 +111,27 @@ fn quoted(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<String> {
         true => in_words(&text),
         false => quote(&text),
     })
+}
+
+/// The text with nginx's and our names of variables in place of those that stand for them.
+fn with_known_names(text: String) -> String {
+    let known = |name: &[u8]| template::alias(&name.to_ascii_lowercase()).to_vec();
+    let is_other =
+        |part| matches!(part, Part::Variable(name) if !known(name).eq_ignore_ascii_case(name));
+    if !template::parts(text.as_bytes()).any(is_other) {
+        return text;
+    }
+    let mut all = String::with_capacity(text.len());
+    for part in template::parts(text.as_bytes()) {
+        match part {
+            Part::Literal(literal) => all += &String::from_utf8_lossy(literal),
+            Part::Variable(name) => {
+                all += &format!("${{{}}}", String::from_utf8_lossy(&known(name)))
+            }
+            Part::Capture(number) => all += &format!("${{{number}}}"),
+        }
+    }
+    all
 }
 
 /// Most bytes between two quotes: nginx reads at most 4,096 with the backslashes, and puts the words of a format together.
@@ -188,7 +206,7 @@ mod tests {
             "$realpath_root",
             "a$",
             "$1",
-            "$proxy_host",
+            "$proxy_host$1",
             "",
             "a\nb",
             r"a\n",
@@ -199,6 +217,13 @@ mod tests {
         assert_eq!(http("$session_time"), None);
         assert_eq!(stream("$request_uri"), None);
         assert!(stream("[$remote_addr] $protocol $session_time").is_some());
+    }
+
+    #[test]
+    fn names_of_the_reference_are_logged_as_what_they_mean_there() {
+        let all = "[$proxy_host] $Proxy_Host ${the_real_ip}x $pass_server_port it's";
+        let expected = r"'[${proxy_upstream_name}] ${proxy_upstream_name} ${remote_addr}x ${pass_server_port} it\'s'";
+        assert_eq!(http(all).unwrap(), expected);
     }
 
     #[test]

@@ -76,7 +76,15 @@ impl<'r> Request<'r> {
 
 impl Values for Request<'_> {
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        Request::variable(self, name).map(Cow::Borrowed)
+        match name {
+            // nginx has it, but does not let it be looked up by its name.
+            b"proxy_add_x_forwarded_for" => {
+                let mut all: Vec<_> = self.all_headers(b"x-forwarded-for").collect();
+                all.push(Request::variable(self, b"remote_addr").unwrap_or_default());
+                Some(Cow::Owned(all.join(&b", "[..])))
+            }
+            name => Request::variable(self, name).map(Cow::Borrowed),
+        }
     }
 
     fn capture(&self, number: u8) -> &[u8] {
