@@ -15,8 +15,8 @@ use crate::verdict::Note;
 use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
-    BackendId, BundleId, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern, Policy,
-    Rule, Server,
+    BackendId, BundleId, Cookie, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
+    Policy, Rule, Server,
 };
 use oxigress_core::patterns::{Budget, Patterns, literal_prefix};
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,6 +177,8 @@ thread_local! {
     /// Paths that were looked at.
     static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
+/// What stands for something else in an expression, but for the dot, which may as well be one.
+const EXPRESSIONS: [char; 13] = ['\\', '^', '$', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
 /// A path as an authority asks for it.
 const CHALLENGE: &str = "/.well-known/acme-challenge/token";
 /// Most bytes of paths that other namespaces than the owner's add to a host.
@@ -609,6 +611,7 @@ impl<'a> Settling<'a> {
         });
         let rules = rules.collect();
         self.name_paths_without_canary(&winners);
+        self.name_paths_without_cookie(&winners);
         self.settled.server = is_served.then_some(Server { rules });
         self.settled
     }
@@ -717,6 +720,29 @@ impl<'a> Settling<'a> {
                     leads.service
                 );
                 self.say(by, Note::remark(message));
+            }
+        }
+    }
+
+    /// Where the affinity cookie's `Path` is the text of an expression, so that browsers keep the cookie to themselves.
+    fn name_paths_without_cookie(&mut self, winners: &BTreeMap<PathPattern, Winner<'a>>) {
+        let mut told = BTreeSet::new();
+        for (pattern, winner) in winners {
+            let Winner { by, path, leads, closer, .. } = winner;
+            let affinity = by.balancing().and_then(|word| word.affinity.as_ref());
+            let has_own_path = affinity.is_none_or(|affinity| affinity.cookie.path.is_some());
+            let is_served = leads.is_some() && closer.is_none() && !by.is_closed();
+            // One that no attribute can hold becomes `/`.
+            let is_sent = Cookie::check_attribute(path).is_ok();
+            let is_expression =
+                matches!(pattern, PathPattern::Regex(_)) && path.contains(EXPRESSIONS);
+            if is_expression && is_sent && is_served && !has_own_path && told.insert(&by.key) {
+                let message = format!(
+                    "annotation affinity: {}: the cookie's Path is the expression, so no browser sends it back and nothing \
+                     is sticky: set session-cookie-path to what all requests begin with",
+                    self.place(pattern)
+                );
+                self.say(by, Note::warning(message));
             }
         }
     }
