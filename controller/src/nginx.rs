@@ -49,9 +49,6 @@ const RAN: Duration = Duration::from_secs(1);
 const PAUSES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(800)..=Duration::from_secs(30);
 
-/// Between two tries at ports that somebody else has.
-const PORTS_AGAIN: Duration = Duration::from_secs(5);
-
 /// Between two looks whether nginx is ready for signals.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -86,7 +83,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             () = watched.old_ended() => watched.leaving = None,
             order = orders.next() => watched.order(order),
             () = arrival.next() => watched.take_listeners()?,
-            () = watched.listeners_may_be_free() => watched.take_listeners()?,
+            () = watched.may_try_again() => watched.take_listeners()?,
             () = watched.may_reload() => watched.reload(),
             () = watched.reload_is_over() => watched.tell_what_is_served(),
             () = signals.stop() => match grace.ask(Instant::now()) {
@@ -276,10 +273,11 @@ impl<'n> Watched<'n> {
         Ok(())
     }
 
-    async fn listeners_may_be_free(&self) {
-        match self.nginx.has_all_listeners() {
-            true => pending().await,
-            false => tokio::time::sleep(PORTS_AGAIN).await,
+    /// Waits until ports may be free, or nginx may take settings that it has refused.
+    async fn may_try_again(&self) {
+        match self.nginx.next_try() {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => pending().await,
         }
     }
 
@@ -389,6 +387,10 @@ impl Nginx {
             user::prepare(&folder)?;
             machine.temp = Some(Temp::look(folder));
         }
+        // Each nginx.conf names them, also one that is only tried.
+        let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
+        write(&runtime.file("default.crt"), &certificate)?;
+        write(&runtime.file("default.key"), &key)?;
         let conf = runtime.file("nginx.conf");
         conf::name_lack_of_a_journal(flags, &runtime, &machine);
         let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
@@ -409,16 +411,14 @@ impl Nginx {
             && let Err(why) = try_out(&binary, &folder, &worker_folder, &text)
         {
             tracing::error!(
-                "{why}: nginx starts with the defaults, and with what keeps clients out"
+                "{why}: nginx starts with the defaults, and with what keeps clients out; the ConfigMap's values are tried \
+                 again: correct them"
             );
-            listeners.reject_settings(Skeleton::default());
+            listeners.reject_settings(Skeleton::default(), why);
             text = conf::render(flags, &runtime, &module, &machine, &listeners.live);
         }
         let is_conf_new = fs::read_to_string(&conf).ok().as_ref() != Some(&text);
         write(&conf, text.as_bytes())?;
-        let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
-        write(&runtime.file("default.crt"), &certificate)?;
-        write(&runtime.file("default.key"), &key)?;
         let was_draining = fs::remove_file(worker_folder.join(DRAINING)).is_ok();
         Ok(Nginx {
             binary,
@@ -434,8 +434,8 @@ impl Nginx {
         })
     }
 
-    fn has_all_listeners(&self) -> bool {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).refused.is_empty()
+    fn next_try(&self) -> Option<Instant> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).next_try()
     }
 
     /// Worker processes that nginx.conf asks for.
@@ -464,14 +464,21 @@ impl Nginx {
             && let Err(why) = try_out(&self.binary, &tried, &folder, &text)
         {
             let live = &listeners.live.settings;
-            let keys = live.differing(&next.live.settings).join(", ");
-            tracing::error!("{why}: the ConfigMap's former values of {keys} stay: correct them");
-            next.reject_settings(live.clone());
+            // Told once, however often it is tried.
+            if next.rejected.as_ref().is_none_or(|rejected| rejected.why != why) {
+                let keys = live.differing(&next.live.settings).join(", ");
+                tracing::error!(
+                    "{why}: the ConfigMap's former values of {keys} stay: correct them"
+                );
+            }
+            next.reject_settings(live.clone(), why);
             if listeners.live == next.live {
                 *listeners = next;
                 return Ok(None);
             }
             text = conf::render(flags, runtime, module, machine, &next.live);
+        } else if next.live.settings != listeners.live.settings {
+            next.rejected = None;
         }
         write(&self.conf, text.as_bytes())?;
         let changes = listeners::describe(&listeners.live, &next.live);

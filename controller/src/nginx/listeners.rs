@@ -8,7 +8,15 @@ use oxigress_core::model::StreamPort;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 use tokio::net::TcpSocket;
+use tokio::time::Instant;
+
+/// Between two tries at ports that somebody else has.
+const PORTS_AGAIN: Duration = Duration::from_secs(5);
+/// Between two tries at settings that nginx has refused: a folder or a name server may have been missing.
+const SETTINGS_AGAIN: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(300);
 
 /// What the file says; one that cannot be read says nothing.
 pub fn read(runtime: &Runtime) -> Streams {
@@ -31,8 +39,31 @@ pub struct Listeners {
     pub live: Streams,
     /// Somebody else has these ports.
     pub refused: BTreeSet<StreamPort>,
-    /// nginx has refused these settings.
-    pub rejected: Option<Skeleton>,
+    /// nginx has refused the settings.
+    pub rejected: Option<Rejected>,
+}
+
+/// Settings that nginx has refused.
+#[derive(Clone)]
+pub struct Rejected {
+    settings: Skeleton,
+    /// What nginx said.
+    pub why: String,
+    pause: Duration,
+    again: Instant,
+}
+
+impl Rejected {
+    fn new(settings: Skeleton, why: String) -> Self {
+        let pause = *SETTINGS_AGAIN.start();
+        Rejected { settings, why, pause, again: Instant::now() + pause }
+    }
+
+    /// While they are tried once more.
+    fn later(&self) -> Self {
+        let pause = (self.pause * 2).min(*SETTINGS_AGAIN.end());
+        Rejected { pause, again: Instant::now() + pause, ..self.clone() }
+    }
 }
 
 impl Listeners {
@@ -45,10 +76,14 @@ impl Listeners {
         }
         // A zone that shrank could not take what it holds.
         next.live.zone_bytes = sizes.choose(next.read.zone_bytes).max(self.live.zone_bytes);
-        if self.rejected.as_ref() == Some(&next.live.settings) {
-            // As they are they were tried: nobody wants to read it again each time a port is looked at.
-            let wanted = std::mem::replace(&mut next.live.settings, self.live.settings.clone());
-            next.rejected = Some(wanted);
+        if let Some(rejected) = &self.rejected
+            && rejected.settings == next.live.settings
+        {
+            let is_time = rejected.again <= Instant::now();
+            next.rejected = Some(if is_time { rejected.later() } else { rejected.clone() });
+            if !is_time {
+                next.live.settings = self.live.settings.clone();
+            }
         }
         next.live.listeners.retain(|port, _| {
             if self.live.listeners.contains_key(port) {
@@ -71,9 +106,20 @@ impl Listeners {
 
 impl Listeners {
     /// nginx does not take the settings: `instead` stay, and of those that keep clients out the new ones.
-    pub fn reject_settings(&mut self, instead: Skeleton) {
+    pub fn reject_settings(&mut self, instead: Skeleton, why: String) {
         let instead = instead.with_protecting(&self.live.settings);
-        self.rejected = Some(std::mem::replace(&mut self.live.settings, instead));
+        let settings = std::mem::replace(&mut self.live.settings, instead);
+        self.rejected = Some(match self.rejected.take() {
+            Some(before) if before.settings == settings => Rejected { why, ..before },
+            _ => Rejected::new(settings, why),
+        });
+    }
+
+    /// When what cannot be had is to be tried again.
+    pub fn next_try(&self) -> Option<Instant> {
+        let ports = (!self.refused.is_empty()).then(|| Instant::now() + PORTS_AGAIN);
+        let settings = self.rejected.as_ref().map(|rejected| rejected.again);
+        ports.into_iter().chain(settings).min()
     }
 }
 
@@ -127,4 +173,41 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
         }
     }
     format!("TCP and UDP ports change ({})", words.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Cli;
+    use crate::translate::settings::key;
+    use clap::Parser;
+
+    fn wanted(level: &str) -> Streams {
+        let mut streams = Streams::default();
+        streams.settings.put(key::find("error-log-level").unwrap(), level);
+        streams
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_settings_are_tried_again_ever_more_seldom_and_others_at_once() {
+        let sizes = Sizes::of(&Cli::parse_from(["oxigress"]).flags());
+        let mut listeners = Listeners::default();
+        assert!(listeners.next_try().is_none());
+        let mut tries = Vec::new();
+        let start = Instant::now();
+        for _ in 0..10 {
+            let mut next = listeners.next(wanted("info"), false, sizes);
+            if next.live.settings == wanted("info").settings {
+                tries.push(start.elapsed().as_secs());
+                next.reject_settings(listeners.live.settings.clone(), "no".into());
+            }
+            assert_eq!(next.live.settings, Skeleton::default());
+            listeners = next;
+            tokio::time::sleep_until(listeners.next_try().unwrap()).await;
+        }
+        assert_eq!(tries, [0, 2, 6, 14, 30, 62, 126, 254, 510, 810]);
+        let other = listeners.next(wanted("warn"), false, sizes);
+        assert_eq!(other.live.settings, wanted("warn").settings);
+        assert!(other.next_try().is_none());
+    }
 }
