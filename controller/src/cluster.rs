@@ -2,7 +2,7 @@
 //!
 //! Errors:  a [`ClusterError`] names the flag or variable, and the remedy. That the API server does not answer is none:
 //!          whoever asks it tries again.
-//! Source:  compat/controller.md §15: --kubeconfig, --apiserver-host, then what a pod has, then $KUBECONFIG.
+//! Source:  ingress-nginx's controller: --kubeconfig, --apiserver-host, then what a pod has, then $KUBECONFIG.
 
 use crate::flags::cluster::{ClusterFlags, path_of};
 use crate::world::Key;
@@ -18,10 +18,11 @@ const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 const KUBECONFIG: &str = "KUBECONFIG";
 /// Mounted into every pod that may ask the API server.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// Half of it would do in a data centre; with the 50 s of a silent watch it stays within the 60 s of security.md §8.
+/// Half of it would do in a data centre; with the 50 s of a silent watch it stays within the 60 s in which a dead watch
+/// is noticed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the server lets a watch last ([`crate::source::kubernetes::WATCH`]), so that only silence is cut off,
-/// and within the 60 s of security.md §8.
+/// and within the 60 s in which a dead watch is noticed.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// The label of a Node that says its zone.

@@ -3,7 +3,7 @@
 //!
 //! Names:   called as `dbg`, `wait-shutdown` or `nginx-ingress-controller` the program is ingress-nginx's tool of that
 //!          name, and as `kubectl-oxigress` a plugin of kubectl.
-//! Source:  compat/controller.md §12, §16.
+//! Source:  ingress-nginx's controller.
 
 mod explain;
 mod manual;

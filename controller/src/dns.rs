@@ -4,7 +4,7 @@
 //!          the [`crate::world::World`] as objects do, so translate stays pure.
 //! Units:   TTLs from 1 to 30 s; after a failure 1 s, doubled up to 5 s: a name server that is back is noticed.
 //! Errors:  a failure is reported and the world keeps the addresses it had; [`kept`] keeps them for the next start.
-//! Rejected: nginx's resolver, which knows no search domains (nginx-internals.md); a lookup in each worker, as
+//! Rejected: nginx's resolver, which knows no search domains; a lookup in each worker, as
 //!          ingress-nginx does it, which asks as often as there are workers and forgets at a reload.
 
 mod configuration;

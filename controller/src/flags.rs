@@ -1,6 +1,6 @@
 //! The command line: ingress-nginx's names and meanings, and a few of our own.
 //!
-//! Source:  compat/controller.md §15. [`accepted`] holds the flags that have no effect yet.
+//! Source:  ingress-nginx's controller. [`accepted`] holds the flags that have no effect yet.
 
 pub mod accepted;
 pub mod cluster;

@@ -2,7 +2,7 @@
 //! kernel knows about nginx.
 //!
 //! Errors:  a part that cannot be had is left out, with a line in the log: the others are still worth having.
-//! Source:  compat/controller.md §14.
+//! Source:  ingress-nginx's controller.
 
 mod live;
 mod own;

@@ -4,7 +4,7 @@
 //!          says whether this replica writes, [`address`] what, [`write`] which Ingress next, [`event`] what is said.
 //! Memory:  news of one object replace each other, so there are never more than there are objects.
 //! Errors:  none ends it; each cause is logged once in ten seconds, and what failed is tried again.
-//! Source:  compat/controller.md §8, §9, §12.
+//! Source:  ingress-nginx's controller.
 
 pub mod address;
 pub mod event;
@@ -471,7 +471,7 @@ fn jitter() -> f64 {
     f64::from(byte[0]) / 255.0
 }
 
-/// Log lines, few about one cause (security.md §10).
+/// Log lines, few about one cause.
 #[derive(Default)]
 struct Causes(BTreeMap<&'static str, (Instant, u32)>);
 

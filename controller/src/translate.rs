@@ -4,8 +4,8 @@
 //!          certificate, the endpoints of a backend. Each is a pure function in a file of its own;
 //!          [`Translator`] knows who depends on whom and computes again only what a change touches.
 //! Errors:  none; what is not served gets a note, everything else is served.
-//! Source:  compat/controller.md §1-§4.
-//! Rejected: computing all and comparing, which costs in proportion to the cluster (design.md §1).
+//! Source:  ingress-nginx's controller.
+//! Rejected: computing all and comparing, which costs in proportion to the cluster.
 
 pub mod annotation;
 mod backend;

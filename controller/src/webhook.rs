@@ -5,7 +5,7 @@
 //! Units:   [`MAX_BYTES`] a body and [`PATIENCE`] a request, [`MAX_REQUESTS`] at once: more of them wait for a place, since
 //!          a judgement takes milliseconds and a burst is no reason to refuse objects; 503 when their time is over.
 //! Errors:  a [`Refusal`] is an HTTP status; whatever an Ingress says is an answer with 200.
-//! Source:  compat/controller.md §10; security.md §4, §10.
+//! Source:  ingress-nginx's admission controller; limits are ours.
 
 mod certificate;
 mod checks;
@@ -40,7 +40,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout_at;
 use tokio_openssl::SslStream;
 
-/// Longest body (security.md §4).
+/// A longer review is refused.
 pub const MAX_BYTES: usize = 8 << 20;
 /// From the first byte of a request to its answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -165,7 +165,7 @@ pub struct World {
 }
 
 /// A Secret and the last pair it had that can be served: a rotation that went wrong keeps the previous
-/// certificate (security.md §8).
+/// certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SecretHistory {
     /// As it is.

@@ -6,7 +6,7 @@
 //! OpenSSL resumes no session of another context, and a request whose host asks for something else than its
 //! connection did gets 421. That holds for connections that live through a change of the policy too.
 //!
-//! Source: nginx-internals.md §5; statuses from ngx_http_process_request.
+//! Source: statuses from ngx_http_process_request.
 
 use crate::bundles;
 use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};

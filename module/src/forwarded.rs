@@ -1,6 +1,6 @@
 //! Host, scheme and port of a request as its client sees them: what a proxy in front says, where it is believed.
 //!
-//! Source: compat/balancer.md §10. Unlike there, only peers within proxy-real-ip-cidr are believed: the variable of
+//! Source: ingress-nginx's template. Unlike there, only peers within proxy-real-ip-cidr are believed: the variable of
 //! `ingress_forwarded_headers` says which.
 
 use crate::ffi::Request;

@@ -15,7 +15,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A cause is written down this often, security.md §10.
+/// A cause is written down this often.
 const LOG_PAUSE_MS: u64 = 10_000;
 /// Of an owner's name in the log.
 const MAX_LOGGED: usize = 256;

@@ -1,4 +1,4 @@
-//! The variables, under the names ingress-nginx's log formats and headers use (compat/balancer.md §14).
+//! The variables, under the names ingress-nginx's log formats and headers use.
 
 use crate::client_certificate::{self, Told};
 use crate::ffi::Request;

@@ -281,7 +281,7 @@ fn start_slowly(directory: &Directory) -> Result<()> {
     })
 }
 
-/// ingress-nginx's consistent hashing, written down once more (compat/balancer.md §8).
+/// ingress-nginx's consistent hashing, written down once more.
 mod reference {
     /// CRC-32 (IEEE), bit by bit.
     pub fn crc32(bytes: &[u8]) -> u32 {

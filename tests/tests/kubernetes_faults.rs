@@ -9,7 +9,7 @@ use oxigress_tests::wait::until;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// security.md §8
+/// Within this time a watch that is dead is noticed.
 const NOTICED: Duration = Duration::from_secs(60);
 
 #[test]

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 /// For all names that one name may mean.
 const LONGEST: Duration = Duration::from_secs(30);
-/// security.md §6: shorter would be a flood, longer would miss a change.
+/// Shorter would be a flood, longer would miss a change.
 const TTL_SECONDS: std::ops::RangeInclusive<u32> = 1..=30;
-/// security.md §4.
+/// Most addresses of one name.
 const MAX_ADDRESSES: usize = 64;
 
 /// What DNS says of a name.

@@ -1,6 +1,6 @@
 //! Flags about the Kubernetes cluster: where its API is, what is watched, whose status is written.
 //!
-//! Source:  compat/controller.md §8, §10, §12, §15.
+//! Source:  ingress-nginx's controller.
 
 use super::MaybeKey;
 use clap::{ArgAction, Args};

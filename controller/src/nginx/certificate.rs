@@ -1,6 +1,6 @@
 //! The certificate for clients whose server name has none: self-signed, new at each start.
 //!
-//! Source:  compat/controller.md §3, with the names that monitoring of ingress-nginx knows it by.
+//! Source:  ingress-nginx's controller, with the names that monitoring of ingress-nginx knows it by.
 
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};

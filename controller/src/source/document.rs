@@ -123,7 +123,7 @@ fn json(text: &str) -> Result<Vec<Found>, String> {
     Ok(all)
 }
 
-/// A field that is null is absent (security.md §3), an entry of `data`, annotations or labels too. The
+/// A field that is null is absent, an entry of `data`, annotations or labels too. The
 /// parsers bound the depth.
 fn without_nulls(mut value: Value) -> Value {
     remove_nulls(&mut value);

@@ -1,6 +1,6 @@
 //! Where clients reach this controller, for the status of Ingresses.
 //!
-//! Source:  compat/controller.md §8: --publish-status-address, --publish-service, else the nodes that our pods run on.
+//! Source:  ingress-nginx's controller: --publish-status-address, --publish-service, else the nodes that our pods run on.
 //!
 //! Read when it is asked for. A [`Doorbell`] says when something may have changed; what it rings for is read anew, so
 //! a watch that lost something is made good by the next look.

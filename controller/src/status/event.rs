@@ -5,7 +5,7 @@
 //!          is a digest of what it says. Said again, it is counted. An object and all objects together may say so much
 //!          at once and so much a minute; what has to wait is the latest word about an object, nothing older. Namespaces that
 //!          wait take turns, so that one with a thousand mistakes does not keep the others from hearing of theirs.
-//! Source:  compat/controller.md §9; client-go's EventSourceObjectSpamFilter.
+//! Source:  ingress-nginx's controller; client-go's EventSourceObjectSpamFilter.
 //! Rejected: kube's Recorder. It folds by reason, not by text: who mends one mistake and makes another would be told of the
 //!          first one. It cannot know what another replica said. And it writes to events.k8s.io, for which an
 //!          ingress-nginx installation grants no right.

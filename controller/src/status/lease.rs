@@ -5,7 +5,7 @@
 //!          Lease's time. Others count the whole of it from the moment they saw that renewal, which is later. So there is
 //!          half a time between the end of one and the begin of another, whatever their wall clocks say: times that stand
 //!          in a Lease are compared with each other only for being different.
-//! Source:  client-go's tools/leaderelection; compat/controller.md §8.
+//! Source:  client-go's tools/leaderelection; ingress-nginx's controller.
 //! Rejected: kubert (for kube 1), kube-leader-election (for kube 4) and kube-lease-manager, which compares a Lease's times with
 //!          its own wall clock, and patches, where ingress-nginx's Role grants get, create and update.
 

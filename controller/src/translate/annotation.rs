@@ -5,7 +5,7 @@
 //!          `TlsPolicy`.
 //! Errors:  an invalid value is the default and noted. Where it *protects* the locations of the Ingress answer 503:
 //!          a setting that keeps somebody out never opens by being wrong or unknown.
-//! Source:  compat/annotations.md.
+//! Source:  ingress-nginx's annotations.
 
 mod access;
 pub mod balancing;

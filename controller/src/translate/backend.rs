@@ -1,6 +1,6 @@
 //! A Service's port to endpoints.
 //!
-//! Source:  compat/controller.md §4. Slices belong to a Service by their label alone; the reference also
+//! Source:  ingress-nginx's controller. Slices belong to a Service by their label alone; the reference also
 //!          wants their names to begin with the Service's, so it ignores hand-made ones.
 
 mod external_name;

@@ -1,6 +1,6 @@
 //! Which Ingresses are ours.
 //!
-//! Source:  compat/controller.md §1. Its [BUG]s around IngressClass do not exist here: a class that comes,
+//! Source:  ingress-nginx's controller. Its [BUG]s around IngressClass do not exist here: a class that comes,
 //!          changes or goes decides about its Ingresses at once, and so do the labels of a Namespace; without the
 //!          right to see IngressClasses, one named like --ingress-class is ours, and no other.
 

@@ -1,7 +1,7 @@
 //! The claims on one host to its rules: the oldest claim to a path wins, canaries join the winner.
 //!
-//! Source:  compat/controller.md §2, annotations.md §6. Order: creationTimestamp, then namespace and name,
-//!          both ascending (security.md §2; the reference sorts equal timestamps descending).
+//! Source:  ingress-nginx's controller. Order: creationTimestamp, then namespace and name,
+//!          both ascending (the reference sorts equal timestamps descending).
 
 use super::Options;
 use super::annotation::ClientTls;

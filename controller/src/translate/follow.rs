@@ -1,6 +1,6 @@
 //! Hosts that follow another: aliases, and names with and without `www.`.
 //!
-//! Source:  compat/annotations.md §3: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
+//! Source:  ingress-nginx's annotations: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
 //!          Who decides whether a host follows is [`super::owner::hold`].
 
 use super::conflict::MAX_COPIED_RULES;

@@ -3,7 +3,7 @@
 //! Shape:   the parts of the translation are asked, with the candidate in the place of its older self; nothing is kept.
 //!          What of the candidate itself would be rejected is a denial. What another object may mend, and what would be
 //!          served otherwise than written, is a warning: a Secret or a main Ingress may come a moment later.
-//! Source:  compat/controller.md §10, in its order of checks.
+//! Source:  ingress-nginx's controller, in its order of checks.
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
 use super::class::Choice;

@@ -8,7 +8,7 @@
 //!          `…//canary/NAME` and `…//canary/NAME//BACKEND`: the port that a canary leads to, in the second
 //!          form where it shares the sessions of BACKEND.
 //!          Names hold no slash, so no two of them meet.
-//! Source:  compat/annotations.md §5, §6. The reference has one upstream a Service's port, whose settings
+//! Source:  ingress-nginx's annotations. The reference has one upstream a Service's port, whose settings
 //!          are the oldest Ingress's, or the last one's for cookies, and which a canary of any path splits.
 //! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
 

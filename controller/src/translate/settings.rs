@@ -3,8 +3,8 @@
 //! Shape:   [`key`] has a row for each key: what its value may be and what becomes of it. A key is data, which needs
 //!          no reload, or stands in nginx.conf ([`Skeleton`]), or is named with what to do instead.
 //! Errors:  a value that is none leaves the default and the other keys alone; of what keeps somebody out, it closes
-//!          every location (security.md §3).
-//! Source:  compat/configmap.md §1 and §2.
+//!          every location.
+//! Source:  ingress-nginx's ConfigMap.
 
 mod access;
 pub mod form;

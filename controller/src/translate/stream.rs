@@ -2,7 +2,7 @@
 //!
 //! Shape:   a key is a port, a value `NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]`; a backend is called
 //!          `tcp/NAMESPACE/SERVICE/PORT`, apart from those of HTTP, whose settings come from annotations.
-//! Source:  compat/configmap.md §5. Differences: a listener stays when its last endpoint goes away, and a word that is
+//! Source:  ingress-nginx's ConfigMap. Differences: a listener stays when its last endpoint goes away, and a word that is
 //!          not PROXY refuses the entry, which the reference takes for nothing.
 
 use super::Options;

@@ -1,6 +1,6 @@
 //! Which certificate a host gets.
 //!
-//! Source:  compat/controller.md §3. The oldest Ingress of the host that has a tls section decides, also
+//! Source:  ingress-nginx's controller. The oldest Ingress of the host that has a tls section decides, also
 //!          when what it names cannot be used: then the default certificate is shown, and the host still
 //!          counts as one with a certificate, so the redirect to HTTPS stays on.
 

@@ -18,7 +18,7 @@ use tokio_stream::StreamExt;
 
 /// Files are read again after this time all the same: a folder may have been replaced whole.
 const LOOK: Duration = Duration::from_secs(60);
-/// Longest file (security.md §4).
+/// A longer file is refused.
 const MAX_BYTES: u64 = 128 << 10;
 
 /// Why a pair cannot be used.

@@ -1,6 +1,6 @@
 //! What the webhook did, as metrics under ingress-nginx's names.
 //!
-//! Source:  compat/controller.md §14. No configuration is rendered here: `render_*` say how many Ingresses a candidate was
+//! Source:  ingress-nginx's controller. No configuration is rendered here: `render_*` say how many Ingresses a candidate was
 //!          compared with, and in what time; `config_size` is the AdmissionReview's.
 
 use crate::translate::Judgement;

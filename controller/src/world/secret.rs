@@ -1,7 +1,7 @@
 //! Secrets: a certificate and its key, checked when they arrive, and what annotations look for.
 //!
 //! Errors:  a text that names the field and the remedy, never a part of the key.
-//! Source:  compat/controller.md §3 for what is usable, security.md §4 for the limits.
+//! Source:  ingress-nginx's controller for what is usable; the limits are ours.
 
 use openssl::asn1::Asn1Time;
 use openssl::nid::Nid;

@@ -1,6 +1,6 @@
 //! What another server says about a request, and what it is told.
 //!
-//! Source:  compat/annotations.md §7; security.md §3 and §7.
+//! Source:  ingress-nginx's annotations; what cannot be honoured closes.
 
 use crate::header;
 

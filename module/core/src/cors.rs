@@ -1,7 +1,7 @@
 //! Cross-origin resource sharing: which origins may read, and what they are told.
 //!
 //! Shape:   [`Origins`] is read once from a policy; [`Origins::decide`] is asked once a request.
-//! Source:  compat/annotations.md §9; the Fetch standard for what an origin is. Other than in the reference a text is
+//! Source:  ingress-nginx's annotations; the Fetch standard for what an origin is. Other than in the reference a text is
 //!          compared from both ends, a list with nothing in it allows nobody, and answers say that they depend on
 //!          the origin.
 

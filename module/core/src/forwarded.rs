@@ -1,7 +1,7 @@
 //! What a proxy in front says of a request: scheme, host and port, where it is believed.
 //!
 //! Errors:  a text that cannot be one is as if it were not there.
-//! Source:  compat/balancer.md §10.
+//! Source:  ingress-nginx's template of nginx.conf.
 
 /// The first host of `X-Forwarded-Host`: each proxy adds its own behind.
 pub fn host(value: &[u8]) -> Option<&[u8]> {

@@ -5,7 +5,7 @@
 //! * [`Exposition`]: the text of many cells, as [`Options`] say.
 //!
 //! Series are bounded by what is configured: a rule has one cell of [`WORDS`] words, whatever clients send.
-//! Source: compat/controller.md §14, design.md §4.
+//! Source: ingress-nginx's metrics.
 
 mod buckets;
 mod cell;

@@ -4,7 +4,7 @@
 //!          certificates and the server names they answer to stand beside the servers.
 //! Units:   ports are TCP ports, paths are as nginx normalises them (decoded, no dot segments).
 //! Errors:  [`Invalid`], whose text names the value and the remedy; the wire adds the JSON pointer.
-//! Source:  design.md §4; limits from security.md §4.
+//! Source:  docs/configuration-endpoint.md; limits are ours.
 
 mod backend;
 mod bundle;

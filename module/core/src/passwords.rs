@@ -2,7 +2,7 @@
 //!
 //! Shape:   lines `user:hash`, the rest of a line after another colon is a remark. The first line of a user counts.
 //! Errors:  a line that is no entry, or whose hash is unknown or costs too much, is not there: its user is unknown.
-//! Source:  ngx_http_auth_basic_handler; what an entry may cost, security.md §4.
+//! Source:  ngx_http_auth_basic_handler; what an entry may cost is ours.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;

@@ -29,7 +29,7 @@ use regex_automata::{Anchored, Input};
 use shares::Shares;
 use std::cell::RefCell;
 
-/// Longest pattern (security.md §4).
+/// A longer pattern is refused.
 pub const MAX_PATTERN_BYTES: usize = 1_024;
 /// Longest value a pattern is searched in.
 const MAX_VALUE_BYTES: usize = 1_024;

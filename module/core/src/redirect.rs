@@ -1,4 +1,4 @@
-//! Where a client is sent instead: by a rule's redirect, or back over HTTPS (compat/balancer.md §10).
+//! Where a client is sent instead: by a rule's redirect, or back over HTTPS.
 
 use crate::model::HttpsRedirect;
 use crate::model::policy::Redirect;

@@ -3,7 +3,7 @@
 //! Precedence: the exact host, then `*.` in place of its first label, then the default server; within the
 //! server an exact path, then the strongest of the patterns and the longest prefix ([`ServerView::rule`]). The
 //! first server that names the host decides: a path it has no rule for does not fall through to a less specific
-//! server (compat/controller.md §2).
+//! server.
 
 use crate::model::HostPattern;
 use crate::patterns::{NoAnswer, Patterns};

@@ -3,7 +3,7 @@
 //! Shape:   `$name` and `${name}` are variables, `$1` and `${1}` captures, all else is text, also a `$` that begins
 //!          no name.
 //! Errors:  `None` for a text that is too long, or would end a header's line, when it is expanded.
-//! Source:  nginx's own syntax; security.md §2 for the list, §7 for what a value may hold.
+//! Source:  nginx's own syntax; the list and what a value may hold are ours.
 
 use std::borrow::Cow;
 

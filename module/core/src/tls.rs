@@ -1,4 +1,4 @@
-//! Server name to certificate (compat/balancer.md §5), and to the host's TLS policy.
+//! Server name to certificate, and to the host's TLS policy.
 
 use crate::model::{CertificateId, HostPattern};
 use crate::record::{Kind, Records};

@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::{self, null_mut, without_provenance_mut};
 
-/// A body of the configuration endpoint: security.md §4.
+/// A body of the configuration endpoint.
 pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Of the core module.

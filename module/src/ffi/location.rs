@@ -5,7 +5,7 @@
 //! something else, it gets a copy of the target's settings in which that is changed: made once for a worker, target
 //! and set of policies, and shared by all of its requests, which hold the policies.
 //!
-//! Rejected: copies a request, which cost 530 instructions each (nginx-internals.md §6).
+//! Rejected: copies a request, which cost 530 instructions each.
 
 mod errors;
 

@@ -24,7 +24,7 @@ use std::ptr::{NonNull, null_mut};
 const ERROR_REASON_MASK: std::ffi::c_ulong = 0x7f_ffff;
 const PEM_R_NO_START_LINE: std::ffi::c_ulong = nginx_sys::PEM_R_NO_START_LINE as _;
 
-/// Certificates in a chain: security.md §4.
+/// A chain has at most this many certificates.
 const MAX_CHAIN: i32 = 10;
 
 /// From now on every handshake on `ssl` asks [`certificate::choose`].

@@ -10,7 +10,7 @@ use oxigress_core::rewrite::{self, Rewritten};
 use oxigress_core::{redirect, router, template, tls};
 use oxigress_store::{Guard, KeyHash, Place, Record};
 
-/// Header lines that are taken: security.md §4. Their bytes are bounded by nginx.
+/// Header lines that are taken. Their bytes are bounded by nginx.
 const MAX_HEADERS: usize = 100;
 /// nginx's own status for too large a head; the client sees 400, the page names the reason.
 const HEADER_TOO_LARGE: u16 = 494;

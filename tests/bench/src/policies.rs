@@ -14,7 +14,7 @@ use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{Backend, BackendId};
 use serde_json::{Value, json};
 
-/// Each further annotation: design.md §9.
+/// Each further annotation.
 const BUDGET: f64 = 150.0;
 
 /// The budget of each is that of the annotations it stands for.

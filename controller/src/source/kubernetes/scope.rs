@@ -2,7 +2,7 @@
 //!
 //! Shape:   a [`Subject`] is one watch. With --watch-namespace there is one a kind in that namespace, and one for each
 //!          object elsewhere that a flag names.
-//! Source:  compat/controller.md §1, §4.
+//! Source:  ingress-nginx's controller.
 
 use crate::translate::Options;
 use crate::world::{Key, Kind, ObjectRef};

@@ -263,7 +263,7 @@ impl Line {
         }
     }
 
-    /// A second list decides (security.md §8).
+    /// A second list decides.
     async fn is_really_empty<K: Watched>(&self, api: &Api<K>, failures: &mut u32) -> bool {
         tracing::warn!("{}: the API server lists none any more: asking again", self.subject);
         let parameters = ListParams {

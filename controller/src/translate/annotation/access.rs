@@ -1,12 +1,12 @@
 //! Annotations that say who may come in: networks and passwords.
 //!
-//! Source:  compat/annotations.md §7. All of them protect: what cannot be honoured closes.
+//! Source:  ingress-nginx's annotations. All of them protect: what cannot be honoured closes.
 
 use super::reader::Reader;
 use oxigress_core::model::policy::{Access, BasicAuth};
 use oxigress_core::model::shorten;
 
-/// Longest password file (security.md §4).
+/// A longer password file is refused.
 const MAX_PASSWORD_BYTES: usize = 1024 * 1024;
 
 /// Reads lists and basic authentication.

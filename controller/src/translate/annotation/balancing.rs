@@ -1,6 +1,6 @@
 //! Annotations that say how a Service's endpoints are chosen.
 //!
-//! Source:  compat/annotations.md §4 (load-balance, upstream-hash-by*, service-upstream) and §5 (affinity).
+//! Source:  ingress-nginx's annotations (load-balance, upstream-hash-by*, service-upstream, affinity).
 //!          An invalid value leaves the default; the reference gives up the whole Ingress for some of them.
 
 use super::value::{Value, is_plain};

@@ -1,6 +1,6 @@
 //! Annotations that make an Ingress the canary of others.
 //!
-//! Source:  compat/annotations.md §6. A rule that cannot be read is left out and never widened: the share
+//! Source:  ingress-nginx's annotations. A rule that cannot be read is left out and never widened: the share
 //!          of requests a canary gets is at most the one that its other rules say.
 
 use super::value::{Value, is_plain, parse_bool};

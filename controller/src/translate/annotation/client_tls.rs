@@ -1,6 +1,6 @@
 //! Annotations about TLS toward clients: they hold for whole hosts.
 //!
-//! Source:  compat/annotations.md §7 and §10. A Secret without authorities switches the check off in the reference;
+//! Source:  ingress-nginx's annotations. A Secret without authorities switches the check off in the reference;
 //!          here it closes the host.
 
 use super::reader::{Reader, template};

@@ -1,6 +1,6 @@
 //! Annotations of cross-origin resource sharing.
 //!
-//! Source:  compat/annotations.md §9. The reference allows every origin where the list cannot be read, or where
+//! Source:  ingress-nginx's annotations. The reference allows every origin where the list cannot be read, or where
 //!          nothing of it is left: here nobody is allowed then.
 
 use super::reader::{Reader, is_word};

@@ -1,6 +1,6 @@
 //! Annotations that ask another server who may come in.
 //!
-//! Source:  compat/annotations.md §7. The reference drops the whole group for an invalid auth-request-redirect,
+//! Source:  ingress-nginx's annotations. The reference drops the whole group for an invalid auth-request-redirect,
 //!          auth-always-set-cookie or auth-cache-duration, which opens the location: here each closes it.
 
 use super::reader::{Reader, is_word, template};

@@ -1,6 +1,6 @@
 //! Annotations that limit how often and how fast.
 //!
-//! Source:  compat/annotations.md §8. A limit that cannot be read closes; its multiplier, exemptions and the rate of
+//! Source:  ingress-nginx's annotations. A limit that cannot be read closes; its multiplier, exemptions and the rate of
 //!          responses have defaults that let nobody in more often.
 
 use super::reader::{Reader, networks};

@@ -1,6 +1,6 @@
 //! Annotations that send a copy of each request elsewhere.
 //!
-//! Source:  compat/annotations.md §11. A mirror that cannot be reached is none: nothing is lost with it but the copy.
+//! Source:  ingress-nginx's annotations. A mirror that cannot be reached is none: nothing is lost with it but the copy.
 
 use super::reader::Reader;
 use super::url::Url;

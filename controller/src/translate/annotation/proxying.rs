@@ -1,6 +1,6 @@
 //! Annotations about how nginx talks to clients and endpoints.
 //!
-//! Source:  compat/annotations.md §4. Sizes in bytes or with k, m, g behind; times in seconds. What is invalid is
+//! Source:  ingress-nginx's annotations. Sizes in bytes or with k, m, g behind; times in seconds. What is invalid is
 //!          the default.
 
 use super::reader::{Reader, template};

@@ -1,7 +1,7 @@
 //! The annotations of one Ingress, and the objects that they name.
 //!
 //! Errors:  what is invalid is noted; what protects and is invalid closes the Ingress's locations.
-//! Source:  compat/annotations.md §1: G2, G3, G5, G10; security.md §3.
+//! Source:  ingress-nginx's annotation parsers; what protects and cannot be read closes.
 
 use super::defaults::Defaults;
 use super::table;
@@ -15,7 +15,7 @@ use oxigress_core::model::{Bundle, BundleId, shorten};
 use oxigress_validate::tls::Named;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest value (security.md §4).
+/// A longer value of an annotation is refused.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
 /// Where an Ingress stands.

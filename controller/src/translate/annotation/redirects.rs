@@ -1,6 +1,6 @@
 //! Annotations that send clients elsewhere, and those that say what the endpoint is asked for instead.
 //!
-//! Source:  compat/annotations.md §3. A redirect that cannot be read closes: its Service was never meant to be seen.
+//! Source:  ingress-nginx's annotations. A redirect that cannot be read closes: its Service was never meant to be seen.
 
 use super::reader::{Reader, template};
 use crate::verdict::Note;

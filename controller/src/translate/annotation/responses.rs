@@ -1,6 +1,6 @@
 //! Annotations about what clients get: headers, error pages, the default backend; and the access log.
 //!
-//! Source:  compat/annotations.md §4 and §11.
+//! Source:  ingress-nginx's annotations.
 
 use super::reader::{Reader, is_word};
 use crate::translate::backend::first_port;

@@ -2,7 +2,7 @@
 //!
 //! Shape:   the directives' names are found, nothing more: a closed dialect that honours some of them has its place
 //!          here.
-//! Source:  security.md §2 and §3.
+//! Source:  docs/differences.md.
 
 use super::reader::Reader;
 use crate::verdict::Note;

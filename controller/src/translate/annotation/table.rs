@@ -1,7 +1,7 @@
 //! All annotations of ingress-nginx, and what becomes of each: the one table behind verdicts, `oxigress check` and
 //! the README.
 //!
-//! Source:  compat/annotations.md.
+//! Source:  ingress-nginx's annotations.
 
 /// An annotation.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Annotations about TLS toward endpoints.
 //!
-//! Source:  compat/annotations.md §10. All of them hang on proxy-ssl-secret, as in the reference.
+//! Source:  ingress-nginx's annotations. All of them hang on proxy-ssl-secret, as in the reference.
 
 use super::reader::Reader;
 use super::value::is_plain;

@@ -1,7 +1,7 @@
 //! The value of one annotation on its way into a field.
 //!
 //! Errors:  a value that cannot be what it should be is noted, and the field stays as it was.
-//! Source:  compat/annotations.md §1: G2 for texts, G3 for booleans and numbers.
+//! Source:  ingress-nginx's parsers of texts, booleans and numbers.
 
 use crate::verdict::Note;
 use oxigress_core::model::shorten;

@@ -1,6 +1,6 @@
 //! A Service that stands for a name or an address outside of the cluster.
 //!
-//! Source:  compat/controller.md §4. Its [BUG] of port 0 is mended: a named targetPort says nothing where there are
+//! Source:  ingress-nginx's controller. Its [BUG] of port 0 is mended: a named targetPort says nothing where there are
 //!          no pods, so the Service's own number counts.
 
 use super::{Lack, Resolved, Usage, find_port};

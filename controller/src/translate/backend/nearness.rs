@@ -3,7 +3,7 @@
 //! Hints only ever narrow what is used while that leaves something: where one ready endpoint has none, or none is meant
 //! for this place, all are used.
 //!
-//! Source:  compat/controller.md §4; kube-proxy's topology.go, which also decides about all slices of a Service at once.
+//! Source:  ingress-nginx's controller; kube-proxy's topology.go, which also decides about all slices of a Service at once.
 //!          The reference decides slice by slice, and knows PreferClose alone.
 
 use super::Options;

@@ -1,4 +1,4 @@
-//! One test a row of compat/controller.md §10, through the same manifests and flags that people write.
+//! One test for each check of ingress-nginx's admission controller, through the same manifests and flags that people write.
 
 use super::*;
 use crate::flags::Cli;

@@ -1,4 +1,4 @@
-//! Who may come in. What keeps somebody out and cannot be honoured closes every location (security.md §3).
+//! Access control for all hosts. A setting that denies access and cannot be honoured closes every location.
 
 use super::Settings;
 use super::form::{Form, Value, any, network};

@@ -3,7 +3,7 @@
 //! Shape:   [`Form`] reads a text into a [`Value`]. Both roles read the same texts with the same forms, so nothing
 //!          gets into nginx.conf that the role which writes it has not read itself.
 //! Errors:  words that follow the value in a message: `is not …`.
-//! Source:  compat/configmap.md §1.
+//! Source:  ingress-nginx's ConfigMap.
 
 use crate::translate::annotation::parse_bool;
 use ipnet::IpNet;

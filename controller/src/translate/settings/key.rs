@@ -48,7 +48,7 @@ impl How {
     }
 }
 
-/// The groups of compat/configmap.md §2.
+/// The groups of docs/configmap.md.
 pub const GROUPS: [(&str, &[Key]); 8] = [
     ("Logging", logging::KEYS),
     ("Processes, buffers, timeouts", process::KEYS),

@@ -3,7 +3,7 @@
 //! Shape:   a cookie's value is `key|tag`: the key leads to an endpoint, the tag names the backend.
 //! Units:   `Expires` and `Max-Age` in seconds from now.
 //! Errors:  what cannot be read is no cookie.
-//! Source:  compat/balancer.md §8, sticky: same tags and keys, so that clients keep their cookies.
+//! Source:  ingress-nginx's Lua balancer, sticky: same tags and keys, so that clients keep their cookies.
 
 use crate::model::{Cookie, SameSite};
 use crate::record::AffinityView;
@@ -11,7 +11,7 @@ use md5::{Digest, Md5};
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A longer value is no cookie (security.md §4).
+/// A longer value is no cookie.
 pub const MAX_VALUE_BYTES: usize = 256;
 
 /// What an affinity cookie says.

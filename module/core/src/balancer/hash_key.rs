@@ -2,7 +2,7 @@
 //!
 //! Shape:   a [`template`].
 //! Errors:  none: a variable that is not on the list is empty, as an unknown one is in the reference.
-//! Source:  compat/balancer.md §8, chash; security.md §2 for the list.
+//! Source:  ingress-nginx's Lua balancer, chash; the list of variables is ours.
 
 use crate::template;
 pub use crate::template::Part;

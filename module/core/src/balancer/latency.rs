@@ -3,7 +3,7 @@
 //! Shape:   upper 32 bits: seconds as `f32`; lower 32 bits: when it was stored. 0: nothing yet.
 //! Units:   times count 10 ms and wrap after 497 days.
 //! Errors:  none: a sample that is no latency changes nothing, and no answer is NaN or infinite.
-//! Source:  compat/balancer.md §8, ewma. What counts as a sample is the caller's.
+//! Source:  ingress-nginx's Lua balancer, ewma. What counts as a sample is the caller's.
 
 /// An average loses all but 1/e of its value in this time, in units of 10 ms: 10 s.
 const DECAY: f32 = 1_000.0;

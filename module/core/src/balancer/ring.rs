@@ -2,7 +2,7 @@
 //!
 //! Shape:   160 points a node on a ring of 2³². A record holds them sorted, 8 bytes a point, little-endian:
 //!          `point u32`, `node u32`.
-//! Source:  compat/balancer.md §8, chash and chashsubset: same points, so that a client that comes from
+//! Source:  ingress-nginx's Lua balancer, chash and chashsubset: same points, so that a client that comes from
 //!          ingress-nginx stays where it was.
 //! Errors:  a ring of damaged bytes answers some node or none instead of panicking.
 

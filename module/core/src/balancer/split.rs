@@ -4,7 +4,7 @@
 //!          the alternatives, headers, cookies, weights; within each of these the order of the alternatives.
 //! Units:   a weight is so many of `weight_total` requests; weights of several alternatives add up.
 //! Errors:  a pattern that is none, or costs too much, is the primary's, whatever follows.
-//! Source:  compat/balancer.md §9; any number of alternatives instead of one.
+//! Source:  ingress-nginx's Lua balancer; any number of alternatives instead of one.
 
 use super::cookie;
 use super::pick::below;

@@ -1,6 +1,6 @@
 //! Backends and their endpoints.
 //!
-//! Source: compat/balancer.md §3, §8 and §9 for what ingress-nginx has; the rest says "off" by default.
+//! Source: ingress-nginx's backends for what it has; the rest says "off" by default.
 
 use super::{BackendId, Invalid, MAX_ALTERNATIVES, MAX_ENDPOINTS};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@
 //!          worker one compiled form.
 //! Units:   fields say theirs; an absent field is what nginx.conf says.
 //! Errors:  [`Invalid`]: every text has its grammar, here, for both programs.
-//! Source:  compat/annotations.md; limits from security.md §4.
+//! Source:  ingress-nginx's annotations; limits are ours.
 
 mod access;
 mod proxy;

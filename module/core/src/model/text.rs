@@ -314,7 +314,7 @@ fn refuse_control_bytes(what: &str, text: &str) -> Result<(), Invalid> {
     }
 }
 
-/// At most 256 bytes of user text go into a message (security.md §10).
+/// At most 256 bytes of user text go into a message.
 pub fn shorten(text: &str) -> &str {
     let mut end = text.len().min(256);
     while !text.is_char_boundary(end) {

@@ -40,7 +40,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Affinity first, then the hash, then the algorithm (compat/balancer.md §6).
+    /// Affinity first, then the hash, then the algorithm.
     pub fn of(backend: &Backend) -> Choice {
         match (&backend.affinity, &backend.hash_by, backend.algorithm) {
             (Some(affinity), ..) if affinity.mode == AffinityMode::Persistent => Choice::Persistent,
@@ -497,7 +497,7 @@ mod tests {
         };
         let value = encode_endpoints(&three(), &backend, "x");
         let view = EndpointsView::new(&value);
-        // compat/balancer.md §8
+        // As in ingress-nginx's balancer.
         assert_eq!(view.affinity_key(0), Some(&b"5527bcca0bd221fcb9f44d85ffc6cc19"[..]));
         for index in 0..3 {
             assert_eq!(view.by_affinity_key(view.affinity_key(index).unwrap()), Some(index));

@@ -2,7 +2,7 @@
 //!
 //! Shape:   `POST /configuration/backends`: an array of [`Element`]; `POST /configuration/servers`: one
 //!          [`Servers`]. Both are the complete state of their kind.
-//! Source:  compat/balancer.md §3, §4. Go writes absent lists as `null`, so `null` counts as absent.
+//! Source:  ingress-nginx's Lua balancer. Go writes absent lists as `null`, so `null` counts as absent.
 
 use super::null_is_default;
 use crate::model::{

@@ -69,7 +69,7 @@ fn rules(header_value: &str, header_pattern: &str) -> Split {
     }
 }
 
-/// The table of compat/balancer.md §9, with the weight at 0 and at the whole: what it leaves to the weight
+/// The table of ingress-nginx's canary rules, with the weight at 0 and at the whole: what it leaves to the weight
 /// changes with it.
 #[test]
 fn one_alternative_is_decided_as_in_the_reference() {

@@ -1,6 +1,6 @@
 //! Who may come in, and how often.
 //!
-//! Source: compat/annotations.md §7 and §8.
+//! Source: ingress-nginx's annotations.
 
 use super::{HeaderName, RequestHeader, Template, is_false};
 use crate::model::{BackendId, Invalid};

@@ -1,6 +1,6 @@
 //! How nginx talks to client and endpoint.
 //!
-//! Source: compat/annotations.md §4 and §10.
+//! Source: ingress-nginx's annotations.
 
 use super::{HeaderValue, RequestHeader, is_false};
 use crate::model::BundleId;

@@ -1,6 +1,6 @@
 //! TLS toward clients, a host at a time: it is settled before there is a request.
 //!
-//! Source: compat/annotations.md §7 and §10; sessions and 421: nginx-internals.md §5.
+//! Source: ingress-nginx's annotations; 421 for another host's session: RFC 9110, 15.5.20.
 
 use super::{HeaderValue, Template, is_false};
 use crate::model::BundleId;
