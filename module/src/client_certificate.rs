@@ -25,6 +25,8 @@ use std::rc::Rc;
 
 /// What one worker keeps, beside the authorities that policies share.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+/// What a policy takes that cannot be used: that is remembered.
+const UNUSABLE_BYTES: usize = 256;
 /// A policy beside the texts of its record, about.
 const POLICY_BYTES: usize = 1024;
 /// nginx's own statuses; the client sees 400, the page names the reason.
@@ -41,7 +43,7 @@ pub struct HostPolicy {
 }
 
 impl HostPolicy {
-    /// `None`: it cannot be used, or a bundle that it names is not there.
+    /// The bundles that it names are there. `None`: it cannot be used.
     fn new(worker: &Worker, guard: &Guard<'_>, source: TlsPolicy) -> Option<Self> {
         let authorities = match &source.client {
             Some(client) => {
@@ -73,14 +75,18 @@ fn find(
     }
     let record = records.policy.get().ok_or(Unusable)?;
     let mut cache = worker.host_policies().try_borrow_mut().map_err(|_| Unusable)?;
+    // A bundle may have gone since, or not be there yet.
+    let is_whole = |policy: &TlsPolicy| has_all(&Held(guard), policy.bundles());
     let made = cache.get(record.key(), record.generation(), || {
-        let policy = HostPolicy::new(worker, guard, decode_tls(record.value())?)?;
-        let bundles = crate::bundles::parsed_bytes(guard, policy.source.bundles());
-        Some((Rc::new(policy), POLICY_BYTES + record.value().len() + bundles))
+        let source = decode_tls(record.value()).filter(&is_whole)?;
+        let bundles = crate::bundles::parsed_bytes(guard, source.bundles());
+        let bytes = POLICY_BYTES + record.value().len() + bundles;
+        let policy = HostPolicy::new(worker, guard, source).map(Rc::new);
+        let bytes = if policy.is_some() { bytes } else { UNUSABLE_BYTES };
+        Some((policy, bytes))
     });
-    // A bundle may have gone since.
-    let is_whole = |policy: &&Rc<HostPolicy>| has_all(&Held(guard), policy.source.bundles());
-    made.filter(is_whole).cloned().map(Some).ok_or(Unusable)
+    let made = made.and_then(|made| made.as_ref());
+    made.filter(|policy| is_whole(&policy.source)).cloned().map(Some).ok_or(Unusable)
 }
 
 /// Remembers the policy that was found.

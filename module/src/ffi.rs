@@ -55,7 +55,8 @@ pub use memory::{
 };
 pub use request::{BadHead, Found, NewDecision, Request};
 pub use tls::{
-    Authorities, ClientHello, Handshake, Parsed, ServerName, Shown, clear_errors, sha256,
+    Authorities, Certificates, ClientHello, Handshake, Parsed, Revocations, ServerName, Shown,
+    clear_errors, sha256,
 };
 pub use worker::{Worker, wall_clock_milliseconds};
 pub use zone::ZoneLock;

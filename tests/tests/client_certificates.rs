@@ -11,8 +11,10 @@ use oxigress_tests::place::Directory;
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::block_on;
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 /// nginx with hosts and their TLS policies.
 struct Place {
@@ -494,6 +496,62 @@ fn a_host_whose_bundle_is_missing_is_closed() {
     });
 }
 
+/// CPU that nginx's only worker has taken so far (`schedstat`, whose first field has nanoseconds).
+fn worker_time(place: &Place) -> Result<Duration> {
+    let pids = place.site.nginx.worker_pids();
+    let text = fs::read_to_string(format!("/proc/{}/schedstat", pids[0]))?;
+    let time = text.split_whitespace().next().context("schedstat")?;
+    Ok(Duration::from_nanos(time.parse()?))
+}
+
+/// A bundle is parsed once beside any number of others, and also where it cannot be used.
+#[test]
+fn a_worker_parses_a_bundle_once() {
+    pass("mtls-parsed-once", |directory| {
+        const HOSTS: u32 = 30;
+        let hosts: Vec<_> = (0..HOSTS).map(|number| format!("h{number}.test")).collect();
+        let names: Vec<_> = hosts.iter().map(String::as_str).collect();
+        let place = Place::start(directory, &names, "")?;
+        let ours = Identity::root("ours")?;
+        let mut bundle = ours.pem()?;
+        for number in 1..199 {
+            bundle += &Identity::root(&format!("another authority {number}"))?.pem()?;
+        }
+        let client = ours.issue("client", VALID)?;
+        let mut policies = serde_json::Map::new();
+        for host in &hosts {
+            let client = json!({"authorities": bundle, "revoked": ours.revoke(&[])?, "verify": "on", "depth": 1});
+            policies.insert(host.clone(), json!({ "client": client }));
+        }
+        // Another one than the hosts share: good authorities, and no revocation lists.
+        let crossed = ours.pem()? + &bundle;
+        let unusable =
+            json!({"authorities": crossed, "revoked": crossed, "verify": "on", "depth": 1});
+        place.put(Value::Object(policies.clone()))?;
+        let ask = |host: &str, expected: u16| -> Result<Duration> {
+            let before = worker_time(&place)?;
+            expect(host, place.caller(host)?.showing(&client).status(host)?, expected)?;
+            Ok(worker_time(&place)? - before)
+        };
+        let first = ask(&hosts[0], 200)?;
+        let mut others = Duration::ZERO;
+        for host in &hosts[1..] {
+            others += ask(host, 200)?;
+        }
+        let most = (HOSTS - 1) * first / 2;
+        ensure!(others < most, "{others:?} for {} hosts, {first:?} for the first", HOSTS - 1);
+
+        place.put(json!({"h0.test": {"client": unusable}}))?;
+        let first = ask("h0.test", 503)?;
+        let mut again = Duration::ZERO;
+        for _ in 0..20 {
+            again += ask("h0.test", 503)?;
+        }
+        ensure!(again < 20 * first / 3, "{again:?} for 20 handshakes, {first:?} for the first");
+        Ok(())
+    });
+}
+
 #[test]
 fn what_could_not_be_served_is_refused_with_its_place() {
     pass("mtls-checks", |directory| {
@@ -508,6 +566,7 @@ fn what_could_not_be_served_is_refused_with_its_place() {
             ("/client/authorities", json!(damaged)),
             ("/client/authorities", json!(ours.pem()? + &damaged)),
             ("/client/authorities", json!("#".repeat(1024 * 1024 + 1))),
+            ("/client/authorities", json!(ours.pem()?.repeat(201))),
             ("/client/revoked", json!("hello")),
             ("/client/subject", json!("CN=(")),
             ("/ciphers", json!("NONE-SUCH")),

@@ -9,6 +9,13 @@ use oxigress_core::model::{Bundle, BundleId};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+/// Most certificates of a bundle of authorities: public ones have some 150. A worker takes some 25 milliseconds to read
+/// so many, once.
+pub const MAX_AUTHORITIES: usize = 200;
+/// Most revocation lists of a bundle.
+pub const MAX_LISTS: usize = 200;
+/// Most certificates that all lists of a bundle revoke together: some 10 milliseconds.
+pub const MAX_REVOKED: usize = 20_000;
 /// Longest chain.
 pub const MAX_CHAIN: usize = 10;
 /// Lengths of RSA keys.
@@ -56,6 +63,12 @@ pub fn protocol(word: &str) -> Result<(), String> {
 /// The certificates of a bundle of authorities: at least one, every block readable, each usable in a store.
 pub fn authorities(pem: &[u8]) -> Result<Vec<X509>, String> {
     check_length(pem)?;
+    let count = blocks(pem);
+    if count > MAX_AUTHORITIES {
+        return Err(format!(
+            "{count} certificates, at most {MAX_AUTHORITIES} are taken: keep those that vouch for your peers"
+        ));
+    }
     let all = X509::stack_from_pem(pem).map_err(|_| "a certificate cannot be read: send PEM")?;
     if all.is_empty() {
         return Err("there is no certificate that can be read: send PEM".into());
@@ -75,13 +88,27 @@ pub fn revocations(pem: &[u8]) -> Result<Vec<X509Crl>, String> {
         return Ok(Vec::new());
     }
     let text = str::from_utf8(pem).map_err(|_| "a revocation list cannot be read: send PEM")?;
-    let mut all = Vec::new();
+    let count = blocks(pem);
+    if count > MAX_LISTS {
+        return Err(format!(
+            "{count} revocation lists, at most {MAX_LISTS} are taken: remove some"
+        ));
+    }
+    let (mut all, mut revoked) = (Vec::new(), 0);
     for block in text.split_inclusive("-----END X509 CRL-----") {
         if !block.contains("-----BEGIN") {
             continue;
         }
         let list = X509Crl::from_pem(block.as_bytes());
-        all.push(list.map_err(|_| "a revocation list cannot be read: send PEM")?);
+        let list = list.map_err(|_| "a revocation list cannot be read: send PEM")?;
+        revoked += list.get_revoked().map_or(0, |entries| entries.len());
+        if revoked > MAX_REVOKED {
+            return Err(format!(
+                "the lists revoke more than {MAX_REVOKED} certificates, which is the most that is taken: remove expired ones, \
+                 or check revocation where certificates are issued"
+            ));
+        }
+        all.push(list);
     }
     match all.is_empty() {
         true => Err("there is no revocation list that can be read: send PEM".into()),
@@ -135,6 +162,11 @@ pub fn bundle(pem: &[u8]) -> Result<(), String> {
         true => revocations(pem).map(drop),
         false => authorities(pem).map(drop),
     }
+}
+
+/// Blocks of PEM, whole or not.
+fn blocks(pem: &[u8]) -> usize {
+    pem.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"-----BEGIN ")).count()
 }
 
 fn check_length(pem: &[u8]) -> Result<(), String> {
@@ -278,17 +310,68 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_bundle_has_each_certificate_once_and_nothing_else() {
-        let key = ec(Nid::X9_62_PRIME256V1);
+    fn certificate(key: &PKey<Private>) -> String {
         let mut builder = X509::builder().unwrap();
-        builder.set_pubkey(&key).unwrap();
+        builder.set_pubkey(key).unwrap();
         // Without dates OpenSSL writes what it does not read.
         let day = openssl::asn1::Asn1Time::from_unix(86_400).unwrap();
         builder.set_not_before(&day).unwrap();
         builder.set_not_after(&day).unwrap();
-        builder.sign(&key, openssl::hash::MessageDigest::sha256()).unwrap();
-        let one = String::from_utf8(builder.build().to_pem().unwrap()).unwrap();
+        builder.sign(key, openssl::hash::MessageDigest::sha256()).unwrap();
+        String::from_utf8(builder.build().to_pem().unwrap()).unwrap()
+    }
+
+    /// An unsigned list: RFC 5280 §5.1.
+    fn list(entries: usize) -> String {
+        fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
+            let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+            [&[tag, 0x84], &length[..], content].concat()
+        }
+        let algorithm = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
+        let time = b"\x17\x0d260101000000Z";
+        let entry = |n: usize| {
+            let serial = tagged(2, &u32::try_from(n + 1).unwrap().to_be_bytes());
+            tagged(0x30, &[&serial[..], time].concat())
+        };
+        let revoked = tagged(0x30, &(0..entries).flat_map(entry).collect::<Vec<_>>());
+        let body = [&b"\x02\x01\x01"[..], algorithm, b"\x30\x00", time, &revoked].concat();
+        let all = [&tagged(0x30, &body)[..], algorithm, b"\x03\x02\x00\x00"].concat();
+        let der = tagged(0x30, &all);
+        let text = openssl::base64::encode_block(&der);
+        let lines: Vec<_> =
+            text.as_bytes().chunks(64).map(|l| str::from_utf8(l).unwrap()).collect();
+        format!("-----BEGIN X509 CRL-----\n{}\n-----END X509 CRL-----\n", lines.join("\n"))
+    }
+
+    #[test]
+    fn a_bundle_has_so_many_certificates_and_entries_and_no_more() {
+        let one = certificate(&ec(Nid::X9_62_PRIME256V1));
+        assert_eq!(
+            authorities(one.repeat(MAX_AUTHORITIES).as_bytes()).map(|all| all.len()),
+            Ok(200)
+        );
+        let refused =
+            authorities(one.repeat(MAX_AUTHORITIES + 1).as_bytes()).map(drop).unwrap_err();
+        assert!(refused.contains("201 certificates, at most 200"), "{refused}");
+        assert!(
+            bundle(one.repeat(MAX_AUTHORITIES + 1).as_bytes()).is_err(),
+            "the module asks this"
+        );
+
+        assert_eq!(revocations(list(MAX_REVOKED).as_bytes()).map(|all| all.len()), Ok(1));
+        let both = list(MAX_REVOKED / 2) + &list(MAX_REVOKED / 2 + 1);
+        for (text, why) in
+            [(both, "more than 20000 certificates"), (list(1).repeat(201), "201 revocation lists")]
+        {
+            let refused = revocations(text.as_bytes()).map(drop).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+            assert!(bundle(text.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn a_bundle_has_each_certificate_once_and_nothing_else() {
+        let one = certificate(&ec(Nid::X9_62_PRIME256V1));
         let padding = "# a comment\n".repeat(80_000);
         let bundle = format!("{padding}{one}{one}");
         let (id, normal) = normal_authorities(bundle.as_bytes()).unwrap();

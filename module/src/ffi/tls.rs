@@ -3,7 +3,9 @@
 mod client;
 mod upstream;
 
-pub use client::{Authorities, ClientHello, Handshake, Shown, begin_handshakes};
+pub use client::{
+    Authorities, Certificates, ClientHello, Handshake, Revocations, Shown, begin_handshakes,
+};
 pub use upstream::{Upstream, context_number};
 
 use super::guard;

@@ -4,7 +4,7 @@ use super::journal::Journal;
 use super::ledger::{self, Accounts, Ledger};
 use super::password::Checks;
 use super::pool::Pools;
-use super::tls::{Authorities, Parsed};
+use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
 use super::{destinations, directives, draining, guard, limits, log, reserve};
 use crate::cache::Cache;
@@ -45,8 +45,8 @@ pub struct Worker {
     reader: Reader,
     lock: ZoneLock,
     certificates: RefCell<Cache<Parsed>>,
-    host_policies: RefCell<Cache<Rc<HostPolicy>>>,
-    authorities: RefCell<Cache<Rc<Authorities>>>,
+    host_policies: RefCell<Cache<Option<Rc<HostPolicy>>>>,
+    bundles: RefCell<Cache<bundles::Made>>,
     journal: Option<Journal>,
     pools: Pools,
     ledger: Ledger,
@@ -140,12 +140,12 @@ impl Worker {
     }
 
     /// Its parsed bundles.
-    pub fn authorities(&self) -> &RefCell<Cache<Rc<Authorities>>> {
-        &self.authorities
+    pub fn bundles(&self) -> &RefCell<Cache<bundles::Made>> {
+        &self.bundles
     }
 
     /// Its TLS policies of hosts.
-    pub fn host_policies(&self) -> &RefCell<Cache<Rc<HostPolicy>>> {
+    pub fn host_policies(&self) -> &RefCell<Cache<Option<Rc<HostPolicy>>>> {
         &self.host_policies
     }
 
@@ -307,7 +307,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         lock,
         certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
         host_policies: RefCell::new(Cache::new(client_certificate::MAX_BYTES)),
-        authorities: RefCell::new(Cache::new(bundles::MAX_BYTES)),
+        bundles: RefCell::new(Cache::new(bundles::MAX_BYTES)),
         // SAFETY: the zone is of this cycle.
         journal: unsafe { Journal::of(cycle, store, lock, pid as u32) },
         pools: Pools::default(),

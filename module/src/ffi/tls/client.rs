@@ -11,15 +11,16 @@ use nginx_sys::{
     SSL_VERIFY_PEER, SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list,
     SSL_get_session, SSL_get_verify_result, SSL_get0_peer_certificate, SSL_set_cipher_list,
     SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context, SSL_set_verify,
-    SSL_set_verify_depth, TLS_server_method, TLSEXT_TYPE_server_name, X509_CRL_free, X509_NAME_dup,
-    X509_NAME_free, X509_STORE, X509_STORE_CTX, X509_STORE_add_cert, X509_STORE_add_crl,
-    X509_STORE_free, X509_STORE_new, X509_STORE_set_flags, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT,
-    X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
-    X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY, X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE,
-    X509_V_FLAG_CRL_CHECK, X509_V_FLAG_CRL_CHECK_ALL, X509_V_OK, X509_free, X509_get_subject_name,
-    ngx_connection_t, ngx_int_t, ngx_pool_t, ngx_ssl_get_client_verify,
-    ngx_ssl_get_escaped_certificate, ngx_ssl_get_issuer_dn, ngx_ssl_get_subject_dn,
-    ngx_ssl_remove_cached_session, ngx_ssl_t, ngx_str_t, stack_st_X509_NAME,
+    SSL_set_verify_depth, TLS_server_method, TLSEXT_TYPE_server_name, X509, X509_CRL,
+    X509_CRL_free, X509_NAME_dup, X509_NAME_free, X509_STORE, X509_STORE_CTX, X509_STORE_add_cert,
+    X509_STORE_add_crl, X509_STORE_free, X509_STORE_new, X509_STORE_set_flags,
+    X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
+    X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
+    X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_FLAG_CRL_CHECK, X509_V_FLAG_CRL_CHECK_ALL,
+    X509_V_OK, X509_free, X509_get_subject_name, ngx_connection_t, ngx_int_t, ngx_pool_t,
+    ngx_ssl_get_client_verify, ngx_ssl_get_escaped_certificate, ngx_ssl_get_issuer_dn,
+    ngx_ssl_get_subject_dn, ngx_ssl_remove_cached_session, ngx_ssl_t, ngx_str_t,
+    stack_st_X509_NAME,
 };
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::tls;
@@ -212,7 +213,7 @@ impl Client {
         unsafe {
             SSL_set_verify(ssl, SSL_VERIFY_PEER as c_int, Some(go_on));
             SSL_set_verify_depth(ssl, self.depth);
-            let names = SSL_dup_CA_list(self.authorities.names.0);
+            let names = SSL_dup_CA_list(self.authorities.certificates.names.0);
             if names.is_null() {
                 return false;
             }
@@ -227,17 +228,71 @@ pub(super) unsafe extern "C" fn go_on(_: c_int, _: *mut X509_STORE_CTX) -> c_int
     1
 }
 
-/// Who vouches for others, and what they have revoked.
-pub struct Authorities {
-    store: Owned<X509_STORE>,
+/// The certificates of a bundle, parsed.
+pub struct Certificates {
+    all: Vec<Owned<X509>>,
     /// Told to clients, so that they know what to show.
     names: Names,
 }
 
+impl Certificates {
+    /// Parses PEM.
+    pub fn new(pem: &[u8]) -> Result<Self, String> {
+        let made = Self::read(pem);
+        clear_errors();
+        made
+    }
+
+    fn read(pem: &[u8]) -> Result<Self, String> {
+        let mut read = Certificates { all: Vec::new(), names: Names::new()? };
+        let mut text = Pem::new(pem)?;
+        while let Some(certificate) = text.certificate() {
+            let certificate = Owned(certificate, X509_free);
+            // SAFETY: the name is the certificate's own, which is alive.
+            let name = unsafe { X509_NAME_dup(X509_get_subject_name(certificate.0.as_ptr())) };
+            read.names.push(name)?;
+            read.all.push(certificate);
+        }
+        check_end("certificate", read.all.len())?;
+        Ok(read)
+    }
+}
+
+/// The revocation lists of a bundle, parsed.
+pub struct Revocations(Vec<Owned<X509_CRL>>);
+
+impl Revocations {
+    /// Parses PEM.
+    pub fn new(pem: &[u8]) -> Result<Self, String> {
+        let made = Self::read(pem);
+        clear_errors();
+        made
+    }
+
+    fn read(pem: &[u8]) -> Result<Self, String> {
+        let mut text = Pem::new(pem)?;
+        let mut all = Vec::new();
+        while let Some(list) = text.revocations() {
+            all.push(Owned(list, X509_CRL_free));
+        }
+        check_end("revocation list", all.len())?;
+        Ok(Revocations(all))
+    }
+}
+
+/// Who vouches for others, and what they have revoked.
+pub struct Authorities {
+    store: Owned<X509_STORE>,
+    certificates: Rc<Certificates>,
+}
+
 impl Authorities {
-    /// Parses a bundle of authorities and one of revocation lists; without the second nothing is revoked.
-    pub fn new(pem: &[u8], revoked: Option<&[u8]>) -> Result<Self, String> {
-        let made = Self::read(pem).and_then(|all| match revoked {
+    /// Puts a bundle of authorities and one of revocation lists together; without the second nothing is revoked.
+    pub fn new(
+        certificates: Rc<Certificates>,
+        revoked: Option<&Revocations>,
+    ) -> Result<Self, String> {
+        let made = Self::stored(certificates).and_then(|all| match revoked {
             Some(revoked) => all.revoke(revoked).map(|()| all),
             None => Ok(all),
         });
@@ -245,43 +300,30 @@ impl Authorities {
         made
     }
 
-    fn read(pem: &[u8]) -> Result<Self, String> {
+    fn stored(certificates: Rc<Certificates>) -> Result<Self, String> {
         // SAFETY: makes an empty store.
         let store = NonNull::new(unsafe { X509_STORE_new() }).ok_or("out of memory")?;
-        let all = Authorities { store: Owned(store, X509_STORE_free), names: Names::new()? };
-        let mut text = Pem::new(pem)?;
-        let mut count = 0;
-        while let Some(certificate) = text.certificate() {
-            let certificate = Owned(certificate, X509_free);
+        let store = Owned(store, X509_STORE_free);
+        for certificate in &certificates.all {
             // SAFETY: both are alive; the store counts the certificate.
-            if unsafe { X509_STORE_add_cert(store.as_ptr(), certificate.0.as_ptr()) } != 1 {
+            if unsafe { X509_STORE_add_cert(store.0.as_ptr(), certificate.0.as_ptr()) } != 1 {
                 return Err("a certificate cannot be used to vouch for others".into());
             }
-            // SAFETY: the name is the certificate's own, which is alive.
-            let name = unsafe { X509_NAME_dup(X509_get_subject_name(certificate.0.as_ptr())) };
-            all.names.push(name)?;
-            count += 1;
         }
-        check_end("certificate", count)?;
-        Ok(all)
+        Ok(Authorities { store, certificates })
     }
 
     pub(super) fn store(&self) -> *mut X509_STORE {
         self.store.0.as_ptr()
     }
 
-    fn revoke(&self, pem: &[u8]) -> Result<(), String> {
-        let mut text = Pem::new(pem)?;
-        let mut count = 0;
-        while let Some(list) = text.revocations() {
-            let list = Owned(list, X509_CRL_free);
+    fn revoke(&self, revoked: &Revocations) -> Result<(), String> {
+        for list in &revoked.0 {
             // SAFETY: both are alive; the store counts the list.
             if unsafe { X509_STORE_add_crl(self.store.0.as_ptr(), list.0.as_ptr()) } != 1 {
                 return Err("a revocation list cannot be used".into());
             }
-            count += 1;
         }
-        check_end("revocation list", count)?;
         let flags = X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL;
         // SAFETY: the store is alive.
         match unsafe { X509_STORE_set_flags(self.store.0.as_ptr(), flags.into()) } {
