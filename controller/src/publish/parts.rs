@@ -39,15 +39,19 @@ pub struct Single {
     pub record: Option<RecordRef>,
 }
 
-/// Two parts of a delta; endpoints apart from the rest if it has both. Removals come first where they make room, and
-/// else last, when nothing names any more what goes.
+/// Two parts of a delta; endpoints apart from the rest if it has both. Where there is no room, removals come first of what
+/// nothing names; all others come last, when nothing names any more what goes.
 pub fn halve(mut patch: Patch, is_full: bool) -> Result<(Patch, Patch), Box<Single>> {
     let (written, removed) = patch.count();
     let endpoints = patch.upsert.endpoints.len();
     let mut first = Patch::default();
     if is_full && is_divided_by_urgency(&patch) {
-        first.remove = std::mem::take(&mut patch.remove);
         std::mem::swap(&mut first.upsert.endpoints, &mut patch.upsert.endpoints);
+        shift_unnamed(&mut patch, &mut first);
+        if first.is_empty() {
+            // Old and new have no room beside each other: what is closed until the rest is there is what changes.
+            first.remove = std::mem::take(&mut patch.remove);
+        }
         return Ok((first, patch));
     }
     if endpoints > 0 && written + removed > endpoints {
@@ -78,6 +82,17 @@ pub fn halve(mut patch: Patch, is_full: bool) -> Result<(Patch, Patch), Box<Sing
     Ok((first, patch))
 }
 
+/// Moves the removals of records that nothing live names while what is left of `patch` waits: a record is named by
+/// those of later tables only.
+fn shift_unnamed(patch: &mut Patch, first: &mut Patch) {
+    for table in TABLES.iter().rev() {
+        (table.shift_removals)(patch, first);
+        if (table.count)(patch).0 > 0 {
+            break;
+        }
+    }
+}
+
 fn keys(patch: &Patch) -> Vec<RecordRef> {
     let mut keys = Vec::new();
     TABLES.iter().for_each(|table| (table.keys)(patch, &mut keys));
@@ -87,5 +102,44 @@ fn keys(patch: &Patch) -> Vec<RecordRef> {
 fn shift(from: &mut Patch, to: &mut Patch, record: &RecordRef) {
     if let Some(table) = Operations::of_kind(record.kind) {
         (table.shift)(from, to, &record.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the parts remove and write, in their order.
+    fn divided(delta: serde_json::Value) -> Vec<String> {
+        let patch: Patch = serde_json::from_value(delta).unwrap();
+        let (first, second) = halve(patch, true).map_err(|_| "single").unwrap();
+        let shown = |patch: Patch| {
+            let keys = keys(&patch).into_iter().map(|record| format!("+{}", record.kind.label()));
+            let mut gone = Vec::new();
+            TABLES.iter().for_each(|table| (table.removals)(&patch, &mut gone));
+            let gone = gone.into_iter().map(|change| format!("-{}", change.kind.label()));
+            keys.chain(gone).collect::<Vec<_>>().join(" ")
+        };
+        vec![shown(first), shown(second)]
+    }
+
+    #[test]
+    fn where_there_is_no_room_nothing_goes_before_what_names_it_has_changed() {
+        let (old, new) = ("a".repeat(64), "b".repeat(64));
+        let tls = serde_json::json!({"h.test": {"client": {"authorities": new, "verify": "on", "depth": 1}}});
+        let change = |removed: serde_json::Value| serde_json::json!({"version": 1, "upsert": {"bundles": {&new: "x"}, "tls": tls}, "remove": removed});
+        assert_eq!(
+            divided(change(serde_json::json!({"bundles": [old], "servers": ["gone.test"]}))),
+            ["-servers", "+bundles +tls -bundles"],
+        );
+        assert_eq!(
+            divided(change(serde_json::json!({"bundles": [old]}))),
+            ["-bundles", "+bundles +tls"],
+            "both have no room beside each other"
+        );
+        let server = serde_json::json!({"version": 1,
+            "upsert": {"servers": {"h.test": {"rules": []}}, "endpoints": {"e": []}},
+            "remove": {"backends": ["b"], "policies": ["p"], "ports": ["tcp/1"]}});
+        assert_eq!(divided(server), ["+endpoint_sets -ports", "+servers -backends -policies"],);
     }
 }

@@ -343,6 +343,8 @@ pub struct Operations {
     pub restore: fn(&Snapshot, &mut Patch, &str) -> bool,
     /// Moves the record with this key from the first delta's upserts to the second one's.
     pub shift: fn(&mut Patch, &mut Patch, &str),
+    /// Moves all removals from the first delta to the second one.
+    pub shift_removals: fn(&mut Patch, &mut Patch),
 }
 
 impl Operations {
@@ -378,6 +380,7 @@ impl Operations {
             remove: remove::<T>,
             restore: restore::<T>,
             shift: shift::<T>,
+            shift_removals: |from, to| T::changes(to).1.append(T::changes(from).1),
         }
     }
 
