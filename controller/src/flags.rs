@@ -333,10 +333,22 @@ impl Flags {
         inside.into_iter().chain(status).chain(webhook).chain([health])
     }
 
+    /// Every port that a listener takes, with its flag.
+    fn all_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
+        let clients = [(self.http_port, "--http-port"), (self.https_port, "--https-port")];
+        self.own_ports().chain(clients)
+    }
+
     /// Ports that are taken.
     fn reserved_ports(&self) -> BTreeMap<u16, &'static str> {
-        let clients = [(self.http_port, "--http-port"), (self.https_port, "--https-port")];
-        self.own_ports().chain(clients).collect()
+        self.all_ports().collect()
+    }
+
+    /// A port that two flags name, and these flags.
+    pub fn port_named_twice(&self) -> Option<(u16, &'static str, &'static str)> {
+        let mut named = BTreeMap::new();
+        let mut ports = self.all_ports().filter(|(port, _)| *port != 0);
+        ports.find_map(|(port, flag)| named.insert(port, flag).map(|first| (port, first, flag)))
     }
 
     /// The folder of manifests; none: the objects of a cluster are served. Flags that exclude each other are an error.

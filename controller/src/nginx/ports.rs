@@ -24,6 +24,16 @@ pub enum PortError {
         /// The flag that names it.
         flag: &'static str,
     },
+    /// Two listeners cannot have one port.
+    #[error("{first} and {flag} both name port {port}: choose another port for one of them")]
+    Twice {
+        /// The port.
+        port: u16,
+        /// One flag.
+        first: &'static str,
+        /// The other flag.
+        flag: &'static str,
+    },
     /// Mostly that a port below 1024 needs a privilege.
     #[error("port {port} cannot be opened: {error}: choose another {flag}")]
     Refused {
@@ -38,6 +48,9 @@ pub enum PortError {
 
 /// Looks at each port once; while one is busy, again and again for `patience`.
 pub async fn check(flags: &Flags, has_ipv6: bool, patience: Duration) -> Result<(), PortError> {
+    if let Some((port, first, flag)) = flags.port_named_twice() {
+        return Err(PortError::Twice { port, first, flag });
+    }
     let deadline = Instant::now() + patience;
     let inside = ("--ssl-passthrough-proxy-port", flags.ssl_passthrough_proxy_port);
     let clients = [("--http-port", flags.http_port), ("--https-port", flags.https_port)];
@@ -100,6 +113,16 @@ mod tests {
         assert_eq!(error.to_string(), expected);
         let error = check(&flags(https, http), false, Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().ends_with("another --https-port"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_port_that_two_flags_name_is_told_before_anything_is_opened() {
+        let error = check(&flags(81, 81), false, Duration::ZERO).await.unwrap_err();
+        let expected =
+            "--http-port and --https-port both name port 81: choose another port for one of them";
+        assert_eq!(error.to_string(), expected);
+        let error = check(&flags(10254, 81), false, Duration::ZERO).await.unwrap_err();
+        assert!(error.to_string().starts_with("--healthz-port and --http-port both"), "{error}");
     }
 
     #[tokio::test]

@@ -185,9 +185,16 @@ fn name_unsupported(reader: &mut Reader<'_>) {
             }
             Some(_) => {}
             None if table::protects(name) => {
-                reader.close(name, "it seems to protect and is not known", "remove it");
+                let remedy = match table::nearest(name) {
+                    Some(nearest) => format!("did you mean {nearest}? Correct or remove it"),
+                    None => "remove it".into(),
+                };
+                reader.close(name, "it seems to protect and is not known", &remedy);
             }
-            None => unknown.push(name),
+            None => unknown.push(match table::nearest(name) {
+                Some(nearest) => format!("{name} (did you mean {nearest}?)"),
+                None => name.to_owned(),
+            }),
         }
     }
     if !unknown.is_empty() {
