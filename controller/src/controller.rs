@@ -17,7 +17,7 @@ use crate::source::kubernetes::{Kubernetes, Pulse};
 use crate::source::{Batch, Source};
 use crate::status::{Change, News, Reporter, Status};
 use crate::streams::{self, Streams};
-use crate::translate::{Options, Standing, Translator};
+use crate::translate::{Options, Reviews, Standing, Translator};
 use crate::verdict::{Severity, VerdictChanges};
 use crate::webhook::{Checks, Question, Webhook};
 use crate::world::external_name::DnsName;
@@ -106,6 +106,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut controller = Controller {
         world: World::default(),
         translator,
+        reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),
         flight: Flight::Landed(Client::new(runtime.socket())),
         wait_until: Instant::now(),
@@ -198,6 +199,8 @@ impl Flight {
 struct Controller {
     world: World,
     translator: Translator,
+    /// What the admission webhook has compiled.
+    reviews: Reviews,
     publisher: Publisher,
     flight: Flight,
     /// Nothing is sent before, unless something changes.
@@ -295,7 +298,8 @@ impl Controller {
                     let _ = reply.send(text);
                 }
                 Some(question) = questions.recv() => {
-                    question.answer(self.has_all, &self.translator, &self.world);
+                    let (translator, world) = (&self.translator, &self.world);
+                    question.answer(self.has_all, translator, world, &mut self.reviews);
                 }
                 () = arrival.next() => {
                     self.wait_until = Instant::now();

@@ -25,10 +25,12 @@ mod options;
 pub mod owner;
 mod passthrough;
 mod pattern_budget;
+mod patterns;
 mod plan;
 #[cfg(test)]
 mod properties;
 pub mod relation;
+mod review;
 pub mod settings;
 mod stream;
 mod tls;
@@ -37,6 +39,7 @@ mod withheld;
 
 pub use judge::{Candidate, Judgement};
 pub use options::Options;
+pub use review::Reviews;
 pub use settings::Skeleton;
 pub use tls::secret_behind;
 pub use wants::Wants;
@@ -49,7 +52,7 @@ use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use annotation::url;
 use backend::Usage;
 use follow::Follower;
-use ingress::{Claims, Leads, Patterns};
+use ingress::{Claims, Leads};
 use notes::{Notes, Part};
 use owner::{Holder, HostOwnership, HostView};
 use oxigress_core::model::policy::{Policies, PolicyId};
@@ -59,6 +62,7 @@ use oxigress_core::model::{
 };
 use oxigress_core::wire::native::Patch;
 use pattern_budget::PatternBudget;
+use patterns::Compiler;
 use plan::{Lead, Plan, Speakers};
 use relation::Relation;
 use settings::Settings;
@@ -208,7 +212,9 @@ impl Translator {
                 matches!(choice, class::Choice::Ours)
             })
         };
-        let turned = self.pattern_budget.update(ingresses.iter().map(|key| (key, ours(key))));
+        let prefix = &self.options.annotations_prefix;
+        let turned =
+            self.pattern_budget.update(prefix, ingresses.iter().map(|key| (key, ours(key))));
         ingresses.extend(turned);
         for key in ingresses {
             for port in self.read_ingress(world, &key, &mut hosts) {
@@ -310,12 +316,12 @@ impl Translator {
     ) -> BTreeSet<BackendId> {
         let parsed = match world.ingresses.get(key) {
             Some(ingress) => {
-                let patterns = match self.pattern_budget.is_over(key) {
-                    true => Patterns::OverBudget,
-                    false => Patterns::Compiled(self.claims.get(key)),
+                let compiler = match self.pattern_budget.is_over(key) {
+                    true => Compiler::over_budget(),
+                    false => Compiler::new(self.claims.get(key)),
                 };
                 let object = (key, &**ingress);
-                ingress::parse(world, &self.options, &self.settings, object, patterns)
+                ingress::parse(world, &self.options, &self.settings, object, compiler)
             }
             None => ingress::Parsed::default(),
         };

@@ -19,7 +19,7 @@ pub use checks::Checks;
 use crate::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use crate::flags::Flags;
 use crate::flags::cluster::path_of;
-use crate::translate::{Candidate, Judgement, Translator};
+use crate::translate::{Candidate, Judgement, Reviews, Translator};
 use crate::world::ingress::Ingress;
 use crate::world::{Key, World};
 use certificate::Files;
@@ -122,12 +122,19 @@ struct Answer {
 
 impl Question {
     /// Answers. Before the source has told all there is (`has_all`) nothing can be known: everything is allowed.
-    pub fn answer(self, has_all: bool, translator: &Translator, world: &World) {
+    pub fn answer(
+        self,
+        has_all: bool,
+        translator: &Translator,
+        world: &World,
+        reviews: &mut Reviews,
+    ) {
         let start = Instant::now();
         let judgement = match has_all {
             true => {
                 let Question { key, uid, is_going, ingress, .. } = &self;
-                translator.judge(world, &Candidate { key, uid, is_going: *is_going, ingress })
+                let candidate = Candidate { key, uid, is_going: *is_going, ingress };
+                translator.judge(world, &candidate, reviews, start)
             }
             false => Judgement {
                 warnings: vec!["not checked: the controller has just started".into()],

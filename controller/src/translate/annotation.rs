@@ -33,6 +33,7 @@ pub use value::parse_bool;
 
 use super::ingress::Leads;
 use super::owner::HostSettings;
+use super::patterns::Compiler;
 use super::settings::Settings;
 use crate::verdict::Note;
 use crate::world::ObjectRef;
@@ -89,6 +90,7 @@ pub fn parse(
     all: &BTreeMap<String, String>,
     prefix: &str,
     settings: &Settings,
+    compiler: &mut Compiler<'_>,
 ) -> Read {
     let mut found = Annotations {
         ssl_redirect: settings.ssl_redirect,
@@ -105,7 +107,7 @@ pub fn parse(
     for (name, text) in reader.all() {
         let notes = &mut reader.notes;
         if !balancing.take(Value { name, text, notes }) {
-            canary.take(Value { name, text, notes });
+            canary.take(Value { name, text, notes }, compiler);
         }
     }
     let mut balancing = balancing.finish(&mut reader.notes);
@@ -127,7 +129,7 @@ pub fn parse(
     }
     found.balancing = (!balancing.is_silent()).then(|| Arc::new(balancing));
     if found.canary.is_none() && !found.is_refused {
-        read_policies(&mut reader, &mut found, &mut host);
+        read_policies(&mut reader, &mut found, &mut host, compiler);
         name_unsupported(&mut reader);
     }
     reader.closing.dedup();
@@ -136,7 +138,12 @@ pub fn parse(
     Read { annotations: found, host, notes, referred, bundles }
 }
 
-fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations, host: &mut HostSettings) {
+fn read_policies(
+    reader: &mut Reader<'_>,
+    found: &mut Annotations,
+    host: &mut HostSettings,
+    compiler: &mut Compiler<'_>,
+) {
     let mut policies = reader.place.defaults.policies.clone();
     reader.flag("use-regex", &mut found.use_regex);
     host.hosts = redirects::read(reader, &mut policies);
@@ -152,7 +159,7 @@ fn read_policies(reader: &mut Reader<'_>, found: &mut Annotations, host: &mut Ho
     cors::read(reader, &mut policies);
     found.default_backend = responses::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
-    host.client_tls = client_tls::read(reader);
+    host.client_tls = client_tls::read(reader, compiler);
     host.closes_host = snippet::read(reader, has_auth);
     host.has_regex = found.use_regex || policies.rewrite.is_some();
     found.policies = Arc::new(policies);
@@ -208,6 +215,7 @@ fn name_unsupported(reader: &mut Reader<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translate::patterns::Compiler;
     use crate::world::{Key, World};
     use defaults::Defaults;
 
@@ -223,7 +231,8 @@ mod tests {
     fn read_with(defaults: &Defaults, all: &BTreeMap<String, String>) -> (Annotations, Vec<Note>) {
         let (world, ingress) = (World::default(), Key::new("n", "a"));
         let place = Place { world: &world, ingress: &ingress, defaults, https_port: 443 };
-        let read = parse(place, all, "x.io", &Settings::default());
+        let settings = Settings::default();
+        let read = parse(place, all, "x.io", &settings, &mut Compiler::new(None));
         (read.annotations, read.notes)
     }
 

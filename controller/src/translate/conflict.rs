@@ -18,7 +18,6 @@ use oxigress_core::model::{
     BackendId, BundleId, Cookie, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
     Policy, Rule, Server,
 };
-use oxigress_core::patterns::{Budget, Patterns, literal_prefix};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -77,6 +76,7 @@ pub fn settle(
             .saturating_sub(view.owner.paths(source)),
         room_bytes: GUEST_BYTES,
         guests: 0,
+        owner_takes_challenges: false,
         full: BTreeSet::new(),
         tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
@@ -180,7 +180,7 @@ thread_local! {
 /// What stands for something else in an expression, but for the dot, which may as well be one.
 const EXPRESSIONS: [char; 13] = ['\\', '^', '$', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
 /// A path as an authority asks for it.
-const CHALLENGE: &str = "/.well-known/acme-challenge/token";
+pub const CHALLENGE: &str = "/.well-known/acme-challenge/token";
 /// Most bytes of paths that other namespaces than the owner's add to a host.
 const GUEST_BYTES: usize = 1 << 20;
 /// Most regular expressions that they add.
@@ -197,6 +197,8 @@ struct Settling<'a> {
     room_bytes: usize,
     /// Regular expressions that they have added: every request of the host looks at them.
     guests: usize,
+    /// An expression of the owner takes what certificates are issued by: its rules go on as they are.
+    owner_takes_challenges: bool,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
@@ -289,8 +291,10 @@ impl<'a> Settling<'a> {
             self.room_bytes = self.room_bytes.saturating_sub(claim.path.len());
             self.guests += usize::from(matches!(pattern, PathPattern::Regex(_)));
         }
+        let is_regex = matches!(pattern, PathPattern::Regex(_));
+        self.owner_takes_challenges |= is_owner && is_regex && claim.takes_challenges;
         let mut policy = by.policy(&claim.path, self.settings);
-        policy.yields = !is_owner && matches!(pattern, PathPattern::Regex(_));
+        policy.yields = !is_owner && is_regex;
         let policies = by.policies(&claim.path, self.settings);
         self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
     }
@@ -298,7 +302,12 @@ impl<'a> Settling<'a> {
     /// Closes what a regular expression of the owner begins with that is not served, where nobody claims that. One of
     /// another namespace closes nothing: the owner's rules take its requests.
     fn refuse_below(&mut self, by: &'a Claims, claim: &'a Claim) {
-        let is_taken = self.winners.contains_key(&claim.pattern);
+        let as_prefix = match &claim.pattern {
+            PathPattern::Regex(text) => PathPattern::Prefix(text.trim_end_matches('/').into()),
+            other => other.clone(),
+        };
+        let is_taken =
+            [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
         if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {
             return;
         }
@@ -373,7 +382,7 @@ impl<'a> Settling<'a> {
             pattern => *pattern == root(),
         });
         let pattern = PathPattern::Prefix(WELL_KNOWN.into());
-        if !is_open || self.winners.contains_key(&pattern) || self.owner_takes_challenges() {
+        if !is_open || self.winners.contains_key(&pattern) || self.owner_takes_challenges {
             return;
         }
         // As the root that stands where nobody claims one.
@@ -384,23 +393,6 @@ impl<'a> Settling<'a> {
         let policies = first.policies("/", self.settings);
         let leads = first.default_backend.as_ref();
         self.insert(first, pattern, leads, "/", policy, policies);
-    }
-
-    /// Whether an expression of the owner takes what certificates are issued by: its rules go on as they are.
-    fn owner_takes_challenges(&self) -> bool {
-        let (patterns, mut budget) = (Patterns::default(), Budget::OF_PATH);
-        let mut own = self.winners.iter().filter(|(_, winner)| self.view.owner.has(winner.by));
-        own.any(|(pattern, _)| match pattern {
-            // As for a request: only those are tried whose plain beginning fits. One without an answer takes nothing, so
-            // that the owner's rule is put there.
-            PathPattern::Regex(text) => {
-                let fits = CHALLENGE.as_bytes().starts_with(&literal_prefix(text));
-                let mut find =
-                    || patterns.captures(text.as_bytes(), CHALLENGE.as_bytes(), &mut budget);
-                fits && matches!(find(), Ok(Some(_)))
-            }
-            _ => false,
-        })
     }
 
     /// The default host's settings would decide about every handshake without a known name, also those of clients who

@@ -9,6 +9,7 @@ use annotation::defaults::Defaults;
 use annotation::{Place, Read, table};
 use oxigress_core::model::policy::Access;
 use oxigress_fuzz::{SEPARATOR, check};
+use patterns::Compiler;
 use std::cell::OnceCell;
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io";
@@ -83,7 +84,13 @@ fn fuzz_annotations() {
                 defaults: &Defaults::default(),
                 https_port: 443,
             };
-            let read = annotation::parse(place, &all, PREFIX, &Settings::default());
+            let read = annotation::parse(
+                place,
+                &all,
+                PREFIX,
+                &Settings::default(),
+                &mut Compiler::new(None),
+            );
             closes_or_protects(&said, &read);
             let json = serde_json::to_vec(&*read.annotations.policies).unwrap();
             let (again, unknown) = oxigress_core::wire::decode::<Policies>(&json).unwrap();

@@ -5,17 +5,17 @@ use super::annotation::canary::Canary;
 use super::annotation::{self, Annotations, Place};
 use super::class::{self, Choice};
 use super::owner::{self, Age, Sealed};
+use super::patterns::{Compiler, Regex};
 use super::settings::Settings;
-use super::{Options, inspect, pattern_budget};
+use super::{Options, inspect};
 use crate::verdict::Note;
 use crate::world::ingress::{Ingress, PathType, Port, Target};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
-    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, Invalid, MAX_RULES, Origin,
-    PathPattern, Policy,
+    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
 };
-use oxigress_core::patterns::{is_plain, price_of};
+use oxigress_core::patterns::{is_plain, leading_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -54,6 +54,8 @@ pub struct Claim {
     pub is_refused: bool,
     /// It may lead below `/.well-known/`.
     pub is_well_known: bool,
+    /// As a regular expression it takes what certificates are issued by.
+    pub takes_challenges: bool,
 }
 
 /// A Service's port.
@@ -95,22 +97,13 @@ impl Parsed {
     }
 }
 
-/// Whether the regular expressions of an Ingress may be compiled.
-#[derive(Clone, Copy, Debug)]
-pub enum Patterns<'k> {
-    /// But for those of its claims until now, which were compiled then.
-    Compiled(Option<&'k Claims>),
-    /// Those of its namespace cost more than its budget.
-    OverBudget,
-}
-
 /// Reads one Ingress.
 pub fn parse(
     world: &World,
     options: &Options,
     settings: &Settings,
     (key, ingress): (&Key, &Ingress),
-    patterns: Patterns<'_>,
+    mut compiler: Compiler<'_>,
 ) -> Parsed {
     match class::choose(world, options, key, ingress) {
         Choice::Ours => {}
@@ -125,7 +118,13 @@ pub fn parse(
     let place =
         Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
     let annotation::Read { annotations, mut host, mut notes, referred, bundles } =
-        annotation::parse(place, &ingress.annotations, &options.annotations_prefix, settings);
+        annotation::parse(
+            place,
+            &ingress.annotations,
+            &options.annotations_prefix,
+            settings,
+            &mut compiler,
+        );
     if annotations.is_refused {
         return refused(notes);
     }
@@ -153,8 +152,7 @@ pub fn parse(
             claims.hosts.entry(HostPattern::default_host()).or_default();
         }
     }
-    let regexes = Regexes::new(patterns);
-    claims.read_rules(ingress, regexes, options.regex_per_host, &mut notes);
+    claims.read_rules(ingress, compiler, options.regex_per_host, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
         return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
@@ -189,85 +187,27 @@ impl Claim {
             is_valid_regex: true,
             is_refused: false,
             is_well_known: false,
+            takes_challenges: false,
         }
     }
 }
 
-/// The budget of an Ingress for compiling.
-struct Regexes<'k> {
-    is_over: bool,
-    known: BTreeSet<&'k str>,
-    /// Nanoseconds.
-    left: u64,
-}
-
-impl<'k> Regexes<'k> {
-    fn new(patterns: Patterns<'k>) -> Self {
-        let known = match patterns {
-            Patterns::Compiled(known) => known,
-            Patterns::OverBudget => None,
-        };
-        let known = known.into_iter().flat_map(|claims| claims.hosts.values().flatten());
-        let known = known.filter(|claim| claim.is_valid_regex).map(|claim| claim.path.as_str());
-        Regexes {
-            is_over: matches!(patterns, Patterns::OverBudget),
-            known: known.collect(),
-            left: pattern_budget::OF_INGRESS,
-        }
-    }
-
-    fn read(&mut self, written: &str) -> Result<PathPattern, Invalid> {
-        // Letters, digits and dots: a pattern without being compiled.
-        if is_plain(written) {
-            return PathPattern::uncompiled(written);
-        }
-        if self.is_over {
-            return Err(Invalid::new(format!(
-                "the regular expressions of this namespace take more than {} ms to compile, and this Ingress is \
-                 one of the newest: use fewer or simpler ones, or Prefix paths",
-                pattern_budget::OF_NAMESPACE / 1_000_000
-            )));
-        }
-        let left = self.left.checked_sub(price_of(written)?).ok_or_else(|| {
-            Invalid::new(format!(
-                "the regular expressions of this Ingress take more than {} ms to compile: use fewer or simpler \
-                 ones, or Prefix paths",
-                pattern_budget::OF_INGRESS / 1_000_000
-            ))
-        })?;
-        self.left = left;
-        match self.known.contains(written) {
-            true => PathPattern::uncompiled(written),
-            false => PathPattern::regex(written),
-        }
-    }
-}
-
-/// What a regular expression that is not served surely begins with, as a prefix of whole segments.
-fn refused_prefix(written: &str) -> Option<String> {
-    // Alternatives of the whole pattern begin with something else.
-    let depth = |depth: usize, byte: u8| match byte {
-        b'(' => Some(depth + 1),
-        b')' => Some(depth.saturating_sub(1)),
-        b'|' if depth == 0 => None,
-        _ => Some(depth),
+/// What closes a path that is not served: of an expression all that begins as it does, as nginx compares it, upper and
+/// lower case alike; of any other path whole segments. Nothing closes a whole host.
+fn closing(written: &str, is_regex: bool) -> Option<PathPattern> {
+    let text = leading_text(written);
+    let pattern = match is_regex {
+        true => PathPattern::uncompiled(text),
+        false => PathPattern::prefix(text),
     };
-    written.bytes().try_fold(0, depth)?;
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_/-".contains(&byte);
-    let plain = written.bytes().take_while(|byte| is_plain(*byte)).count();
-    let is_repeated = written.as_bytes().get(plain).is_some_and(|byte| b"*?+{".contains(byte));
-    let plain = written.get(..plain)?;
-    // What is repeated may be absent.
-    let prefix = if is_repeated { plain.get(..plain.rfind('/')?)? } else { plain };
-    let prefix = prefix.trim_end_matches('/');
-    (!prefix.is_empty()).then(|| prefix.to_owned())
+    pattern.ok().filter(|_| text.len() > 1)
 }
 
 impl Claims {
     fn read_rules(
         &mut self,
         ingress: &Ingress,
-        mut regexes: Regexes<'_>,
+        mut compiler: Compiler<'_>,
         is_per_host: bool,
         notes: &mut Vec<Note>,
     ) {
@@ -306,21 +246,27 @@ impl Claims {
                 else {
                     continue;
                 };
+                let is_regex =
+                    path.path_type != PathType::Exact && is_regex(&self.annotations, written);
+                let mut takes_challenges = false;
+                let mut regex = |Regex { pattern, takes_challenges: takes }| {
+                    takes_challenges = takes;
+                    pattern
+                };
                 let pattern = match path.path_type {
                     PathType::Exact => PathPattern::exact(written),
-                    _ if is_regex(&self.annotations, written) => regexes.read(written),
+                    _ if is_regex => compiler.path(written).map(&mut regex),
                     _ => PathPattern::prefix(written),
                 };
                 let may_close = path.path_type != PathType::Exact;
-                let below = refused_prefix(written).filter(|_| may_close);
-                let closed =
-                    below.and_then(|below| Some((PathPattern::prefix(&below).ok()?, below)));
+                let closed = may_close.then(|| closing(written, is_regex)).flatten();
                 let (pattern, is_refused) = match (pattern, closed) {
                     (Ok(pattern), _) => (pattern, false),
-                    (Err(why), Some((closed, below))) => {
+                    (Err(why), Some(closed)) => {
                         let message = format!(
-                            "{field}.path: {why}; requests below {below} get 503 where no longer path takes them and the \
-                             host is this namespace's"
+                            "{field}.path: {why}; requests that begin with {} get 503 where no longer path takes them and the \
+                             host is this namespace's",
+                            leading_text(written)
                         );
                         notes.push(Note::rejected(message));
                         (closed, true)
@@ -330,9 +276,8 @@ impl Claims {
                         continue;
                     }
                 };
-                let is_regex = matches!(pattern, PathPattern::Regex(_));
-                let is_valid_regex =
-                    !is_refused && (is_regex || is_per_host && regexes.read(written).is_ok());
+                let is_valid_regex = !is_refused
+                    && (is_regex || is_per_host && compiler.path(written).map(&mut regex).is_ok());
                 let is_well_known = owner::is_well_known(&pattern)
                     || is_valid_regex
                         && PathPattern::uncompiled(written)
@@ -345,6 +290,7 @@ impl Claims {
                     is_valid_regex,
                     is_refused,
                     is_well_known,
+                    takes_challenges,
                 });
             }
         }

@@ -8,10 +8,11 @@
 
 use super::class::Choice;
 use super::follow::{self, Follower};
-use super::ingress::{self, Claims, Leads, Patterns};
+use super::ingress::{self, Claims, Leads};
 use super::options::DEFAULT_PREFIX;
 use super::owner::{self, Held, Holder, HostOwnership, HostView};
-use super::{Translator, backend, class, conflict, inspect, tls};
+use super::patterns::Compiler;
+use super::{Reviews, Translator, backend, class, conflict, inspect, pattern_budget, tls};
 use crate::translate::backend::Usage;
 use crate::verdict::{Note, Severity};
 use crate::world::ingress::{Ingress, PathType};
@@ -19,6 +20,7 @@ use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{HostPattern, shorten};
 use oxigress_core::patterns::is_plain;
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 /// Annotations that ingress-nginx once had.
 const REMOVED: [&str; 6] = [
@@ -59,15 +61,21 @@ pub struct Judgement {
 }
 
 impl Translator {
-    /// Judges one that is not in `world` yet, or is there as it was.
-    pub fn judge(&self, world: &World, candidate: &Candidate<'_>) -> Judgement {
+    /// Judges one that is not in `world` yet, or is there as it was. What it has compiled is charged to `reviews`.
+    pub fn judge(
+        &self,
+        world: &World,
+        candidate: &Candidate<'_>,
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> Judgement {
         let mut judgement = Judgement::default();
         if candidate.is_going {
             return judgement;
         }
         judgement.warnings.extend(self.removed(candidate.ingress));
         judgement.warnings.extend(unfit_paths(candidate.ingress));
-        if let Err(denial) = self.check(world, candidate, &mut judgement) {
+        if let Err(denial) = self.check(world, candidate, &mut judgement, reviews, now) {
             judgement.denial = Some(denial);
         }
         bound(&mut judgement.warnings);
@@ -79,6 +87,8 @@ impl Translator {
         world: &World,
         candidate: &Candidate<'_>,
         judgement: &mut Judgement,
+        reviews: &mut Reviews,
+        now: Instant,
     ) -> Result<(), String> {
         let Candidate { key, uid, ingress, .. } = *candidate;
         if let Some(note) = inspect::refuse(&self.options, ingress) {
@@ -100,12 +110,7 @@ impl Translator {
             return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
         }
         self.check_settings(ingress)?;
-        let patterns = match self.pattern_budget.would_be_over(key, ingress) {
-            true => Patterns::OverBudget,
-            false => Patterns::Compiled(self.claims.get(key)),
-        };
-        let object = (key, ingress);
-        let parsed = ingress::parse(world, &self.options, &self.settings, object, patterns);
+        let parsed = self.read_candidate(world, (key, ingress), reviews, now)?;
         let (own, others): (Vec<Note>, Vec<Note>) = parsed
             .notes
             .into_iter()
@@ -128,6 +133,31 @@ impl Translator {
         }
         judgement.warnings.extend(of_severity(&alone, Severity::Warning));
         Ok(())
+    }
+
+    /// What it would claim, if what there is to compile fits into what its namespace may have reviewed.
+    fn read_candidate(
+        &self,
+        world: &World,
+        (key, ingress): (&Key, &Ingress),
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> Result<ingress::Parsed, String> {
+        reviews.begin(&key.namespace, now);
+        let prefix = &self.options.annotations_prefix;
+        let price =
+            pattern_budget::price_by(ingress, prefix, |meaning, text| reviews.price(meaning, text));
+        let compiler = match self.pattern_budget.would_be_over(key, ingress.created, price) {
+            true => Compiler::over_budget(),
+            false => Compiler::new(self.claims.get(key)),
+        };
+        let compiler = compiler.reviewing(reviews);
+        let object = (key, ingress);
+        let parsed = ingress::parse(world, &self.options, &self.settings, object, compiler);
+        match reviews.denial() {
+            Some(denial) => Err(denial),
+            None => Ok(parsed),
+        }
     }
 
     fn removed<'i>(&'i self, ingress: &'i Ingress) -> impl Iterator<Item = String> + 'i {

@@ -4,9 +4,11 @@
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
 use super::owner::Age;
+use super::patterns::{Meaning, Searched};
 use crate::world::Key;
 use crate::world::ingress::{Ingress, PathType};
-use oxigress_core::patterns::{is_plain, price_of};
+use oxigress_core::model::Invalid;
+use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the patterns of one Ingress may cost: some 3,000 ordinary ones.
@@ -29,26 +31,46 @@ struct Namespace {
     over: BTreeSet<Key>,
 }
 
-/// What the paths of an Ingress cost if all that could be patterns are; what is over its own budget is not compiled.
-pub fn price(ingress: &Ingress) -> u64 {
+/// What the patterns of an Ingress cost if all paths that could be patterns are; what is over its own budget is not
+/// compiled, nor read.
+pub fn price(ingress: &Ingress, prefix: &str) -> u64 {
+    price_by(ingress, prefix, |_, text| price_of(text))
+}
+
+/// The same by the prices that `price_of` knows.
+pub fn price_by(
+    ingress: &Ingress,
+    prefix: &str,
+    mut price_of: impl FnMut(Meaning, &str) -> Result<u64, Invalid>,
+) -> u64 {
+    let values = Searched::ALL.into_iter().filter_map(|searched| {
+        let name = format!("{prefix}/{}", searched.annotation());
+        Some((Meaning::Value, ingress.annotations.get(&name)?.trim()))
+    });
     let paths = ingress.rules.iter().flat_map(|rule| &rule.paths);
-    paths
-        .filter(|path| path.path_type != PathType::Exact && !is_plain(&path.path))
-        // What is refused is not compiled.
-        .map(|path| price_of(&path.path).unwrap_or_default())
-        .fold(0, u64::saturating_add)
-        .min(OF_INGRESS)
+    let paths = paths.filter(|path| path.path_type != PathType::Exact && !is_plain(&path.path));
+    let mut all = values.chain(paths.map(|path| (Meaning::Path, path.path.as_str())));
+    let mut sum: u64 = 0;
+    while sum < OF_INGRESS
+        && let Some((meaning, text)) = all.next()
+    {
+        // What is refused is not compiled, but it was read.
+        let price = price_of(meaning, text).unwrap_or_else(|_| price_of_reading(text));
+        sum = sum.saturating_add(price);
+    }
+    sum.min(OF_INGRESS)
 }
 
 impl PatternBudget {
     /// Takes note of changed Ingresses; answers which are over the budget since, or no more.
     pub fn update<'c>(
         &mut self,
+        prefix: &str,
         changed: impl IntoIterator<Item = (&'c Key, Option<&'c Ingress>)>,
     ) -> BTreeSet<Key> {
         let mut touched = BTreeSet::new();
         for (key, ingress) in changed {
-            let price = ingress.map_or(0, price);
+            let price = ingress.map_or(0, |ingress| price(ingress, prefix));
             if price == 0 && !self.namespaces.contains_key(&key.namespace) {
                 continue;
             }
@@ -74,12 +96,12 @@ impl PatternBudget {
         self.namespaces.get(&key.namespace).is_some_and(|namespace| namespace.over.contains(key))
     }
 
-    /// Whether those of a candidate would not be, in the place of its older self.
-    pub fn would_be_over(&self, key: &Key, ingress: &Ingress) -> bool {
+    /// Whether those of a candidate of this price would not be, in the place of its older self.
+    pub fn would_be_over(&self, key: &Key, created: i64, price: u64) -> bool {
         let Some(namespace) = self.namespaces.get(&key.namespace) else { return false };
-        let age = Age { created: ingress.created, key: key.clone() };
+        let age = Age { created, key: key.clone() };
         let older = namespace.prices.range(..age).filter(|(other, _)| other.key != *key);
-        let taken = older.map(|(_, price)| *price).fold(price(ingress), u64::saturating_add);
+        let taken = older.map(|(_, price)| *price).fold(price, u64::saturating_add);
         taken > OF_NAMESPACE
     }
 }
@@ -115,7 +137,10 @@ mod tests {
     use super::*;
     use crate::translate::{Options, golden, translate};
     use crate::world::ingress::{Path, Port, Rule as IngressRule, Target};
+    use oxigress_core::model::policy::PolicyId;
     use oxigress_core::model::{HostPattern, PathPattern, Rule};
+    use oxigress_core::patterns::Patterns;
+    use oxigress_core::record::{ServerView, encode_server};
     use std::fmt::Write as _;
 
     /// Some 100 milliseconds of patterns.
@@ -139,18 +164,22 @@ mod tests {
         let all: Vec<_> = (0..25).map(dear).collect();
         let mut budget = PatternBudget::default();
         let changed = keys.iter().zip(all.iter().map(Some));
-        let turned = budget.update(changed);
+        let turned = budget.update("x.io", changed);
+        let dear = |created| (created, price(&dear(created), "x.io"));
+        let would_be_over = |budget: &PatternBudget, key: &Key, (created, price)| {
+            budget.would_be_over(key, created, price)
+        };
         assert_eq!(turned, keys.iter().skip(20).cloned().collect(), "20 times 100 milliseconds");
         assert!(budget.is_over(&keys[20]) && !budget.is_over(&keys[19]));
         assert!(!budget.is_over(&Key::new("b", "i24")), "another namespace's");
-        assert!(budget.would_be_over(&Key::new("a", "new"), &dear(100)));
-        assert!(!budget.would_be_over(&Key::new("a", "new"), &dear(-1)));
-        assert!(!budget.would_be_over(&keys[3], &dear(3)), "in the place of its older self");
-        assert!(!budget.would_be_over(&Key::new("b", "new"), &dear(100)));
+        assert!(would_be_over(&budget, &Key::new("a", "new"), dear(100)));
+        assert!(!would_be_over(&budget, &Key::new("a", "new"), dear(-1)));
+        assert!(!would_be_over(&budget, &keys[3], dear(3)), "in the place of its older self");
+        assert!(!would_be_over(&budget, &Key::new("b", "new"), dear(100)));
         // One leaves, the next one has room.
-        assert_eq!(budget.update([(&keys[3], None)]), [keys[20].clone()].into());
+        assert_eq!(budget.update("x.io", [(&keys[3], None)]), [keys[20].clone()].into());
         for key in &keys {
-            budget.update([(key, None)]);
+            budget.update("x.io", [(key, None)]);
         }
         assert!(budget.namespaces.is_empty());
     }
@@ -180,7 +209,7 @@ mod tests {
             let rules = &translation.snapshot.servers[&host].rules;
             let is = |rule: &&Rule| matches!(rule.path, PathPattern::Regex(_));
             let closed = rules.iter().filter(|rule| rule.policies.is_some()).count();
-            (rules.iter().filter(is).count(), closed)
+            (rules.iter().filter(is).count() - closed, closed)
         };
         let (served, closed) = count("i00.test");
         assert!((200..250).contains(&served), "{served} of 300 cost 100 milliseconds");
@@ -191,15 +220,64 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_closes_what_it_begins_with_as_nginx_would_compare_it() {
+        let text = |path: &str| {
+            format!(
+                "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: i\n  namespace: a\n  annotations: \
+                 {{ kubernetes.io/ingress.class: nginx, nginx.ingress.kubernetes.io/use-regex: \"true\" }}\nspec:\n  \
+                 rules:\n  - host: a.test\n    http:\n      paths:\n      - {{ path: '{path}', pathType: \
+                 ImplementationSpecific, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n      - {{ path: /, \
+                 pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}\n"
+            )
+        };
+        let is_closed = |pattern: &str, path: &str| {
+            let snapshot = translate(&golden::world(&text(pattern)), &Options::default()).snapshot;
+            let server = encode_server(&snapshot.servers[&HostPattern::parse("a.test").unwrap()]);
+            let route = ServerView::new(&server).rule(path.as_bytes(), &Patterns::default());
+            let route = route.unwrap().unwrap();
+            let id = str::from_utf8(route.rule.policies()).unwrap();
+            PolicyId::parse(id).is_ok_and(|id| snapshot.policies[&id].denied == Some(503))
+        };
+        for path in ["/Shop/x", "/SHOP/x", "/shop", "/shopping"] {
+            assert!(is_closed("/Shop(/|$)(", path), "{path}");
+        }
+        assert!(!is_closed("/Shop(/|$)(", "/sho") && !is_closed("/shop/a|/b(", "/shop/a"));
+        assert!(
+            is_closed("/ab*(", "/a/x") && !is_closed("/ab*(", "/x"),
+            "what is repeated may be absent"
+        );
+    }
+
+    #[test]
+    fn patterns_of_annotations_cost_as_paths_do() {
+        let mut ingress = Ingress::default();
+        for searched in Searched::ALL {
+            let before = price(&ingress, "x.io");
+            let name = format!("x.io/{}", searched.annotation());
+            ingress.annotations.insert(name, r"CN=\p{L}".into());
+            assert!(price(&ingress, "x.io") > before + 400_000, "{searched:?}");
+        }
+        assert_eq!(price(&ingress, "y.io"), 0);
+        let paths = dear(0).rules;
+        ingress.rules = [paths.clone(), paths].concat();
+        let mut read = 0;
+        price_by(&ingress, "x.io", |_, text| {
+            read += 1;
+            price_of(text)
+        });
+        assert!(read < 300, "{read} were read: no more than there is room for");
+    }
+
+    #[test]
     fn plain_and_exact_paths_cost_nothing() {
         let mut ingress = dear(0);
         for path in ingress.rules.iter_mut().flat_map(|rule| &mut rule.paths) {
             path.path_type = PathType::Exact;
         }
-        assert_eq!(price(&ingress), 0);
+        assert_eq!(price(&ingress, "x.io"), 0);
         for path in ingress.rules.iter_mut().flat_map(|rule| &mut rule.paths) {
             (path.path_type, path.path) = (PathType::Prefix, "/a/b-c.d".into());
         }
-        assert_eq!(price(&ingress), 0);
+        assert_eq!(price(&ingress, "x.io"), 0);
     }
 }

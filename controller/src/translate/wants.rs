@@ -4,6 +4,7 @@
 //!          operator, and asks translate's own reader what each Ingress names. It sees no Secret, so what an Ingress
 //!          wants does not depend on what there is.
 
+use super::patterns::Compiler;
 use super::relation::Relation;
 use super::settings::{self, Settings};
 use super::{Options, class, ingress};
@@ -85,7 +86,7 @@ impl Wants {
                         &self.options,
                         &self.settings,
                         (&key, ingress),
-                        ingress::Patterns::OverBudget,
+                        Compiler::over_budget(),
                     );
                     parsed.wants(&key)
                 }

@@ -91,7 +91,7 @@ async fn start_when(has_all: bool) -> Running {
     tokio::spawn(async move {
         while let Some(question) = questions.recv().await {
             let _turn = turn.lock().await;
-            Question::answer(question, has_all, &translator, &world);
+            Question::answer(question, has_all, &translator, &world, &mut Reviews::default());
         }
     });
     Running { address, folder, checks, loops }

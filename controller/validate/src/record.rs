@@ -2,7 +2,6 @@
 
 use crate::{Fault, tls};
 use oxigress_core::model::policy::{Policies, TlsPolicy, UpstreamTls};
-use oxigress_core::patterns::pattern_is_valid;
 use oxigress_core::record::{CertificateView, decode_policies, decode_tls};
 use oxigress_core::table::Kind;
 use oxigress_core::template::Part;
@@ -35,16 +34,13 @@ pub fn check(kind: Kind, key: &[u8], value: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// How a host speaks TLS.
+/// How a host speaks TLS. Its pattern is compiled where patterns are charged: by the translation, and by the module on a
+/// thread (`oxigress_core::wire::patterns`).
 pub fn tls_policy(policy: &TlsPolicy) -> Result<(), Fault> {
     if let Some(ciphers) = &policy.ciphers {
         tls::cipher_list(ciphers.as_str()).map_err(|error| Fault::new("/ciphers", error))?;
     }
     let Some(client) = &policy.client else { return Ok(()) };
-    if let Some(subject) = &client.subject {
-        pattern_is_valid(subject.as_str())
-            .map_err(|error| Fault::new("/client/subject", error.to_string()))?;
-    }
     // A path that a client has a say in would be a way around the certificate.
     let is_variable = |part| !matches!(part, Part::Literal(_));
     if let Some(page) = &client.error_page

@@ -16,11 +16,12 @@ mod program;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod text;
 
-pub use compile::{is_plain, literal_prefix, price_of};
+pub use compile::{is_plain, leading_text, literal_prefix, price_of, price_of_reading};
 
 use crate::model::Invalid;
-use compile::{STATE_STEPS, compile};
+use compile::{Compiled, STATE_STEPS, compile};
 use engine::{Engine, Scratch};
 use kept::Kept;
 use program::Program;
@@ -41,8 +42,38 @@ const MAX_COMPILED_BYTES: usize = 64 * 1_024;
 const MAX_KEPT_BYTES: usize = 16 * 1_024 * 1_024;
 /// A try, however short: finding the compiled form and setting an engine up.
 const TRY_STEPS: u64 = 100;
+/// What a pattern may cost that is tried while it is translated.
+const OF_TRIAL: u64 = 50_000;
 /// The groups a template can name, and the whole.
 const GROUPS: usize = 10;
+
+/// Nanoseconds that compiling may take. Whoever compiles a pattern hands one in, so that nobody does without saying whose
+/// budget it is charged to.
+#[derive(Debug)]
+pub struct Allowance(u64);
+
+impl Allowance {
+    /// So many nanoseconds.
+    pub const fn of(nanoseconds: u64) -> Self {
+        Allowance(nanoseconds)
+    }
+
+    /// For patterns of the operator, and for those that are charged elsewhere.
+    pub const fn unlimited() -> Self {
+        Allowance(u64::MAX)
+    }
+
+    /// What is left of it.
+    pub const fn left(&self) -> u64 {
+        self.0
+    }
+
+    /// A part of it; `None`: there is not so much left.
+    pub fn split(&mut self, nanoseconds: u64) -> Option<Allowance> {
+        self.0 = self.0.checked_sub(nanoseconds)?;
+        Some(Allowance(nanoseconds))
+    }
+}
 
 /// The work that one request may ask for.
 #[derive(Clone, Copy, Debug)]
@@ -165,31 +196,40 @@ impl Patterns {
     fn answer(&self, pattern: &[u8], path: &[u8], budget: &mut Budget) -> Option<Option<Captures>> {
         let mut kept = self.of_paths.try_borrow_mut().ok()?;
         let (entry, scratch) = kept.get(pattern, budget)?;
-        let compiled = entry.compiled.as_ref()?;
-        let cost = TRY_STEPS + compiled.weight.saturating_mul(path.len() as u64);
-        let counted = match &compiled.engine {
-            Engine::Backtracking(program) => Some(program),
-            Engine::Linear(_, _, program) if cost > budget.0 => program.as_ref(),
-            _ => None,
-        };
-        if let Some(program) = counted {
-            budget.spend(TRY_STEPS)?;
-            let is_found = run(program, path, true, scratch, budget)?;
-            let memory = &scratch.backtracking;
-            // The slots behind the groups' are the loops'.
-            let span = |group| memory.group(group).filter(|_| group < program.groups);
-            return Some(is_found.then(|| Captures::new(span)));
-        }
-        budget.spend(cost)?;
-        let mut slots: Slots = [None; 2 * GROUPS];
-        let input = Input::new(path).anchored(Anchored::Yes);
-        // An engine takes no more slots than its pattern has.
-        let own = slots.get_mut(..compiled.slots)?;
-        let is_found = scratch.search(&compiled.engine, &input, own);
-        let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
-        let span = |group| Some((place(2 * group)?, place(2 * group + 1)?));
-        Some(is_found.then(|| Captures::new(span)))
+        captures(entry.compiled.as_ref()?, path, scratch, budget)
     }
+}
+
+/// What the groups of a pattern of paths match; the outer `None`: it cannot be told within the budget.
+fn captures(
+    compiled: &Compiled,
+    path: &[u8],
+    scratch: &mut Scratch,
+    budget: &mut Budget,
+) -> Option<Option<Captures>> {
+    let cost = TRY_STEPS + compiled.weight.saturating_mul(path.len() as u64);
+    let counted = match &compiled.engine {
+        Engine::Backtracking(program) => Some(program),
+        Engine::Linear(_, _, program) if cost > budget.0 => program.as_ref(),
+        _ => None,
+    };
+    if let Some(program) = counted {
+        budget.spend(TRY_STEPS)?;
+        let is_found = run(program, path, true, scratch, budget)?;
+        let memory = &scratch.backtracking;
+        // The slots behind the groups' are the loops'.
+        let span = |group| memory.group(group).filter(|_| group < program.groups);
+        return Some(is_found.then(|| Captures::new(span)));
+    }
+    budget.spend(cost)?;
+    let mut slots: Slots = [None; 2 * GROUPS];
+    let input = Input::new(path).anchored(Anchored::Yes);
+    // An engine takes no more slots than its pattern has.
+    let own = slots.get_mut(..compiled.slots)?;
+    let is_found = scratch.search(&compiled.engine, &input, own);
+    let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
+    let span = |group| Some((place(2 * group)?, place(2 * group + 1)?));
+    Some(is_found.then(|| Captures::new(span)))
 }
 
 /// The patterns that one namespace has written.
@@ -243,13 +283,20 @@ fn run(
 }
 
 /// Refuses a pattern for values that could not be served, with the reason.
-pub fn pattern_is_valid(pattern: &str) -> Result<(), Invalid> {
-    compile(pattern, Meaning::Search).map(drop)
+pub fn pattern_is_valid(pattern: &str, allowance: Allowance) -> Result<(), Invalid> {
+    compile(pattern, Meaning::Search, allowance).map(drop)
 }
 
 /// Refuses a pattern of paths that could not be served, with the reason.
-pub fn path_is_valid(pattern: &str) -> Result<(), Invalid> {
-    compile(pattern, Meaning::Path).map(drop)
+pub fn path_is_valid(pattern: &str, allowance: Allowance) -> Result<(), Invalid> {
+    compile(pattern, Meaning::Path, allowance).map(drop)
+}
+
+/// Compiles a pattern of paths, and tries it on one; `false` also where that takes more than some 50 microseconds.
+pub fn takes_path(pattern: &str, path: &[u8], allowance: Allowance) -> Result<bool, Invalid> {
+    let compiled = compile(pattern, Meaning::Path, allowance)?;
+    let mut budget = Budget(OF_TRIAL);
+    Ok(captures(&compiled, path, &mut Scratch::default(), &mut budget).flatten().is_some())
 }
 
 /// Refuses a pattern that is too long to be looked at.

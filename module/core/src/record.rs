@@ -275,7 +275,9 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_were_written() {
-        let pattern = |text: &str| HeaderPattern::parse(text).unwrap();
+        let pattern = |text: &str| {
+            HeaderPattern::parse(text, crate::patterns::Allowance::unlimited()).unwrap()
+        };
         let settings = Settings {
             hsts: Some(HeaderValue::parse("max-age=5").unwrap()),
             blocked_user_agents: vec![pattern("Bad Agent"), pattern("~*^curl/")],

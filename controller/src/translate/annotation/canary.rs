@@ -4,9 +4,9 @@
 //!          of requests a canary gets is at most the one that its other rules say.
 
 use super::value::{Value, is_plain, parse_bool};
+use crate::translate::patterns::{Compiler, Searched};
 use crate::verdict::Note;
 use oxigress_core::model::{Cookie, Split, shorten};
-use oxigress_core::patterns::pattern_is_valid;
 
 /// Which requests of the main Ingress's paths a canary takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Draft {
 
 impl Draft {
     /// Answers whether the annotation is one of these.
-    pub fn take(&mut self, value: Value<'_>) -> bool {
+    pub fn take(&mut self, value: Value<'_>, compiler: &mut Compiler<'_>) -> bool {
         if value.name.starts_with("canary-") && value.name != "canary-weight-total" {
             self.rules.push(value.name.to_owned());
         }
@@ -64,12 +64,16 @@ impl Draft {
                 self.is_header_value_invalid = !value.text(what, is_value, &mut split.header_value);
             }
             "canary-by-header-pattern" => {
-                let what = match pattern_is_valid(value.text.trim()) {
-                    Err(why) => format!("usable ({why})"),
-                    Ok(()) => "a pattern of the letters that one can have here".into(),
+                let text = value.text.trim();
+                let checked = match has_letters(text) {
+                    true => compiler
+                        .value(Searched::CanaryHeader, text)
+                        .map_err(|why| format!("usable ({why})")),
+                    false => Err("a pattern of the letters that one can have here".into()),
                 };
+                let what = checked.as_ref().err().map_or("", |what| what);
                 self.is_header_pattern_invalid =
-                    !value.text(&what, is_pattern, &mut split.header_pattern);
+                    !value.text(what, |_| checked.is_ok(), &mut split.header_pattern);
             }
             "canary-by-cookie" => {
                 value.text("a cookie's name", is_name, &mut split.cookie);
@@ -140,9 +144,9 @@ impl Draft {
     }
 }
 
-/// The reference's alphabet of regular expressions, and one that the module takes.
-fn is_pattern(text: &str) -> bool {
-    is_plain(text, br"^$[](){}*+?&=\|") && pattern_is_valid(text).is_ok()
+/// The reference's alphabet of regular expressions.
+fn has_letters(text: &str) -> bool {
+    is_plain(text, br"^$[](){}*+?&=\|")
 }
 
 #[cfg(test)]
@@ -152,7 +156,8 @@ mod tests {
     fn read(all: &[(&str, &str)]) -> (Finished, Vec<Note>) {
         let (mut draft, mut notes) = (Draft::default(), Vec::new());
         for &(name, text) in all {
-            assert!(draft.take(Value { name, text, notes: &mut notes }), "{name}");
+            let mut compiler = Compiler::new(None);
+            assert!(draft.take(Value { name, text, notes: &mut notes }, &mut compiler), "{name}");
         }
         let finished = draft.finish(&mut notes);
         (finished, notes)
@@ -222,6 +227,10 @@ mod tests {
 
     #[test]
     fn patterns_are_what_the_module_takes() {
+        let is_pattern = |text: &str| {
+            let rules = [("canary-by-header", "x"), ("canary-by-header-pattern", text)];
+            canary(&rules).0.split.header_pattern == text
+        };
         for text in ["^v[0-9]+$", r"\d\.", "a|b", "(?:x)*", "(?=a)", r"^(\w+)-\1$"] {
             assert!(is_pattern(text), "{text}");
         }

@@ -5,9 +5,9 @@
 
 use super::reader::{Reader, template};
 use super::value::parse_bool;
-use oxigress_core::balancer::patterns::pattern_is_valid;
-use oxigress_core::model::BundleId;
+use crate::translate::patterns::{Compiler, Searched};
 use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
+use oxigress_core::model::{BundleId, shorten};
 use oxigress_validate::tls;
 
 /// What an Ingress says about its hosts.
@@ -22,12 +22,12 @@ pub struct ClientTls {
 }
 
 /// Reads them.
-pub fn read(reader: &mut Reader<'_>) -> ClientTls {
+pub fn read(reader: &mut Reader<'_>, compiler: &mut Compiler<'_>) -> ClientTls {
     let mut prefers_server_ciphers = None;
     reader.flag("ssl-prefer-server-ciphers", &mut prefers_server_ciphers);
     let ciphers = reader.parsed("ssl-ciphers", "a list of OpenSSL's ciphers", ciphers);
     let closing = reader.closing.len();
-    let client = client(reader).map(|client| match reader.closing.len() == closing {
+    let client = client(reader, compiler).map(|client| match reader.closing.len() == closing {
         true => client,
         false => Err(()),
     });
@@ -41,9 +41,12 @@ pub fn ciphers(text: &str) -> Option<HeaderValue> {
     HeaderValue::parse(text).ok().filter(|_| text.bytes().all(is_fine) && is_known())
 }
 
-fn client(reader: &mut Reader<'_>) -> Option<Result<ClientCertificates, ()>> {
+fn client(
+    reader: &mut Reader<'_>,
+    compiler: &mut Compiler<'_>,
+) -> Option<Result<ClientCertificates, ()>> {
     let secret = "auth-tls-secret";
-    let subject = subject(reader);
+    let subject = subject(reader, compiler);
     let Some(text) = reader.text(secret) else {
         let all = ["auth-tls-verify-client", "auth-tls-match-cn"];
         let name = all.into_iter().find(|name| reader.has(name))?;
@@ -92,12 +95,20 @@ fn client(reader: &mut Reader<'_>) -> Option<Result<ClientCertificates, ()>> {
     }))
 }
 
-fn subject(reader: &mut Reader<'_>) -> Option<HeaderValue> {
-    let what = "CN= and a regular expression";
-    reader.parsed_or_closed("auth-tls-match-cn", what, |text| {
-        let is_fine = text.starts_with("CN=") && pattern_is_valid(text).is_ok();
-        HeaderValue::parse(text).ok().filter(|_| is_fine)
-    })
+fn subject(reader: &mut Reader<'_>, compiler: &mut Compiler<'_>) -> Option<HeaderValue> {
+    let name = Searched::Subject.annotation();
+    let text = reader.text(name)?;
+    let subject = HeaderValue::parse(text).ok().filter(|_| text.starts_with("CN="));
+    if subject.is_none() {
+        let why = format!("{:?} is not CN= and a regular expression", shorten(text));
+        reader.close(name, &why, "correct it");
+        return None;
+    }
+    if let Err(why) = compiler.value(Searched::Subject, text) {
+        reader.close(name, &format!("{:?} is not served: {why}", shorten(text)), "correct it");
+        return None;
+    }
+    subject
 }
 
 fn authorities(

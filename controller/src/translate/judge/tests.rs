@@ -5,6 +5,9 @@ use crate::flags::Cli;
 use crate::source::document::{self, Found};
 use crate::world::{Changed, Object};
 use clap::Parser;
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::time::Duration;
 
 const UID: &str = "0c9a8d74-9cb7-44dd-b98e-09fd62def2f4";
 const CLASS: &str = "
@@ -71,6 +74,8 @@ fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
 struct Court {
     translator: Translator,
     world: World,
+    reviews: RefCell<Reviews>,
+    now: Instant,
 }
 
 impl Court {
@@ -84,13 +89,15 @@ impl Court {
             }
         }
         translator.update(&world, &changed);
-        Court { translator, world }
+        Court { translator, world, reviews: RefCell::default(), now: Instant::now() }
     }
 
     fn judge_as(&self, manifest: &str, uid: &str, is_going: bool) -> Judgement {
         let all = objects(manifest);
         let [(id, Object::Ingress(ingress))] = &all[..] else { panic!("{manifest}") };
-        self.translator.judge(&self.world, &Candidate { key: &id.key, uid, is_going, ingress })
+        let candidate = Candidate { key: &id.key, uid, is_going, ingress };
+        let mut reviews = self.reviews.borrow_mut();
+        self.translator.judge(&self.world, &candidate, &mut reviews, self.now)
     }
 
     fn judge(&self, name: &str, words: &[&str]) -> Judgement {
@@ -434,4 +441,43 @@ fn many_reasons_are_counted_and_told_once() {
     let mut messages: Vec<_> = (0..50).map(|n| (n / 2).to_string()).collect();
     bound(&mut messages);
     assert_eq!((messages.len(), messages[20].as_str()), (21, "and 5 more of the kind"));
+}
+
+/// An Ingress with so many dear patterns, which no other review has had.
+fn with_patterns(namespace: &str, count: usize, series: &str) -> String {
+    let words = [
+        "path: /first",
+        "type: ImplementationSpecific",
+        "use-regex: true",
+        &format!("namespace: {namespace}"),
+    ];
+    let mut text = ingress("dry-run", &words);
+    for n in 0..count {
+        let _ = writeln!(
+            text,
+            "      - {{ path: '/{series}{n}/\\p{{L}}', pathType: ImplementationSpecific, backend: {{ service: {{ name: cart, \
+             port: {{ number: 80 }} }} }} }}"
+        );
+    }
+    text
+}
+
+#[test]
+fn reviews_compile_no_more_than_a_namespace_may_ask_for_in_a_minute() {
+    let mut court = Court::new("", &[]);
+    let denied = |court: &Court, namespace: &str, series: &str| {
+        court.judge_as(&with_patterns(namespace, 200, series), UID, false).denial
+    };
+    let compiled = (0..100).take_while(|n| denied(&court, "default", &format!("s{n}-")).is_none());
+    let compiled = compiled.count();
+    assert!((15..30).contains(&compiled), "{compiled} of 80 milliseconds each in two seconds");
+    let denial = denied(&court, "default", "another-").unwrap();
+    assert!(
+        denial.contains("namespace default") && denial.contains("send it again in"),
+        "{denial}"
+    );
+    assert_eq!(denied(&court, "default", "s0-"), None, "nothing new");
+    assert_eq!(denied(&court, "other", "another-"), None, "another namespace's");
+    court.now += Duration::from_secs(10);
+    assert_eq!(denied(&court, "default", "another-"), None);
 }

@@ -5,6 +5,7 @@ use super::form::{Form, Value, any, network};
 use super::key::{How, Key, key};
 use ipnet::IpNet;
 use oxigress_core::model::policy::{Access, HeaderPattern};
+use oxigress_core::patterns::Allowance;
 
 const NETWORKS: Form = Form::List("networks", network);
 const PATTERNS: Form = Form::List("texts, or ~ and a regular expression", pattern);
@@ -55,7 +56,7 @@ fn networks(value: &Value) -> Vec<IpNet> {
 }
 
 fn pattern(text: &str) -> Option<String> {
-    HeaderPattern::parse(text).ok().map(|_| text.to_owned())
+    HeaderPattern::parse(text, Allowance::unlimited()).ok().map(|_| text.to_owned())
 }
 
 /// Most patterns of a list: a request may run all of them.
@@ -65,7 +66,11 @@ fn patterns(value: &Value) -> Result<Vec<HeaderPattern>, String> {
     if value.list().len() > MAX_PATTERNS {
         return Err(format!("has more than {MAX_PATTERNS} items: join some"));
     }
-    Ok(value.list().iter().filter_map(|text| HeaderPattern::parse(text).ok()).collect())
+    Ok(value
+        .list()
+        .iter()
+        .filter_map(|text| HeaderPattern::parse(text, Allowance::unlimited()).ok())
+        .collect())
 }
 
 /// What the annotation's own parser decides about; here only what tells a URL from a slip.

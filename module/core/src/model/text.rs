@@ -1,5 +1,6 @@
 //! Texts with an invariant: host patterns, path patterns and ids.
 
+use crate::patterns::Allowance;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU16;
@@ -113,9 +114,9 @@ impl PathPattern {
     }
 
     /// Paths that begin with a match of `pattern`, which begins with a slash itself. Compiles it.
-    pub fn regex(pattern: &str) -> Result<Self, Invalid> {
+    pub fn regex(pattern: &str, allowance: Allowance) -> Result<Self, Invalid> {
         let written = Self::uncompiled(pattern)?;
-        crate::patterns::path_is_valid(pattern)?;
+        crate::patterns::path_is_valid(pattern, allowance)?;
         Ok(written)
     }
 
@@ -272,12 +273,13 @@ id!(
     "certificate"
 );
 
+/// To and from text, for types with `parse` and one text within.
 macro_rules! text_form {
     ($($name:ident),*) => {$(
         impl TryFrom<String> for $name {
-            type Error = Invalid;
+            type Error = $crate::model::Invalid;
 
-            fn try_from(text: String) -> Result<Self, Invalid> {
+            fn try_from(text: String) -> Result<Self, $crate::model::Invalid> {
                 $name::parse(&*text)
             }
         }
@@ -288,13 +290,14 @@ macro_rules! text_form {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
     )*};
 }
+pub(crate) use text_form;
 
 impl CertificateId {
     /// ingress-nginx's word for no certificate: the host is shown the default one and not redirected to HTTPS, whatever

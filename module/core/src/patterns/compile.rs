@@ -2,7 +2,8 @@
 
 use super::engine::Engine;
 use super::program::{NoProgram, Program};
-use super::{GROUPS, MAX_COMPILED_BYTES, Meaning, check_length, price};
+use super::text::scan;
+use super::{Allowance, GROUPS, MAX_COMPILED_BYTES, Meaning, check_length, price};
 use crate::model::Invalid;
 use regex_automata::dfa::onepass;
 use regex_automata::nfa::thompson::backtrack::BoundedBacktracker;
@@ -40,10 +41,10 @@ pub fn is_plain(pattern: &str) -> bool {
 /// What every path that a pattern takes begins with, in lower case.
 pub fn literal_prefix(pattern: &str) -> Vec<u8> {
     let mut literal = match is_plain(pattern) {
-        true => leading_text(pattern).to_vec(),
+        true => leading_text(pattern).as_bytes().to_vec(),
         false => match read(pattern, Meaning::Search) {
             Ok(Read::Automaton(hir, _)) => leading_literal(&hir).to_vec(),
-            Ok(Read::Extended(..)) | Err(_) => leading_text(pattern).to_vec(),
+            Ok(Read::Extended(..)) | Err(_) => leading_text(pattern).as_bytes().to_vec(),
         },
     };
     literal.make_ascii_lowercase();
@@ -59,15 +60,15 @@ fn leading_literal(hir: &Hir) -> &[u8] {
     }
 }
 
-/// As [`leading_literal`], of a pattern that only `fancy-regex` reads: with no more than what is surely a literal.
-fn leading_text(pattern: &str) -> &[u8] {
-    let pattern = pattern.as_bytes();
-    if pattern.contains(&b'|') {
-        return &[];
+/// What all that a pattern takes surely begins with, whether it is served or not: the letters before anything else.
+pub fn leading_text(pattern: &str) -> &str {
+    if pattern.contains('|') && scan(pattern).has_alternatives {
+        return "";
     }
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/_-".contains(byte);
-    let end = pattern.iter().position(|byte| !is_plain(byte)).unwrap_or(pattern.len());
-    let is_repeated = pattern.get(end).is_some_and(|byte| b"*?+{".contains(byte));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-".contains(&byte);
+    let end = pattern.bytes().position(|byte| !is_plain(byte)).unwrap_or(pattern.len());
+    // What is repeated may be absent.
+    let is_repeated = pattern.as_bytes().get(end).is_some_and(|byte| b"*?+{".contains(byte));
     pattern.get(..end - usize::from(is_repeated && end > 0)).unwrap_or_default()
 }
 
@@ -80,34 +81,54 @@ enum Read {
 
 /// Reads a pattern, and refuses one that is too dear before anything is built of it.
 fn read(pattern: &str, meaning: Meaning) -> Result<Read, Invalid> {
-    let mut parser = regex_syntax::ast::parse::ParserBuilder::new();
-    let parsed = parser.nest_limit(MAX_NESTING).build().parse(pattern);
-    let extended = |error: regex_syntax::Error| {
+    let extended = |reason| {
         let price = price::of_extended(pattern);
         check_price(price)?;
-        Ok(Read::Extended(price, last_line(&error)))
+        Ok(Read::Extended(price, reason))
     };
-    let ast = match parsed {
+    let ast = match parse(pattern)? {
         Ok(ast) => ast,
-        Err(error) => return extended(error.into()),
+        Err(reason) => return extended(reason),
     };
     let price = price::of_automaton(pattern, &ast);
     check_price(price)?;
     // Bytes, as PCRE takes them without its UTF flag; a class of other letters needs characters.
     let hir = translate(pattern, &ast, meaning, false)
         .or_else(|_| translate(pattern, &ast, meaning, true));
-    hir.map_or_else(|error| extended(error.into()), |hir| Ok(Read::Automaton(hir, price)))
+    match hir {
+        Ok(hir) => Ok(Read::Automaton(hir, price)),
+        Err(error) => extended(last_line(&error.into())),
+    }
+}
+
+/// The syntax tree of a pattern; or why it is no pattern of an automaton.
+fn parse(pattern: &str) -> Result<Result<Ast, String>, Invalid> {
+    let scanned = scan(pattern);
+    if let Some(refusal) = scanned.refusal {
+        return Err(refusal);
+    }
+    if scanned.is_possessive {
+        // `regex-syntax` takes `a++` for `(?:a+)+`.
+        return Ok(Err("repetition that gives nothing back is not supported".into()));
+    }
+    let mut parser = regex_syntax::ast::parse::ParserBuilder::new();
+    let parsed = parser.nest_limit(MAX_NESTING).build().parse(pattern);
+    Ok(parsed.map_err(|error| last_line(&error.into())))
 }
 
 /// What compiling a pattern costs, in nanoseconds (see [`price`]); the reason why it is not even tried.
 pub fn price_of(pattern: &str) -> Result<u64, Invalid> {
     check_length(pattern)?;
-    let mut parser = regex_syntax::ast::parse::ParserBuilder::new();
-    let price = match parser.nest_limit(MAX_NESTING).build().parse(pattern) {
+    let price = match parse(pattern)? {
         Ok(ast) => price::of_automaton(pattern, &ast),
         Err(_) => price::of_extended(pattern),
     };
     check_price(price).map(|()| price)
+}
+
+/// What reading a pattern costs, also where that shows that it is not served.
+pub fn price_of_reading(pattern: &str) -> u64 {
+    price::of_extended(pattern)
 }
 
 fn translate(
@@ -134,9 +155,18 @@ fn check_price(price: u64) -> Result<(), Invalid> {
 }
 
 /// Compiles a pattern; the reason why it is not served.
-pub fn compile(pattern: &str, meaning: Meaning) -> Result<Compiled, Invalid> {
+pub fn compile(pattern: &str, meaning: Meaning, allowance: Allowance) -> Result<Compiled, Invalid> {
     check_length(pattern)?;
-    match read(pattern, meaning)? {
+    let read = read(pattern, meaning)?;
+    let (Read::Automaton(_, price) | Read::Extended(price, _)) = read;
+    if price > allowance.left() {
+        return Err(Invalid::new(format!(
+            "pattern takes about {} microseconds to compile, and {} are left: use fewer or simpler ones",
+            price / 1_000,
+            allowance.left() / 1_000
+        )));
+    }
+    match read {
         Read::Automaton(hir, price) => linear(pattern, &hir, meaning, price),
         Read::Extended(price, reason) => backtracking(pattern, meaning, price, &reason),
     }

@@ -3,7 +3,7 @@
 use super::compile::{Compiled, compile};
 use super::engine::Scratch;
 use super::price::OF_PATTERN;
-use super::{Budget, Meaning};
+use super::{Allowance, Budget, Meaning};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -48,7 +48,10 @@ impl Kept {
         if !self.entries.contains_key(pattern) {
             budget.spend(OF_PATTERN)?;
             let text = str::from_utf8(pattern).ok();
-            let compiled = text.and_then(|text| compile(text, self.meaning).ok());
+            let compiled = text.and_then(|text| {
+                // The request is charged below, and the controller has charged whoever wrote the pattern.
+                compile(text, self.meaning, Allowance::unlimited()).ok()
+            });
             if let Some(compiled) = &compiled {
                 // What is over the budget stays compiled for the next request.
                 budget.0 = budget.0.saturating_sub(compiled.price - OF_PATTERN);

@@ -5,6 +5,7 @@
 //! Errors:  a construct that is not served is named.
 
 use super::MAX_COMPILED_BYTES;
+use super::text::scan;
 use crate::model::Invalid;
 use fancy_regex::{Assertion, Expr, LookAround};
 use regex_syntax::hir::{Class, HirKind};
@@ -135,7 +136,9 @@ impl Program {
             return Err(NoProgram::not_served(&format!("\\{escape}, of another meaning in PCRE")));
         }
         let flags = if ignores_case { CASE_INSENSITIVE } else { 0 };
-        let tree = Expr::parse_tree_with_flags(pattern, flags)
+        // Its flags would go on behind the group that they stand in.
+        let text = scan(pattern).text;
+        let tree = Expr::parse_tree_with_flags(&text, flags)
             .map_err(|error| NoProgram::Unread(error.to_string()))?;
         let mut builder = Builder::default();
         let node = builder.node(&tree.expr)?;

@@ -4,6 +4,14 @@ use super::*;
 use proptest::prelude::*;
 use std::time::Instant;
 
+fn pattern_is_valid(pattern: &str) -> Result<(), Invalid> {
+    super::pattern_is_valid(pattern, Allowance::unlimited())
+}
+
+fn path_is_valid(pattern: &str) -> Result<(), Invalid> {
+    super::path_is_valid(pattern, Allowance::unlimited())
+}
+
 fn found(pattern: &str, value: &[u8]) -> Option<bool> {
     Patterns::default().is_match(pattern.as_bytes(), value)
 }
@@ -32,6 +40,49 @@ fn look_around_and_back_references_are_served() {
     assert_eq!(found("^(?!old)", b"new-1"), Some(true));
     assert_eq!(found(r"^(\w+)-\1$", b"ab-ab"), Some(true));
     assert_eq!(found(r"^(\w+)-\1$", b"ab-ac"), Some(false));
+}
+
+/// The answers are those of libpcre2 10.42; without one it refuses the pattern, or another version reads it otherwise.
+#[test]
+fn flags_and_repetitions_are_those_of_pcre() {
+    for (pattern, value, expected) in [
+        ("^(?=a)(a(?i)b)c$", "aBc", Some(true)),
+        ("^(?=a)(a(?i)b)c$", "aBC", Some(false)),
+        ("^(?=[aC])(a(?i)b|c)d$", "Cd", Some(true)),
+        ("^(?=[aC])(a(?i)b|c)d$", "CD", Some(false)),
+        ("^(?=.)a(?i)b|c$", "C", Some(true)),
+        ("^(a(?i)b)c$", "aBC", Some(false)),
+        ("^a++a", "aaa", Some(false)),
+        ("^a{2}+a$", "aaa", Some(true)),
+        ("^a?+a$", "a", Some(false)),
+        ("^(?=a)a{x}$", "a{x}", Some(true)),
+        ("^(?=a)a{,}$", "a{,}", Some(true)),
+        ("^(?=a)a{,}$", "aa", Some(false)),
+        ("^(a{2}){3}$", "aaaaaa", Some(true)),
+        ("^a{2}{3}$", "aaaaaa", None),
+        ("^(?=a)a{2}{3}$", "aa{3}", None),
+        ("^a**$", "aa", None),
+        ("^a{,3}$", "aa", None),
+        ("^(?=a)a{,3}$", "aa", None),
+    ] {
+        assert_eq!(found(pattern, value.as_bytes()), expected, "{pattern} {value}");
+    }
+    for pattern in ["/a{2}{3}", "/a{,3}"] {
+        let refused = path_is_valid(pattern).unwrap_err().to_string();
+        assert!(refused.contains("PCRE"), "{refused}");
+    }
+}
+
+#[test]
+fn an_allowance_is_spent_once() {
+    let mut allowance = Allowance::of(60_000);
+    let part = allowance.split(50_000).unwrap();
+    assert!(allowance.split(50_000).is_none());
+    super::path_is_valid("/a(b|c)", part).unwrap();
+    let refused = super::path_is_valid("/a(b|c)", allowance).unwrap_err().to_string();
+    assert!(refused.contains("10 are left"), "{refused}");
+    assert!(takes_path("/A(b|c)", b"/ac", Allowance::unlimited()).unwrap());
+    assert!(!takes_path("/A(b|c)", b"/ad", Allowance::unlimited()).unwrap());
 }
 
 #[test]
@@ -314,7 +365,7 @@ fn what_compiling_takes_beside_its_price() {
         "/(?=a)(?:[^/]{30}){40}".to_owned(),
     ] {
         let start = Instant::now();
-        let compiled = compile(&pattern, Meaning::Path);
+        let compiled = compile(&pattern, Meaning::Path, Allowance::unlimited());
         let took = start.elapsed();
         let price = price_of(&pattern);
         let bytes = compiled.as_ref().map_or(0, |compiled| compiled.bytes);

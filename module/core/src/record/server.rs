@@ -595,6 +595,7 @@ impl<'g> RuleView<'g> {
 mod tests {
     use super::*;
     use crate::model::{BackendId, Origin, Policy};
+    use crate::patterns::Allowance;
     use proptest::prelude::*;
 
     fn rule(path: PathPattern, backend: &str) -> Rule {
@@ -610,7 +611,7 @@ mod tests {
     fn pattern(text: &str) -> PathPattern {
         match (text.strip_prefix('='), text.strip_prefix('~')) {
             (Some(exact), _) => PathPattern::exact(exact).unwrap(),
-            (_, Some(regex)) => PathPattern::regex(regex).unwrap(),
+            (_, Some(regex)) => PathPattern::regex(regex, Allowance::unlimited()).unwrap(),
             _ => PathPattern::prefix(text).unwrap(),
         }
     }

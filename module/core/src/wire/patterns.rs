@@ -5,7 +5,7 @@ use super::native::Upsert;
 use super::{DecodeError, pointer_step};
 use crate::model::policy::HeaderPattern;
 use crate::model::{PathPattern, Snapshot};
-use crate::patterns::{check_length, is_plain, path_is_valid, pattern_is_valid};
+use crate::patterns::{Allowance, check_length, is_plain, path_is_valid, pattern_is_valid};
 use std::collections::HashSet;
 use std::fmt::Display;
 
@@ -57,14 +57,18 @@ impl<'d> Patterns<'d> {
     /// `tables`. Aliases have the same patterns as their hosts.
     pub fn faults(&self, tables: &str) -> impl Iterator<Item = DecodeError> {
         let mut valid = HashSet::new();
+        // The controller has charged the namespaces whose patterns these are.
+        let any = Allowance::unlimited;
         self.all.iter().filter_map(move |(at, meaning)| {
             let checked = match meaning {
                 Meaning::Path(text) if valid.contains(text) => Ok(()),
-                Meaning::Path(text) => path_is_valid(text).inspect(|()| _ = valid.insert(*text)),
-                Meaning::Header(pattern) => {
-                    pattern.regex().map_or(Ok(()), |text| pattern_is_valid(&text))
+                Meaning::Path(text) => {
+                    path_is_valid(text, any()).inspect(|()| _ = valid.insert(*text))
                 }
-                Meaning::Subject(text) => pattern_is_valid(text),
+                Meaning::Header(pattern) => {
+                    pattern.regex().map_or(Ok(()), |text| pattern_is_valid(&text, any()))
+                }
+                Meaning::Subject(text) => pattern_is_valid(text, any()),
             };
             checked.err().map(|why| DecodeError::new(at.written(tables), why.to_string()))
         })

@@ -3,6 +3,7 @@
 use crate::ends_a_line;
 use oxigress_core::model::policy::{HeaderName, HeaderPattern, HeaderValue, PolicyId, Template};
 use oxigress_core::model::{BackendId, HostPattern, PathPattern};
+use oxigress_core::patterns::Allowance;
 use oxigress_core::{header, tls};
 use oxigress_fuzz::check;
 
@@ -39,7 +40,10 @@ fn fuzz_texts() {
             taken.push(name.as_str().to_owned());
         }
         taken.extend(HeaderValue::parse(text).map(|value| value.as_str().to_owned()));
-        taken.extend(HeaderPattern::parse(text).map(|value| value.as_str().to_owned()));
+        taken.extend(
+            HeaderPattern::parse(text, Allowance::unlimited())
+                .map(|value| value.as_str().to_owned()),
+        );
         taken.extend(Template::parse(text).map(|value| value.as_str().to_owned()));
         taken.extend(BackendId::parse(text).map(|value| value.as_str().to_owned()));
         taken.extend(PolicyId::parse(text).map(|value| value.as_str().to_owned()));
@@ -55,9 +59,13 @@ fn fuzz_texts() {
                 "{host}"
             );
         }
-        for path in [PathPattern::exact(text), PathPattern::prefix(text), PathPattern::regex(text)]
-            .into_iter()
-            .flatten()
+        for path in [
+            PathPattern::exact(text),
+            PathPattern::prefix(text),
+            PathPattern::regex(text, Allowance::unlimited()),
+        ]
+        .into_iter()
+        .flatten()
         {
             let written = serde_json::to_vec(&path).unwrap();
             assert_eq!(serde_json::from_slice::<PathPattern>(&written).unwrap(), path);

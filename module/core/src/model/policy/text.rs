@@ -1,6 +1,7 @@
 //! Texts of policies: header names and values, and templates.
 
 use crate::model::{Invalid, shorten};
+use crate::patterns::Allowance;
 use crate::template::{self, Part};
 use serde::{Deserialize, Serialize};
 
@@ -55,10 +56,10 @@ pub struct HeaderPattern(String);
 
 impl HeaderPattern {
     /// Reads a pattern; refuses a regular expression that could not be served. Compiles it.
-    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
+    pub fn parse(text: impl Into<String>, allowance: Allowance) -> Result<Self, Invalid> {
         let pattern = HeaderPattern::uncompiled(text)?;
         if let Some(regex) = pattern.regex() {
-            crate::patterns::pattern_is_valid(&regex)?;
+            crate::patterns::pattern_is_valid(&regex, allowance)?;
         }
         Ok(pattern)
     }

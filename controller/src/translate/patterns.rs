@@ -1,0 +1,200 @@
+//! Compiles the patterns of one Ingress, within what it may ask for.
+//!
+//! Shape:   a [`Compiler`] is made for each reading of an Ingress. Nothing else in the translation compiles what a user
+//!          wrote: `oxigress_core::patterns` takes an [`Allowance`] for that, and those for users are split off here.
+//! Units:   nanoseconds, told from the texts (`oxigress_core::patterns::price_of`).
+
+use super::conflict::CHALLENGE;
+use super::ingress::Claims;
+use super::pattern_budget::{OF_INGRESS, OF_NAMESPACE};
+use super::review::Reviews;
+use oxigress_core::model::{Invalid, PathPattern};
+use oxigress_core::patterns::{
+    Allowance, check_length, is_plain, pattern_is_valid, price_of, price_of_reading, takes_path,
+};
+use std::collections::BTreeMap;
+
+/// An annotation whose value is a pattern: it is charged as paths are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Searched {
+    /// For subjects of client certificates.
+    Subject,
+    /// For the value of a canary's header.
+    CanaryHeader,
+}
+
+impl Searched {
+    /// Each of them.
+    pub const ALL: [Searched; 2] = [Searched::Subject, Searched::CanaryHeader];
+
+    /// Its name without prefix.
+    pub fn annotation(self) -> &'static str {
+        match self {
+            Searched::Subject => "auth-tls-match-cn",
+            Searched::CanaryHeader => "canary-by-header-pattern",
+        }
+    }
+}
+
+/// How a pattern is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Meaning {
+    /// Of paths.
+    Path,
+    /// Of values.
+    Value,
+}
+
+impl Meaning {
+    /// Compiles a pattern. Of paths: whether it takes what certificates are issued by.
+    pub fn compile(self, text: &str, allowance: Allowance) -> Result<bool, Invalid> {
+        match self {
+            Meaning::Path => takes_path(text, CHALLENGE.as_bytes(), allowance),
+            Meaning::Value => pattern_is_valid(text, allowance).map(|()| false),
+        }
+    }
+}
+
+/// A regular expression that is served.
+#[derive(Debug)]
+pub struct Regex {
+    /// It.
+    pub pattern: PathPattern,
+    /// It takes what certificates are issued by.
+    pub takes_challenges: bool,
+}
+
+/// What compiles the patterns of one Ingress.
+pub struct Compiler<'c> {
+    left: Allowance,
+    is_over: bool,
+    /// Paths that were compiled before.
+    known: BTreeMap<&'c str, bool>,
+    reviews: Option<&'c mut Reviews>,
+}
+
+impl<'c> Compiler<'c> {
+    /// Compiles what is not among `known`, the claims of the Ingress until now.
+    pub fn new(known: Option<&'c Claims>) -> Self {
+        let known = known.into_iter().flat_map(|claims| claims.hosts.values().flatten());
+        let known = known.filter(|claim| claim.is_valid_regex);
+        Compiler {
+            left: Allowance::of(OF_INGRESS),
+            is_over: false,
+            known: known.map(|claim| (claim.path.as_str(), claim.takes_challenges)).collect(),
+            reviews: None,
+        }
+    }
+
+    /// Compiles nothing: the patterns of the namespace cost more than its budget.
+    pub fn over_budget() -> Self {
+        Compiler { is_over: true, ..Self::new(None) }
+    }
+
+    /// Compiles for the admission webhook, which is charged to the namespace over time.
+    pub fn reviewing(self, reviews: &'c mut Reviews) -> Self {
+        Compiler { reviews: Some(reviews), ..self }
+    }
+
+    /// Reads a path's regular expression.
+    pub fn path(&mut self, written: &str) -> Result<Regex, Invalid> {
+        let pattern = PathPattern::uncompiled(written)?;
+        let takes_challenges = match is_plain(written) {
+            true => is_taken_by_plain(written),
+            false => self.compile(Meaning::Path, written)?,
+        };
+        Ok(Regex { pattern, takes_challenges })
+    }
+
+    /// Reads the pattern of an annotation; that it is one of [`Searched::ALL`] means that its price is counted.
+    pub fn value(&mut self, _: Searched, text: &str) -> Result<(), Invalid> {
+        self.compile(Meaning::Value, text).map(drop)
+    }
+
+    fn compile(&mut self, meaning: Meaning, text: &str) -> Result<bool, Invalid> {
+        check_length(text)?;
+        if self.is_over {
+            return Err(Invalid::new(format!(
+                "the regular expressions of this namespace take more than {} ms to compile, and this Ingress is \
+                 one of the newest: use fewer or simpler ones, or Prefix paths",
+                OF_NAMESPACE / 1_000_000
+            )));
+        }
+        let reading = price_of_reading(text);
+        // What is refused was read all the same.
+        if self.left.left() < reading {
+            return Err(over_ingress());
+        }
+        let price = match &mut self.reviews {
+            Some(reviews) => reviews.price(meaning, text),
+            None => price_of(text),
+        };
+        let price = price.inspect_err(|_| drop(self.left.split(reading)))?;
+        let Some(allowance) = self.left.split(price) else {
+            self.left.split(reading);
+            return Err(over_ingress());
+        };
+        match (&mut self.reviews, self.known.get(text)) {
+            (_, Some(takes_challenges)) if meaning == Meaning::Path => Ok(*takes_challenges),
+            (Some(reviews), _) => reviews.compile(meaning, text, allowance),
+            (None, _) => meaning.compile(text, allowance),
+        }
+    }
+}
+
+fn over_ingress() -> Invalid {
+    Invalid::new(format!(
+        "the regular expressions of this Ingress take more than {} ms to compile: use fewer or simpler ones, or Prefix \
+         paths",
+        OF_INGRESS / 1_000_000
+    ))
+}
+
+/// Whether a pattern of letters, digits and dots takes what certificates are issued by.
+fn is_taken_by_plain(pattern: &str) -> bool {
+    let is_taken = |(p, c): (u8, u8)| p == b'.' || p.eq_ignore_ascii_case(&c);
+    pattern.len() <= CHALLENGE.len() && pattern.bytes().zip(CHALLENGE.bytes()).all(is_taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_challenges_is_seen_with_and_without_compiling() {
+        for (text, expected) in [
+            ("/", true),
+            ("/.Well-known/acme", true),
+            ("/xwell-known", false),
+            ("/.w.ll", true),
+            ("/shop", false),
+            ("/(.*)", true),
+            ("/(?!api)(.*)", true),
+            ("/[a-z]+", false),
+            ("/\\.well-known/acme-challenge/(.+)$", true),
+        ] {
+            let regex = Compiler::new(None).path(text).unwrap();
+            assert_eq!(regex.takes_challenges, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_patterns_of_annotations_and_those_that_are_refused_are_charged() {
+        let mut compiler = Compiler::new(None);
+        let served = (0..1_000)
+            .take_while(|n| compiler.value(Searched::Subject, &format!("CN={n}\\p{{L}}")).is_ok());
+        assert!((150..250).contains(&served.count()), "100 milliseconds");
+        let refused = compiler.path("/(a|b)\\p{L}").unwrap_err().to_string();
+        assert!(refused.contains("this Ingress take more than 100 ms"), "{refused}");
+        let mut compiler = Compiler::new(None);
+        let refused = format!("/({}", "a".repeat(1_000));
+        let read = (0..1_000).filter(|_| {
+            let why = compiler.path(&refused).unwrap_err().to_string();
+            !why.contains("this Ingress")
+        });
+        assert!((200..400).contains(&read.count()), "what is no pattern is read, and charged");
+        let mut compiler = Compiler::over_budget();
+        let refused = compiler.value(Searched::CanaryHeader, "a").unwrap_err().to_string();
+        assert!(refused.contains("of this namespace"), "{refused}");
+    }
+}
