@@ -4,7 +4,6 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Api, PostParams};
 use kube::client::Body;
-use openssl::base64;
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::cluster::{Cluster, Tenant, ingress};
@@ -33,15 +32,7 @@ fn start(directory: &Directory, tenant: &Tenant<'_>) -> Result<Controller> {
     tenant.apply(&ingress("first", "first.test", "shop"))?;
     let controller = Controller::start_on(tenant.cluster, directory, 1, &flags)?;
     tenant.settle(&controller)?;
-    let authority = base64::encode_block(certificate.chain.as_bytes());
-    tenant.apply(&format!(
-        "{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {{name: $NAMESPACE}}, \
-         webhooks: [{{name: ingresses.oxigress.test, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], \
-         matchPolicy: Equivalent, timeoutSeconds: 10, \
-         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NAMESPACE}}}}, \
-         clientConfig: {{url: 'https://localhost:{port}/networking/v1/ingresses', caBundle: {authority}}}, \
-         rules: [{{apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [ingresses]}}]}}]}}\n"
-    ))?;
+    tenant.have_reviewed(&certificate, port)?;
     Ok(controller)
 }
 

@@ -223,10 +223,14 @@ fn drain_as(
     requests
 }
 
-/// A few in `make test`; `PROPTEST_CASES` says another number, as `make soak` does.
-fn cases() -> u32 {
+/// A few cases in `make test`; `PROPTEST_CASES` says another number, as `make soak` does.
+fn config() -> ProptestConfig {
     let said = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
-    said.unwrap_or(256)
+    ProptestConfig {
+        cases: said.unwrap_or(256),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -295,11 +299,7 @@ fn run(case: &Case) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: cases(),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     #[test]
     fn exactly_the_refused_records_are_missing(case in case()) {

@@ -1,12 +1,14 @@
 //! A test's own part of a cluster that others use as well.
 
 use super::Cluster;
+use crate::certificate::Certificate;
 use crate::client::{self, Address, Request};
 use crate::controller::Controller;
 use crate::endpoint::{Behaviour, Endpoint};
 use crate::network::{pod_address, pod_address_v6};
 use crate::wait::{self, block_on};
 use anyhow::{Result, ensure};
+use openssl::base64;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,6 +46,20 @@ impl Tenant<'_> {
             format!("--ingress-class={}", self.class),
             format!("--controller-class=oxigress.test/{}", self.class),
         ]
+    }
+
+    /// Has the API server ask a webhook at this port of the machine about Ingresses of the own namespace, and of no other;
+    /// without its answer they are not stored.
+    pub fn have_reviewed(&self, pair: &Certificate, port: u16) -> Result<()> {
+        let authority = base64::encode_block(pair.chain.as_bytes());
+        self.apply(&format!(
+            "{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {{name: $NAMESPACE}}, \
+             webhooks: [{{name: ingresses.oxigress.test, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], \
+             matchPolicy: Equivalent, timeoutSeconds: 10, \
+             namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NAMESPACE}}}}, \
+             clientConfig: {{url: 'https://localhost:{port}/networking/v1/ingresses', caBundle: {authority}}}, \
+             rules: [{{apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [ingresses]}}]}}]}}\n"
+        ))
     }
 
     /// As [`Cluster::apply`], in the own namespace; `$NAMESPACE` and `$CLASS` stand for their names.

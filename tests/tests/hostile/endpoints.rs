@@ -73,13 +73,18 @@ fn in_turn(v: &Villain<'_>, texts: Vec<Vec<u8>>) -> Result<Server> {
     })
 }
 
-/// It takes requests and says nothing.
-fn silent(v: &Villain<'_>) -> Result<()> {
-    let server = v.server(|mut stream| async move {
+/// A server that takes requests and says nothing.
+fn never_answers(v: &Villain<'_>) -> Result<Server> {
+    v.server(|mut stream| async move {
         head(&mut stream).await?;
         sleep(Duration::from_secs(60)).await;
         Ok(())
-    })?;
+    })
+}
+
+/// It takes requests and says nothing.
+fn silent(v: &Villain<'_>) -> Result<()> {
+    let server = never_answers(v)?;
     let host = v.serve_at(server.address, |ingress| ingress.with("proxy-read-timeout", "1"))?;
     let answered = ask(v, &host, 150, &[504, 502])?;
     ensure!(answered > 0, "nobody was told");
@@ -308,11 +313,7 @@ fn cookies(v: &Villain<'_>) -> Result<()> {
 
 /// Copies of requests for a server that never answers: those who sent them do not wait for it.
 fn mirror_silent(v: &Villain<'_>) -> Result<()> {
-    let server = v.server(|mut stream| async move {
-        head(&mut stream).await?;
-        sleep(Duration::from_secs(60)).await;
-        Ok(())
-    })?;
+    let server = never_answers(v)?;
     let host = v.serve_at(v.own.address, |ingress| {
         ingress.with("mirror-target", &format!("http://{}/", server.address))
     })?;
@@ -324,11 +325,7 @@ fn mirror_silent(v: &Villain<'_>) -> Result<()> {
 
 /// An auth server that never answers.
 fn auth_silent(v: &Villain<'_>) -> Result<()> {
-    let server = v.server(|mut stream| async move {
-        head(&mut stream).await?;
-        sleep(Duration::from_secs(60)).await;
-        Ok(())
-    })?;
+    let server = never_answers(v)?;
     let host = v.serve_at(v.own.address, |ingress| {
         ingress.with("auth-url", &format!("http://{}/", server.address))
     })?;

@@ -2,7 +2,6 @@
 
 use super::blue::{Blue, SHOP};
 use anyhow::{Context, Result, ensure};
-use openssl::base64;
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, Response, handshake, send};
 use oxigress_tests::cluster::{Cluster, Tenant};
@@ -80,7 +79,9 @@ impl Scene {
         let pod = [own.namespace.as_str(), "pod"];
         let controller = Controller::start_in_pod(cluster, pod, directory, WORKERS, &flags)?;
         tenant.settle(&controller)?;
-        configure_webhook(&tenant, &certificate, webhook_port)?;
+        // Blue's Ingresses are reviewed, or not stored. Those of hostile namespaces are not: as if the webhook let
+        // everything pass.
+        tenant.have_reviewed(&certificate, webhook_port)?;
         let scene = Scene {
             cluster,
             class: tenant.class,
@@ -156,19 +157,6 @@ fn webhook_flags(directory: &Directory, pair: &Certificate, port: u16) -> Result
         format!("--validating-webhook-certificate={}", chain.display()),
         format!("--validating-webhook-key={}", key.display()),
     ])
-}
-
-/// Blue's Ingresses are judged, or not stored. Those of hostile namespaces are not: as if the webhook let everything pass.
-fn configure_webhook(tenant: &Tenant<'_>, pair: &Certificate, port: u16) -> Result<()> {
-    let authority = base64::encode_block(pair.chain.as_bytes());
-    tenant.apply(&format!(
-        "{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {{name: $NAMESPACE}}, \
-         webhooks: [{{name: ingresses.oxigress.test, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], \
-         matchPolicy: Equivalent, timeoutSeconds: 10, \
-         namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $NAMESPACE}}}}, \
-         clientConfig: {{url: 'https://localhost:{port}/networking/v1/ingresses', caBundle: {authority}}}, \
-         rules: [{{apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [ingresses]}}]}}]}}\n"
-    ))
 }
 
 /// In the network of the calling thread.

@@ -86,11 +86,7 @@ fn send_all(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: cases(),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     /// A server lacks exactly the rules of those guests who have a bad one, and is closed where its owner has one.
     #[test]

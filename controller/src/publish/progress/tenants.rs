@@ -70,11 +70,7 @@ pub(super) fn endpoint_of(capacity: u64, body_limit: usize) -> Endpoint {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: cases(),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     /// Whoever comes first and fills the zone: a namespace that has no more than its part of it is served whole.
     #[test]

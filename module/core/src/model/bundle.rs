@@ -83,25 +83,7 @@ impl BundleId {
     }
 }
 
-impl TryFrom<String> for BundleId {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        BundleId::parse(text)
-    }
-}
-
-impl From<BundleId> for String {
-    fn from(id: BundleId) -> String {
-        id.0
-    }
-}
-
-impl fmt::Display for BundleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+super::text::text_form!(BundleId);
 
 #[cfg(test)]
 mod tests {

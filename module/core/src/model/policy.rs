@@ -277,22 +277,4 @@ impl PolicyId {
     }
 }
 
-impl TryFrom<String> for PolicyId {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        PolicyId::parse(text)
-    }
-}
-
-impl From<PolicyId> for String {
-    fn from(id: PolicyId) -> String {
-        id.0
-    }
-}
-
-impl std::fmt::Display for PolicyId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+super::text::text_form!(PolicyId);
