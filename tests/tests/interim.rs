@@ -9,8 +9,16 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n";
+/// Responses before the response; every other status line as nginx reads it too, and RFC 9112 does not allow it.
+const HINTS: [&str; 2] = [
+    "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n",
+    "HTTP/1.1  103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n",
+];
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Real: yes\r\n\r\nbody";
+
+fn hints(count: usize) -> String {
+    HINTS.into_iter().cycle().take(count).collect()
+}
 
 /// Stands for an interim response that does not end.
 const ENDLESS: usize = 1_000;
@@ -42,7 +50,7 @@ fn serve(mut stream: std::net::TcpStream) -> Option<()> {
         let (count, cut) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let answer = match count {
             ENDLESS => format!("HTTP/1.1 103 Early Hints\r\nLink: {}", "a".repeat(40_000)),
-            _ => HINTS.repeat(count) + ANSWER,
+            _ => hints(count) + ANSWER,
         };
         let (first, rest) = answer.split_at_checked(cut).unwrap_or((&answer, ""));
         match cut {
@@ -74,7 +82,7 @@ fn the_response_after_interim_ones_is_the_response() {
         let mut get = |count: usize, cut: usize| -> Result<_> {
             block_on(client.send(&Request::get("shop.test", &format!("/{count}/{cut}"))))
         };
-        let length = (HINTS.repeat(2) + ANSWER).len();
+        let length = (hints(2) + ANSWER).len();
         // All at once, each byte by itself, and cut at each place; more of them than the buffer could hold.
         let cuts = (1..length).map(|cut| (2, cut));
         for (count, cut) in
