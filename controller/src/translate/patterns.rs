@@ -129,7 +129,7 @@ impl<'c> Compiler<'c> {
             Some(reviews) => reviews.price(meaning, text),
             None => price_of(text),
         };
-        let price = price.inspect_err(|_| drop(self.left.split(reading)))?;
+        let price = price.inspect_err(|_| _ = self.left.split(reading))?;
         let Some(allowance) = self.left.split(price) else {
             self.left.split(reading);
             return Err(over_ingress());
