@@ -4,7 +4,7 @@ use super::blue::{Blue, SHOP};
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, Response, handshake, send};
-use oxigress_tests::cluster::{Cluster, Tenant};
+use oxigress_tests::cluster::Cluster;
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::fake_dns::FakeDns;

@@ -107,10 +107,7 @@ unsafe fn is_in_a_circle(session: *mut ngx_stream_session_t, worker: &Worker) ->
 ///
 /// # Safety
 /// `session` is alive, and nothing else is read from it while the answer is used.
-unsafe fn read_ahead<'a>(
-    session: *mut ngx_stream_session_t,
-    peeked: &'a mut [u8; PEEKED],
-) -> &'a [u8] {
+unsafe fn read_ahead(session: *mut ngx_stream_session_t, peeked: &mut [u8; PEEKED]) -> &[u8] {
     // SAFETY: nginx's own buffer has what was read from `pos` to `last`; the socket is open, and `peeked` has its length.
     unsafe {
         let connection = &*(*session).connection;
