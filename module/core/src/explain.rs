@@ -207,6 +207,7 @@ pub fn explain<'g>(
         told.outcome = status(500, "a rule's pattern takes too much work on this path");
         return told;
     };
+    let lacks_slash = route.as_ref().is_some_and(|route| route.lacks_slash);
     let (rule, captures) = route.map_or((None, None), |route| (Some(route.rule), route.captures));
     let routed = Routed { asked, path: &path, captures: captures.as_deref(), rule };
     let policies = match rule.map(|rule| rule.policies()).filter(|id| !id.is_empty()) {
@@ -220,6 +221,10 @@ pub fn explain<'g>(
             }
         },
     };
+    if lacks_slash {
+        told.outcome = with_slash(policies.as_ref(), &routed);
+        return told;
+    }
     if let Some(policies) = &policies {
         told.policies = Some(shown::shown(policies));
         conditions(policies, &mut told.conditions);
@@ -263,7 +268,7 @@ fn rules<'g>(records: &impl Records<'g>, path: &[u8], patterns: &Patterns, told:
     told.other_rules = view.len().saturating_sub(considered.len());
     told.rules.extend(considered.into_iter().take(MAX_RULES).map(|considered| {
         let [_, namespace, ingress, service, port, _] = considered.rule.texts().map(text);
-        let wins = considered.fate == Fate::Wins;
+        let wins = matches!(considered.fate, Fate::Wins | Fate::LacksSlash);
         let why = considered.fate.why().into();
         Rule { path: considered.path, namespace, ingress, service, port, wins, why }
     }));
@@ -317,6 +322,16 @@ fn conditions(policies: &Policies, told: &mut Vec<String>) {
     }
 }
 
+/// The answer to a path that lacks the slash of an exact one.
+fn with_slash(policies: Option<&Policies>, routed: &Routed<'_, '_>) -> Outcome {
+    let is_relative = policies.is_some_and(|policies| policies.relative_redirects);
+    let origin = routed.asked.origin().filter(|_| !is_relative);
+    let origin = origin.as_deref().map(str::as_bytes);
+    let location = redirect::with_slash(origin, routed.path, routed.asked.args().as_bytes());
+    let why = "no rule takes the path, and with a slash behind it an exact one does";
+    Outcome { location: Some(text(&location)), ..status(301, why) }
+}
+
 /// What policies answer before the request is sent anywhere.
 fn answer(policies: &Policies, routed: &Routed<'_, '_>, told: &mut Explanation) -> Option<Outcome> {
     if let Some(code) = policies.denied {
@@ -335,8 +350,7 @@ fn answer(policies: &Policies, routed: &Routed<'_, '_>, told: &mut Explanation) 
     };
     if let Some(elsewhere) = &policies.redirect {
         let asked = routed.asked;
-        let scheme = if asked.is_https { "https://" } else { "http://" };
-        let origin = (!asked.host.is_empty()).then(|| format!("{scheme}{}", asked.host));
+        let origin = asked.origin();
         let origin = origin.as_deref().map(str::as_bytes);
         let location = redirect::elsewhere(elsewhere, origin, asked.target.as_bytes(), routed);
         return Some(to(elsewhere.code, location, "the rule is a redirect"));

@@ -1,4 +1,4 @@
-//! Where a client is sent instead: by a rule's redirect, or back over HTTPS.
+//! Where a client is sent instead: by a rule's redirect, to a path with the slash that it lacks, or back over HTTPS.
 
 use crate::model::HttpsRedirect;
 use crate::model::policy::Redirect;
@@ -53,6 +53,21 @@ pub fn elsewhere(
     (!location.is_empty()).then_some(location)
 }
 
+/// The value of `Location` for a client that is sent to its path with a slash behind it, query included.
+///
+/// `origin` is as for [`elsewhere`]; without one, or where redirects name no host, the path alone is told. `path` is
+/// nginx's normal form, `args` the query as sent.
+pub fn with_slash(origin: Option<&[u8]>, path: &[u8], args: &[u8]) -> Vec<u8> {
+    let mut location = origin.unwrap_or_default().to_vec();
+    rewrite::escape_path(path, &mut location);
+    location.push(b'/');
+    if !args.is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(args);
+    }
+    location
+}
+
 fn without_slash(target: &[u8]) -> &[u8] {
     target.strip_suffix(b"/").unwrap_or(target)
 }
@@ -80,6 +95,20 @@ mod tests {
         assert_eq!(plain("a.test:8080", "/x/?q=1"), "https://a.test/x/?q=1");
         assert_eq!(plain("a.test", "/"), "https://a.test");
         assert_eq!(plain("[::1]:8080", "/x//"), "https://[::1]/x/");
+    }
+
+    #[test]
+    fn a_path_gets_its_slash_and_keeps_its_query() {
+        let with_slash = |origin: Option<&str>, path: &str, args: &str| {
+            let location =
+                super::with_slash(origin.map(str::as_bytes), path.as_bytes(), args.as_bytes());
+            String::from_utf8(location).unwrap()
+        };
+        let origin = Some("http://shop.test:8080");
+        assert_eq!(with_slash(origin, "/a/b", ""), "http://shop.test:8080/a/b/");
+        assert_eq!(with_slash(origin, "/a", "x=%20/?y"), "http://shop.test:8080/a/?x=%20/?y");
+        assert_eq!(with_slash(None, "/a", "x"), "/a/?x");
+        assert_eq!(with_slash(None, "/é ?#%\r\n", ""), "/%C3%A9%20%3F%23%25%0D%0A/");
     }
 
     #[test]

@@ -126,6 +126,11 @@ const QUERY: &[u8] = b"#\"<>";
 /// and of what is a URL already.
 const URL: &[u8] = b"\"<>";
 
+/// Writes a decoded path as a part of a URL.
+pub(crate) fn escape_path(path: &[u8], to: &mut Vec<u8>) {
+    escape(path, PATH, to);
+}
+
 fn escape(text: &[u8], special: &[u8], to: &mut Vec<u8>) {
     for &byte in text {
         if byte.is_ascii_graphic() && !special.contains(&byte) {

@@ -47,8 +47,11 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 if header.is_null() {
                     return INTERNAL_ERROR;
                 }
-                // SAFETY: alive; nginx sends the header and writes the page for the status.
-                unsafe { (*raw).headers_out.location = header };
+                // nginx would put its own host and port before a path, which is meant as it is.
+                if !location.starts_with(b"/") {
+                    // SAFETY: alive; nginx sends the header and writes the page for the status.
+                    unsafe { (*raw).headers_out.location = header };
+                }
                 ngx_int_t::from(code as i16)
             }
         }

@@ -92,6 +92,7 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         request.log_no_answer();
         return Outcome::Status(500);
     };
+    let lacks_slash = route.as_ref().is_some_and(|route| route.lacks_slash);
     let (rule, captures) = route.map_or((None, None), |route| (Some(route.rule), route.captures));
     if let Some(captures) = captures
         && !request.set_captures(*captures)
@@ -109,9 +110,15 @@ pub fn decide(request: &mut Request<'_>) -> Outcome {
         if !request.hold(policies) {
             return Outcome::Status(500);
         }
-        if let Some(outcome) = request.policies().and_then(|held| answer(request, rule, held)) {
+        if !lacks_slash
+            && let Some(outcome) = request.policies().and_then(|held| answer(request, rule, held))
+        {
             return outcome;
         }
+    }
+    // As in nginx before whatever the location says, a redirect to HTTPS included.
+    if let Some(rule) = rule.filter(|_| lacks_slash) {
+        return with_slash(request, rule);
     }
     if let Some(rule) = rule {
         let has_certificate = || tls::has_certificate(&records, request.host());
@@ -193,6 +200,17 @@ fn answer(request: &mut Request<'_>, rule: RuleView<'_>, policies: &Compiled) ->
         (None, Some(rewrite)) => rewritten(request, rewrite),
         (None, None) => None,
     }
+}
+
+/// Sends the client to the path of an exact rule, which the request's lacks a slash of.
+fn with_slash(request: &mut Request<'_>, rule: RuleView<'_>) -> Outcome {
+    let (lengths, texts) = rule.packed();
+    let decision = NewDecision { lengths, texts, instead: &[], is_alternative: false };
+    request.decide(&decision, Found::default());
+    let is_relative = request.policies().is_some_and(|held| held.source.relative_redirects);
+    let origin = request.origin().filter(|_| !is_relative);
+    let location = redirect::with_slash(origin.as_deref(), request.path(), request.args());
+    Outcome::Redirect { code: 301, location }
 }
 
 fn redirected(request: &Request<'_>, elsewhere: &Redirect) -> Outcome {

@@ -118,6 +118,12 @@ impl Asked {
         host.strip_suffix('.').unwrap_or(host).to_owned()
     }
 
+    /// `scheme://` and the host as sent; `None` without one.
+    pub fn origin(&self) -> Option<String> {
+        let scheme = if self.is_https { "https://" } else { "http://" };
+        (!self.host.is_empty()).then(|| format!("{scheme}{}", self.host))
+    }
+
     /// The query, without its question mark.
     pub fn args(&self) -> &str {
         let target = self.target.split('#').next().unwrap_or_default();

@@ -179,6 +179,8 @@ pub struct Route<'g> {
     pub rule: RuleView<'g>,
     /// What its groups matched; `None`: it is no regular expression.
     pub captures: Option<Box<Captures>>,
+    /// No rule takes the path. With a slash behind it this exact rule does: the client is sent there.
+    pub lacks_slash: bool,
 }
 
 /// What became of a rule that could take a path.
@@ -186,6 +188,8 @@ pub struct Route<'g> {
 pub enum Fate {
     /// It takes the request.
     Wins,
+    /// No rule takes the path, and this exact one takes it with a slash behind it.
+    LacksSlash,
     /// It takes the path too, and another one is stronger.
     Weaker,
     /// It takes the path too, and yields to the winner.
@@ -201,6 +205,9 @@ impl Fate {
     pub fn why(self) -> &'static str {
         match self {
             Fate::Wins => "an exact path first, then the longer text of patterns and prefixes",
+            Fate::LacksSlash => {
+                "no rule takes the path, and with a slash behind it this one does: the client is sent there"
+            }
             Fate::Weaker => "it takes the path too: the winner is exact, or its text is longer",
             Fate::Yields => {
                 "it takes the path too: the winner is of another namespace, and no shorter than its plain beginning"
@@ -249,10 +256,11 @@ impl<'g> ServerView<'g> {
     /// The rule that takes `path`: an exact one first, else the strongest of those regular expressions that are
     /// not weaker than the longest prefix, else that prefix. Expressions that yield come last, for their rules must not
     /// change what the others take. An expression without an answer ends the search: the
-    /// rule it belongs to may protect what the next one does not.
+    /// rule it belongs to may protect what the next one does not. A path that nobody claims belongs to the exact rule
+    /// that has one slash more, if there is one ([`Route::lacks_slash`]).
     #[inline]
     pub fn rule(&self, path: &[u8], patterns: &Patterns) -> Result<Option<Route<'g>>, NoAnswer> {
-        let plain = |rule| Route { rule, captures: None };
+        let plain = |rule| Route { rule, captures: None, lacks_slash: false };
         if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path)) {
             return Ok(self.body(index).map(plain));
         }
@@ -262,7 +270,26 @@ impl<'g> ServerView<'g> {
         {
             return Ok(Some(route));
         }
-        Ok(prefix.and_then(|index| self.body(index)).map(plain))
+        let rule = prefix.and_then(|index| self.body(index));
+        if self.exact > 0
+            && rule.is_none_or(|rule| self.is_nobodys(rule))
+            && let Some(rule) = self.with_slash(path)
+        {
+            return Ok(Some(Route { rule, captures: None, lacks_slash: true }));
+        }
+        Ok(rule.map(plain))
+    }
+
+    /// The exact rule of a path with a slash behind it.
+    #[cold]
+    fn with_slash(&self, path: &[u8]) -> Option<RuleView<'g>> {
+        let order = |candidate: &[u8]| candidate.iter().cmp(path.iter().chain(b"/"));
+        self.body(self.search(0, self.exact, order).ok()?)
+    }
+
+    /// The root of a host where nobody claims it: requests that come there get the default backend.
+    fn is_nobodys(&self, rule: RuleView<'_>) -> bool {
+        rule.backend().is_none() && self.path(rule.index()) == Some(b"")
     }
 
     /// How many rules there are.
@@ -279,9 +306,9 @@ impl<'g> ServerView<'g> {
     /// [`Self::rule`]; the winner first, the others by their strength.
     pub fn considered(&self, path: &[u8], patterns: &Patterns) -> Vec<Considered<'g>> {
         let winner = self.rule(path, patterns);
-        let first = match &winner {
-            Ok(Some(route)) => Some(route.rule.index()),
-            _ => None,
+        let (first, lacks_slash) = match &winner {
+            Ok(Some(route)) => (Some(route.rule.index()), route.lacks_slash),
+            _ => (None, false),
         };
         let wins = |index| first == Some(index);
         let mut found = Vec::new();
@@ -290,6 +317,7 @@ impl<'g> ServerView<'g> {
             let kind = if index < self.exact { 2 } else { 0 };
             let strength = (kind, path_text(&path).len(), path_text(&path).to_owned());
             let fate = match takes {
+                _ if wins(index) && lacks_slash => Fate::LacksSlash,
                 _ if wins(index) => Fate::Wins,
                 Ok(true) if self.yields(index) && !self.passes(index, first) => Fate::Yields,
                 Ok(true) => Fate::Weaker,
@@ -300,6 +328,9 @@ impl<'g> ServerView<'g> {
         };
         if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path)) {
             put(index, Ok(true));
+        }
+        if let Some(index) = first.filter(|_| lacks_slash) {
+            put(index, Ok(false));
         }
         let mut prefix = self.prefix(path);
         while let Some(index) = prefix {
@@ -313,7 +344,7 @@ impl<'g> ServerView<'g> {
             put(index, patterns.captures(text, path, &mut budget).map(|found| found.is_some()));
         }
         found.sort_by(|(a, first), (b, second)| {
-            let wins = |one: &Considered<'_>| one.fate == Fate::Wins;
+            let wins = |one: &Considered<'_>| matches!(one.fate, Fate::Wins | Fate::LacksSlash);
             wins(second).cmp(&wins(first)).then_with(|| b.cmp(a))
         });
         found.into_iter().map(|(_, considered)| considered).collect()
@@ -383,7 +414,8 @@ impl<'g> ServerView<'g> {
             }
         }
         Ok(found.and_then(|(index, captures)| {
-            let route = |rule| Route { rule, captures: Some(Box::new(captures)) };
+            let captures = Some(Box::new(captures));
+            let route = |rule| Route { rule, captures, lacks_slash: false };
             self.body(index).map(route)
         }))
     }
@@ -408,9 +440,7 @@ impl<'g> ServerView<'g> {
         if rule.namespace() == other.namespace() {
             return self.is_not_weaker(index, Some(winner));
         }
-        // Nobody claims the root: requests that come there get the default backend.
-        let is_nobodys = self.path(winner) == Some(b"") && other.backend().is_none();
-        is_nobodys || self.plain_beginning(index) > self.plain_beginning(winner)
+        self.is_nobodys(other) || self.plain_beginning(index) > self.plain_beginning(winner)
     }
 
     /// Whether the winner is of the same namespace as a rule, or there is none.
@@ -624,7 +654,8 @@ mod tests {
     fn winner(value: &[u8], path: &str) -> Option<String> {
         let patterns = Patterns::default();
         let route = ServerView::new(value).rule(path.as_bytes(), &patterns).unwrap()?;
-        Some(String::from_utf8(route.rule.backend().unwrap().to_vec()).unwrap())
+        let backend = String::from_utf8(route.rule.backend().unwrap().to_vec()).unwrap();
+        Some(if route.lacks_slash { format!("to {backend}") } else { backend })
     }
 
     fn found<'v>(value: &'v [u8], path: &[u8]) -> Option<RuleView<'v>> {
@@ -758,6 +789,37 @@ mod tests {
         ] {
             assert_eq!(winner(&value, path).as_deref(), Some(expected), "{path}");
         }
+    }
+
+    #[test]
+    fn a_path_that_lacks_the_slash_of_an_exact_one_leads_there_unless_a_rule_takes_it() {
+        let paths = ["=/a/", "=/a/b/", "=/c/", "=/c", "=/d/e/", "/d", "=/r/", "~/r.*", "=/"];
+        let value = server(&paths);
+        for (path, expected) in [
+            ("/a", Some("to =/a/")),
+            ("/a/", Some("=/a/")),
+            ("/a/b", Some("to =/a/b/")),
+            ("/c", Some("=/c")),
+            ("/d/e", Some("/d")),
+            ("/r", Some("~/r.*")),
+            ("/a/b//", None),
+            ("/A", None),
+            ("/", Some("=/")),
+        ] {
+            assert_eq!(winner(&value, path).as_deref(), expected, "{path}");
+            let all = ServerView::new(&value).considered(path.as_bytes(), &Patterns::default());
+            let is_first = matches!(expected, Some(expected) if expected.starts_with("to "));
+            let fate = all.first().map(|one| one.fate);
+            assert_eq!(fate == Some(Fate::LacksSlash), is_first, "{path}");
+        }
+        // A root takes every path; one that nobody claims takes none.
+        let value = server(&["=/a/", "/"]);
+        assert_eq!(winner(&value, "/a").as_deref(), Some("/"));
+        let mut nobodys = rule(pattern("/"), "x");
+        nobodys.backend = None;
+        let value = encode_server(&Server { rules: vec![nobodys, rule(pattern("=/a/"), "=/a/")] });
+        assert_eq!(winner(&value, "/a").as_deref(), Some("to =/a/"));
+        assert!(!ServerView::new(&value).rule(b"/b", &Patterns::default()).unwrap().unwrap().lacks_slash);
     }
 
     #[test]
@@ -926,7 +988,9 @@ mod tests {
                     let bare = text.trim_start_matches(['=', '~']);
                     (text.starts_with('='), bare.len(), bare.to_owned(), text.starts_with('~'))
                 });
-            prop_assert_eq!(winner(&value, &path), best.cloned(), "{:?}", all);
+            let slashed = format!("={path}/");
+            let expected = best.cloned().or_else(|| all.contains(&slashed).then(|| format!("to {slashed}")));
+            prop_assert_eq!(winner(&value, &path), expected, "{:?}", all);
         }
 
         /// Against the definition: among all prefixes that cover the path, the longest.
