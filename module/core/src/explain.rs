@@ -352,7 +352,8 @@ fn answer(policies: &Policies, routed: &Routed<'_, '_>, told: &mut Explanation) 
         let asked = routed.asked;
         let origin = asked.origin();
         let origin = origin.as_deref().map(str::as_bytes);
-        let location = redirect::elsewhere(elsewhere, origin, asked.target.as_bytes(), routed);
+        let (is_relative, target) = (policies.relative_redirects, asked.target.as_bytes());
+        let location = redirect::elsewhere(elsewhere, origin, is_relative, target, routed);
         return Some(to(elsewhere.code, location, "the rule is a redirect"));
     }
     let rewrite = policies.rewrite.as_ref()?;

@@ -35,20 +35,22 @@ pub fn location(host: &[u8], port: Option<u16>, target: &[u8], keeps_slash: bool
 
 /// The value of `Location` for a rule's redirect. `None`: it leads nowhere, or is too long.
 ///
-/// `origin` is `scheme://` and the `Host` header, if there is one; `target` the raw path and query.
+/// `origin` is `scheme://` and the `Host` header, if there is one, which a path is told with unless `is_relative`;
+/// `target` the raw path and query.
 pub fn elsewhere(
     redirect: &Redirect,
     origin: Option<&[u8]>,
+    is_relative: bool,
     target: &[u8],
     values: &impl Values,
 ) -> Option<Vec<u8>> {
     let mut location = rewrite::elsewhere(redirect.location.as_str(), values)?;
-    if location.first() == Some(&b'/') {
-        // A path alone would do for clients, but one that begins with two slashes would be a host.
-        location = [origin?, &location].concat();
-    }
     if redirect.appends_target {
         location.extend_from_slice(without_slash(target));
+    }
+    // A path that begins with two slashes would be a host.
+    if location.starts_with(b"/") && (!is_relative || location.starts_with(b"//")) {
+        location = [origin?, &location].concat();
     }
     (!location.is_empty()).then_some(location)
 }
@@ -126,7 +128,7 @@ mod tests {
         let elsewhere = |location: &str, appends_target, origin: Option<&[u8]>| {
             let location = Template::parse(location).unwrap();
             let redirect = Redirect { code: 302, location, appends_target };
-            let found = super::elsewhere(&redirect, origin, b"/cart/?q/", &values)?;
+            let found = super::elsewhere(&redirect, origin, false, b"/cart/?q/", &values)?;
             Some(String::from_utf8(found).unwrap())
         };
         let origin = Some(&b"http://shop.test:8080"[..]);
@@ -139,6 +141,23 @@ mod tests {
         is("/app/", false, "http://shop.test:8080/app/");
         is("https://new.test/$1$http_x", false, "https://new.test/x%0D%0ASet-Cookie:%20yc%0D%0Ad");
         assert_eq!(elsewhere("/app", false, None), None);
+        let relative = |location: &str, origin: Option<&[u8]>| {
+            let location = Template::parse(location).unwrap();
+            let redirect = Redirect { code: 302, location, appends_target: false };
+            let values = Told(&[], &["", "/evil.test"]);
+            let found = super::elsewhere(&redirect, origin, true, b"/", &values)?;
+            Some(String::from_utf8(found).unwrap())
+        };
+        assert_eq!(relative("/app?x", origin).as_deref(), Some("/app?x"));
+        assert_eq!(relative("/app", None).as_deref(), Some("/app"));
+        assert_eq!(relative("https://new.test/", origin).as_deref(), Some("https://new.test/"));
+        let host = "http://shop.test:8080//evil.test";
+        assert_eq!(relative("/$1", origin).as_deref(), Some(host));
+        assert_eq!(relative("/$1", None), None);
+        let location = Template::parse("/").unwrap();
+        let appends = Redirect { code: 302, location, appends_target: true };
+        let found = super::elsewhere(&appends, origin, true, b"/evil.test", &values).unwrap();
+        assert_eq!(found, host.as_bytes());
         assert_eq!(elsewhere("$arg_none", false, origin), None);
     }
 }

@@ -196,7 +196,9 @@ fn answer(request: &mut Request<'_>, rule: RuleView<'_>, policies: &Compiled) ->
     let decision = NewDecision { lengths, texts, instead: &[], is_alternative: false };
     request.decide(&decision, Found::default());
     match (&source.redirect, &source.rewrite) {
-        (Some(elsewhere), _) => Some(redirected(request, elsewhere)),
+        (Some(elsewhere), _) => {
+            Some(redirected(request, elsewhere, source.relative_redirects))
+        }
         (None, Some(rewrite)) => rewritten(request, rewrite),
         (None, None) => None,
     }
@@ -213,9 +215,9 @@ fn with_slash(request: &mut Request<'_>, rule: RuleView<'_>) -> Outcome {
     Outcome::Redirect { code: 301, location }
 }
 
-fn redirected(request: &Request<'_>, elsewhere: &Redirect) -> Outcome {
-    let origin = request.origin();
-    match redirect::elsewhere(elsewhere, origin.as_deref(), request.target(), request) {
+fn redirected(request: &Request<'_>, elsewhere: &Redirect, is_relative: bool) -> Outcome {
+    let (origin, target) = (request.origin(), request.target());
+    match redirect::elsewhere(elsewhere, origin.as_deref(), is_relative, target, request) {
         Some(location) => Outcome::Redirect { code: elsewhere.code, location },
         None => Outcome::Status(400),
     }

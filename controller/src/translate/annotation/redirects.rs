@@ -38,7 +38,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
     let permanent = redirect(reader, "permanent-redirect", "permanent-redirect-code", 301, 308);
     policies.redirect = temporal.or(permanent);
     hosts.app_root = reader.parsed("app-root", "a path that begins with `/`", |text| {
-        template(text, b"$").ok().filter(|_| text.starts_with('/') && !text.starts_with("//"))
+        template(text, b"$").ok().filter(|_| is_path(text))
     });
     hosts.aliases = aliases(reader);
     rewrite(reader, policies);
@@ -61,12 +61,17 @@ fn redirect(
         reader.warn(name, "is empty: there is no redirect");
         return None;
     }
-    let what = "a URL that begins with http:// or https://";
+    let what = "a URL that begins with http:// or https://, or a path";
     let location = reader.parsed_or_closed(name, what, |text| {
         let is_url = text.starts_with("http://") || text.starts_with("https://");
-        template(text, URL).ok().filter(|_| is_url)
+        template(text, URL).ok().filter(|_| is_url || is_path(text))
     })?;
     Some(Redirect { code, location, appends_target: false })
+}
+
+/// A path on the same host; one that begins with two slashes would be another host.
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && !text.starts_with("//")
 }
 
 /// Most hosts in one server-alias.

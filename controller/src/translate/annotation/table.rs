@@ -92,7 +92,11 @@ pub const ROWS: &[Row] = &[
         ),
     ),
     row("ssl-redirect", Paths, Same),
-    row("temporal-redirect", Paths, Different("an invalid URL closes the locations")),
+    row(
+        "temporal-redirect",
+        Paths,
+        Different("an invalid URL closes the locations; a path is taken, as in permanent-redirect"),
+    ),
     row("temporal-redirect-code", Paths, Different("an invalid code is 302")),
     row("upstream-vhost", Paths, Different("an invalid value is the client's Host")),
     row("use-port-in-redirects", Paths, Same),

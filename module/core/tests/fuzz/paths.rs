@@ -255,11 +255,15 @@ fn fuzz_redirect() {
         let is_path = location.as_str().starts_with('/');
         let redirect = Redirect { code: 302, location, appends_target: second.is_empty() };
         let origin = &b"https://shop.test:8443"[..];
-        let Some(url) = redirect::elsewhere(&redirect, Some(origin), &target, &client) else {
-            return;
-        };
-        assert!(!ends_a_line(&url), "{url:?}");
-        assert!(!is_path || url.starts_with(b"https://shop.test:8443/"), "{url:?}");
+        for is_relative in [false, true] {
+            let url =
+                redirect::elsewhere(&redirect, Some(origin), is_relative, &target, &client);
+            let Some(url) = url else { return };
+            assert!(!ends_a_line(&url), "{url:?}");
+            let is_here = url.starts_with(b"https://shop.test:8443/")
+                || is_relative && url.starts_with(b"/") && !url.starts_with(b"//");
+            assert!(!is_path || is_here, "{url:?}");
+        }
     });
 }
 
