@@ -7,6 +7,7 @@
 //! | `ingress_draining FILE` | main | while the file exists, clients are told to use their connections no more |
 //! | `ingress_limits SIZE` | main | the shared memory of rate and connection limits |
 //! | `ingress_metrics` | main | requests are counted, by rule |
+//! | `ingress_proxied_client HEADER FROM` | server | where a client is, behind the PROXY protocol and a proxy that writes headers |
 //! | `ingress_configuration` | location | the configuration endpoint |
 //! | `ingress_router` | location | host and path decide the backend |
 //! | `ingress_error` | named location | another backend answers in the place of a status |

@@ -1,12 +1,13 @@
 //! The main ConfigMap from a manifest to requests through a real nginx: what is data and what costs a reload.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use oxigress_tests::client::{Address, Request, Response, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::dist;
 use oxigress_tests::load::{Closes, Load, Plan};
 use oxigress_tests::pass;
-use oxigress_tests::place::Directory;
+use oxigress_tests::place::{Directory, free_port};
 use oxigress_tests::shop::Shop;
 use oxigress_tests::wait::{block_on, until};
 use std::fs::{self, Permissions};
@@ -465,15 +466,114 @@ fn a_proxy_that_ends_tls_stops_the_redirect_if_it_is_trusted() {
     });
 }
 
-/// A request behind a PROXY header, as it is answered.
-fn proxied(port: u16, header: &str) -> Result<String> {
+/// A request behind a PROXY header, as it is answered; `more` are lines of its head.
+fn proxied_with(port: u16, header: &str, more: &str) -> Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let request = "GET / HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\n\r\n";
+    let request = format!("GET / HTTP/1.1\r\nHost: shop.test\r\n{more}Connection: close\r\n\r\n");
     stream.write_all(format!("{header}{request}").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+fn proxied(port: u16, header: &str) -> Result<String> {
+    proxied_with(port, header, "")
+}
+
+#[test]
+fn behind_a_trusted_proxy_and_the_proxy_protocol_the_client_is_whom_the_proxy_names() {
+    pass("configmap-proxy-and-forwarded", |directory| {
+        let shop = shop(directory)?;
+        let port = shop.controller.http_port;
+        let map = config_map(
+            "settings",
+            &[
+                ("use-proxy-protocol", "true"),
+                ("use-forwarded-headers", "true"),
+                // The load balancer, and the proxies in front of it.
+                ("proxy-real-ip-cidr", "127.0.0.1/32,203.0.113.0/24,2001:db8::/32"),
+            ],
+        );
+        // The folder's barriers speak plain HTTP.
+        shop.write_only("settings.yaml", &map)?;
+        let (trusted, other) = ("TCP4 203.0.113.9 192.0.2.1", "TCP4 192.0.2.77 192.0.2.1");
+        let (trusted_v6, other_v6) = ("TCP6 2001:db8::9 ::1", "TCP6 2001:db9::7 ::1");
+        let named = "X-Forwarded-For: 198.51.100.7\r\n";
+        // While the reload is under way, a worker of before may still take a connection.
+        let tells = |from: &str, more: &str, lines: &[&str]| {
+            until("what the endpoint is told", || {
+                let answer = proxied_with(port, &format!("PROXY {from}\r\n"), more)?;
+                has_lines(&answer, lines).with_context(|| format!("{from} {more:?}"))
+            })
+        };
+        let list = "X-Forwarded-For: 192.0.2.66, 198.51.100.7, 203.0.113.8\r\n";
+        let lines = "X-Forwarded-For: 192.0.2.66\r\nX-Forwarded-For: 198.51.100.7\r\n";
+        for (from, more, client) in [
+            (trusted, named, "198.51.100.7"),
+            (trusted, list, "198.51.100.7"),
+            (trusted, lines, "198.51.100.7"),
+            (trusted, "X-Forwarded-For: 2001:db9::1\r\n", "2001:db9::1"),
+            (trusted_v6, named, "198.51.100.7"),
+            (trusted, "", "203.0.113.9"),
+            (trusted, "X-Forwarded-For: nobody\r\n", "203.0.113.9"),
+            (other, named, "192.0.2.77"),
+            (other_v6, named, "2001:db9::7"),
+            (other, "X-Forwarded-For-Proxy-Protocol: 198.51.100.7\r\n", "192.0.2.77"),
+            (trusted, "X-Forwarded-For-Proxy-Protocol: 198.51.100.7\r\n", "203.0.113.9"),
+        ] {
+            let lines = [format!("x-real-ip: {client}"), format!("x-forwarded-for: {client}")];
+            tells(&format!("{from} 5000 80"), more, &lines.each_ref().map(String::as_str))?;
+        }
+        let says_https = "X-Forwarded-Proto: https\r\n";
+        tells(&format!("{trusted} 5000 80"), says_https, &["x-forwarded-proto: https"])?;
+        tells(&format!("{other} 5000 80"), says_https, &["x-forwarded-proto: http"])?;
+        // Nobody is named: the load balancer itself, as it asks for health.
+        tells("UNKNOWN", named, &["x-real-ip: 198.51.100.7"])
+    });
+}
+
+/// As [`proxied_with`], over TLS.
+fn proxied_tls(port: u16, header: &str, more: &str) -> Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(header.as_bytes())?;
+    let mut connector = SslConnector::builder(SslMethod::tls_client())?;
+    connector.set_verify(SslVerifyMode::NONE);
+    let mut stream = connector.build().connect("shop.test", stream)?;
+    write!(stream, "GET / HTTP/1.1\r\nHost: shop.test\r\n{more}Connection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+#[test]
+fn a_connection_that_passthrough_has_handed_over_is_the_one_that_the_proxy_protocol_names() {
+    pass("configmap-proxy-and-passthrough", |directory| {
+        let inside = format!("--ssl-passthrough-proxy-port={}", free_port()?);
+        let shop = shop_with(directory, &["--enable-ssl-passthrough".into(), inside])?;
+        let map = config_map(
+            "settings",
+            &[
+                ("use-proxy-protocol", "true"),
+                ("use-forwarded-headers", "true"),
+                ("proxy-real-ip-cidr", "127.0.0.1/32,203.0.113.0/24"),
+            ],
+        );
+        shop.write_only("settings.yaml", &map)?;
+        let more = "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Port: 8443\r\n";
+        for (from, client, named) in
+            [("203.0.113.9", "198.51.100.7", "8443"), ("192.0.2.77", "192.0.2.77", "443")]
+        {
+            let header = format!("PROXY TCP4 {from} 192.0.2.1 5000 443\r\n");
+            let lines = [format!("x-real-ip: {client}"), format!("x-forwarded-port: {named}")];
+            until("what the endpoint is told", || {
+                let answer = proxied_tls(shop.controller.https_port, &header, more)?;
+                has_lines(&answer, &lines.each_ref().map(String::as_str))
+            })?;
+        }
+        Ok(())
+    });
 }
 
 #[test]

@@ -414,8 +414,13 @@ mod tests {
             ("error-log-level", "info"),
         ];
         let syslog: &[(&str, &str)] = &[("enable-syslog", "true"), ("syslog-host", "a.test")];
+        let proxies = &[("use-forwarded-headers", "true"), ("use-proxy-protocol", "true")];
         for key in key::all().filter(|key| key.how.is_conf()) {
-            let base = if key.name.contains("syslog") { syslog } else { base };
+            let base = match key.name {
+                "forwarded-for-proxy-protocol-header" => proxies,
+                name if name.contains("syslog") => syslog,
+                _ => base,
+            };
             let before: Vec<_> =
                 base.iter().filter(|(name, _)| *name != key.name).copied().collect();
             let after = [&before[..], &[(key.name, sample(key))]].concat();

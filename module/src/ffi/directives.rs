@@ -11,7 +11,8 @@ use nginx_sys::{
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
     ngx_http_phases_NGX_HTTP_ACCESS_PHASE, ngx_http_phases_NGX_HTTP_LOG_PHASE,
-    ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE,
+    ngx_http_phases_NGX_HTTP_POST_READ_PHASE, ngx_http_phases_NGX_HTTP_PREACCESS_PHASE,
+    ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE,
     ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
     ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
     ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
@@ -93,6 +94,8 @@ pub struct SrvConf {
     pub(super) rules: *mut Rules,
     /// Which paths are refused.
     pub refused_paths: Refused,
+    /// Of `ingress_proxied_client`: the header that says where the client is, and the one it is made of; empty without.
+    pub proxied_client: [ngx_str_t; 2],
 }
 
 impl SrvConf {
@@ -814,6 +817,10 @@ const HANDLERS: [(u32, PhaseHandler); 6] = [
     (ngx_http_phases_NGX_HTTP_LOG_PHASE, super::metrics::log_handler),
 ];
 
+/// What runs before nginx's realip looks where a client is, where a server has `ingress_proxied_client`.
+const POST_READ: (u32, PhaseHandler) =
+    (ngx_http_phases_NGX_HTTP_POST_READ_PHASE, super::head::post_read_handler);
+
 /// Runs when http{} has been read and merged.
 pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
     // SAFETY: nginx calls it inside of http{}.
@@ -822,7 +829,13 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             return NGX_ERROR as ngx_int_t;
         }
         let main: *mut ngx_http_core_main_conf_t = main_conf(cf, ngx_http_core_module.ctx_index);
-        for (phase, handler) in HANDLERS {
+        let servers = (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>();
+        let is_proxied = servers.iter().any(|server| {
+            let ours = *(*(**server).ctx).srv_conf.add(http_index());
+            (*ours.cast::<SrvConf>()).proxied_client[0].len > 0
+        });
+        let post_read = is_proxied.then_some(POST_READ);
+        for (phase, handler) in HANDLERS.into_iter().chain(post_read) {
             let handlers = &raw mut (*main).phases[phase as usize].handlers;
             let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
             if place.is_null() {
@@ -831,7 +844,7 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             *place = Some(handler);
         }
         super::header_filter::install();
-        for server in (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() {
+        for server in servers {
             let confs = (*(**server).ctx).srv_conf;
             let ours: *mut SrvConf = (*confs.add(http_index())).cast();
             let ssl: *mut ngx_http_ssl_srv_conf_t =

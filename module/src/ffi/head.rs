@@ -1,8 +1,11 @@
-//! The directives about what clients may say: `ingress_keep_headers`, `ingress_strip_headers`, `ingress_refuse_paths`.
+//! The directives about what clients may say: `ingress_keep_headers`, `ingress_strip_headers`, `ingress_refuse_paths`; and
+//! about where they are: `ingress_proxied_client`.
 
 use super::directives::{Answer, OK, SrvConf, arguments, refuse, refused};
-use super::{guard, memory};
-use nginx_sys::{ngx_command_t, ngx_conf_t, ngx_pool_cleanup_add};
+use super::{Request, guard, memory};
+use nginx_sys::{
+    NGX_DECLINED, ngx_command_t, ngx_conf_t, ngx_http_request_t, ngx_int_t, ngx_pool_cleanup_add,
+};
 use oxigress_core::head::{Rules, may_be_kept, may_be_stripped};
 use oxigress_core::paths::Refused;
 use std::ffi::c_void;
@@ -52,6 +55,43 @@ pub unsafe extern "C" fn ingress_refuse_paths(
         }
         OK
     })
+}
+
+/// `ingress_proxied_client HEADER FROM;`
+pub unsafe extern "C" fn ingress_proxied_client(
+    cf: *mut ngx_conf_t,
+    _: *mut ngx_command_t,
+    conf: *mut c_void,
+) -> Answer {
+    // SAFETY: as above.
+    guard::contain("ingress_proxied_client", refused(), || unsafe {
+        let conf = &mut *conf.cast::<SrvConf>();
+        if conf.proxied_client[0].len > 0 {
+            return c"is duplicate".as_ptr().cast_mut();
+        }
+        let [_, header, from] = arguments(cf) else { return refused() };
+        for name in [header, from] {
+            let name = memory::bytes(*name);
+            if !str::from_utf8(name).is_ok_and(may_be_stripped) {
+                let (shown, what) = (name.escape_ascii(), "it is one that clients send");
+                return refuse(cf, format_args!("invalid header name \"{shown}\": {what}"));
+            }
+        }
+        conf.proxied_client = [*header, *from];
+        OK
+    })
+}
+
+/// nginx's callback for each request in its POST_READ phase, where a server has `ingress_proxied_client`. It runs before
+/// that of nginx's realip.
+pub unsafe extern "C" fn post_read_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
+    guard::contain("post_read", (), || {
+        // SAFETY: nginx runs this phase for a live request, on the event loop.
+        if let Some(request) = unsafe { Request::from_callback(raw) } {
+            request.tell_proxied_client();
+        }
+    });
+    NGX_DECLINED as ngx_int_t
 }
 
 /// # Safety

@@ -223,6 +223,19 @@ impl<'r> Request<'r> {
         Some(header.dst_port).filter(|port| *port != 0)
     }
 
+    /// The address and port that the PROXY header names as the client's; `None` without one.
+    pub fn proxied_address(&self) -> Option<Vec<u8>> {
+        // SAFETY: as above.
+        let header = unsafe { (*self.raw().connection).proxy_protocol.as_ref() }?;
+        let address = self.text(header.src_addr);
+        let port = header.src_port.to_string();
+        let parts = match address.contains(&b':') {
+            true => [&b"["[..], address, b"]:", port.as_bytes()],
+            false => [&b""[..], address, b":", port.as_bytes()],
+        };
+        (!address.is_empty()).then(|| parts.concat())
+    }
+
     /// The port of the listener. Read from the listener's address: asking the kernel, as `$server_port`
     /// does, costs a system call and answers the same port.
     pub fn local_port(&self) -> Option<u16> {

@@ -152,7 +152,7 @@ static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
     merge_loc_conf: Some(directives::merge_loc_conf),
 });
 
-static HTTP_DIRECTIVES: Shared<[ngx_command_t; 13]> = Shared([
+static HTTP_DIRECTIVES: Shared<[ngx_command_t; 14]> = Shared([
     ngx_command_t {
         name: text(c"ingress_keep_headers"),
         type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
@@ -173,6 +173,14 @@ static HTTP_DIRECTIVES: Shared<[ngx_command_t; 13]> = Shared([
         name: text(c"ingress_refuse_paths"),
         type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
         set: Some(head::ingress_refuse_paths),
+        conf: NGX_HTTP_SRV_CONF_OFFSET,
+        offset: 0,
+        post: null_mut(),
+    },
+    ngx_command_t {
+        name: text(c"ingress_proxied_client"),
+        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
+        set: Some(head::ingress_proxied_client),
         conf: NGX_HTTP_SRV_CONF_OFFSET,
         offset: 0,
         post: null_mut(),

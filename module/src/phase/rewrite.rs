@@ -49,7 +49,8 @@ pub enum Outcome {
 
 /// Finds the rule, applies its policy, and keeps the decision with the request.
 pub fn decide(request: &mut Request<'_>) -> Outcome {
-    if request.header_count() > MAX_HEADERS {
+    let headers = request.header_count();
+    if headers > MAX_HEADERS && headers > MAX_HEADERS + request.own_headers() {
         return Outcome::Status(HEADER_TOO_LARGE);
     }
     // A subrequest goes where the module has sent it; what leads one here (X-Accel-Redirect) would pass by ACCESS.

@@ -231,9 +231,14 @@ fn trust(keys: &Skeleton) -> Vec<(&'static str, String)> {
     let has_proxy = keys.flag("use-proxy-protocol");
     let is_forwarded = keys.flag("use-forwarded-headers");
     let header = keys.text("forwarded-for-header");
+    let helper = keys.text("forwarded-for-proxy-protocol-header");
     let mut real = String::new();
     if is_forwarded || has_proxy || keys.flag("enable-real-ip") {
-        let source = if has_proxy { "proxy_protocol" } else { &*header };
+        let source = match (has_proxy, is_forwarded) {
+            (true, true) => &*helper,
+            (true, false) => "proxy_protocol",
+            (false, _) => &*header,
+        };
         let from = real_ip(keys);
         real = format!("real_ip_header {source};\n        real_ip_recursive on;\n        {from}");
     }
@@ -241,12 +246,24 @@ fn trust(keys: &Skeleton) -> Vec<(&'static str, String)> {
     let mut peers = String::new();
     let mut believed = String::new();
     if is_forwarded {
-        // Behind the PROXY protocol the proxy that writes headers is the one that the PROXY header names.
-        let peer = if has_proxy { "$proxy_protocol_addr" } else { "$realip_remote_addr" };
+        // Behind the PROXY protocol the proxy that writes headers is the one that the PROXY header names. A connection
+        // that was handed over (TLS passthrough) is that one's already.
+        let peer = if has_proxy { "$forwarding_peer" } else { "$realip_remote_addr" };
+        if has_proxy {
+            peers = "map $proxy_protocol_addr $forwarding_peer {
+        '' $realip_remote_addr;
+        default $proxy_protocol_addr;
+    }
+    "
+            .into();
+        }
         let networks = keys.list("proxy-real-ip-cidr");
         let networks: Vec<_> = networks.iter().map(|one| format!("        {one} 1;\n")).collect();
-        peers = format!("geo {peer} $has_trusted_peer {{\n{}    }}", networks.concat());
+        peers += &format!("geo {peer} $has_trusted_peer {{\n{}    }}", networks.concat());
         believed = "ingress_forwarded_headers $has_trusted_peer;".into();
+        if has_proxy {
+            believed += &format!("\n        ingress_proxied_client {helper} {header};");
+        }
         if keys.flag("compute-full-forwarded-for") {
             peers += &format!(
                 "

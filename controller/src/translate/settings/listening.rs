@@ -15,7 +15,7 @@ pub const KEYS: &[Key] = &[
     key("enable-real-ip", Form::Flag, "false", How::Conf),
     key("proxy-real-ip-cidr", Form::List("networks", network), "0.0.0.0/0", How::Conf),
     key("forwarded-for-header", Form::Text("a header name", header_name), "X-Forwarded-For", How::Conf),
-    key("forwarded-for-proxy-protocol-header", Form::Text("a header name", header_name), "X-Forwarded-For-Proxy-Protocol", How::NoEffect("no helper header is needed")),
+    key("forwarded-for-proxy-protocol-header", Form::Text("a header name", header_name), "X-Forwarded-For-Proxy-Protocol", How::Conf),
     key("forwarded-host-header", Form::Text("a header name", header_name), "X-Forwarded-Host", How::Conf),
     key("keep-forwarded-headers", Form::List("Forwarded, or names that begin with X-Forwarded-", kept_header), "", How::Conf),
     key("strip-request-headers", Form::List("header names, beginnings of names that end with -, or common", stripped_header), "", How::Conf),

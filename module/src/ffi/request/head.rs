@@ -35,6 +35,26 @@ impl<'r> Request<'r> {
         self.server_conf().map(|conf| conf.refused_paths).unwrap_or_default()
     }
 
+    /// Makes the header that nginx's realip looks at (`ingress_proxied_client`) from what a proxy in front says of its
+    /// client, followed by the address in the PROXY header, as if that proxy had been the last to add itself. The
+    /// client's own header of that name goes.
+    pub fn tell_proxied_client(&self) {
+        let Some([name, from]) = self.server_conf().map(|conf| conf.proxied_client) else { return };
+        if name.len == 0 {
+            return;
+        }
+        let (name, from) = (self.text(name), self.text(from));
+        let proxy = self.proxied_address();
+        let told = self.all_headers(from).chain(proxy.as_deref());
+        let told = told.collect::<Vec<_>>().join(&b", "[..]);
+        self.set_header(name, &told);
+    }
+
+    /// How many of its headers [`Request::tell_proxied_client`] has added.
+    pub fn own_headers(&self) -> usize {
+        self.server_conf().map_or(0, |conf| usize::from(conf.proxied_client[0].len > 0))
+    }
+
     /// Removes what clients may not say, and makes `Host` say what the request is routed by. Nothing changes when it
     /// is done again.
     pub fn clean_head(&self) -> Result<(), BadHead> {
