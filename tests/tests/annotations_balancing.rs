@@ -223,6 +223,24 @@ fn upstream_hash_by_leads_equal_keys_to_one_endpoint() {
         is(&place, "a=2 b=2 c=2 d=2 e=2 f=2", "odd.test", &[])?;
         place.warns(&["Ingress default/odd.test", "annotation upstream-hash-by"])?;
 
+        // What the path's group takes is the key, before and after a rewrite.
+        let captured = ("upstream-hash-by", "$1");
+        let paths = [("path.test", "\"/users/([^/]+)(/.*)?\"", "key")];
+        for more in [("use-regex", "true"), ("rewrite-target", "/inner$2")] {
+            place.write("path.yaml", &ingress("path", &paths, &[captured, more]))?;
+            let mut all = BTreeMap::new();
+            for user in 0..30 {
+                let one = place.spread(2, "path.test", &format!("/users/{user}"), &[])?;
+                let other = place.spread(2, "path.test", &format!("/users/{user}/x?y"), &[])?;
+                ensure!(one.len() == 1 && one == other, "user {user}: {one:?}, {other:?}");
+                all.extend(one);
+            }
+            ensure!(all.len() >= 3, "all users go to {}", text(&all));
+        }
+        place.ingress("nothing.test", "odd", &[captured])?;
+        is(&place, "a=2 b=2 c=2 d=2 e=2 f=2", "nothing.test", &[])?;
+        place.warns(&["Ingress default/nothing.test", "annotation upstream-hash-by", "groups"])?;
+
         // At random within the set: 60 requests miss an endpoint of three once in 10^10.
         let subset = ("upstream-hash-by-subset", "true");
         place.ingress("subset.test", "subset", &[by_user, subset])?;

@@ -1,6 +1,6 @@
 //! One Ingress by itself: what it claims, before anybody else's claims are looked at.
 
-use super::annotation::balancing::Balancing;
+use super::annotation::balancing::{self, Balancing};
 use super::annotation::canary::Canary;
 use super::annotation::{self, Annotations, Place};
 use super::class::{self, Choice};
@@ -14,6 +14,7 @@ use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
+    shorten,
 };
 use oxigress_core::patterns::{is_plain, leading_text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,8 @@ pub struct Claims {
     annotations: Annotations,
     /// Its locations answer 503, whatever they lead to.
     closed: bool,
+    /// One of its paths has captures.
+    has_groups: bool,
 }
 
 /// A path of a host.
@@ -145,6 +148,7 @@ pub fn parse(
         is_catch_all: ingress.rules.is_empty(),
         annotations,
         closed,
+        has_groups: false,
     };
     if let Some(target) = &ingress.default_backend {
         claims.default_backend = leads(key, target, "spec.defaultBackend", &mut notes);
@@ -153,6 +157,7 @@ pub fn parse(
         }
     }
     claims.read_rules(ingress, compiler, options.regex_per_host, &mut notes);
+    claims.check_captures(options.regex_per_host, &mut notes);
     if claims.canary().is_some() {
         claims.restrict_to_canary();
         return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
@@ -296,6 +301,42 @@ impl Claims {
         }
     }
 
+    /// What upstream-hash-by takes from paths: where none of them has groups, everybody would go to one endpoint. A canary's
+    /// paths are those of main Ingresses.
+    fn check_captures(&mut self, is_per_host: bool, notes: &mut Vec<Note>) {
+        let has_groups = |claim: &&Claim| {
+            let is_regex = matches!(claim.pattern, PathPattern::Regex(_))
+                || is_per_host && claim.is_valid_regex;
+            is_regex && claim.path.contains('(')
+        };
+        let claims = || self.hosts.values().flatten();
+        self.has_groups = claims().any(|claim| has_groups(&claim));
+        let without = claims().find(|claim| !has_groups(claim));
+        let balancing = self.balancing().filter(|_| self.canary().is_none());
+        let Some(balancing) = balancing.cloned() else { return };
+        let Some(hash_by) = &balancing.hash_by else { return };
+        let (captures, is_alone) = balancing::captures_of(&hash_by.key);
+        if captures.is_empty() {
+            return;
+        }
+        let message = match without {
+            Some(claim) if is_alone && self.has_groups => format!(
+                "requests for path {} have no captures and all go to one endpoint: use groups in it, or a variable too",
+                shorten(&claim.path)
+            ),
+            _ if self.has_groups => return,
+            _ => format!(
+                "no path of this Ingress is a regular expression with groups, so its captures {}: use groups and use-regex",
+                if is_alone { "are nothing to hash and the default is used" } else { "are empty" }
+            ),
+        };
+        notes.push(Note::warning(format!("annotation upstream-hash-by: {message}")));
+        if is_alone && !self.has_groups {
+            let rest = Balancing { hash_by: None, ..Balancing::clone(&balancing) };
+            self.annotations.balancing = (!rest.is_silent()).then(|| Arc::new(rest));
+        }
+    }
+
     /// A canary is only ever asked for paths that a main Ingress has; spec.defaultBackend stands for the root
     /// of hosts that nobody names.
     fn restrict_to_canary(&mut self) {
@@ -382,6 +423,11 @@ impl Claims {
         }
         own.access = own.access.filter(|access| *access != Access::default());
         Arc::new(own)
+    }
+
+    /// One of its paths has captures.
+    pub fn has_groups(&self) -> bool {
+        self.has_groups
     }
 
     /// The Service of its annotation default-backend.

@@ -3,7 +3,7 @@
 //! Shape:   the id of a backend says what it is for:
 //!          `namespace/service/port`: a Service's port, with the balancing of the oldest Ingress that says
 //!          anything about it; Ingresses that say nothing, or the same, share it;
-//!          `…//ingress/NAME`: the same port for an Ingress that says something else;
+//!          `…//ingress/NAME`: the same port for an Ingress that says something else, or has no captures to hash;
 //!          `BACKEND//split/HASH`: a backend on paths where canaries take a part of the requests;
 //!          `…//canary/NAME` and `…//canary/NAME//BACKEND`: the port that a canary leads to, in the second
 //!          form where it shares the sessions of BACKEND.
@@ -12,7 +12,7 @@
 //!          are the oldest Ingress's, or the last one's for cookies, and which a canary of any path splits.
 //! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
 
-use super::annotation::balancing::Balancing;
+use super::annotation::balancing::{self, Balancing};
 use super::ingress::{Claims, Leads};
 use super::settings::Settings;
 use crate::world::Key;
@@ -150,14 +150,16 @@ impl Speakers {
 
     /// The backend, without canaries, that `by` means by a Service's port.
     pub fn backend_of(&self, by: &Claims, leads: &Leads) -> Result<(BackendId, Plan), Invalid> {
-        match by.balancing() {
-            Some(word) if self.first(&leads.backend) != Some(word) => {
-                let id = BackendId::parse(format!("{}//ingress/{}", leads.backend, by.key.name))?;
-                let own = Own { balancing: word.clone(), ..Own::default() };
-                Ok((id, Plan::own(leads, own)))
-            }
-            _ => Ok((leads.backend.clone(), Plan::shared(leads))),
-        }
+        let own = match (by.balancing(), self.first(&leads.backend)) {
+            (Some(word), first) if first != Some(word) => Some(word.clone()),
+            (None, Some(first)) => without_captures(by, first),
+            _ => None,
+        };
+        let Some(balancing) = own else {
+            return Ok((leads.backend.clone(), Plan::shared(leads)));
+        };
+        let id = BackendId::parse(format!("{}//ingress/{}", leads.backend, by.key.name))?;
+        Ok((id, Plan::own(leads, Own { balancing, ..Own::default() })))
     }
 
     /// How a backend balances.
@@ -167,6 +169,14 @@ impl Speakers {
             None => self.first(id).cloned().unwrap_or_default(),
         }
     }
+}
+
+/// What an Ingress that says nothing follows where the oldest word hashes nothing but captures, which its paths do not
+/// have: all of its requests would go to one endpoint. None: it follows that word.
+fn without_captures(by: &Claims, first: &Balancing) -> Option<Arc<Balancing>> {
+    let (captures, is_alone) = balancing::captures_of(&first.hash_by.as_ref()?.key);
+    let is_lost = is_alone && !captures.is_empty() && !by.has_groups();
+    is_lost.then(|| Arc::new(Balancing { hash_by: None, ..first.clone() }))
 }
 
 /// The backend of paths where `alternatives` take a part of what goes to `base`.

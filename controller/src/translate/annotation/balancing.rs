@@ -5,7 +5,7 @@
 
 use super::value::{Value, is_plain};
 use crate::verdict::Note;
-use oxigress_core::balancer::hash_key;
+use oxigress_core::balancer::hash_key::{self, Part};
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
 use oxigress_core::template;
 
@@ -206,25 +206,40 @@ fn is_hash_key(text: &str) -> bool {
     is_begin && text.len() <= 1_024 && parts.all(is_variable)
 }
 
-/// Whether a key has something to hash; names the variables that it cannot have.
+/// Whether a key has something to hash; names the variables that it cannot have. Captures are the path's, which
+/// [`captures_of`] is asked about when paths are known.
 fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let names = key.split('$').skip(1).map(|part| {
-        let part = part.strip_prefix('{').unwrap_or(part);
-        part.split(|c| !is_name(c)).next().unwrap_or_default()
-    });
-    let unknown: Vec<_> = names.filter(|name| !template::is_allowed(name.as_bytes())).collect();
+    let unknown: Vec<_> = template::parts(key.as_bytes())
+        .filter_map(|part| match part {
+            Part::Variable(name) if !template::is_allowed(name) => str::from_utf8(name).ok(),
+            _ => None,
+        })
+        .collect();
     if unknown.is_empty() {
         return true;
     }
-    let is_known = |part| matches!(part, hash_key::Part::Variable(_));
-    let has_known = hash_key::parse(key.as_bytes()).any(is_known);
+    let has_known =
+        hash_key::parse(key.as_bytes()).any(|part| !matches!(part, Part::Literal(_)));
     let what_follows = if has_known { "counts as empty" } else { "the default is used" };
     notes.push(Note::warning(format!(
         "annotation upstream-hash-by: there is no ${} to hash: {what_follows}",
         shorten(&unknown.join(", $"))
     )));
     has_known
+}
+
+/// The captures of a hash key, `$1` to `$9`, and whether it has nothing else that differs from request to request.
+pub fn captures_of(key: &str) -> (Vec<u8>, bool) {
+    let mut captures = Vec::new();
+    let mut is_alone = true;
+    for part in hash_key::parse(key.as_bytes()) {
+        match part {
+            Part::Capture(number) => captures.push(number),
+            Part::Variable(_) => is_alone = false,
+            Part::Literal(_) => {}
+        }
+    }
+    (captures, is_alone)
 }
 
 #[cfg(test)]
@@ -271,7 +286,9 @@ mod tests {
 
     #[test]
     fn a_hash_key_is_text_and_whole_variables() {
-        for text in ["$request_uri", "${host}-$arg_a", "$remote_addr $host", "constant"] {
+        for text in
+            ["$request_uri", "${host}-$arg_a", "$remote_addr $host", "constant", "$1", "${2}-$9x"]
+        {
             let (balancing, notes) = read(&[("upstream-hash-by", text)]);
             let expected = HashBy { key: text.into(), subset_size: 0 };
             assert_eq!((balancing.hash_by, notes.len()), (Some(expected), 0), "{text}");
@@ -285,10 +302,24 @@ mod tests {
 
     #[test]
     fn a_key_of_unknown_variables_would_lead_everybody_to_one_endpoint() {
-        for (text, is_kept) in [("$uri-$nothing", true), ("$nothing", false), ("a-${x}", false)] {
+        let cases = [
+            ("$uri-$nothing", true),
+            ("$1-$nothing", true),
+            ("$nothing", false),
+            ("a-${x}", false),
+            ("$12", false),
+        ];
+        for (text, is_kept) in cases {
             let (balancing, notes) = read(&[("upstream-hash-by", text)]);
             assert_eq!((balancing.hash_by.is_some(), notes.len()), (is_kept, 1), "{text}");
         }
+    }
+
+    #[test]
+    fn captures_are_told_apart_from_what_every_request_has() {
+        assert_eq!(captures_of("$1-${2}x"), (vec![1, 2], true));
+        assert_eq!(captures_of("$1$host"), (vec![1], false));
+        assert!(captures_of("$arg_1").0.is_empty());
     }
 
     #[test]

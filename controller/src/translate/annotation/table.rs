@@ -171,7 +171,11 @@ pub const ROWS: &[Row] = &[
     row("session-cookie-path", Balancing, SHARED),
     row("session-cookie-samesite", Balancing, Different("any case is honoured")),
     row("session-cookie-secure", Balancing, SHARED),
-    row("upstream-hash-by", Balancing, Different("a key without a variable is refused")),
+    row(
+        "upstream-hash-by",
+        Balancing,
+        Different("a key without a variable or a capture of one of its paths is refused"),
+    ),
     row("upstream-hash-by-subset", Balancing, SHARED),
     row("upstream-hash-by-subset-size", Balancing, SHARED),
     row("affinity-canary-behavior", Canary, Same),
