@@ -17,6 +17,7 @@ mod fuzz;
 mod gate;
 #[cfg(test)]
 pub mod golden;
+mod host_upstream_tls;
 mod ingress;
 mod inspect;
 mod judge;

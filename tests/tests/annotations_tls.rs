@@ -490,6 +490,93 @@ fn endpoints_are_spoken_to_over_tls() {
     });
 }
 
+/// A path of a host with a Service of the namespace.
+fn https_path(
+    namespace: &str,
+    name: &str,
+    (host, path): (&str, &str),
+    more: &[(&str, &str)],
+) -> String {
+    let mut all = more.to_vec();
+    all.push(("backend-protocol", "HTTPS"));
+    let text = ingress(name, "up", &all, "")
+        .replace("namespace: default", &format!("namespace: {namespace}"));
+    text.replace(&format!("host: {name}.test"), &format!("host: {host}"))
+        .replace("path: /,", &format!("path: {path},"))
+}
+
+#[test]
+fn tls_toward_endpoints_holds_for_a_host_within_one_namespace() {
+    pass("annotations-upstream-host", |directory| {
+        let (ours, other) = (Identity::root("ours")?, Identity::root("other")?);
+        let alice = other.issue("alice", VALID)?;
+        let up = TlsEndpoint::start(&ours.issue("up.test", VALID)?)?;
+        let strange = TlsEndpoint::start(&other.issue("up.test", VALID)?)?;
+        let all = |authority: &Identity| -> Result<[(&str, String); 3]> {
+            let certificate = ("tls.crt", alice.pem()?);
+            Ok([certificate, ("tls.key", alice.key_pem()?), ("ca.crt", authority.pem()?)])
+        };
+        let in_other = |text: String| text.replace("namespace: default", "namespace: other");
+        let mut text = service("up", up.address.port()) + &secret("pair", &all(&ours)?);
+        text += &in_other(service("up", up.address.port()));
+        text += &service("strange", strange.address.port());
+        let host = "shop.test";
+        text += &https_path("default", "a", (host, "/a"), &[PAIR, NAMED, ON, SNI]);
+        text += &https_path("default", "b", (host, "/b"), &[]);
+        text +=
+            &https_path("default", "s", (host, "/s"), &[]).replace("name: up,", "name: strange,");
+        text += &https_path("default", "p", (host, "/p"), &[("proxy-ssl-secret", "default/pair")]);
+        text += &https_path("default", "c", ("else.test", "/"), &[]);
+        text += &https_path("other", "d", (host, "/d"), &[]);
+        // The other way round: a host of the other namespace, whose word does not reach the first one.
+        text += &in_other(secret("pair", &all(&ours)?));
+        text +=
+            &https_path("other", "e", ("theirs.test", "/e"), &[("proxy-ssl-secret", "other/pair")]);
+        text += &https_path("default", "f", ("theirs.test", "/f"), &[]);
+        let flags = ["--configmap=default/settings".to_owned()];
+        let mut controller = Controller::start(directory, 1, &flags)?;
+        controller.serve("all.yaml", &text)?;
+        let address = Address::http(controller.http_port);
+        let check = |host: &str, path: &str, status: u16, subject: &str, name: &str| {
+            let answer = block_on(send(&address, &Request::get(host, path)))?;
+            saw(&answer, status, &[("subject", subject), ("name", name)], host)
+                .with_context(|| format!("{host}{path}"))
+        };
+        check(host, "/a", 200, "alice", "up.test")?;
+        check(host, "/b", 200, "alice", "up.test")?;
+        check(host, "/s", 502, "", "")?;
+        check(host, "/p", 200, "alice", "")?;
+        check(host, "/d", 200, "", "")?;
+        check("else.test", "/", 200, "", "")?;
+        check("theirs.test", "/e", 200, "alice", "")?;
+        check("theirs.test", "/f", 200, "", "")?;
+        for warned in ["Ingress other/d", "Ingress default/f"] {
+            let log = controller.error_log();
+            let is_warned = |line: &&str| line.contains(warned) && line.contains("not verified");
+            ensure!(log.lines().any(|line| is_warned(&line)), "no warning at {warned}\n{log}");
+        }
+        // Who wants verification and cannot have it opens nothing.
+        let lost = text.replace(
+            "\"default/pair\"\n    nginx.ingress.kubernetes.io/proxy-ssl-name",
+            "\"default/none\"\n    nginx.ingress.kubernetes.io/proxy-ssl-name",
+        );
+        ensure!(lost != text);
+        controller.serve("all.yaml", &lost)?;
+        check(host, "/a", 503, "", "")?;
+        check(host, "/b", 503, "", "")?;
+        check(host, "/p", 200, "alice", "")?;
+        check(host, "/d", 200, "", "")?;
+        // Each for itself, if the operator says so.
+        let alone = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
+            data: { proxy-ssl-location-only: \"true\" }\n";
+        controller.serve("settings.yaml", alone)?;
+        check(host, "/b", 200, "", "")?;
+        controller.serve("all.yaml", &text)?;
+        check(host, "/b", 200, "", "")?;
+        check(host, "/s", 200, "", "")
+    });
+}
+
 fn saw(answer: &Response, status: u16, fields: &[(&str, &str)], host: &str) -> Result<()> {
     ensure!(answer.status == status, "{} instead of {status}", answer.status);
     if status != 200 {

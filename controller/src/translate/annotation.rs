@@ -63,6 +63,8 @@ pub struct Annotations {
     pub default_backend: Option<Leads>,
     /// use-regex.
     pub use_regex: bool,
+    /// proxy-ssl-* asks for verification and cannot be honoured, also for other paths of its hosts.
+    pub has_lost_upstream_tls: bool,
     /// Nobody knows whether it is a canary, so it is not served.
     pub is_refused: bool,
     /// What protects and cannot be honoured.
@@ -148,7 +150,7 @@ fn read_policies(
     reader.flag("use-regex", &mut found.use_regex);
     host.hosts = redirects::read(reader, &mut policies);
     proxying::read(reader, &mut policies);
-    upstream_tls::read(reader, &mut policies);
+    found.has_lost_upstream_tls = upstream_tls::read(reader, &mut policies);
     let mut access = policies.access.take().unwrap_or_default();
     access::read(reader, &mut access);
     external_auth::read(reader, &mut access);

@@ -6,6 +6,7 @@
 use super::Options;
 use super::annotation::ClientTls;
 use super::follow;
+use super::host_upstream_tls::{Held, HostUpstreamTls};
 use super::ingress::{Claim, Claims, Leads};
 use super::owner::{HostView, WELL_KNOWN};
 use super::passthrough;
@@ -117,6 +118,7 @@ pub fn settle(
             settling.join(by, claim);
         }
     }
+    settling.share_upstream_tls();
     settling.about_tls();
     if options.ssl_passthrough {
         settling.pass_through();
@@ -412,6 +414,50 @@ impl<'a> Settling<'a> {
                  a host"
             );
             self.refuse(by, message);
+        }
+    }
+
+    /// proxy-ssl-* of the oldest Ingress of a namespace hold for its other paths that are spoken to over TLS.
+    fn share_upstream_tls(&mut self) {
+        if self.settings.proxy_ssl_location_only {
+            return;
+        }
+        let mut shared = HostUpstreamTls::of(&self.view.mains);
+        if shared.is_empty() {
+            return;
+        }
+        let mut told = BTreeSet::new();
+        for winner in self.winners.values_mut() {
+            if winner.leads.is_none() || winner.closer.is_some() {
+                continue;
+            }
+            let note = match shared.for_path(winner.by, &winner.policies) {
+                Held::Own => continue,
+                Held::Shared(policies) => {
+                    winner.policies = policies;
+                    continue;
+                }
+                Held::Lost(other) => {
+                    winner.closer = Some(winner.by);
+                    let cause = Some(ObjectRef::new(Kind::Ingress, other.key.clone()));
+                    let message = format!(
+                        "annotation backend-protocol: proxy-ssl-secret of Ingress {} holds for host {} and cannot be honoured, so \
+                         its locations answer 503: correct that one, or set proxy-ssl-secret here",
+                        other.key, self.host
+                    );
+                    Note { cause, ..Note::rejected(message) }
+                }
+                Held::Foreign(other) => Note::warning(format!(
+                    "annotation backend-protocol: endpoints of host {} are shown no certificate and not verified. In \
+                     ingress-nginx proxy-ssl-secret of Ingress {} holds for the whole host, here for its namespace alone: \
+                     set proxy-ssl-secret",
+                    self.host, other.key
+                )),
+            };
+            if told.insert(&winner.by.key) {
+                let object = ObjectRef::new(Kind::Ingress, winner.by.key.clone());
+                self.settled.notes.push((object, note));
+            }
         }
     }
 

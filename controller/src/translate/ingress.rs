@@ -425,9 +425,19 @@ impl Claims {
         Arc::new(own)
     }
 
+    /// What its annotations say of requests, whatever the path.
+    pub fn annotated(&self) -> &Policies {
+        &self.annotations.policies
+    }
+
     /// One of its paths has captures.
     pub fn has_groups(&self) -> bool {
         self.has_groups
+    }
+
+    /// Its proxy-ssl-* asks for verification and cannot be honoured.
+    pub fn has_lost_upstream_tls(&self) -> bool {
+        self.annotations.has_lost_upstream_tls
     }
 
     /// The Service of its annotation default-backend.

@@ -47,6 +47,8 @@ pub struct Settings {
     pub http_redirect_code: RedirectCode,
     /// no-tls-redirect-locations: beginnings of paths as configured.
     pub no_tls_redirect_locations: Vec<String>,
+    /// proxy-ssl-location-only: TLS toward endpoints is the Ingress's own, and not its hosts'.
+    pub proxy_ssl_location_only: bool,
     /// load-balance: where no Ingress says otherwise.
     pub load_balance: Algorithm,
     /// service-upstream: where no Ingress says otherwise.
@@ -80,6 +82,7 @@ impl Default for Settings {
             force_ssl_redirect: false,
             http_redirect_code: RedirectCode::PermanentRedirect,
             no_tls_redirect_locations: vec!["/.well-known/acme-challenge".into()],
+            proxy_ssl_location_only: false,
             load_balance: Algorithm::RoundRobin,
             service_upstream: false,
             use_port_in_redirects: false,

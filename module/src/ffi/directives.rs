@@ -12,11 +12,10 @@ use nginx_sys::{
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
     ngx_http_phases_NGX_HTTP_ACCESS_PHASE, ngx_http_phases_NGX_HTTP_LOG_PHASE,
     ngx_http_phases_NGX_HTTP_POST_READ_PHASE, ngx_http_phases_NGX_HTTP_PREACCESS_PHASE,
-    ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE,
-    ngx_http_phases_NGX_HTTP_REWRITE_PHASE, ngx_http_request_t, ngx_http_ssl_module,
-    ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
-    ngx_pagesize, ngx_parse_size, ngx_shared_memory_add, ngx_shm_zone_t, ngx_str_t,
-    ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
+    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
+    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
+    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
 use oxigress_core::destinations;
 use oxigress_core::head::Rules;

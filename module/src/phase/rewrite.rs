@@ -197,9 +197,7 @@ fn answer(request: &mut Request<'_>, rule: RuleView<'_>, policies: &Compiled) ->
     let decision = NewDecision { lengths, texts, instead: &[], is_alternative: false };
     request.decide(&decision, Found::default());
     match (&source.redirect, &source.rewrite) {
-        (Some(elsewhere), _) => {
-            Some(redirected(request, elsewhere, source.relative_redirects))
-        }
+        (Some(elsewhere), _) => Some(redirected(request, elsewhere, source.relative_redirects)),
         (None, Some(rewrite)) => rewritten(request, rewrite),
         (None, None) => None,
     }

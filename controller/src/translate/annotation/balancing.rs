@@ -218,8 +218,7 @@ fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
     if unknown.is_empty() {
         return true;
     }
-    let has_known =
-        hash_key::parse(key.as_bytes()).any(|part| !matches!(part, Part::Literal(_)));
+    let has_known = hash_key::parse(key.as_bytes()).any(|part| !matches!(part, Part::Literal(_)));
     let what_follows = if has_known { "counts as empty" } else { "the default is used" };
     notes.push(Note::warning(format!(
         "annotation upstream-hash-by: there is no ${} to hash: {what_follows}",

@@ -281,7 +281,11 @@ pub const ROWS: &[Row] = &[
     row("proxy-ssl-ciphers", Tls, Same),
     row("proxy-ssl-name", Tls, Different("absent: the Host that the endpoint sees")),
     row("proxy-ssl-protocols", Tls, Same),
-    row("proxy-ssl-secret", Tls, Same),
+    row(
+        "proxy-ssl-secret",
+        Tls,
+        Different("for the host's other HTTPS paths it holds within its namespace"),
+    ),
     row("proxy-ssl-server-name", Tls, Same),
     row("proxy-ssl-verify", Tls, Different("neither on nor off closes the locations")),
     row("proxy-ssl-verify-depth", Tls, Same),

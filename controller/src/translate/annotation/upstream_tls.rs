@@ -6,19 +6,23 @@ use super::reader::Reader;
 use super::value::is_plain;
 use oxigress_core::model::policy::{HeaderValue, Policies, UpstreamTls};
 
-/// Reads them.
-pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
+/// Reads them. Answers whether they ask for verification and cannot be honoured.
+pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> bool {
     let secret = "proxy-ssl-secret";
     let Some(text) = reader.text(secret) else {
         let name = ["proxy-ssl-verify", "proxy-ssl-name", "proxy-ssl-server-name"];
         if let Some(name) = name.into_iter().find(|name| reader.has(name)) {
             reader.warn(name, "has no effect without proxy-ssl-secret, as in ingress-nginx");
         }
-        return;
+        return false;
     };
+    let wants_verification = reader.text("proxy-ssl-verify").is_some_and(|word| word != "off");
     let mut tls = match material(reader, text) {
         Ok(tls) => tls,
-        Err(why) => return reader.close(secret, &why, "create or correct it"),
+        Err(why) => {
+            reader.close(secret, &why, "create or correct it");
+            return wants_verification;
+        }
     };
     let on = |text: &str| match text {
         "on" => Some(true),
@@ -27,6 +31,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     };
     // The reference does not verify where the word is not `on`.
     tls.verify = reader.parsed_or_closed("proxy-ssl-verify", "on or off", on).unwrap_or_default();
+    let is_lost = wants_verification && !tls.verify;
     tls.verify_depth = reader.number("proxy-ssl-verify-depth", 0, 100).unwrap_or_default();
     tls.server_name = reader.parsed("proxy-ssl-server-name", "on or off", on).unwrap_or_default();
     tls.name = reader.parsed("proxy-ssl-name", "a host's name", |text| {
@@ -50,6 +55,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
         );
     }
     policies.proxy.get_or_insert_default().tls = Some(tls);
+    is_lost
 }
 
 fn material(reader: &mut Reader<'_>, text: &str) -> Result<UpstreamTls, String> {

@@ -37,7 +37,7 @@ pub const KEYS: &[Key] = &[
     key("hsts-preload", Form::Flag, "false", How::Data(|to, value| { to.hsts.preload = value.flag(); Ok(()) })),
     key("enable-ocsp", Form::Flag, "false", How::Unsupported("no OCSP response is stapled")),
     key("use-http2", Form::Flag, "true", How::Conf),
-    key("proxy-ssl-location-only", Form::Flag, "false", How::NoEffect("proxy-ssl-* of an Ingress hold for its own paths only")),
+    key("proxy-ssl-location-only", Form::Flag, "false", How::Data(|to, value| { to.proxy_ssl_location_only = value.flag(); Ok(()) })),
 ];
 
 const REDIRECT_CODE: Take = |to: &mut Settings, value: &Value| {

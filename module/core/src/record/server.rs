@@ -819,7 +819,13 @@ mod tests {
         nobodys.backend = None;
         let value = encode_server(&Server { rules: vec![nobodys, rule(pattern("=/a/"), "=/a/")] });
         assert_eq!(winner(&value, "/a").as_deref(), Some("to =/a/"));
-        assert!(!ServerView::new(&value).rule(b"/b", &Patterns::default()).unwrap().unwrap().lacks_slash);
+        assert!(
+            !ServerView::new(&value)
+                .rule(b"/b", &Patterns::default())
+                .unwrap()
+                .unwrap()
+                .lacks_slash
+        );
     }
 
     #[test]

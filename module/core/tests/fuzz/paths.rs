@@ -256,8 +256,7 @@ fn fuzz_redirect() {
         let redirect = Redirect { code: 302, location, appends_target: second.is_empty() };
         let origin = &b"https://shop.test:8443"[..];
         for is_relative in [false, true] {
-            let url =
-                redirect::elsewhere(&redirect, Some(origin), is_relative, &target, &client);
+            let url = redirect::elsewhere(&redirect, Some(origin), is_relative, &target, &client);
             let Some(url) = url else { return };
             assert!(!ends_a_line(&url), "{url:?}");
             let is_here = url.starts_with(b"https://shop.test:8443/")
