@@ -13,6 +13,7 @@ mod answer;
 mod attempt;
 mod destinations;
 mod directives;
+mod discard;
 mod draining;
 mod endpoint;
 #[cfg(feature = "failpoints")]

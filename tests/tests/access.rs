@@ -12,6 +12,7 @@ use oxigress_tests::wait::{block_on, runtime, until};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinHandle;
@@ -21,6 +22,8 @@ use tokio::task::JoinHandle;
 enum Reply {
     /// These bytes.
     Say(String),
+    /// These bytes, each part so many milliseconds after the one before.
+    Parts(Vec<String>, u64),
     /// Nothing, until it is told something else.
     Hold,
     /// It closes.
@@ -37,18 +40,25 @@ struct Auth {
     port: u16,
     reply: Arc<Mutex<Reply>>,
     seen: Arc<Mutex<Vec<String>>>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Auth {
     fn start() -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let auth = Auth { port, reply: Arc::new(Mutex::new(say(200, ""))), seen: Arc::default() };
+        let auth = Auth {
+            port,
+            reply: Arc::new(Mutex::new(say(200, ""))),
+            seen: Arc::default(),
+            connections: Arc::default(),
+        };
         let served = auth.clone();
         // Ends with the test.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let served = served.clone();
+                served.connections.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || served.serve(stream));
             }
         });
@@ -73,6 +83,16 @@ impl Auth {
                         Reply::Say(bytes) => {
                             if stream.write_all(bytes.as_bytes()).is_err() {
                                 return;
+                            }
+                            break;
+                        }
+                        Reply::Parts(parts, pause) => {
+                            for (place, part) in parts.iter().enumerate() {
+                                let pause = if place == 0 { 0 } else { pause };
+                                std::thread::sleep(std::time::Duration::from_millis(pause));
+                                if stream.write_all(part.as_bytes()).is_err() {
+                                    return;
+                                }
                             }
                             break;
                         }
@@ -284,6 +304,100 @@ fn an_auth_server_that_is_ill_lets_nobody_in() {
             stage.expect(host, "/", 500)?;
         }
         stage.site.nginx.check_error_log()
+    });
+}
+
+#[test]
+fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
+    pass("auth-bodies", |directory| {
+        let stage = stage(directory, |plan| {
+            plan.http_config =
+                "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
+        })?;
+        let host = |more| json!({"external": external(more)});
+        // One host keeps the answers that say how long they are.
+        let kept =
+            json!({"cache": {"key": "$arg_user", "valid": [{"statuses": [200], "seconds": 60}]}});
+        stage.put(&[("a.test", host(json!({}))), ("kept.test", host(kept))])?;
+        let length = |status: u16, bytes: usize, body: &str| {
+            format!("HTTP/1.1 {status} X\r\nContent-Length: {bytes}\r\n\r\n{body}")
+        };
+        let chunked = |status: u16, chunks: &str| {
+            format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}")
+        };
+        let long = "b".repeat(60_000);
+        let all = |text: String| vec![text];
+        let parts = |head: String, rest: &str| vec![head, rest.to_owned()];
+        // The status that a client sees, what the auth server says, and whether its connection is kept.
+        let cases = [
+            ("with its head", 200, all(length(200, 5, "hello")), true),
+            ("of a refusal", 403, all(length(403, 5, "hello")), true),
+            ("behind its head", 200, parts(length(200, 5, ""), "hello"), true),
+            ("in two parts", 200, parts(length(200, 5, "he"), "llo"), true),
+            ("long", 200, all(length(200, long.len(), &long)), true),
+            ("too long", 200, all(length(200, 70_000, &long)), false),
+            ("chunked", 200, all(chunked(200, "5\r\nhello\r\n0\r\n\r\n")), true),
+            (
+                "chunked, of a refusal",
+                401,
+                parts(chunked(401, "5\r\nhe"), "llo\r\n0\r\n\r\n"),
+                true,
+            ),
+            ("chunked, behind its head", 200, parts(chunked(200, ""), "1\r\na\r\n0\r\n\r\n"), true),
+            ("chunked and without an end", 200, all(chunked(200, "5\r\nhello\r\n")), false),
+            ("chunked, with an odd chunk", 200, all(chunked(200, "x\r\n")), false),
+            ("without an end", 200, all(length(200, 9, "hello")), false),
+            ("longer than it says", 200, all(length(200, 2, "hello")), false),
+            ("until the end", 200, all("HTTP/1.1 200 X\r\n\r\nhello".into()), false),
+            (
+                "last",
+                200,
+                all(format!(
+                    "HTTP/1.1 200 X\r\nConnection: close\r\n{}",
+                    "Content-Length: 1\r\n\r\na"
+                )),
+                false,
+            ),
+        ];
+        for (what, status, parts, is_kept) in cases {
+            stage.auth.set(say(200, ""));
+            stage.expect("a.test", "/", 200)?;
+            stage.auth.set(Reply::Parts(parts, 20));
+            let before = stage.auth.connections.load(Ordering::Relaxed);
+            for _ in 0..10 {
+                stage.expect("a.test", "/", status).context(what)?;
+            }
+            let new = stage.auth.connections.load(Ordering::Relaxed) - before;
+            ensure!(if is_kept { new == 0 } else { new >= 9 }, "{what}: {new} new connections");
+        }
+        // Chunked answers are not kept, and neither is their connection lost for that.
+        stage.auth.set(Reply::Say(chunked(200, "5\r\nhello\r\n0\r\n\r\n")));
+        stage.expect("kept.test", "/?user=0", 200)?;
+        let before = stage.auth.connections.load(Ordering::Relaxed);
+        stage.auth.heard();
+        for _ in 0..10 {
+            stage.expect("kept.test", "/?user=1", 200)?;
+        }
+        let new = stage.auth.connections.load(Ordering::Relaxed) - before;
+        let asked = stage.auth.heard().len();
+        ensure!((asked, new) == (10, 0), "{asked} questions, {new} new connections");
+        // Those that are kept have their bodies with them, which nobody sees either.
+        stage.auth.set(Reply::Say(length(200, 5, "hello")));
+        stage.auth.heard();
+        let before = stage.auth.connections.load(Ordering::Relaxed);
+        for _ in 0..5 {
+            let answer = stage.expect("kept.test", "/?user=2", 200)?;
+            ensure!(!answer.text().contains("hello"), "{answer}");
+        }
+        let new = stage.auth.connections.load(Ordering::Relaxed) - before;
+        let asked = stage.auth.heard().len();
+        ensure!((asked, new) == (1, 0), "{asked} questions, {new} new connections");
+        // Nobody waits long for the rest of a body.
+        stage.auth.set(Reply::Parts(parts(length(200, 5, "he"), "llo"), 5_000));
+        let began = std::time::Instant::now();
+        stage.expect("a.test", "/", 200)?;
+        ensure!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
+        Ok(())
     });
 }
 

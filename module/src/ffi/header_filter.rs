@@ -4,10 +4,10 @@
 //! subrequests are nobody's.
 
 use super::answer::add_header;
-use super::{Request, directives, draining, guard};
+use super::{Request, directives, discard, draining, guard};
 use crate::responses;
 use nginx_sys::{
-    NGX_ERROR, NGX_HTTP_BAD_GATEWAY, NGX_HTTP_SERVICE_UNAVAILABLE,
+    NGX_ERROR, NGX_HTTP_BAD_GATEWAY, NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK,
     ngx_http_output_header_filter_pt, ngx_http_request_t, ngx_http_top_header_filter, ngx_int_t,
 };
 use std::cell::UnsafeCell;
@@ -43,11 +43,17 @@ unsafe extern "C" fn header_filter(raw: *mut ngx_http_request_t) -> ngx_int_t {
     // SAFETY: as above.
     guard::contain("auth_header_filter", (), || unsafe { super::access::filter_header(raw) });
     // SAFETY: written by `install`; nginx's own filter is there before any module's.
-    match unsafe { *NEXT.0.get() } {
+    let answer = match unsafe { *NEXT.0.get() } {
         // SAFETY: a header filter, for the request it is meant for.
         Some(next) => unsafe { next(raw) },
         None => NGX_ERROR as ngx_int_t,
+    };
+    // SAFETY: as above.
+    if answer == NGX_OK as ngx_int_t && raw != unsafe { (*raw).main } {
+        // SAFETY: as above; nginx looks at the body next.
+        guard::contain("discard", (), || unsafe { discard::begin(raw) });
     }
+    answer
 }
 
 /// The steps, in their order; `false`: this response cannot be sent.

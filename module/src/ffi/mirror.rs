@@ -1,7 +1,7 @@
 //! Copies of requests for another server: subrequests that nobody waits for.
 //!
 //! What nginx's own mirror module does, with a target of the policies' own: the body is read first unless the copy
-//! has none, the copy goes through a location of nginx.conf (`ingress_mirror`), and its answer is dropped. The answer to
+//! has none, the copy goes through a location of nginx.conf (`ingress_mirror`), and its answer is dropped (`discard.rs`). The answer to
 //! the client does not wait for it. As with nginx's module the request ends only when its copy has: until then
 //! its HTTP/1.1 connection takes no other request.
 
@@ -10,12 +10,14 @@ use super::{NewDecision, Request, guard, memory};
 use crate::phase::rewrite;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    NGX_DECLINED, NGX_DONE, NGX_HTTP_SPECIAL_RESPONSE, NGX_HTTP_SUBREQUEST_BACKGROUND, NGX_OK,
-    ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_read_client_request_body,
-    ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest, ngx_int_t,
+    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_SPECIAL_RESPONSE, NGX_HTTP_SUBREQUEST_BACKGROUND,
+    NGX_OK, ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_post_subrequest_t,
+    ngx_http_read_client_request_body, ngx_http_request_body_t, ngx_http_request_t,
+    ngx_http_subrequest, ngx_int_t,
 };
 use oxigress_core::model::policy::{Mirror, Template};
 use oxigress_core::template::Part;
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// How far the copy of a request has come.
@@ -102,14 +104,17 @@ unsafe fn try_send(
     // SAFETY: vouched for by the caller.
     let mut location = unsafe { directives::mirror_location(raw, scheme) }?;
     let target = target(request, &mirror.target)?;
-    // SAFETY: vouched for by the caller; zeroes are a body of nothing.
-    let (target, body) = unsafe {
+    // SAFETY: vouched for by the caller; zeroes are a body of nothing, and a callback that is none.
+    let (target, body, after) = unsafe {
         let pool = (*raw).pool;
-        (memory::concat(pool, &[&target])?, memory::zeroed::<ngx_http_request_body_t>(pool))
+        let body = memory::zeroed::<ngx_http_request_body_t>(pool);
+        let after = memory::zeroed::<ngx_http_post_subrequest_t>(pool).as_mut()?;
+        (memory::concat(pool, &[&target])?, body, after)
     };
     if body.is_null() {
         return None;
     }
+    after.handler = Some(ended);
     let mut subrequest = null_mut();
     // SAFETY: alive; nginx keeps what it is given in the pool that it comes from.
     let rc = unsafe {
@@ -118,7 +123,7 @@ unsafe fn try_send(
             &raw mut location,
             &raw mut (*raw).args,
             &raw mut subrequest,
-            null_mut(),
+            after,
             NGX_HTTP_SUBREQUEST_BACKGROUND as usize,
         )
     };
@@ -159,6 +164,11 @@ unsafe fn try_send(
     };
     copy.decide(&decision, rewrite::found(&guard, id, request.decided()));
     Some(())
+}
+
+/// nginx's callback when the copy has ended. A body that could not be read to its end would end the request too.
+unsafe extern "C" fn ended(_: *mut ngx_http_request_t, _: *mut c_void, rc: ngx_int_t) -> ngx_int_t {
+    if rc == NGX_ERROR as ngx_int_t { NGX_OK as ngx_int_t } else { rc }
 }
 
 /// Path and query of the copy; `None` for what is none.

@@ -1,7 +1,7 @@
 //! The question to an auth server: a subrequest that goes through a location of nginx.conf (`ingress_auth`).
 //!
 //! It has the client's headers in a list of its own, no body, and a backend of its own to balance to. Its answer is
-//! read by the request that waits for it, and nothing of it is sent by itself.
+//! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`discard.rs`).
 
 use super::access::{Answered, Progress};
 use super::directives::{self, Scheme};
@@ -10,14 +10,15 @@ use crate::access::External;
 use crate::phase::rewrite;
 use nginx_bitfields as bits;
 use nginx_sys::{
-    NGX_HTTP_SUBREQUEST_WAITED, NGX_OK, ngx_hash_key, ngx_http_post_subrequest_t,
-    ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest, ngx_int_t, ngx_list_init,
-    ngx_list_part_t, ngx_list_push, ngx_list_t, ngx_str_t, ngx_table_elt_t,
+    NGX_ERROR, NGX_HTTP_SUBREQUEST_WAITED, NGX_OK, ngx_hash_key, ngx_http_post_subrequest_t,
+    ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest, ngx_http_upstream_t,
+    ngx_int_t, ngx_list_init, ngx_list_part_t, ngx_list_push, ngx_list_t, ngx_str_t,
+    ngx_table_elt_t,
 };
 use oxigress_core::{auth, header};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{self, null_mut};
 
 /// An answer of which more is sent than this is not kept, and neither is one that does not say how long it is: it
 /// would fill the disk. Nobody needs its body.
@@ -309,9 +310,16 @@ unsafe extern "C" fn answered(
         // An auth server may send nginx elsewhere (X-Accel-Redirect), unless nginx.conf ignores that.
         // SAFETY: alive.
         let is_here = unsafe { directives::is_auth_location(raw) };
-        // Only what a server said counts, and not what nginx says where none did.
+        // Only what a server said counts, and not what nginx says where none did. It has said it, whatever becomes of the
+        // body.
+        let has_said = |upstream: &ngx_http_upstream_t| {
+            let flags = ptr::from_ref(upstream).cast::<bits::ngx_http_upstream_s>();
+            // SAFETY: alive; the same struct, through bindings that have its bitfields right.
+            let is_head_there = unsafe { (*flags).header_sent() } != 0;
+            rc == NGX_OK as ngx_int_t || rc == NGX_ERROR as ngx_int_t && is_head_there
+        };
         let status = match upstream {
-            Some(upstream) if is_here && rc == NGX_OK as ngx_int_t => upstream.headers_in.status_n,
+            Some(upstream) if is_here && has_said(upstream) => upstream.headers_in.status_n,
             _ => 0,
         };
         question.status.set(u16::try_from(status).unwrap_or(0));
