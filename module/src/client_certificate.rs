@@ -39,12 +39,14 @@ const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 /// A host's policy as a worker uses it.
 pub struct HostPolicy {
     source: TlsPolicy,
+    /// Who pays for its patterns: the record, which no namespace has the name of.
+    payer: Vec<u8>,
     handshake: Handshake,
 }
 
 impl HostPolicy {
     /// The bundles that it names are there. `None`: it cannot be used.
-    fn new(worker: &Worker, guard: &Guard<'_>, source: TlsPolicy) -> Option<Self> {
+    fn new(worker: &Worker, guard: &Guard<'_>, host: &[u8], source: TlsPolicy) -> Option<Self> {
         let authorities = match &source.client {
             Some(client) => {
                 let revoked = client.revoked.as_ref();
@@ -53,7 +55,7 @@ impl HostPolicy {
             None => None,
         };
         let handshake = Handshake::new(&source, authorities).ok()?;
-        Some(HostPolicy { source, handshake })
+        Some(HostPolicy { source, payer: [b"host ", host].concat(), handshake })
     }
 }
 
@@ -81,7 +83,7 @@ fn find(
         let source = decode_tls(record.value()).filter(&is_whole)?;
         let bundles = crate::bundles::parsed_bytes(guard, source.bundles());
         let bytes = POLICY_BYTES + record.value().len() + bundles;
-        let policy = HostPolicy::new(worker, guard, source).map(Rc::new);
+        let policy = HostPolicy::new(worker, guard, record.key(), source).map(Rc::new);
         let bytes = if policy.is_some() { bytes } else { UNUSABLE_BYTES };
         Some((policy, bytes))
     });
@@ -156,7 +158,7 @@ fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome>
     // A pattern that cannot be tried on a subject does not match it.
     let (patterns, mut budget) = (request.worker().patterns(), Budget::OF_VALUES);
     let is_match =
-        patterns.of(request.host()).is_match(subject.as_str().as_bytes(), shown, &mut budget);
+        patterns.of(&policy.payer).is_match(subject.as_str().as_bytes(), shown, &mut budget);
     (is_match != Some(true)).then_some(Outcome::Status(403))
 }
 

@@ -624,8 +624,9 @@ fn a_connection_that_comes_back_is_closed() {
             ensure!(refused.is_err(), "{refused:?}");
         }
         let log = here.trial.site.nginx.error_log();
-        let closed = log.matches("the TLS connection for \"none.test\" has come back").count();
-        ensure!(closed == 5, "{closed} of 5 circles were closed: {log}");
+        let closed = log.matches("a TLS connection for \"none.test\" has come back").count();
+        // A line in ten seconds for each worker.
+        ensure!((1..=2).contains(&closed), "{closed} lines: {log}");
         // Each of two workers at most once before it comes to one again.
         let sessions = fs::read_to_string(directory.join("sessions.log"))?;
         let all = sessions.lines().count();

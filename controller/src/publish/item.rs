@@ -4,7 +4,7 @@
 //! namespace are an item of their own, so that whatever is wrong with them, and whatever room they take, costs neither
 //! the owner of the host nor a third namespace anything.
 
-use oxigress_core::model::{HostPattern, Rule, Server};
+use oxigress_core::model::{HostPattern, Rule, Server, Snapshot};
 use oxigress_core::record::{Kind, encode_server};
 use oxigress_core::table::RecordRef;
 use oxigress_core::wire::native::Patch;
@@ -63,6 +63,13 @@ pub fn guests<'s>(owner: &str, server: &'s Server) -> BTreeMap<&'s str, Vec<&'s 
 pub fn bytes_of(rules: &[&Rule]) -> usize {
     let of = |rules: Vec<Rule>| encode_server(&Server { rules }).len();
     of(rules.iter().map(|rule| (*rule).clone()).collect()) - of(Vec::new())
+}
+
+/// Bytes of a server's record; 0: there is no such server.
+pub fn bytes_of_server(snapshot: &Snapshot, host: &str) -> u64 {
+    let host = HostPattern::parse(host).ok();
+    let server = host.and_then(|host| snapshot.servers.get(&host));
+    server.map_or(0, |server| encode_server(server).len() as u64)
 }
 
 /// Takes the rules of a guest out of what a delta writes.

@@ -29,6 +29,8 @@ struct Endpoint {
     body_limit: usize,
     /// Bytes for records.
     capacity: u64,
+    /// What is written needs room beside what it replaces, as in the module.
+    is_beside: bool,
 }
 
 impl Endpoint {
@@ -82,6 +84,10 @@ impl Endpoint {
             return (400, problem);
         }
         let retain = patch.retain.clone();
+        let written = match self.is_beside && !is_whole {
+            true => size(&Patch { upsert: patch.upsert.clone(), ..Patch::default() }.into_whole()),
+            false => 0,
+        };
         patch.apply(&mut next);
         if let Some(retain) = retain {
             let mut all = Patch { remove: retain, ..Patch::default() };
@@ -104,7 +110,7 @@ impl Endpoint {
             }
             next = all.into_whole();
         }
-        let needed = size(&next);
+        let needed = size(&next).max(size(&self.live) * u64::from(written > 0) + written);
         if needed > self.capacity {
             let (live, capacity) = (size(&self.live), self.capacity);
             let free = if is_whole { capacity } else { capacity - live };
@@ -277,6 +283,7 @@ fn run(case: &Case) {
         most_faults: case.most_faults,
         body_limit: case.body_limit,
         capacity: 1 << 30,
+        is_beside: false,
     };
     let mut publisher = Publisher::new(0);
     let mut old = Snapshot::default();
@@ -320,6 +327,7 @@ proptest! {
             most_faults: 10,
             body_limit: 1 << 20,
             capacity,
+            is_beside: false,
         };
         let mut publisher = Publisher::new(0);
         let mut old = Snapshot::default();
@@ -357,6 +365,7 @@ fn a_thousand_refused_records_take_few_requests() {
         most_faults: 1_000,
         body_limit: 1 << 20,
         capacity: 1 << 30,
+        is_beside: false,
     };
     let mut publisher = Publisher::new(0);
     publisher.change(Patch::between(&Snapshot::default(), &new));

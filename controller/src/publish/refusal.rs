@@ -65,7 +65,7 @@ impl Publisher {
                 let lack = self.note_lack(&problem, &refused);
                 self.withhold_for_room(&refused, &lack, view)
             }
-            false => (self.withhold_named(&refused, &problem, view), Patch::default()),
+            false => (self.withhold_named(&refused, &problem, view), Default::default()),
         };
         let removals = self.withheld.take_removals();
         self.pending.follow(removals);
@@ -80,9 +80,9 @@ impl Publisher {
             }
             Refused::Delta(patch) if is_named => {
                 self.unsend(Sent::Delta(patch));
-                if !evicted.is_empty() {
-                    // They make the room that the rest needs.
-                    self.parts.push_front(evicted);
+                // They make the room that the rest needs.
+                for part in evicted.into_iter().rev().filter(|part| !part.is_empty()) {
+                    self.parts.push_front(part);
                 }
             }
             Refused::Delta(patch) => return self.halve(*patch, answer, is_full, view),
@@ -113,13 +113,18 @@ impl Publisher {
             problem.others.iter().map(|fault| (fault.pointer.as_str(), fault.error.as_str()));
         // Of one item the first fault says enough; a second one must not look like a refusal of its closed form.
         let mut faults: BTreeMap<Item, String> = BTreeMap::new();
+        let mut is_named = false;
         for (pointer, error) in first.into_iter().chain(others) {
             let record = RecordRef::at(pointer, within);
             let Some(record) = record.filter(|record| refused.touches(record)) else { continue };
+            if matches!(refused, Refused::Whole(_)) && withheld::touches(&self.pending, &record) {
+                // It has changed since it was sent, and the whole is sent again as it is now.
+                is_named = true;
+                continue;
+            }
             let text = crate::log::one_line(&format!("{error} (at {pointer})")).to_string();
             faults.entry(self.blamed(refused, record, Some(pointer), view)).or_insert(text);
         }
-        let mut is_named = false;
         for (item, text) in faults {
             if self.withheld.insert(item.clone(), Reason::Refused(text.clone())) {
                 tracing::error!("nginx refuses {item}, which is withheld: {text}");
@@ -182,12 +187,12 @@ impl Publisher {
         refused: &Refused<'_>,
         lack: &Lack,
         view: &View<'_>,
-    ) -> (bool, Patch) {
+    ) -> (bool, [Patch; 2]) {
         let mut evicted = Patch::default();
         // What closes records needs a little room itself: removals make it.
         let removals_only = match refused {
             Refused::Delta(patch) if parts::is_divided_by_urgency(patch) => {
-                return (false, evicted);
+                return (false, Default::default());
             }
             Refused::Delta(patch) => self.withheld.has_all(patch),
             Refused::Whole(_) => false,
@@ -197,8 +202,20 @@ impl Publisher {
             chosen = room::choose(view, &self.withheld, lack.bytes, false);
         }
         let (mut count, mut total) = (0, 0);
+        let mut closing = Patch::default();
         for (item, bytes) in chosen {
-            let reason = Reason::NoRoom { bytes };
+            let mut needs = bytes;
+            if item.guest.is_some() {
+                // What is left of the server is written beside the old one: where there is no room for that, it is closed for
+                // a moment, which makes room. To bring the guest back takes the whole server.
+                needs = item::bytes_of_server(view.snapshot, &item.record.key).max(bytes);
+                if needs - bytes > lack.room.free
+                    && let Some(table) = Operations::of_kind(item.record.kind)
+                {
+                    (table.withhold)(&mut closing, &item.record.key);
+                }
+            }
+            let reason = Reason::NoRoom { bytes: needs };
             let is_withheld = match refused.touches(&item.record) {
                 true => self.withheld.insert(item, reason),
                 false => {
@@ -218,7 +235,7 @@ impl Publisher {
                 "the zone is full: {count} records of {total} bytes are withheld until there is room"
             );
         }
-        (count > 0, evicted)
+        (count > 0, [closing, evicted])
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.

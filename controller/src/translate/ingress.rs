@@ -13,8 +13,8 @@ use crate::world::ingress::{Ingress, PathType, Port, Target};
 use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
-    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern, Policy,
-    shorten,
+    BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern,
+    Policy, shorten,
 };
 use oxigress_core::patterns::{is_plain, leading_text};
 use std::collections::{BTreeMap, BTreeSet};

@@ -27,7 +27,7 @@ use kept::Kept;
 use program::Program;
 use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::{Anchored, Input};
-use shares::Shares;
+use shares::{Bill, FREE, Shares};
 use std::cell::RefCell;
 
 /// A longer pattern is refused.
@@ -77,19 +77,30 @@ impl Allowance {
 
 /// The work that one request may ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget(u64);
+pub struct Budget {
+    steps: u64,
+    /// Of these, what namespaces that have used up their shares get together.
+    scarce: u64,
+    may_compile: bool,
+    bill: Bill,
+}
 
 impl Budget {
     /// What the paths of one request may cost, the patterns that it is the first to need included. Together with
     /// [`Self::OF_VALUES`] and one pattern that is compiled when the budget is nearly used up, a request keeps a worker
     /// for less than 5 milliseconds.
-    pub const OF_PATH: Budget = Budget(3_000_000);
+    pub const OF_PATH: Budget = Budget::of(3_000_000);
 
     /// What the header patterns of one request, or the subject of one certificate, may cost.
-    pub const OF_VALUES: Budget = Budget(1_000_000);
+    pub const OF_VALUES: Budget = Budget::of(1_000_000);
+
+    const fn of(steps: u64) -> Self {
+        const NOBODY: Bill = Bill::nobody();
+        Budget { steps, scarce: FREE, may_compile: true, bill: NOBODY }
+    }
 
     fn spend(&mut self, steps: u64) -> Option<()> {
-        self.0 = self.0.checked_sub(steps)?;
+        self.steps = self.steps.checked_sub(steps)?;
         Some(())
     }
 }
@@ -149,7 +160,7 @@ impl Default for Patterns {
 impl Patterns {
     /// Whether a pattern of the operator is found in `value`; `None` if it cannot be told.
     pub fn is_match(&self, pattern: &[u8], value: &[u8]) -> Option<bool> {
-        self.is_match_within(pattern, value, &mut Budget(u64::MAX))
+        self.is_match_within(pattern, value, &mut Budget::of(u64::MAX))
     }
 
     /// Whether a pattern of a user is found in `value`; `None` if it cannot be told within the budget.
@@ -210,7 +221,7 @@ fn captures(
     let cost = TRY_STEPS + compiled.weight.saturating_mul(path.len() as u64);
     let counted = match &compiled.engine {
         Engine::Backtracking(program) => Some(program),
-        Engine::Linear(_, _, program) if cost > budget.0 => program.as_ref(),
+        Engine::Linear(_, _, program) if cost > budget.steps => program.as_ref(),
         _ => None,
     };
     if let Some(program) = counted {
@@ -239,12 +250,12 @@ pub struct NamespacePatterns<'p> {
 }
 
 impl NamespacePatterns<'_> {
-    /// As [`Patterns::is_match_within`]; `None` also when the namespace has used up its share.
+    /// As [`Patterns::is_match_within`], with little budget where the namespace has used up its share.
     pub fn is_match(&self, pattern: &[u8], value: &[u8], budget: &mut Budget) -> Option<bool> {
         self.charged(budget, |budget| self.patterns.is_match_within(pattern, value, budget))
     }
 
-    /// As [`Patterns::captures`]; no answer also when the namespace has used up its share.
+    /// As [`Patterns::captures`], with little budget where the namespace has used up its share.
     pub fn captures(
         &self,
         pattern: &[u8],
@@ -260,9 +271,20 @@ impl NamespacePatterns<'_> {
         budget: &mut Budget,
         run: impl FnOnce(&mut Budget) -> Option<T>,
     ) -> Option<T> {
-        let before = self.patterns.shares.may_run(self.namespace).then_some(budget.0)?;
-        let answer = run(budget);
-        self.patterns.shares.charge(self.namespace, before - budget.0);
+        let shares = &self.patterns.shares;
+        let payer = shares.payer(self.namespace);
+        let before = budget.steps;
+        let answer = if shares.has_more(payer) {
+            run(budget)
+        } else {
+            let steps = budget.scarce.min(before);
+            let mut little = Budget { steps, may_compile: false, ..*budget };
+            let answer = run(&mut little);
+            let spent = steps - little.steps;
+            (budget.steps, budget.scarce) = (before - spent, budget.scarce - spent);
+            answer
+        };
+        shares.charge(payer, before - budget.steps, &mut budget.bill);
         answer
     }
 }
@@ -275,7 +297,7 @@ fn run(
     scratch: &mut Scratch,
     budget: &mut Budget,
 ) -> Option<bool> {
-    let limit = MAX_STEPS.min(budget.0 / STATE_STEPS);
+    let limit = MAX_STEPS.min(budget.steps / STATE_STEPS);
     let mut left = limit;
     let found = backtrack::find(program, value, is_anchored, &mut scratch.backtracking, &mut left);
     budget.spend((limit - left) * STATE_STEPS)?;
@@ -295,7 +317,7 @@ pub fn path_is_valid(pattern: &str, allowance: Allowance) -> Result<(), Invalid>
 /// Compiles a pattern of paths, and tries it on one; `false` also where that takes more than some 50 microseconds.
 pub fn takes_path(pattern: &str, path: &[u8], allowance: Allowance) -> Result<bool, Invalid> {
     let compiled = compile(pattern, Meaning::Path, allowance)?;
-    let mut budget = Budget(OF_TRIAL);
+    let mut budget = Budget::of(OF_TRIAL);
     Ok(captures(&compiled, path, &mut Scratch::default(), &mut budget).flatten().is_some())
 }
 

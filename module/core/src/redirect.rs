@@ -48,8 +48,9 @@ pub fn elsewhere(
     if redirect.appends_target {
         location.extend_from_slice(without_slash(target));
     }
-    // A path that begins with two slashes would be a host.
-    if location.starts_with(b"/") && (!is_relative || location.starts_with(b"//")) {
+    // A path that begins with two slashes would be a host; browsers take a backslash for a slash.
+    let is_host = matches!(*location, [b'/', b'/' | b'\\', ..]);
+    if location.starts_with(b"/") && (!is_relative || is_host) {
         location = [origin?, &location].concat();
     }
     (!location.is_empty()).then_some(location)

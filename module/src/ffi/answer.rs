@@ -47,10 +47,15 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
                 if header.is_null() {
                     return INTERNAL_ERROR;
                 }
-                // nginx would put its own host and port before a path, which is meant as it is.
-                if !location.starts_with(b"/") {
-                    // SAFETY: alive; nginx sends the header and writes the page for the status.
-                    unsafe { (*raw).headers_out.location = header };
+                // SAFETY: alive; nginx sends the header and writes the page for the status.
+                unsafe {
+                    if location.starts_with(b"/") {
+                        // nginx would put its own host and port before a path, which is meant as it is. Without a
+                        // location of its own it has no page for `msie_refresh`.
+                        (*raw.cast::<bits::ngx_http_request_s>()).headers_in.set_msie(0);
+                    } else {
+                        (*raw).headers_out.location = header;
+                    }
                 }
                 ngx_int_t::from(code as i16)
             }

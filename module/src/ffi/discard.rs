@@ -6,8 +6,8 @@
 //! through the filter of its protocol, behind which ours drops what comes out.
 //!
 //! Bounds:  [`MAX_BYTES`] and [`MAX_MSEC`]. What is longer or slower ends as before: the answer counts, the connection is
-//!          closed. The body of a mirror's answer is dropped only if its length is told and a part of it came with the head:
-//!          else nginx would send a flush for the subrequest, which one in the background has no turn for.
+//!          closed. The body of a mirror's answer is dropped only if its length is told and all of it came with the head:
+//!          else nginx would go on to the client's connection, whose timers and turn are the main request's.
 //! Source:  ngx_http_upstream_send_response, ngx_http_upstream_process_non_buffered_request.
 
 use super::{Request, guard, memory};
@@ -51,18 +51,20 @@ pub unsafe fn begin(raw: *mut ngx_http_request_t) {
     unsafe {
         let upstream: *mut bits::ngx_http_upstream_s = (*raw).upstream.cast();
         let flags: *mut bits::ngx_http_request_s = raw.cast();
-        if upstream.is_null() || (*flags).header_only() == 0 {
+        if upstream.is_null() || (*flags).header_only() == 0 || (*flags).cached() != 0 {
             return;
         }
-        // Without a connection the answer comes from nginx's cache.
+        // Without a connection the answer comes from nginx's cache, too.
         if (*upstream).peer.connection.is_null() || is_kept(raw, upstream) {
             return;
         }
         let (head, buffer) = (&(*upstream).headers_in, &(*upstream).buffer);
         let is_short = usize::try_from(head.content_length_n).is_ok_and(|bytes| bytes <= MAX_BYTES);
-        let has_begun = buffer.pos < buffer.last;
+        let read = buffer.last.offset_from(buffer.pos);
+        // For more nginx would go on to the timers of the client's connection, which are the main request's.
+        let is_all_here = i64::try_from(read).is_ok_and(|read| read >= head.content_length_n);
         let is_taken = match is_copy {
-            true => is_short && has_begun,
+            true => is_short && is_all_here,
             false => is_short || head.chunked() != 0,
         };
         // Without a body nginx keeps the connection by itself.
@@ -70,14 +72,21 @@ pub unsafe fn begin(raw: *mut ngx_http_request_t) {
         let Some(init) = (*upstream).input_filter_init.filter(|_| is_taken && !is_over) else {
             return;
         };
-        let Some(discard) = memory::zeroed::<Discard>((*raw).pool).as_mut() else { return };
-        discard.request = raw;
-        discard.upstream = upstream;
-        discard.init = init;
-        discard.context = (*upstream).input_filter_ctx;
-        discard.until_msec = ngx_current_msec + MAX_MSEC;
+        let discard: *mut Discard = memory::array((*raw).pool, 1);
+        if discard.is_null() {
+            return;
+        }
+        discard.write(Discard {
+            request: raw,
+            upstream,
+            init,
+            filter: None,
+            context: (*upstream).input_filter_ctx,
+            bytes: 0,
+            until_msec: ngx_current_msec + MAX_MSEC,
+        });
         (*upstream).input_filter_init = Some(begin_body);
-        (*upstream).input_filter_ctx = (&raw mut *discard).cast();
+        (*upstream).input_filter_ctx = discard.cast();
         (*upstream).set_buffering(0);
         // Until nginx has looked, a few lines on.
         (*flags).set_header_only(0);

@@ -129,11 +129,12 @@ proptest! {
         hosts in hosts(10..400, false),
         more in 0..10_000_u64,
         is_new in any::<bool>(),
+        is_beside in any::<bool>(),
     ) {
         let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
-        // The owner has less than a third of the zone.
-        let capacity = 3 * bytes_of_owner(&own) + more;
-        let mut endpoint = endpoint_of(capacity, 1 << 20);
+        // The owner has less than a third of the zone; a sixth, where each write has its room beside what it replaces.
+        let capacity = if is_beside { 6 } else { 3 } * bytes_of_owner(&own) + more;
+        let mut endpoint = Endpoint { is_beside, ..endpoint_of(capacity, 1 << 20) };
         let mut publisher = Publisher::new(0);
         let new = snapshot_of(&hosts, |_, _| true);
         if !is_new {
@@ -142,6 +143,13 @@ proptest! {
         }
         publisher.change(Patch::between(&own, &new));
         send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        // What had no room for a moment comes back with the next look.
+        for _ in 0..3 {
+            let outgoing = publisher.look();
+            let answer = endpoint.answer(&outgoing);
+            publisher.answered(Ok(answer), Duration::ZERO, &view(&new));
+            send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        }
         for (host, server) in &own.servers {
             let mut live = endpoint.live.servers[host].clone();
             live.rules.retain(|rule| rule.origin.namespace == "o");

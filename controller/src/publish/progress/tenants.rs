@@ -66,6 +66,7 @@ pub(super) fn endpoint_of(capacity: u64, body_limit: usize) -> Endpoint {
         most_faults: 10,
         body_limit,
         capacity,
+        is_beside: false,
     }
 }
 

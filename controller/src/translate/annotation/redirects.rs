@@ -69,9 +69,9 @@ fn redirect(
     Some(Redirect { code, location, appends_target: false })
 }
 
-/// A path on the same host; one that begins with two slashes would be another host.
+/// A path on the same host; one that begins with two slashes, or with what browsers take for these, would be another host.
 fn is_path(text: &str) -> bool {
-    text.starts_with('/') && !text.starts_with("//")
+    text.starts_with('/') && !text.starts_with("//") && !text.starts_with(r"/\")
 }
 
 /// Most hosts in one server-alias.

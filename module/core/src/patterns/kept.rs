@@ -46,7 +46,7 @@ impl Kept {
     /// The entry of a pattern, compiled when it is not there; `None`: the budget is used up.
     pub fn get(&mut self, pattern: &[u8], budget: &mut Budget) -> Option<(&Entry, &mut Scratch)> {
         if !self.entries.contains_key(pattern) {
-            budget.spend(OF_PATTERN)?;
+            budget.spend(OF_PATTERN).filter(|()| budget.may_compile)?;
             let text = str::from_utf8(pattern).ok();
             let compiled = text.and_then(|text| {
                 // The request is charged below, and the controller has charged whoever wrote the pattern.
@@ -54,7 +54,7 @@ impl Kept {
             });
             if let Some(compiled) = &compiled {
                 // What is over the budget stays compiled for the next request.
-                budget.0 = budget.0.saturating_sub(compiled.price - OF_PATTERN);
+                budget.steps = budget.steps.saturating_sub(compiled.price - OF_PATTERN);
             }
             self.insert(pattern, compiled);
         }
@@ -105,9 +105,9 @@ mod tests {
         for n in 0..1_000 {
             let mut budget = Budget::OF_PATH;
             kept.get(format!("/a{n}/(.*)").as_bytes(), &mut budget).unwrap();
-            let before = budget.0;
+            let before = budget.steps;
             kept.get(b"/often", &mut budget).unwrap();
-            often += usize::from(budget.0 < before);
+            often += usize::from(budget.steps < before);
             assert!(kept.bytes <= kept.max_bytes);
             assert_eq!(kept.entries.len(), kept.queue.len());
             assert_eq!(kept.entries.values().map(|entry| entry.bytes).sum::<usize>(), kept.bytes);

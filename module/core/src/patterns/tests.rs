@@ -138,7 +138,7 @@ fn captures_of_a_long_path_are_right_and_charged() {
     for pattern in [few.as_str(), "/(?:a|ab)(?:c|bcd)(.*)", "/(?:a|ab)*", "/(a)(b)?(.*)"] {
         for length in [0, 10, 1_000, 3_000, 5_000, 7_900, 8_100, 32_000] {
             let path = format!("/l59/{}", "ab".repeat(length / 2));
-            let mut budget = Budget(u64::MAX);
+            let mut budget = Budget::of(u64::MAX);
             let patterns = Patterns::default();
             let found = patterns.captures(pattern.as_bytes(), path.as_bytes(), &mut budget);
             let other = regex::bytes::Regex::new(&format!("(?i-u)^(?:{pattern})")).unwrap();
@@ -161,11 +161,11 @@ fn captures_of_a_long_path_are_right_and_charged() {
     assert_eq!(found.get(1, path.as_bytes()), b"l59");
     assert_eq!(found.get(3, path.as_bytes()).len(), 7_900);
 
-    let mut budget = Budget(u64::MAX);
+    let mut budget = Budget::of(u64::MAX);
     let path = format!("/{}c", "a".repeat(7_900));
     let many = b"/(?:a?){150}b";
     assert_eq!(Patterns::default().captures(many, path.as_bytes(), &mut budget), Ok(None));
-    assert!(u64::MAX - budget.0 > 16_000_000, "300 states took 19 milliseconds");
+    assert!(u64::MAX - budget.steps > 16_000_000, "300 states took 19 milliseconds");
 }
 
 #[test]
@@ -244,7 +244,7 @@ proptest! {
         let Ok(other) = built(&format!(r"\A(?:{pattern})")) else { return Ok(()) };
         let Ok(expected) = other.captures(path.as_bytes()) else { return Ok(()) };
         let patterns = Patterns::default();
-        let found = patterns.captures(pattern.as_bytes(), path.as_bytes(), &mut Budget(u64::MAX));
+        let found = patterns.captures(pattern.as_bytes(), path.as_bytes(), &mut Budget::of(u64::MAX));
         let Ok(found) = found else { return Ok(()) };
         prop_assert_eq!(found.is_some(), expected.is_some());
         if let (Some(found), Some(expected)) = (found, expected) {
@@ -272,7 +272,10 @@ fn look_around_costs_what_it_is_charged() {
         let mut budget = Budget::OF_PATH;
         let answer = patterns.captures(pattern.as_bytes(), path.as_bytes(), &mut budget);
         assert_eq!(answer, Err(NoAnswer), "{pattern}");
-        assert!(Budget::OF_PATH.0 - budget.0 < MAX_STEPS * STATE_STEPS + 300_000, "{pattern}");
+        assert!(
+            Budget::OF_PATH.steps - budget.steps < MAX_STEPS * STATE_STEPS + 300_000,
+            "{pattern}"
+        );
     }
     for (pattern, groups) in [
         ("/(?!api|admin)(.*)", ["aaaa", ""]),
@@ -333,11 +336,11 @@ fn the_worst_patterns_known() {
         (r"(?:a(?=.*b))*c", &backtracked),
         (r"(.*)(.*)(.*)\1b", &backtracked),
     ] {
-        let (patterns, mut budget) = (Patterns::default(), Budget(u64::MAX));
+        let (patterns, mut budget) = (Patterns::default(), Budget::of(u64::MAX));
         let first = patterns.is_match(pattern.as_bytes(), value);
         let start = Instant::now();
         let answer = patterns.is_match_within(pattern.as_bytes(), value, &mut budget);
-        let (took, charged) = (start.elapsed(), u64::MAX - budget.0);
+        let (took, charged) = (start.elapsed(), u64::MAX - budget.steps);
         println!("{pattern}: {first:?} {answer:?} in {took:?}, charged {charged}");
     }
 }
@@ -381,15 +384,27 @@ fn a_namespace_that_has_used_up_its_share_has_no_answer_and_others_do() {
         of.captures(b"/(a|b)*x", path.as_bytes(), &mut { Budget::OF_PATH })
     };
     let dear = format!("/{}x", "ab".repeat(3_900));
-    let before = Budget::OF_PATH.0;
+    let before = Budget::OF_PATH.steps;
     let mut budget = Budget::OF_PATH;
     patterns.of(b"dear").captures(b"/(a|b)*x", dear.as_bytes(), &mut budget).unwrap();
-    let steps = before - budget.0;
+    let steps = before - budget.steps;
     assert!(steps > 50_000, "{steps} steps");
     // As if many requests had come at once.
-    (0..500_000_000 / steps).for_each(|_| patterns.shares.charge(b"dear", steps));
-    assert_eq!(captures(b"dear", "/x"), Err(NoAnswer));
-    assert!(captures(b"other", "/x").is_ok_and(|found| found.is_some()));
-    let values = patterns.of(b"dear").is_match(b"a", b"a", &mut { Budget::OF_VALUES });
-    assert_eq!(values, None, "patterns of headers share it");
+    let payer = patterns.shares.payer(b"dear");
+    for _ in 0..500_000_000 / steps {
+        patterns.shares.charge(payer, steps, &mut Bill::nobody());
+    }
+    assert_eq!(captures(b"dear", &dear), Err(NoAnswer));
+    assert!(captures(b"dear", "/x").is_ok_and(|found| found.is_some()), "what is cheap goes on");
+    assert!(captures(b"other", &dear).is_ok_and(|found| found.is_some()));
+    let new = patterns.of(b"dear").is_match(b"a", b"a", &mut { Budget::OF_VALUES });
+    assert_eq!(new, None, "nothing is compiled for it");
+    // Together the patterns of a request get no more than little.
+    let mut budget = Budget::OF_PATH;
+    let tries = 0..1_000;
+    let short = "/x".to_owned() + &"a".repeat(60);
+    let answered = tries.filter(|_| {
+        patterns.of(b"dear").captures(b"/(a|b)*x", short.as_bytes(), &mut budget).is_ok()
+    });
+    assert!((5..100).contains(&answered.count()));
 }

@@ -4,6 +4,7 @@
 //! handler is wrapped instead.
 
 use super::{SrvConf, variable};
+use crate::ffi::log::Seldom;
 use crate::ffi::table::stream_index;
 use crate::ffi::{Worker, guard, log, memory, worker};
 use crate::stream;
@@ -64,11 +65,14 @@ unsafe fn decide(session: *mut ngx_stream_session_t, conf: &SrvConf) -> bool {
     if unsafe { is_in_a_circle(session, worker) } {
         let name = String::from_utf8_lossy(name);
         let line = format_args!(
-            "ingress: the TLS connection for \"{name}\" has come back to this nginx and is closed: let the Service of its \
-             ssl-passthrough lead to the endpoints, not to this gateway's address"
+            "ingress: a TLS connection for \"{name}\" has come back to this nginx, or ended early, and is closed: let the Service \
+             of its ssl-passthrough lead to the endpoints, not to this gateway's address"
         );
-        // SAFETY: a session has a connection with a log.
-        unsafe { log::write(log::ERROR, (*(*session).connection).log, line) };
+        static SELDOM: Seldom = Seldom::new();
+        if SELDOM.is_due() {
+            // SAFETY: a session has a connection with a log.
+            unsafe { log::write(log::ERROR, (*(*session).connection).log, line) };
+        }
         decision = &raw const NOWHERE;
     }
     // SAFETY: nginx makes one pointer a module for each session.
