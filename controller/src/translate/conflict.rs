@@ -447,6 +447,8 @@ impl<'a> Settling<'a> {
                     );
                     Note { cause, ..Note::rejected(message) }
                 }
+                // Whoever adds an Ingress to a host says nothing to the others of it.
+                Held::Foreign(other) if !self.view.owner.has(other) => continue,
                 Held::Foreign(other) => Note::warning(format!(
                     "annotation backend-protocol: endpoints of host {} are shown no certificate and not verified. In \
                      ingress-nginx proxy-ssl-secret of Ingress {} holds for the whole host, here for its namespace alone: \
