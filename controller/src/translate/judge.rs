@@ -110,7 +110,13 @@ impl Translator {
             return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
         }
         self.check_settings(ingress)?;
-        let parsed = self.read_candidate(world, (key, ingress), reviews, now)?;
+        let parsed = match self.read_candidate(world, (key, ingress), reviews, now) {
+            Ok(parsed) => parsed,
+            Err(unchecked) => {
+                judgement.warnings.push(unchecked);
+                return Ok(());
+            }
+        };
         let (own, others): (Vec<Note>, Vec<Note>) = parsed
             .notes
             .into_iter()
@@ -154,8 +160,8 @@ impl Translator {
         let compiler = compiler.reviewing(reviews);
         let object = (key, ingress);
         let parsed = ingress::parse(world, &self.options, &self.settings, object, compiler);
-        match reviews.denial() {
-            Some(denial) => Err(denial),
+        match reviews.refusal() {
+            Some(unchecked) => Err(unchecked),
             None => Ok(parsed),
         }
     }

@@ -2,9 +2,11 @@
 //!
 //! Shape:   what came of a pattern is kept by its text, up to [`MAX_BYTES`], the oldest going first. What is new costs the
 //!          namespace of the Ingress [`OF_MINUTE`] at most in a minute: dry runs leave nothing behind that a budget of
-//!          the stock ([`super::pattern_budget`]) could count.
+//!          the stock ([`super::pattern_budget`]) could count. All namespaces together have [`OF_ALL`]: whoever can reach the
+//!          webhook may name any namespace.
 //! Units:   nanoseconds of compiling, told from the texts; each replica counts the reviews that it answers.
-//! Errors:  an Ingress over the budget is denied, with the time after which it can be sent again.
+//! Errors:  an Ingress over the budget is admitted with a warning, unchecked: a denial would let whoever names a
+//!          namespace keep its Ingresses out. Translation has a budget of its own, which closes what is over it.
 
 use super::patterns::Meaning;
 use oxigress_core::model::Invalid;
@@ -15,11 +17,14 @@ use std::time::{Duration, Instant};
 
 /// What a namespace may have compiled for reviews in a minute: all that it may serve, once.
 const OF_MINUTE: u64 = super::pattern_budget::OF_NAMESPACE;
+/// What all namespaces may have compiled for reviews in a minute: a sixth of the controller's time.
+const OF_ALL: u64 = 10_000_000_000;
 /// What is kept of patterns, their texts included.
 const MAX_BYTES: usize = 4 << 20;
 /// What a kept pattern takes beside its texts.
 const OVERHEAD: usize = 256;
-/// Namespaces that are counted before those are forgotten that have all of their budget again.
+/// Namespaces that are counted. Beyond, those are forgotten that have all of their budget again, else the first by name:
+/// all together are bounded anyway.
 const MANY_NAMESPACES: usize = 1_000;
 
 type Text = (Meaning, Arc<str>);
@@ -44,6 +49,7 @@ pub struct Reviews {
     oldest: VecDeque<Text>,
     bytes: usize,
     namespaces: BTreeMap<String, Account>,
+    all: Option<Account>,
     namespace: String,
     /// When it began; `None`: none did.
     now: Option<Instant>,
@@ -89,14 +95,16 @@ impl Reviews {
     }
 
     /// Why the Ingress cannot be judged now.
-    pub fn denial(&self) -> Option<String> {
+    pub fn refusal(&self) -> Option<String> {
         self.is_spent.then(|| {
             let seconds = Duration::from_mins(1).as_secs();
             format!(
-                "regular expressions that namespace {} had reviewed in the last minute took more than {} ms to compile, so \
-                 this Ingress was not checked: send it again in {seconds} s, and use fewer or simpler ones, or Prefix paths",
+                "regular expressions that namespace {} had reviewed in the last minute took more than {} ms to compile, or \
+                 those of all namespaces more than {} ms, so this Ingress was not checked: read its Events, or send it again \
+                 in {seconds} s, and use fewer or simpler ones, or Prefix paths",
                 self.namespace,
-                OF_MINUTE / 1_000_000
+                OF_MINUTE / 1_000_000,
+                OF_ALL / 1_000_000
             )
         })
     }
@@ -106,12 +114,18 @@ impl Reviews {
         let at = self.now.ok_or_else(unchecked)?;
         let all = &mut self.namespaces;
         if all.len() >= MANY_NAMESPACES && !all.contains_key(&self.namespace) {
-            all.retain(|_, account| account.left_at(at) < OF_MINUTE);
+            all.retain(|_, account| account.left_at(at, OF_MINUTE) < OF_MINUTE);
+            if all.len() >= MANY_NAMESPACES {
+                all.pop_first();
+            }
         }
-        let left = all.get(&self.namespace).map_or(OF_MINUTE, |account| account.left_at(at));
-        match left.checked_sub(nanoseconds) {
-            Some(left) if !self.is_spent => {
+        let account = all.get(&self.namespace);
+        let left = account.map_or(OF_MINUTE, |account| account.left_at(at, OF_MINUTE));
+        let of_all = self.all.as_ref().map_or(OF_ALL, |account| account.left_at(at, OF_ALL));
+        match (left.checked_sub(nanoseconds), of_all.checked_sub(nanoseconds)) {
+            (Some(left), Some(of_all)) if !self.is_spent => {
                 all.insert(self.namespace.clone(), Account { left, at });
+                self.all = Some(Account { left: of_all, at });
                 Ok(())
             }
             _ => {
@@ -139,10 +153,10 @@ fn bytes_of((_, text): &Text) -> usize {
 }
 
 impl Account {
-    fn left_at(&self, now: Instant) -> u64 {
+    fn left_at(&self, now: Instant, of_minute: u64) -> u64 {
         let passed = now.saturating_duration_since(self.at).as_nanos();
-        let regained = passed.saturating_mul(u128::from(OF_MINUTE)) / 60_000_000_000;
-        u64::try_from(regained).unwrap_or(u64::MAX).saturating_add(self.left).min(OF_MINUTE)
+        let regained = passed.saturating_mul(u128::from(of_minute)) / 60_000_000_000;
+        u64::try_from(regained).unwrap_or(u64::MAX).saturating_add(self.left).min(of_minute)
     }
 }
 
@@ -160,7 +174,7 @@ mod tests {
             allowance.is_ok_and(|part| reviews.compile(Meaning::Path, &text, part).is_ok())
         };
         let count = (from..to).filter(fits).count();
-        assert_eq!(reviews.denial().is_some(), count < (to - from) as usize);
+        assert_eq!(reviews.refusal().is_some(), count < (to - from) as usize);
         count
     }
 
@@ -181,6 +195,21 @@ mod tests {
         assert!((first / 5..first / 3).contains(&again), "{again} in a quarter of the time");
     }
 
+    /// Whoever can reach the webhook may name as many namespaces as they like.
+    #[test]
+    fn all_namespaces_together_have_a_budget() {
+        let (mut reviews, start) = (Reviews::default(), Instant::now());
+        let mut spent = 0;
+        for n in 0..8 {
+            reviews.begin(&format!("n{n}"), start);
+            spent += (0..20).filter(|_| reviews.spend(OF_MINUTE / 20).is_ok()).count() as u64;
+        }
+        assert_eq!(spent * (OF_MINUTE / 20), OF_ALL);
+        assert!(reviews.refusal().is_some_and(|told| told.contains("10000 ms")));
+        reviews.begin("n9", start + Duration::from_secs(30));
+        assert!(reviews.spend(OF_MINUTE).is_ok(), "half a minute later");
+    }
+
     #[test]
     fn what_is_kept_is_bounded() {
         let (mut reviews, start) = (Reviews::default(), Instant::now());
@@ -188,7 +217,7 @@ mod tests {
             reviews.begin("a", start + Duration::from_secs(n * 60));
             let text = format!("/{n}({}", "a".repeat(1_000));
             let _ = reviews.price(Meaning::Path, &text);
-            assert_eq!(reviews.denial(), None);
+            assert_eq!(reviews.refusal(), None);
         }
         assert!(reviews.bytes <= MAX_BYTES && reviews.kept.len() > 1_000);
         assert_eq!(reviews.kept.len(), reviews.oldest.len());
