@@ -201,13 +201,10 @@ impl Patterns {
         path: &[u8],
         budget: &mut Budget,
     ) -> Result<Option<Captures>, NoAnswer> {
-        self.answer(pattern, path, budget).ok_or(NoAnswer)
-    }
-
-    fn answer(&self, pattern: &[u8], path: &[u8], budget: &mut Budget) -> Option<Option<Captures>> {
-        let mut kept = self.of_paths.try_borrow_mut().ok()?;
-        let (entry, scratch) = kept.get(pattern, budget)?;
-        captures(entry.compiled.as_ref()?, path, scratch, budget)
+        let mut kept = self.of_paths.try_borrow_mut().map_err(|_| NoAnswer)?;
+        let (entry, scratch) = kept.get(pattern, budget).ok_or(NoAnswer)?;
+        let compiled = entry.compiled.as_ref().ok_or(NoAnswer)?;
+        captures(compiled, path, scratch, budget).ok_or(NoAnswer)
     }
 }
 
@@ -262,15 +259,10 @@ impl NamespacePatterns<'_> {
         path: &[u8],
         budget: &mut Budget,
     ) -> Result<Option<Captures>, NoAnswer> {
-        let answer = |budget: &mut Budget| self.patterns.answer(pattern, path, budget);
-        self.charged(budget, answer).ok_or(NoAnswer)
+        self.charged(budget, |budget| self.patterns.captures(pattern, path, budget))
     }
 
-    fn charged<T>(
-        &self,
-        budget: &mut Budget,
-        run: impl FnOnce(&mut Budget) -> Option<T>,
-    ) -> Option<T> {
+    fn charged<T>(&self, budget: &mut Budget, run: impl FnOnce(&mut Budget) -> T) -> T {
         let shares = &self.patterns.shares;
         let payer = shares.payer(self.namespace);
         let before = budget.steps;
