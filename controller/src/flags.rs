@@ -324,8 +324,7 @@ impl Flags {
 
     /// Ports of listeners that no route may reach, with their flags.
     fn own_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
-        let inside = (self.ssl_passthrough_proxy_port, "--ssl-passthrough-proxy-port");
-        let inside = self.enable_ssl_passthrough.then_some(inside);
+        let inside = self.passthrough_port();
         let status = self.status_port.map(|port| (port, "--status-port"));
         let webhook = self.cluster.validating_webhook.0;
         let webhook = webhook.map(|address| (address.port(), "--validating-webhook"));
@@ -333,10 +332,23 @@ impl Flags {
         inside.into_iter().chain(status).chain(webhook).chain([health])
     }
 
+    fn client_ports(&self) -> [(u16, &'static str); 2] {
+        [(self.http_port, "--http-port"), (self.https_port, "--https-port")]
+    }
+
+    fn passthrough_port(&self) -> Option<(u16, &'static str)> {
+        let inside = (self.ssl_passthrough_proxy_port, "--ssl-passthrough-proxy-port");
+        self.enable_ssl_passthrough.then_some(inside)
+    }
+
+    /// Ports on which nginx listens for clients, and for itself, on every address, with their flags.
+    pub fn nginx_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
+        self.client_ports().into_iter().chain(self.passthrough_port())
+    }
+
     /// Every port that a listener takes, with its flag.
     fn all_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
-        let clients = [(self.http_port, "--http-port"), (self.https_port, "--https-port")];
-        self.own_ports().chain(clients)
+        self.own_ports().chain(self.client_ports())
     }
 
     /// Ports that are taken.

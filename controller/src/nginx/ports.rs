@@ -52,10 +52,7 @@ pub async fn check(flags: &Flags, has_ipv6: bool, patience: Duration) -> Result<
         return Err(PortError::Twice { port, first, flag });
     }
     let deadline = Instant::now() + patience;
-    let inside = ("--ssl-passthrough-proxy-port", flags.ssl_passthrough_proxy_port);
-    let clients = [("--http-port", flags.http_port), ("--https-port", flags.https_port)];
-    let inside = flags.enable_ssl_passthrough.then_some(inside);
-    for (flag, port) in clients.into_iter().chain(inside) {
+    for (port, flag) in flags.nginx_ports() {
         while let Err(error) = open(port, has_ipv6) {
             if error.kind() != ErrorKind::AddrInUse {
                 return Err(PortError::Refused { port, flag, error });

@@ -47,12 +47,20 @@ impl fmt::Display for Item {
     }
 }
 
+/// The namespace of a rule, where it is another one than the owner of the host.
+pub fn guest_of<'s>(owner: &str, rule: &'s Rule) -> Option<&'s str> {
+    let namespace = rule.origin.namespace.as_str();
+    (!namespace.is_empty() && namespace != owner).then_some(namespace)
+}
+
 /// The rules of each namespace but the one that owns the host.
-pub fn guests<'s>(owner: &str, server: &'s Server) -> BTreeMap<&'s str, Vec<&'s Rule>> {
+pub fn guests<'s>(
+    owner: &str,
+    rules: impl IntoIterator<Item = &'s Rule>,
+) -> BTreeMap<&'s str, Vec<&'s Rule>> {
     let mut all: BTreeMap<&str, Vec<&Rule>> = BTreeMap::new();
-    for rule in &server.rules {
-        let namespace = rule.origin.namespace.as_str();
-        if !namespace.is_empty() && namespace != owner {
+    for rule in rules {
+        if let Some(namespace) = guest_of(owner, rule) {
             all.entry(namespace).or_default().push(rule);
         }
     }

@@ -22,6 +22,13 @@ enum Refused<'s> {
 }
 
 impl Refused<'_> {
+    fn servers(&self) -> &BTreeMap<HostPattern, Server> {
+        match self {
+            Refused::Delta(patch) => &patch.upsert.servers,
+            Refused::Whole(snapshot) => &snapshot.servers,
+        }
+    }
+
     /// Whether it wrote or removed the record.
     fn touches(&self, record: &RecordRef) -> bool {
         match self {
@@ -123,7 +130,8 @@ impl Publisher {
                 continue;
             }
             let text = crate::log::one_line(&format!("{error} (at {pointer})")).to_string();
-            faults.entry(self.blamed(refused, record, Some(pointer), view)).or_insert(text);
+            let item = self.blamed(refused.servers(), record, Some(pointer), view);
+            faults.entry(item).or_insert(text);
         }
         for (item, text) in faults {
             if self.withheld.insert(item.clone(), Reason::Refused(text.clone())) {
@@ -136,48 +144,38 @@ impl Publisher {
 
     /// What to withhold of a refused record: of a server with rules of guests the rules of the one that the pointer leads
     /// to; where it leads to none, the guests go one by one, the one with the most rules first, and the record last.
+    /// `servers` are those of the request, but for what is withheld of them.
     fn blamed(
         &self,
-        refused: &Refused<'_>,
+        servers: &BTreeMap<HostPattern, Server>,
         record: RecordRef,
         pointer: Option<&str>,
         view: &View<'_>,
     ) -> Item {
-        let Some((host, server)) = self.sent_server(refused, &record) else { return record.into() };
-        let named =
-            pointer.and_then(|pointer| pointer.rsplit_once("/rules/")).and_then(|(_, rest)| {
-                let index = rest.split('/').next()?;
-                server.rules.get(index.parse::<usize>().ok()?)
-            });
-        let guests = item::guests(host_owner(view, &host).namespace, &server);
-        let guest = match named {
-            Some(rule) => guests.keys().find(|guest| **guest == rule.origin.namespace),
-            None => guests.iter().max_by_key(|(_, rules)| rules.len()).map(|(guest, _)| guest),
+        let host = HostPattern::parse(&record.key).ok().filter(|_| record.kind == Kind::Server);
+        let Some((host, server)) = host.and_then(|host| servers.get_key_value(&host)) else {
+            return record.into();
+        };
+        if self.withheld.contains(&record.clone().into()) {
+            // It was sent closed.
+            return record.into();
+        }
+        let owner = host_owner(view, host).namespace;
+        let absent = self.withheld.guests_of(&record);
+        let sent = server.rules.iter().filter(|rule| !absent.contains(&*rule.origin.namespace));
+        let index = pointer.and_then(|pointer| pointer.rsplit_once("/rules/"));
+        let index = index.and_then(|(_, rest)| rest.split('/').next()?.parse::<usize>().ok());
+        let guest = match index.and_then(|index| sent.clone().nth(index)) {
+            Some(rule) => item::guest_of(owner, rule),
+            None => {
+                let guests = item::guests(owner, sent).into_iter();
+                guests.max_by_key(|(_, rules)| rules.len()).map(|(guest, _)| guest)
+            }
         };
         match guest {
             Some(guest) => Item::of_guest(record, guest),
             None => record.into(),
         }
-    }
-
-    /// The server that a request wrote under this record; `None`: another kind of record, or what closes it.
-    fn sent_server(
-        &self,
-        refused: &Refused<'_>,
-        record: &RecordRef,
-    ) -> Option<(HostPattern, Server)> {
-        if record.kind != Kind::Server || self.withheld.contains(&record.clone().into()) {
-            return None;
-        }
-        let host = HostPattern::parse(&record.key).ok()?;
-        let mut sent = Patch::default();
-        let servers = match refused {
-            Refused::Delta(patch) => &patch.upsert.servers,
-            Refused::Whole(snapshot) => &snapshot.servers,
-        };
-        sent.upsert.servers.insert(host.clone(), servers.get(&host)?.clone());
-        self.withheld.apply(&mut sent);
-        Some((host.clone(), sent.upsert.servers.remove(&host)?))
     }
 
     /// Withholds as many records as the zone lacks bytes, of whichever namespace has most: those that are live already
@@ -249,15 +247,12 @@ impl Publisher {
             Err(single) => *single,
         };
         let text = describe(answer);
-        let refused = Refused::Delta(Box::new(single.patch));
         let is_withheld = single.record.is_some_and(|record| {
-            let item = self.blamed(&refused, record, None, view);
+            let item = self.blamed(&single.patch.upsert.servers, record, None, view);
             tracing::error!("nginx refuses {item}, which is withheld: {text}");
             self.withheld.insert(item, Reason::Refused(text.clone()))
         });
-        if let Refused::Delta(patch) = refused {
-            self.unsend(Sent::Delta(patch));
-        }
+        self.unsend(Sent::Delta(Box::new(single.patch)));
         if !is_withheld {
             // A removal, or what was to close a record: nothing smaller can be sent.
             tracing::error!("nginx refuses the configuration: {text}");

@@ -197,7 +197,7 @@ fn guests<'s>(
     let (mut all, mut bytes_of) = (Vec::new(), HashMap::new());
     for (host, server) in &view.snapshot.servers {
         let by_host = host_owner(view, host);
-        for (namespace, rules) in item::guests(by_host.namespace, server) {
+        for (namespace, rules) in item::guests(by_host.namespace, &server.rules) {
             let bytes = item::bytes_of(&rules);
             *bytes_of.entry(host.as_str()).or_default() += bytes;
             let record = RecordRef { kind: Kind::Server, key: host.to_string() };

@@ -97,6 +97,13 @@ impl Withheld {
         self.reasons.contains_key(item)
     }
 
+    /// The guests whose rules are withheld in a server.
+    pub fn guests_of(&self, server: &RecordRef) -> BTreeSet<&str> {
+        let all = self.reasons.range(Item::from(server.clone())..);
+        let own = all.map(|(item, _)| item).take_while(|item| item.record == *server);
+        own.filter_map(|item| item.guest.as_deref()).collect()
+    }
+
     /// Whether nothing stands in the place of a withheld record.
     pub fn is_absent(&self, record: &RecordRef) -> bool {
         self.absent.contains(record)

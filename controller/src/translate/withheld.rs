@@ -46,8 +46,10 @@ impl Translator {
         let mut objects: BTreeMap<Item, BTreeSet<ObjectRef>> = BTreeMap::new();
         let mut of_ingress = |kind, key: &str, rule: &Rule| {
             let record = RecordRef { kind, key: key.to_owned() };
-            let by_guest = Item::of_guest(record.clone(), &rule.origin.namespace);
-            for item in [Item::from(record), by_guest] {
+            // Of a server alone the rules of a guest are withheld by themselves.
+            let by_guest = (kind == record::Kind::Server)
+                .then(|| Item::of_guest(record.clone(), &rule.origin.namespace));
+            for item in by_guest.into_iter().chain([Item::from(record)]) {
                 if withheld.contains_key(&item) {
                     let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
                     objects.entry(item).or_default().insert(ObjectRef::new(Kind::Ingress, key));
