@@ -11,7 +11,7 @@ use crate::verdict::Severity;
 use crate::world::{Changed, Kind, ObjectRef, World};
 use crate::{cluster, command};
 use anyhow::Context;
-use oxigress_core::line::Escaped;
+use oxigress_core::text::line::Escaped;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;

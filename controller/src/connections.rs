@@ -6,7 +6,7 @@
 //! Errors:  none: a connection over its time, or whose place is taken, is closed without a word.
 
 use hyper::HeaderMap;
-use oxigress_core::head;
+use oxigress_core::http::head;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

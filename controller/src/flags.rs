@@ -17,7 +17,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use cluster::ClusterFlags;
 use ipnet::IpNet;
 use metrics::MetricsFlags;
-use oxigress_core::destinations::{self, Destinations};
+use oxigress_core::balancer::destinations::{self, Destinations};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};

@@ -6,7 +6,7 @@
 
 mod queue;
 
-use oxigress_core::line::is_special;
+use oxigress_core::text::line::is_special;
 use queue::Queue;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};

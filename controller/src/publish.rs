@@ -32,7 +32,7 @@ use client::{Answer, ClientError};
 use hyper::{Method, StatusCode};
 use item::Item;
 use oxigress_core::model::Snapshot;
-use oxigress_core::table::{Keys, TABLES};
+use oxigress_core::record::table::{Keys, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
 use quota::Quota;
 use room::View;

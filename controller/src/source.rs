@@ -7,7 +7,7 @@ pub mod kubernetes;
 mod parallel;
 
 use crate::world::{Key, ObjectRef, Seen};
-use oxigress_core::line::Escaped;
+use oxigress_core::text::line::Escaped;
 use std::fmt;
 use std::path::PathBuf;
 

@@ -2,11 +2,11 @@
 
 use crate::client_certificate::{self, Told};
 use crate::ffi::{Request, sha256};
-use oxigress_core::auth;
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
-use oxigress_core::networks::Networks;
-use oxigress_core::passwords::{self, Hash, Passwords, Verdicts};
-use oxigress_core::template;
+use oxigress_core::policy::auth;
+use oxigress_core::policy::networks::Networks;
+use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
+use oxigress_core::text::template;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
@@ -197,7 +197,7 @@ fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
 
 fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
     let host = Some(crate::forwarded::host(request)).filter(|host| !host.is_empty());
-    oxigress_core::forwarded::authority(request.host(), host)
+    oxigress_core::http::forwarded::authority(request.host(), host)
 }
 
 /// What a worker found out about passwords lately.

@@ -5,7 +5,7 @@
 use crate::ffi::{Parsed, ServerName, Worker};
 use crate::records::Held;
 use oxigress_core::record::{CertificateView, Kind};
-use oxigress_core::tls;
+use oxigress_core::router::tls;
 
 /// What one worker keeps parsed: some 2,000 RSA certificates.
 pub const MAX_BYTES: usize = 32 * 1024 * 1024;

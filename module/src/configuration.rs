@@ -17,8 +17,8 @@ pub use answer::Answer;
 
 use crate::ffi::{Head, Worker, ZoneLock};
 use oxigress_core::explain::Asked;
-use oxigress_core::limits::Forgotten;
 use oxigress_core::metrics::{Buckets, Options, percent_decoded};
+use oxigress_core::policy::limits::Forgotten;
 use oxigress_store::{Role, Store, Transaction};
 use std::time::{Duration, Instant};
 

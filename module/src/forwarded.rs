@@ -4,7 +4,7 @@
 //! `ingress_forwarded_headers` says which.
 
 use crate::ffi::Request;
-use oxigress_core::forwarded;
+use oxigress_core::http::forwarded;
 
 /// The host, perhaps with a port; empty if there is none.
 pub fn host<'r>(request: &Request<'r>) -> &'r [u8] {

@@ -5,10 +5,10 @@
 
 use crate::ffi::{Request, monotonic_milliseconds, monotonic_nanoseconds};
 use crate::policy::Compiled;
-use oxigress_core::limits::{Admission, Bucket, Counts, Overload, Taken, client_network};
 use oxigress_core::model::policy::{Ipv6Prefix, Limits, RateLimit, Template};
-use oxigress_core::networks::Networks;
-use oxigress_core::template;
+use oxigress_core::policy::limits::{Admission, Bucket, Counts, Overload, Taken, client_network};
+use oxigress_core::policy::networks::Networks;
+use oxigress_core::text::template;
 use siphasher::sip::SipHasher13;
 use std::cell::Cell;
 use std::hash::Hasher;

@@ -6,10 +6,10 @@
 use crate::ffi::{Found, Worker, now_milliseconds, wall_clock_milliseconds};
 use crate::records::{STATISTICS_OF_SET, TURN, statistics, statistics_numbered};
 use crate::retired;
+use oxigress_core::balancer::statistics::{Cell, Failure};
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
-use oxigress_core::statistics::{Cell, Failure};
 use oxigress_store::{Guard, KeyHash, Place, Record};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,9 +1,9 @@
 //! The store seen as the records of `oxigress-core`.
 
 use crate::retired;
+use oxigress_core::balancer::statistics::{Cell, WORDS};
 use oxigress_core::metrics;
 use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, ServerView};
-use oxigress_core::statistics::{Cell, WORDS};
 use oxigress_store::{CellNames, Guard, Record};
 use std::cell::Cell as StdCell;
 use std::sync::atomic::AtomicBool;

@@ -1,9 +1,10 @@
 //! What policies say about requests, as endpoints see them.
 
 use crate::ffi::Request;
+use oxigress_core::http::reverse;
 use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect};
-use oxigress_core::template::Values;
-use oxigress_core::{reverse, template};
+use oxigress_core::text::template;
+use oxigress_core::text::template::Values;
 use std::borrow::Cow;
 
 /// Writes the policies' headers into a request that is about to be passed on.

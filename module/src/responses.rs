@@ -1,8 +1,8 @@
 //! What policies say about responses: headers, and who may read them across origins.
 
 use crate::ffi::Request;
-use oxigress_core::cors::{Decision, Origins};
 use oxigress_core::model::policy::{Cors, Policies};
+use oxigress_core::policy::cors::{Decision, Origins};
 use oxigress_core::record::SettingsView;
 
 /// What is worked out of [`Policies`] once.

@@ -10,7 +10,7 @@ use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::{ring, split};
 use oxigress_core::record::{AffinityView, BackendView, EndpointsView, Kind};
 use oxigress_core::router;
-use oxigress_core::template::Values;
+use oxigress_core::text::template::Values;
 use oxigress_store::Guard;
 use std::borrow::Cow;
 

@@ -4,10 +4,10 @@ use crate::ffi::{Found, Worker};
 use crate::peer::{self, Outcome};
 use crate::records::Held;
 use crate::{retired, selection};
+use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::model::StreamPort;
-use oxigress_core::session;
-use oxigress_core::statistics::Failure;
-use oxigress_core::template::Values;
+use oxigress_core::router::session;
+use oxigress_core::text::template::Values;
 use std::borrow::Cow;
 
 /// The backend of the port that a session came to. `copy` takes its id out of shared memory.

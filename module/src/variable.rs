@@ -4,7 +4,8 @@ use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
 use crate::forwarded;
 use crate::requests;
-use oxigress_core::{auth, head};
+use oxigress_core::http::head;
+use oxigress_core::policy::auth;
 use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.

@@ -5,8 +5,8 @@
 //! the owner of the host nor a third namespace anything.
 
 use oxigress_core::model::{HostPattern, Rule, Server, Snapshot};
+use oxigress_core::record::table::RecordRef;
 use oxigress_core::record::{Kind, encode_server};
-use oxigress_core::table::RecordRef;
 use oxigress_core::wire::native::Patch;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -197,7 +197,7 @@ fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
 mod tests {
     use super::*;
     use oxigress_core::model::Snapshot;
-    use oxigress_core::table::{RecordRef, TABLES};
+    use oxigress_core::record::table::{RecordRef, TABLES};
     use oxigress_core::wire::native::Patch;
 
     const BUNDLE: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

@@ -1,6 +1,6 @@
 //! What is too much for one write, in parts.
 
-use oxigress_core::table::{Kind, Operations, RecordRef, TABLES};
+use oxigress_core::record::table::{Kind, Operations, RecordRef, TABLES};
 use oxigress_core::wire::native::Patch;
 
 /// Records of one part of a whole. With the smallest records it is some 200 KB, with the largest rules and certificates

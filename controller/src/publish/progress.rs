@@ -3,8 +3,8 @@
 use super::*;
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
 use oxigress_core::model::{Backend, BackendId, EndpointSet, HostPattern, Server};
+use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::record::{Change, Kind, delta_records};
-use oxigress_core::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Applied, Fault, Whole};
 use oxigress_core::wire::{decode, pointer_step};
 use proptest::prelude::*;

@@ -7,7 +7,7 @@ use super::Publisher;
 use super::item::Item;
 use super::room::{Ledger, View};
 use super::withheld::{Reason, Withheld};
-use oxigress_core::table::Operations;
+use oxigress_core::record::table::Operations;
 use oxigress_core::wire::native::Patch;
 
 /// What an endpoint takes, at most about.

@@ -9,7 +9,7 @@ use super::{Next, Publisher, Sent, describe, parts, problem};
 use hyper::StatusCode;
 use oxigress_core::model::{HostPattern, Server, Snapshot};
 use oxigress_core::record::Kind;
-use oxigress_core::table::{Operations, RecordRef};
+use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Patch, Problem};
 use std::collections::BTreeMap;
 

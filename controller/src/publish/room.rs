@@ -10,8 +10,8 @@ use super::item::{self, Item};
 use super::owners::{HostOwner, OPERATOR, Owner, Owners, host_owner};
 use super::withheld::Withheld;
 use oxigress_core::model::{Backend, HostPattern, Snapshot};
+use oxigress_core::record::table::{Operations, RecordRef, TABLES};
 use oxigress_core::record::{Kind, encode_endpoints};
-use oxigress_core::table::{Operations, RecordRef, TABLES};
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 /// What a record takes in the zone besides key and value: its header and its part of the index.

@@ -3,12 +3,12 @@
 //! A withheld record never opens anything: what is sent in its place closes it ([`Table::closed`]), or its absence does.
 //! Where even the closed form is refused, the host is removed. Withheld rules of a guest are absent from the server.
 //!
-//! [`Table::closed`]: oxigress_core::table::Table::closed
+//! [`Table::closed`]: oxigress_core::record::table::Table::closed
 
 use super::item::{self, Item};
 use super::room::keeps_old;
 use oxigress_core::model::{Snapshot, shorten};
-use oxigress_core::table::{Kind, Operations, RecordRef, TABLES};
+use oxigress_core::record::table::{Kind, Operations, RecordRef, TABLES};
 use oxigress_core::wire::native::{Patch, Status};
 use std::collections::{BTreeMap, BTreeSet};
 

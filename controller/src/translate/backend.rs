@@ -16,7 +16,7 @@ use crate::world::service::{
 };
 use crate::world::{Key, Kind, ObjectRef, World};
 use nearness::Near;
-use oxigress_core::destinations::Denial;
+use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

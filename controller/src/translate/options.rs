@@ -3,7 +3,7 @@
 use super::owner::HostOwnership;
 use crate::world::Key;
 use kube::core::Selector;
-use oxigress_core::destinations::Destinations;
+use oxigress_core::balancer::destinations::Destinations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

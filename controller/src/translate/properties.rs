@@ -470,8 +470,12 @@ proptest! {
     }
 }
 
-fn own_port(port: u16) -> oxigress_core::destinations::Destinations {
+fn own_port(port: u16) -> oxigress_core::balancer::destinations::Destinations {
     let own_ports = vec![port];
-    oxigress_core::destinations::Settings { allows_loopback: true, own_ports, denied: Vec::new() }
-        .destinations()
+    oxigress_core::balancer::destinations::Settings {
+        allows_loopback: true,
+        own_ports,
+        denied: Vec::new(),
+    }
+    .destinations()
 }

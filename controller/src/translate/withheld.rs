@@ -9,7 +9,7 @@ use crate::verdict::{Note, VerdictChanges};
 use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::{HostPattern, Rule};
 use oxigress_core::record;
-use oxigress_core::table::RecordRef;
+use oxigress_core::record::table::RecordRef;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {

@@ -2,9 +2,9 @@
 
 use crate::{Fault, tls};
 use oxigress_core::model::policy::{Policies, TlsPolicy, UpstreamTls};
+use oxigress_core::record::table::Kind;
 use oxigress_core::record::{CertificateView, decode_policies, decode_tls};
-use oxigress_core::table::Kind;
-use oxigress_core::template::Part;
+use oxigress_core::text::template::Part;
 
 /// Checks a record's bytes beyond their types.
 pub fn check(kind: Kind, key: &[u8], value: &[u8]) -> Result<(), Fault> {

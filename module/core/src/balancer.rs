@@ -6,18 +6,21 @@
 //! * [`pick`]: round robin, least connections, the faster of two.
 //! * [`ring`]: consistent hashing, and subsets.
 //! * [`cookie`]: affinity of a client.
-//! * [`split`]: a backend or one of its alternatives; [`patterns`] for its headers.
-//! * [`hash_key`]: what consistent hashing hashes.
-//! * [`latency`]: the moving average an endpoint keeps.
+//! * [`split`]: a backend or one of its alternatives.
+//! * [`hash_key`]: the text that consistent hashing hashes.
+//! * [`statistics`]: the counters of an endpoint; [`latency`]: the moving average among them.
+//! * [`destinations`]: which addresses an endpoint may have.
+//! * [`idle`]: the pool of idle connections to endpoints.
 
 pub mod cookie;
+pub mod destinations;
 pub mod hash_key;
+pub mod idle;
 pub mod latency;
 pub mod pick;
 pub mod ring;
 pub mod split;
-
-pub use crate::patterns;
+pub mod statistics;
 
 /// An endpoint a request has tried: address, port and family.
 pub type Identity = [u8; 19];

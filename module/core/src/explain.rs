@@ -13,16 +13,17 @@ mod shown;
 pub use asked::{Asked, InvalidQuery};
 
 use crate::balancer::split;
-use crate::cors::{Decision, Origins};
 use crate::model::policy::{Policies, VerifyClient};
 use crate::model::{Algorithm, HostPattern, PathPattern};
 use crate::patterns::Patterns;
+use crate::policy::cors::{Decision, Origins};
 use crate::record::{
     self, BackendView, EndpointsView, Fate, Kind, Records, ServerView, SettingsView, SplitView,
     decode_tls,
 };
+use crate::redirect;
 use crate::rewrite::{self, Rewritten};
-use crate::{redirect, router, tls};
+use crate::router::{self, tls};
 use asked::Routed;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

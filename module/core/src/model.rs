@@ -18,7 +18,7 @@ pub use backend::{
 pub use bundle::{Bundle, BundleId};
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
-pub use crate::table::Snapshot;
+pub use crate::record::table::Snapshot;
 use policy::{HeaderPattern, HeaderValue, PolicyId};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -10,8 +10,9 @@
 mod backend;
 mod endpoints;
 mod server;
+pub mod table;
 
-pub use crate::table::Kind;
+pub use crate::record::table::Kind;
 pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use server::{Considered, Fate, Route, RuleView, ServerView, encode_server};
@@ -19,7 +20,7 @@ pub use server::{Considered, Fate, Route, RuleView, ServerView, encode_server};
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::model::{Backend, BundleId, Certificate, RedirectCode, Settings, Snapshot};
 use crate::patterns::Patterns;
-use crate::table::TABLES;
+use crate::record::table::TABLES;
 use crate::wire::native::Patch;
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 use crate::model::HttpsRedirect;
 use crate::model::policy::Redirect;
 use crate::rewrite;
-use crate::template::Values;
+use crate::text::template::Values;
 
 /// Whether a request is answered with a redirect. `has_certificate` is asked only when it matters.
 pub fn is_redirected(
@@ -79,7 +79,7 @@ fn without_slash(target: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::model::policy::Template;
-    use crate::template::tests::Told;
+    use crate::text::template::tests::Told;
 
     #[test]
     fn only_plain_http_is_redirected() {

@@ -9,7 +9,7 @@
 //!          stands for a space.
 
 use crate::model::policy::Rewrite;
-use crate::template::{self, Part, Values};
+use crate::text::template::{self, Part, Values};
 
 /// What becomes of a request with a rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ fn unescape(mut text: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::model::policy::Template;
-    use crate::template::tests::Told;
+    use crate::text::template::tests::Told;
     use proptest::prelude::*;
 
     fn rewrite(target: &str, args: &str, captures: &[&str]) -> Result<String, Refused> {

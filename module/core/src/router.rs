@@ -4,6 +4,11 @@
 //! server an exact path, then the strongest of the patterns and the longest prefix ([`ServerView::rule`]). The
 //! first server that names the host decides: a path it has no rule for does not fall through to a less specific
 //! server.
+//!
+//! [`tls`] finds certificates and TLS policies by server name, [`session`] backends of TCP and UDP sessions.
+
+pub mod session;
+pub mod tls;
 
 use crate::model::HostPattern;
 use crate::patterns::{NoAnswer, Patterns};

@@ -6,7 +6,7 @@ use crate::ffi::{Worker, sha256};
 use crate::records::Held;
 use oxigress_core::model::{BackendId, Endpoint, EndpointSet};
 use oxigress_core::record::{CertificateView, EndpointsView, Kind, Records, decode_backend};
-use oxigress_core::tls;
+use oxigress_core::router::tls;
 use oxigress_core::wire::compat::Element;
 use oxigress_core::wire::native::{Status, WorkerStatus};
 use serde_json::json;

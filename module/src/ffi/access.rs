@@ -9,7 +9,7 @@ use nginx_sys::{
     NGX_AGAIN, NGX_DECLINED, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_MOVED_TEMPORARILY,
     NGX_HTTP_UNAUTHORIZED, ngx_http_request_t, ngx_int_t,
 };
-use oxigress_core::auth;
+use oxigress_core::policy::auth;
 use std::cell::Cell;
 
 const INTERNAL_ERROR: ngx_int_t = NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
@@ -212,7 +212,7 @@ impl<'r> Request<'r> {
     pub fn check_password(
         &self,
         progress: &'r Progress,
-        hash: &oxigress_core::passwords::Hash,
+        hash: &oxigress_core::policy::passwords::Hash,
         password: &[u8],
         is_known: bool,
         name: u128,

@@ -9,9 +9,9 @@ use nginx_sys::{
     AF_INET, AF_INET6, ngx_log_t, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;
-use oxigress_core::destinations::Denial;
+use oxigress_core::balancer::destinations::Denial;
+use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::record::EndpointView;
-use oxigress_core::statistics::Failure;
 use oxigress_store::Place;
 use std::net::SocketAddr;
 

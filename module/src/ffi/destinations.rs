@@ -7,7 +7,7 @@ use nginx_sys::{
     AF_INET, AF_INET6, ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_listening_t, ngx_log_t,
     ngx_pool_cleanup_add, sockaddr, sockaddr_in, sockaddr_in6,
 };
-use oxigress_core::destinations::{Denial, Destinations, Settings};
+use oxigress_core::balancer::destinations::{Denial, Destinations, Settings};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

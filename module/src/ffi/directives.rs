@@ -17,11 +17,11 @@ use nginx_sys::{
     ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
     ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
 };
-use oxigress_core::destinations;
-use oxigress_core::head::Rules;
-use oxigress_core::line::Escaped;
+use oxigress_core::balancer::destinations;
+use oxigress_core::http::head::Rules;
+use oxigress_core::http::paths::Refused;
 use oxigress_core::metrics::Buckets;
-use oxigress_core::paths::Refused;
+use oxigress_core::text::line::Escaped;
 use std::ffi::{OsStr, c_char, c_void};
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;

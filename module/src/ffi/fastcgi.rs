@@ -4,7 +4,7 @@ use super::{Request, memory};
 use crate::requests;
 use nginx_bitfields as bits;
 use nginx_sys::{ngx_http_request_t, ngx_str_t};
-use oxigress_core::fastcgi;
+use oxigress_core::http::fastcgi;
 
 /// What nginx's module calls such a request.
 const SCHEMA: &[u8] = b"fastcgi://";

@@ -6,8 +6,8 @@ use super::{Request, guard, memory};
 use nginx_sys::{
     NGX_DECLINED, ngx_command_t, ngx_conf_t, ngx_http_request_t, ngx_int_t, ngx_pool_cleanup_add,
 };
-use oxigress_core::head::{Rules, may_be_kept, may_be_stripped};
-use oxigress_core::paths::Refused;
+use oxigress_core::http::head::{Rules, may_be_kept, may_be_stripped};
+use oxigress_core::http::paths::Refused;
 use std::ffi::c_void;
 
 /// `ingress_keep_headers NAME...;`

@@ -8,7 +8,7 @@ use super::{Request, guard, log};
 use nginx_sys::{
     NGX_AGAIN, NGX_ERROR, NGX_HTTP_UPSTREAM_INVALID_HEADER, NGX_OK, ngx_http_request_t, ngx_int_t,
 };
-use oxigress_core::interim::{First, first};
+use oxigress_core::http::interim::{First, first};
 use std::slice;
 
 /// An endpoint that sends more of them than this in one attempt is broken.

@@ -8,7 +8,7 @@
 
 use super::{log, zone};
 use crate::peer::{self, Begun};
-use oxigress_core::limits::{Counts, Held};
+use oxigress_core::policy::limits::{Counts, Held};
 use oxigress_store::{MAX_SLOTS, Reader};
 use std::cell::RefCell;
 use std::ptr::{NonNull, null_mut};

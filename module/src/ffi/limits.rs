@@ -12,7 +12,7 @@ use nginx_sys::{
     ngx_cycle_t, ngx_http_request_t, ngx_int_t, ngx_pagesize, ngx_parse_size,
     ngx_shared_memory_add, ngx_shm_zone_t, ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,
 };
-use oxigress_core::limits::Counts;
+use oxigress_core::policy::limits::Counts;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;

@@ -2,7 +2,7 @@
 
 use super::memory::now_milliseconds;
 use nginx_sys::{ngx_cycle, ngx_cycle_t, ngx_list_part_t, ngx_log_t, ngx_open_file_t, ngx_uint_t};
-use oxigress_core::line::Escaped;
+use oxigress_core::text::line::Escaped;
 use std::fmt::Arguments;
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;

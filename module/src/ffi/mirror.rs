@@ -16,7 +16,7 @@ use nginx_sys::{
     ngx_http_subrequest, ngx_int_t,
 };
 use oxigress_core::model::policy::{Mirror, Template};
-use oxigress_core::template::Part;
+use oxigress_core::text::template::Part;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 

@@ -15,8 +15,8 @@ use nginx_sys::{
     ngx_log_t, ngx_msec_t, ngx_pool_cleanup_add, ngx_pool_t, ngx_thread_task_alloc,
     ngx_thread_task_post,
 };
-use oxigress_core::passwords::Hash;
-use oxigress_core::turns::Turns;
+use oxigress_core::policy::passwords::Hash;
+use oxigress_core::policy::turns::Turns;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -236,7 +236,7 @@ unsafe fn is_right(check: &Check, log: *mut ngx_log_t) -> bool {
         // SAFETY: a text in the pool that ends with a NUL, and nobody else has it.
         let text =
             unsafe { std::slice::from_raw_parts_mut(encrypted, libc::strlen(encrypted.cast())) };
-        is_right = oxigress_core::passwords::is_same(
+        is_right = oxigress_core::policy::passwords::is_same(
             text,
             check.hash.split_last().map_or(&[], |(_, hash)| hash),
         );

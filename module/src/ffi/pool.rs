@@ -24,7 +24,7 @@ use nginx_sys::{
     ngx_current_msec, ngx_cycle, ngx_event_t, ngx_log_t, ngx_msec_t, ngx_post_event,
     ngx_posted_events, ngx_uint_t,
 };
-use oxigress_core::idle::{Idle, Key, Place};
+use oxigress_core::balancer::idle::{Idle, Key, Place};
 use oxigress_store::Reader;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::num::NonZeroU32;

@@ -15,7 +15,8 @@ use nginx_sys::{
     ngx_int_t, ngx_list_init, ngx_list_part_t, ngx_list_push, ngx_list_t, ngx_str_t,
     ngx_table_elt_t,
 };
-use oxigress_core::{auth, header};
+use oxigress_core::http::header;
+use oxigress_core::policy::auth;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{self, null_mut};

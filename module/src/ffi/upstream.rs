@@ -18,8 +18,8 @@ use nginx_sys::{
     ngx_peer_connection_t, ngx_shm_zone_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
 };
 use oxigress_core::balancer::Identity;
-use oxigress_core::idle;
-use oxigress_core::statistics::Failure;
+use oxigress_core::balancer::idle;
+use oxigress_core::balancer::statistics::Failure;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
 use std::ptr::null_mut;

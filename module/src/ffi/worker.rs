@@ -16,11 +16,11 @@ use nginx_sys::{
     ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process,
     ngx_process_slot,
 };
-use oxigress_core::destinations::Denial;
-use oxigress_core::limits::Counts;
+use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::metrics::Buckets;
 use oxigress_core::patterns::Patterns;
-use oxigress_core::session;
+use oxigress_core::policy::limits::Counts;
+use oxigress_core::router::session;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
 use std::cell::{Cell, RefCell, UnsafeCell};

@@ -6,7 +6,7 @@
 
 use crate::access::{Basic, External, Rules};
 use crate::ffi::{Answered, Passwords, Progress, Request, now_seconds};
-use oxigress_core::auth::{self, Verdict};
+use oxigress_core::policy::auth::{self, Verdict};
 
 /// What becomes of the request.
 pub enum Outcome {

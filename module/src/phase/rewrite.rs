@@ -6,8 +6,10 @@ use crate::records::Noting;
 use crate::{client_certificate, forwarded, metrics, peer, policy, responses, retired, selection};
 use oxigress_core::model::policy::{Redirect, Rewrite};
 use oxigress_core::record::{BackendView, EndpointsView, Kind, RuleView, SettingsView};
+use oxigress_core::redirect;
 use oxigress_core::rewrite::{self, Rewritten};
-use oxigress_core::{redirect, router, template, tls};
+use oxigress_core::router::{self, tls};
+use oxigress_core::text::template;
 use oxigress_store::{Guard, KeyHash, Place, Record};
 
 /// Header lines that are taken. Their bytes are bounded by nginx.

@@ -7,7 +7,7 @@ use super::value::{Value, is_plain};
 use crate::verdict::Note;
 use oxigress_core::balancer::hash_key::{self, Part};
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
-use oxigress_core::template;
+use oxigress_core::text::template;
 
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

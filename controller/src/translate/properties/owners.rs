@@ -6,7 +6,7 @@ use crate::world::ingress::{self as ingress_object, PathType};
 use oxigress_core::model::PathPattern;
 use oxigress_core::patterns::{Patterns, literal_prefix};
 use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
-use oxigress_core::{router, tls as core_tls};
+use oxigress_core::router::{self, tls as core_tls};
 
 type Records = BTreeMap<(Record, Vec<u8>), Vec<u8>>;
 

@@ -7,7 +7,7 @@
 
 use crate::translate::annotation::parse_bool;
 use ipnet::IpNet;
-use oxigress_core::head;
+use oxigress_core::http::head;
 use oxigress_validate::tls;
 use std::net::IpAddr;
 

@@ -2,7 +2,7 @@
 
 use super::form::{Form, header_name, kept_header, listen_address, network, stripped_header};
 use super::key::{How, Key, key};
-use oxigress_core::paths::Refused;
+use oxigress_core::http::paths::Refused;
 
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[

@@ -3,7 +3,7 @@
 //! The reference puts the text between single quotes as it is; nginx then reads backslashes in it. So they are read
 //! here as nginx would, and what comes out is quoted again.
 
-use oxigress_core::template::{self, Part};
+use oxigress_core::text::template::{self, Part};
 
 /// Variables of requests and sessions that a log may have, beside those of [`template::is_allowed`].
 const MORE: [&str; 31] = [

@@ -4,8 +4,8 @@
 //! Errors:  none: a variable that is not on the list is empty, as an unknown one is in the reference.
 //! Source:  ingress-nginx's Lua balancer, chash; the list of variables is ours.
 
-use crate::template;
-pub use crate::template::Part;
+use crate::text::template;
+pub use crate::text::template::Part;
 
 /// The parts of a key. Those that are empty are left out.
 pub fn parse(key: &[u8]) -> impl Iterator<Item = Part<'_>> {

@@ -4,7 +4,7 @@ use crate::balancer::{cookie, split};
 use crate::metrics::percent_decoded;
 use crate::patterns::Captures;
 use crate::record::RuleView;
-use crate::template::Values;
+use crate::text::template::Values;
 use std::borrow::Cow;
 use std::fmt::Write;
 

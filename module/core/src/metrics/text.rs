@@ -9,7 +9,7 @@ use super::buckets::{Bounds, Buckets};
 use super::cell::{
     CONNECT, HEADER, Method, REQUEST, REQUEST_SIZE, RESPONSE, RESPONSE_SIZE, Totals,
 };
-use crate::line::is_special;
+use crate::text::line::is_special;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;

@@ -9,11 +9,11 @@
 //! ```
 
 use crate::model::Snapshot;
-use crate::table::TABLES;
+use crate::record::table::TABLES;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use crate::table::{Keys, Upsert};
+pub use crate::record::table::{Keys, Upsert};
 
 super::objects!(Whole, Patch);
 

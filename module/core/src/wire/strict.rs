@@ -64,7 +64,7 @@ pub fn faults(body: &[u8], within: &str, most: usize) -> Vec<DecodeError> {
         return Vec::new();
     };
     let mut all = Vec::new();
-    for table in &crate::table::TABLES {
+    for table in &crate::record::table::TABLES {
         let records = tables.get(table.name).and_then(|records| records.as_object());
         for (key, value) in records.into_iter().flatten() {
             if all.len() == most {

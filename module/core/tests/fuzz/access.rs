@@ -2,11 +2,12 @@
 
 use crate::{ends_a_line, ends_a_target};
 use ipnet::IpNet;
-use oxigress_core::cors::{Decision, Origins};
+use oxigress_core::http::{forwarded, header};
 use oxigress_core::model::policy::{Cors, HeaderValue};
-use oxigress_core::networks::Networks;
-use oxigress_core::passwords::{self, Passwords};
-use oxigress_core::{auth, forwarded, header};
+use oxigress_core::policy::auth;
+use oxigress_core::policy::cors::{Decision, Origins};
+use oxigress_core::policy::networks::Networks;
+use oxigress_core::policy::passwords::{self, Passwords};
 use oxigress_fuzz::{check, fields, joined};
 use std::hash::RandomState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

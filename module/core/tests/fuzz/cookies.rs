@@ -2,10 +2,10 @@
 
 use crate::ends_a_line;
 use oxigress_core::balancer::cookie::{self, Asked};
+use oxigress_core::http::reverse;
 use oxigress_core::model::policy::{HeaderValue, Replacement};
 use oxigress_core::model::{Backend, BackendId};
 use oxigress_core::record::{BackendView, encode_backend};
-use oxigress_core::reverse;
 use oxigress_fuzz::{check, fields, joined};
 
 #[test]

@@ -7,7 +7,7 @@ use oxigress_core::patterns::{Allowance, Budget, Patterns};
 use oxigress_core::record::{ServerView, encode_server};
 use oxigress_core::redirect;
 use oxigress_core::rewrite::{self, Rewritten};
-use oxigress_core::template::{self, Part, Values};
+use oxigress_core::text::template::{self, Part, Values};
 use oxigress_fuzz::{check, fields, joined};
 use std::borrow::Cow;
 

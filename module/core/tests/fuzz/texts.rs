@@ -1,10 +1,11 @@
 //! Texts with a grammar: what is taken has no byte that ends a line, and is taken again.
 
 use crate::ends_a_line;
+use oxigress_core::http::header;
 use oxigress_core::model::policy::{HeaderName, HeaderPattern, HeaderValue, PolicyId, Template};
 use oxigress_core::model::{BackendId, HostPattern, PathPattern};
 use oxigress_core::patterns::Allowance;
-use oxigress_core::{header, tls};
+use oxigress_core::router::tls;
 use oxigress_fuzz::check;
 
 #[test]

@@ -6,7 +6,7 @@ use nginx_sys::{
     NGX_AGAIN, NGX_OK, ngx_close_connection, ngx_connection_t, ngx_cycle, ngx_del_timer,
     ngx_destroy_pool, ngx_handle_read_event, ngx_int_t, ngx_log_t, ngx_ssl_shutdown,
 };
-use oxigress_core::idle::Place;
+use oxigress_core::balancer::idle::Place;
 use std::ptr::{null_mut, without_provenance_mut};
 
 /// A connection of nginx, through bindings that have its bitfields right.

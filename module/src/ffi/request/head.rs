@@ -6,9 +6,9 @@ use crate::ffi::log::Seldom;
 use crate::ffi::memory;
 use crate::ffi::table::http_index;
 use nginx_sys::{ngx_str_t, ngx_table_elt_t};
-use oxigress_core::head::{self, Rules, Treatment};
-use oxigress_core::paths::Refused;
-use oxigress_core::{forwarded, header};
+use oxigress_core::http::head::{self, Rules, Treatment};
+use oxigress_core::http::paths::Refused;
+use oxigress_core::http::{forwarded, header};
 
 static NO_RULES: Rules = Rules::NONE;
 

@@ -12,7 +12,7 @@ use nginx_sys::{
     ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_list_push,
     ngx_str_t, ngx_table_elt_t,
 };
-use oxigress_core::header;
+use oxigress_core::http::header;
 use std::ptr::null_mut;
 
 impl<'r> Request<'r> {

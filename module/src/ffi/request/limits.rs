@@ -4,7 +4,7 @@ use super::{Context, Request};
 use crate::ffi::{guard, log, worker};
 use nginx_bitfields as bits;
 use nginx_sys::{AF_INET, AF_INET6, ngx_pool_cleanup_add, sockaddr_in, sockaddr_in6};
-use oxigress_core::limits::{Begun, Held, Overload};
+use oxigress_core::policy::limits::{Begun, Held, Overload};
 use std::ffi::c_void;
 use std::fmt::Arguments;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

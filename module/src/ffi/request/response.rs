@@ -8,7 +8,7 @@ use crate::ffi::memory;
 use nginx_sys::{
     ngx_http_headers_out_t, ngx_list_part_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
 };
-use oxigress_core::header;
+use oxigress_core::http::header;
 use std::ptr::null_mut;
 
 type Field = fn(&mut ngx_http_headers_out_t) -> &mut *mut ngx_table_elt_t;

@@ -6,7 +6,7 @@ use crate::ffi::memory;
 use nginx_bitfields as bits;
 use nginx_sys::{ngx_http_set_exten, ngx_str_t};
 use oxigress_core::patterns::Captures;
-use oxigress_core::template::Values;
+use oxigress_core::text::template::Values;
 use std::borrow::Cow;
 
 /// What the groups of the rule's path matched.

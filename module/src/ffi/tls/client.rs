@@ -23,7 +23,7 @@ use nginx_sys::{
     stack_st_X509_NAME,
 };
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
-use oxigress_core::tls;
+use oxigress_core::router::tls;
 use std::ffi::{CString, c_int, c_long, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null, null_mut};

@@ -2,7 +2,7 @@
 
 use crate::model::{Invalid, shorten};
 use crate::patterns::Allowance;
-use crate::template::{self, Part};
+use crate::text::template::{self, Part};
 use serde::{Deserialize, Serialize};
 
 /// The name of a header: a token (RFC 9110 §5.6.2) of at most 128 bytes.

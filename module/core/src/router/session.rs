@@ -3,7 +3,7 @@
 use crate::model::{HostPattern, StreamPort};
 use crate::record::{Kind, Records};
 use crate::router::by_host;
-use crate::tls::normal;
+use crate::router::tls::normal;
 use std::io::Write;
 
 /// The id of the backend that the listener of a port leads to.

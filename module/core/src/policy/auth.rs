@@ -2,7 +2,7 @@
 //!
 //! Source:  ingress-nginx's annotations; what cannot be honoured closes.
 
-use crate::header;
+use crate::http::header;
 
 /// What the answer of an auth server means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //!          first letter and length.
 //! Source:  RFC 9110 §7.6.1 (`Connection`), RFC 9113 §3.1 (`h2c`), RFC 7239 (`Forwarded`), RFC 8586 (`CDN-Loop`).
 
-use crate::header::{is_alike, is_called, is_managed, is_reserved};
+use crate::http::header::{is_alike, is_called, is_managed, is_reserved};
 
 /// What becomes of a header of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //!          IPv6 address means, mapped or translated, is judged as the IPv4 address that it leads to.
 //! Source:  RFC 6890 (special addresses), RFC 6052 and RFC 8215 (NAT64), RFC 4291 §2.5.5 (mapped, compatible).
 
-use crate::networks::Networks;
+use crate::policy::networks::Networks;
 use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

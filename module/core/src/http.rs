@@ -1,0 +1,16 @@
+//! HTTP messages as bytes: which headers and paths of a client are accepted, and what changes on the way.
+//!
+//! * [`header`]: names and values that a header may have; [`head`]: which headers of a client are kept.
+//! * [`paths`]: request targets that servers read in more than one way.
+//! * [`forwarded`]: scheme, host and port as a trusted proxy reports them.
+//! * [`fastcgi`]: the parameters of a FastCGI request.
+//! * [`interim`]: 1xx responses before the final one.
+//! * [`reverse`]: `Location` and `Set-Cookie` of endpoints, translated for the client.
+
+pub mod fastcgi;
+pub mod forwarded;
+pub mod head;
+pub mod header;
+pub mod interim;
+pub mod paths;
+pub mod reverse;

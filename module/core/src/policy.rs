@@ -1,0 +1,15 @@
+//! What policies decide about a request. What they say stands in [`crate::model::policy`].
+//!
+//! * [`networks`]: whether an address lies in one of many networks.
+//! * [`passwords`]: entries of a password file and what it costs to check one; [`turns`]: the queue of such checks,
+//!   fair among tenants.
+//! * [`auth`]: the subrequest to an external auth server, and its answer.
+//! * [`cors`]: the headers of cross-origin responses.
+//! * [`limits`]: rates and concurrent connections of a client, counted by all workers together.
+
+pub mod auth;
+pub mod cors;
+pub mod limits;
+pub mod networks;
+pub mod passwords;
+pub mod turns;

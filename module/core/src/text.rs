@@ -1,0 +1,4 @@
+//! Text that users or clients wrote: templates with variables, and foreign text in log lines.
+
+pub mod line;
+pub mod template;
