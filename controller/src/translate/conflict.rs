@@ -8,7 +8,7 @@ use super::annotation::ClientTls;
 use super::follow;
 use super::host_upstream_tls::{Held, HostUpstreamTls};
 use super::ingress::{Claim, Claims, Leads};
-use super::owner::{HostView, WELL_KNOWN};
+use super::owner::HostView;
 use super::passthrough;
 use super::plan::{self, Lead, Own, Plan, Speakers};
 use super::settings::Settings;
@@ -17,7 +17,7 @@ use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, Cookie, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
-    Policy, Rule, Server,
+    Policy, Rule, Server, WELL_KNOWN,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub fn settle(
             .saturating_sub(view.owner.paths(source)),
         room_bytes: GUEST_BYTES,
         guests: 0,
-        owner_takes_challenges: false,
+        lost_root: None,
         full: BTreeSet::new(),
         tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
@@ -181,8 +181,6 @@ thread_local! {
 }
 /// What stands for something else in an expression, but for the dot, which may as well be one.
 const EXPRESSIONS: [char; 13] = ['\\', '^', '$', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
-/// A path as an authority asks for it.
-pub const CHALLENGE: &str = "/.well-known/acme-challenge/token";
 /// Most bytes of paths that other namespaces than the owner's add to a host.
 const GUEST_BYTES: usize = 1 << 20;
 /// Most regular expressions that they add.
@@ -199,8 +197,8 @@ struct Settling<'a> {
     room_bytes: usize,
     /// Regular expressions that they have added: every request of the host looks at them.
     guests: usize,
-    /// An expression of the owner takes what certificates are issued by: its rules go on as they are.
-    owner_takes_challenges: bool,
+    /// The owner's claim of the root where another namespace's is older.
+    lost_root: Option<(&'a Claims, &'a Claim)>,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
@@ -233,6 +231,10 @@ impl<'a> Settling<'a> {
         let pattern = self.pattern(claim);
         let place = self.place(&pattern);
         if let Some(winner) = self.winners.get(&pattern) {
+            let is_root = claim.pattern == root() && self.view.owner.has(by);
+            if is_root && !self.view.owner.has(winner.by) {
+                self.lost_root.get_or_insert((by, claim));
+            }
             let message = match winner.by.key == by.key {
                 true => format!("{place} stands twice, the first one is served: remove the other"),
                 false => format!(
@@ -294,7 +296,6 @@ impl<'a> Settling<'a> {
             self.guests += usize::from(matches!(pattern, PathPattern::Regex(_)));
         }
         let is_regex = matches!(pattern, PathPattern::Regex(_));
-        self.owner_takes_challenges |= is_owner && is_regex && claim.takes_challenges;
         let mut policy = by.policy(&claim.path, self.settings);
         policy.yields = !is_owner && is_regex;
         let policies = by.policies(&claim.path, self.settings);
@@ -373,28 +374,25 @@ impl<'a> Settling<'a> {
         }
     }
 
-    /// Where a root or an expression of another namespace would answer below [`WELL_KNOWN`], it is as if there were none:
-    /// the request comes to what the owner gave every other one.
+    /// Where another namespace has the root, what lies below [`WELL_KNOWN`] is the owner's all the same: the request comes
+    /// to the root that the owner would have.
     fn keep_well_known(&mut self, first: &'a Claims) {
         let owner = &self.view.owner;
-        let own_root = self.winners.get(&root()).filter(|winner| owner.has(winner.by));
-        let mut foreign = self.winners.iter().filter(|(_, winner)| !owner.has(winner.by));
-        let is_open = foreign.any(|(pattern, _)| match pattern {
-            PathPattern::Regex(_) => own_root.is_none_or(|winner| winner.leads.is_none()),
-            pattern => *pattern == root(),
-        });
+        let is_foreign = self.winners.get(&root()).is_some_and(|winner| !owner.has(winner.by));
         let pattern = PathPattern::Prefix(WELL_KNOWN.into());
-        if !is_open || self.winners.contains_key(&pattern) || self.owner_takes_challenges {
+        if (!is_foreign && self.lost_root.is_none()) || self.winners.contains_key(&pattern) {
             return;
         }
-        // As the root that stands where nobody claims one.
-        let policy = match *self.host == HostPattern::default_host() {
-            true => Policy::default(),
-            false => first.policy("/", self.settings),
+        let is_default = *self.host == HostPattern::default_host();
+        let (by, leads, policy) = match self.lost_root {
+            Some((by, claim)) => (by, Some(&claim.leads), by.policy("/", self.settings)),
+            // As the root that stands where nobody claims one.
+            None if is_default => (first, first.default_backend.as_ref(), Policy::default()),
+            None => (first, first.default_backend.as_ref(), first.policy("/", self.settings)),
         };
-        let policies = first.policies("/", self.settings);
-        let leads = first.default_backend.as_ref();
-        self.insert(first, pattern, leads, "/", policy, policies);
+        let policy = Policy { yields: true, ..policy };
+        let policies = by.policies("/", self.settings);
+        self.insert(by, pattern, leads, "/", policy, policies);
     }
 
     /// The default host's settings would decide about every handshake without a known name, also those of clients who

@@ -5,7 +5,7 @@ use super::annotation::canary::Canary;
 use super::annotation::{self, Annotations, Place};
 use super::class::{self, Choice};
 use super::owner::{self, Age, Sealed};
-use super::patterns::{Compiler, Regex};
+use super::patterns::Compiler;
 use super::settings::Settings;
 use super::{Options, inspect};
 use crate::verdict::Note;
@@ -57,8 +57,6 @@ pub struct Claim {
     pub is_refused: bool,
     /// It may lead below `/.well-known/`.
     pub is_well_known: bool,
-    /// As a regular expression it takes what certificates are issued by.
-    pub takes_challenges: bool,
 }
 
 /// A Service's port.
@@ -192,7 +190,6 @@ impl Claim {
             is_valid_regex: true,
             is_refused: false,
             is_well_known: false,
-            takes_challenges: false,
         }
     }
 }
@@ -253,14 +250,9 @@ impl Claims {
                 };
                 let is_regex =
                     path.path_type != PathType::Exact && is_regex(&self.annotations, written);
-                let mut takes_challenges = false;
-                let mut regex = |Regex { pattern, takes_challenges: takes }| {
-                    takes_challenges = takes;
-                    pattern
-                };
                 let pattern = match path.path_type {
                     PathType::Exact => PathPattern::exact(written),
-                    _ if is_regex => compiler.path(written).map(&mut regex),
+                    _ if is_regex => compiler.path(written),
                     _ => PathPattern::prefix(written),
                 };
                 let may_close = path.path_type != PathType::Exact;
@@ -281,8 +273,8 @@ impl Claims {
                         continue;
                     }
                 };
-                let is_valid_regex = !is_refused
-                    && (is_regex || is_per_host && compiler.path(written).map(&mut regex).is_ok());
+                let is_valid_regex =
+                    !is_refused && (is_regex || is_per_host && compiler.path(written).is_ok());
                 let is_well_known = owner::is_well_known(&pattern)
                     || is_valid_regex
                         && PathPattern::uncompiled(written)
@@ -295,7 +287,6 @@ impl Claims {
                     is_valid_regex,
                     is_refused,
                     is_well_known,
-                    takes_challenges,
                 });
             }
         }

@@ -14,7 +14,7 @@ use crate::verdict::Note;
 use crate::world::Key;
 use crate::world::ingress::Tls;
 use clap::ValueEnum;
-use oxigress_core::model::{HostPattern, PathPattern};
+use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::literal_prefix;
 use std::collections::BTreeSet;
 
@@ -186,8 +186,7 @@ impl<'a> HostView<'a> {
         self.mode == HostOwnership::Shared || canary.key.namespace == main.key.namespace
     }
 
-    /// Whether an Ingress may have a path of the host: what lies below `/.well-known/` speaks for the whole host (RFC 8615),
-    /// and whoever answers there has certificates issued for it (RFC 8555 §8.3).
+    /// Whether an Ingress may have a path of the host: what lies below [`WELL_KNOWN`] is the owner's.
     pub fn may_have(&self, by: &Claims, claim: &Claim) -> bool {
         self.owner.has(by) || !claim.is_well_known
     }
@@ -234,21 +233,17 @@ impl<'a> HostView<'a> {
     }
 }
 
-/// What only the owner of a host answers for, without a slash at its end.
-pub const WELL_KNOWN: &str = "/.well-known";
-
-/// Whether a path is one of those, or an expression whose plain beginning may lead there: one that begins with less than
-/// [`WELL_KNOWN`] yields to every rule of the owner that takes it.
+/// Whether a path lies below [`WELL_KNOWN`], or is an expression whose plain beginning does or may lead there. Others, such
+/// as `/(.*)`, are served, and the router leaves what lies there to the owner.
 pub fn is_well_known(pattern: &PathPattern) -> bool {
-    let is_below = |path: &[u8]| {
-        let rest = path.strip_prefix(WELL_KNOWN.as_bytes());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-    };
     match pattern {
-        PathPattern::Exact(path) | PathPattern::Prefix(path) => is_below(path.as_bytes()),
+        PathPattern::Exact(path) | PathPattern::Prefix(path) => {
+            model::is_well_known(path.as_bytes())
+        }
         PathPattern::Regex(text) => {
             let plain = literal_prefix(text);
-            is_below(&plain) || (plain.len() > 1 && WELL_KNOWN.as_bytes().starts_with(&plain))
+            model::is_well_known(&plain)
+                || (plain.len() > 1 && WELL_KNOWN.as_bytes().starts_with(&plain))
         }
     }
 }

@@ -4,15 +4,14 @@
 //!          wrote: `oxigress_core::patterns` takes an [`Allowance`] for that, and those for users are split off here.
 //! Units:   nanoseconds, told from the texts (`oxigress_core::patterns::price_of`).
 
-use super::conflict::CHALLENGE;
 use super::ingress::Claims;
 use super::pattern_budget::{OF_INGRESS, OF_NAMESPACE};
 use super::review::Reviews;
 use oxigress_core::model::{Invalid, PathPattern};
 use oxigress_core::patterns::{
-    Allowance, check_length, is_plain, pattern_is_valid, price_of, price_of_reading, takes_path,
+    Allowance, check_length, is_plain, path_is_valid, pattern_is_valid, price_of, price_of_reading,
 };
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// An annotation whose value is a pattern: it is charged as paths are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +45,13 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// Compiles a pattern. Of paths: whether it takes what certificates are issued by.
-    pub fn compile(self, text: &str, allowance: Allowance) -> Result<bool, Invalid> {
+    /// Compiles a pattern to see that it can be served.
+    pub fn compile(self, text: &str, allowance: Allowance) -> Result<(), Invalid> {
         match self {
-            Meaning::Path => takes_path(text, CHALLENGE.as_bytes(), allowance),
-            Meaning::Value => pattern_is_valid(text, allowance).map(|()| false),
+            Meaning::Path => path_is_valid(text, allowance),
+            Meaning::Value => pattern_is_valid(text, allowance),
         }
     }
-}
-
-/// A regular expression that is served.
-#[derive(Debug)]
-pub struct Regex {
-    /// It.
-    pub pattern: PathPattern,
-    /// It takes what certificates are issued by.
-    pub takes_challenges: bool,
 }
 
 /// What compiles the patterns of one Ingress.
@@ -69,7 +59,7 @@ pub struct Compiler<'c> {
     left: Allowance,
     is_over: bool,
     /// Paths that were compiled before.
-    known: BTreeMap<&'c str, bool>,
+    known: BTreeSet<&'c str>,
     reviews: Option<&'c mut Reviews>,
 }
 
@@ -81,7 +71,7 @@ impl<'c> Compiler<'c> {
         Compiler {
             left: Allowance::of(OF_INGRESS),
             is_over: false,
-            known: known.map(|claim| (claim.path.as_str(), claim.takes_challenges)).collect(),
+            known: known.map(|claim| claim.path.as_str()).collect(),
             reviews: None,
         }
     }
@@ -97,21 +87,20 @@ impl<'c> Compiler<'c> {
     }
 
     /// Reads a path's regular expression.
-    pub fn path(&mut self, written: &str) -> Result<Regex, Invalid> {
+    pub fn path(&mut self, written: &str) -> Result<PathPattern, Invalid> {
         let pattern = PathPattern::uncompiled(written)?;
-        let takes_challenges = match is_plain(written) {
-            true => is_taken_by_plain(written),
-            false => self.compile(Meaning::Path, written)?,
-        };
-        Ok(Regex { pattern, takes_challenges })
+        if !is_plain(written) {
+            self.compile(Meaning::Path, written)?;
+        }
+        Ok(pattern)
     }
 
     /// Reads the pattern of an annotation; that it is one of [`Searched::ALL`] means that its price is counted.
     pub fn value(&mut self, _: Searched, text: &str) -> Result<(), Invalid> {
-        self.compile(Meaning::Value, text).map(drop)
+        self.compile(Meaning::Value, text)
     }
 
-    fn compile(&mut self, meaning: Meaning, text: &str) -> Result<bool, Invalid> {
+    fn compile(&mut self, meaning: Meaning, text: &str) -> Result<(), Invalid> {
         check_length(text)?;
         if self.is_over {
             return Err(Invalid::new(format!(
@@ -134,10 +123,12 @@ impl<'c> Compiler<'c> {
             self.left.split(reading);
             return Err(over_ingress());
         };
-        match (&mut self.reviews, self.known.get(text)) {
-            (_, Some(takes_challenges)) if meaning == Meaning::Path => Ok(*takes_challenges),
-            (Some(reviews), _) => reviews.compile(meaning, text, allowance),
-            (None, _) => meaning.compile(text, allowance),
+        if meaning == Meaning::Path && self.known.contains(text) {
+            return Ok(());
+        }
+        match &mut self.reviews {
+            Some(reviews) => reviews.compile(meaning, text, allowance),
+            None => meaning.compile(text, allowance),
         }
     }
 }
@@ -150,33 +141,9 @@ fn over_ingress() -> Invalid {
     ))
 }
 
-/// Whether a pattern of letters, digits and dots takes what certificates are issued by.
-fn is_taken_by_plain(pattern: &str) -> bool {
-    let is_taken = |(p, c): (u8, u8)| p == b'.' || p.eq_ignore_ascii_case(&c);
-    pattern.len() <= CHALLENGE.len() && pattern.bytes().zip(CHALLENGE.bytes()).all(is_taken)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_takes_challenges_is_seen_with_and_without_compiling() {
-        for (text, expected) in [
-            ("/", true),
-            ("/.Well-known/acme", true),
-            ("/xwell-known", false),
-            ("/.w.ll", true),
-            ("/shop", false),
-            ("/(.*)", true),
-            ("/(?!api)(.*)", true),
-            ("/[a-z]+", false),
-            ("/\\.well-known/acme-challenge/(.+)$", true),
-        ] {
-            let regex = Compiler::new(None).path(text).unwrap();
-            assert_eq!(regex.takes_challenges, expected, "{text}");
-        }
-    }
 
     #[test]
     fn the_patterns_of_annotations_and_those_that_are_refused_are_charged() {

@@ -33,7 +33,7 @@ type Text = (Meaning, Arc<str>);
 struct Outcome {
     price: Result<u64, Invalid>,
     /// `None`: it was only read.
-    compiled: Option<Result<bool, Invalid>>,
+    compiled: Option<Result<(), Invalid>>,
 }
 
 /// What a namespace has left, at a time.
@@ -81,7 +81,7 @@ impl Reviews {
         meaning: Meaning,
         text: &str,
         allowance: Allowance,
-    ) -> Result<bool, Invalid> {
+    ) -> Result<(), Invalid> {
         let key = (meaning, Arc::from(text));
         if let Some(Outcome { compiled: Some(known), .. }) = self.kept.get(&key) {
             return known.clone();

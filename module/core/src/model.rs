@@ -175,6 +175,16 @@ pub struct Origin {
     pub path: String,
 }
 
+/// Whoever answers below this path speaks for the whole host (RFC 8615), and has certificates issued for it (RFC 8555
+/// §8.3): it is the owner's. Without a slash at its end.
+pub const WELL_KNOWN: &str = "/.well-known";
+
+/// Whether a path is [`WELL_KNOWN`] or lies below it.
+pub fn is_well_known(path: &[u8]) -> bool {
+    let rest = path.strip_prefix(WELL_KNOWN.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
 /// Per-request decisions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -182,8 +192,9 @@ pub struct Origin {
 pub struct Policy {
     /// When plain HTTP is answered with a redirect to HTTPS.
     pub https_redirect: HttpsRedirect,
-    /// Of a regular expression: it takes a path from a rule of another namespace only where its plain beginning is
-    /// longer than that rule's, as a prefix of the same text would.
+    /// Of a regular expression, which another namespace than the host's owner has added: it takes a path from a rule
+    /// of another namespace only where its plain beginning is longer than that rule's, as a prefix of the same text
+    /// would, and nothing at or below [`WELL_KNOWN`]. Of a prefix: expressions compare with it as with the root.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
 }

@@ -42,8 +42,6 @@ const MAX_COMPILED_BYTES: usize = 64 * 1_024;
 const MAX_KEPT_BYTES: usize = 16 * 1_024 * 1_024;
 /// A try, however short: finding the compiled form and setting an engine up.
 const TRY_STEPS: u64 = 100;
-/// What a pattern may cost that is tried while it is translated.
-const OF_TRIAL: u64 = 50_000;
 /// The groups a template can name, and the whole.
 const GROUPS: usize = 10;
 
@@ -304,13 +302,6 @@ pub fn pattern_is_valid(pattern: &str, allowance: Allowance) -> Result<(), Inval
 /// Refuses a pattern of paths that could not be served, with the reason.
 pub fn path_is_valid(pattern: &str, allowance: Allowance) -> Result<(), Invalid> {
     compile(pattern, Meaning::Path, allowance).map(drop)
-}
-
-/// Compiles a pattern of paths, and tries it on one; `false` also where that takes more than some 50 microseconds.
-pub fn takes_path(pattern: &str, path: &[u8], allowance: Allowance) -> Result<bool, Invalid> {
-    let compiled = compile(pattern, Meaning::Path, allowance)?;
-    let mut budget = Budget::of(OF_TRIAL);
-    Ok(captures(&compiled, path, &mut Scratch::default(), &mut budget).flatten().is_some())
 }
 
 /// Refuses a pattern that is too long to be looked at.

@@ -1,9 +1,8 @@
 //! What other namespaces say about a host changes nothing of what its owner serves.
 
 use super::*;
-use crate::translate::owner::WELL_KNOWN;
 use crate::world::ingress::{self as ingress_object, PathType};
-use oxigress_core::model::PathPattern;
+use oxigress_core::model::{PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::{Patterns, literal_prefix};
 use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
 use oxigress_core::router::{self, tls as core_tls};
@@ -161,10 +160,6 @@ fn check_host(
             (taken(&all.snapshot, &served, host, path), taken(&own.snapshot, &alone, host, path));
         compared += 1;
         let is_well_known = path.starts_with(WELL_KNOWN);
-        // Not kept yet where one Ingress makes the paths of all others expressions: a guest's /(.*) may have the rest there.
-        if is_well_known && all.options.regex_per_host {
-            continue;
-        }
         match &with {
             Some(taken) if !is_own(taken) => {
                 prop_assert!(!is_well_known, "{host}{path}: {with:?}");
@@ -189,8 +184,7 @@ fn check_host(
                 let root = without.filter(|own| {
                     own.path != PathPattern::Prefix(WELL_KNOWN.into()) || own.backend.is_some()
                 });
-                // An owner who has lost the root to an older Ingress serves nothing there that is not said by itself.
-                if root.is_some() && has_root {
+                if root.is_some() {
                     prop_assert_eq!(facts(with), facts(root), "{}{}", host, path);
                 }
             }

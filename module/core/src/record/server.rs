@@ -24,7 +24,7 @@
 //! changes.
 
 use super::{length, short, u16_at, u32_at};
-use crate::model::{HttpsRedirect, PathPattern, Rule, Server};
+use crate::model::{HttpsRedirect, PathPattern, Rule, Server, is_well_known};
 use crate::patterns::{self, Budget, Captures, NoAnswer, Patterns};
 use std::cmp::Ordering;
 
@@ -311,6 +311,7 @@ impl<'g> ServerView<'g> {
             _ => (None, false),
         };
         let wins = |index| first == Some(index);
+        let requested = path;
         let mut found = Vec::new();
         let mut put = |index: usize, takes: Result<bool, NoAnswer>| {
             let (Some(rule), Some(path)) = (self.body(index), self.pattern(index)) else { return };
@@ -319,7 +320,12 @@ impl<'g> ServerView<'g> {
             let fate = match takes {
                 _ if wins(index) && lacks_slash => Fate::LacksSlash,
                 _ if wins(index) => Fate::Wins,
-                Ok(true) if self.yields(index) && !self.passes(index, first) => Fate::Yields,
+                Ok(true)
+                    if self.yields(index)
+                        && (is_well_known(requested) || !self.passes(index, first)) =>
+                {
+                    Fate::Yields
+                }
                 Ok(true) => Fate::Weaker,
                 Ok(false) => Fate::OtherPath,
                 Err(NoAnswer) => Fate::NoAnswer,
@@ -382,7 +388,10 @@ impl<'g> ServerView<'g> {
         patterns: &Patterns,
     ) -> Result<Option<Route<'g>>, NoAnswer> {
         let mut candidates = self.candidates(path);
-        candidates.retain(|(index, _)| self.yields(*index) || self.is_not_weaker(*index, prefix));
+        candidates.retain(|(index, _)| match self.yields(*index) {
+            true => !is_well_known(path),
+            false => self.is_not_weaker(*index, prefix),
+        });
         // The strongest of each literal come first: there is little left to sort.
         candidates.sort_by(|(_, a), (_, b)| strength(b, a));
         let mut budget = Budget::OF_PATH;
@@ -422,15 +431,24 @@ impl<'g> ServerView<'g> {
 
     /// Whether the text of a regular expression is at least as strong as that of another rule.
     fn is_not_weaker(&self, index: usize, than: Option<usize>) -> bool {
-        let Some(weakest) = than.and_then(|index| self.path(index)) else { return true };
+        let Some(than) = than else { return true };
+        let Some(weakest) = self.path(than) else { return true };
         // The root's, as it was written.
-        let weakest = if weakest.is_empty() { b"/" } else { weakest };
+        let weakest = match weakest.is_empty() || self.is_marked(than) {
+            true => &b"/"[..],
+            false => weakest,
+        };
         self.path(index).is_some_and(|text| strength(text, weakest) != Ordering::Less)
     }
 
     /// Whether a rule takes from other namespaces only what lies below their rules.
     fn yields(&self, index: usize) -> bool {
-        index >= self.regexes && self.body(index).is_some_and(|rule| rule.policy & YIELDS != 0)
+        index >= self.regexes && self.is_marked(index)
+    }
+
+    /// Whether a rule's [`crate::model::Policy::yields`] is set.
+    fn is_marked(&self, index: usize) -> bool {
+        self.body(index).is_some_and(|rule| rule.policy & YIELDS != 0)
     }
 
     /// Whether an expression that yields takes the path in place of `winner`.
@@ -718,6 +736,25 @@ mod tests {
         }
         let all = ServerView::new(&value).considered(b"/admin/x", &Patterns::default());
         assert_eq!(all.iter().filter(|one| one.fate == Fate::Yields).count(), 3, "{all:?}");
+    }
+
+    #[test]
+    fn what_lies_below_well_known_is_never_a_guests_and_its_kept_rule_counts_as_the_root() {
+        for guest in ["~/(.*)", "~/.*", "~/(\\.well-known|x)/(.*)"] {
+            let value = shared(&["OWNER /", &format!("other {guest}"), "OWNER ~/shop(.*)"]);
+            let path = "/.well-known/acme-challenge/token";
+            assert_eq!(winner(&value, path).as_deref(), Some("OWNER /"), "{guest}");
+            let all = ServerView::new(&value).considered(path.as_bytes(), &Patterns::default());
+            assert_eq!(all[0].fate, Fate::Wins, "{guest}");
+            assert!(all[1..].iter().all(|one| one.fate == Fate::Yields), "{guest}: {all:?}");
+        }
+        let mut kept = rule(pattern(crate::model::WELL_KNOWN), "kept");
+        for (yields, expected) in [(true, "~/(.*)"), (false, "kept")] {
+            kept.policy.yields = yields;
+            let owners = rule(pattern("~/(.*)"), "~/(.*)");
+            let value = encode_server(&Server { rules: vec![kept.clone(), owners] });
+            assert_eq!(winner(&value, "/.well-known/x").as_deref(), Some(expected));
+        }
     }
 
     #[test]
