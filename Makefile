@@ -12,7 +12,7 @@ export CARGO
 OXIGRESS_TARGET ?= target
 export OXIGRESS_TARGET
 
-# What the user may say; cargo and nginx-sys get the copy in target/ under the same name.
+# What the user may say; cargo and the bindings get the copy in target/ under the same name.
 source_from := $(filter-out $(CURDIR)/$(OXIGRESS_TARGET)/nginx/source,$(NGINX_SOURCE_DIR))
 export NGINX_SOURCE_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/source
 export NGINX_BUILD_DIR := $(CURDIR)/$(OXIGRESS_TARGET)/nginx/objs
@@ -50,7 +50,7 @@ unit: ## the tests that need no nginx
 
 # Unoptimised: that compiles in half the time, and the programs under test are target/dist's. One selection: another has
 # other features, and compiles tokio and what depends on it again.
-tested := -p oxigress-core -p oxigress-store -p oxigress -p nginx-bitfields -p oxigress-tests
+tested := -p oxigress-core -p oxigress-store -p oxigress -p oxigress-nginx -p oxigress-tests
 
 .PHONY: test
 test: packages kubernetes-begin test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers

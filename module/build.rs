@@ -1,7 +1,8 @@
 //! What the source has to know about the nginx that it is compiled for.
 
 fn main() {
-    let version = std::env::var("DEP_NGINX_VERSION_NUMBER").expect("nginx-sys tells the version");
+    let version =
+        std::env::var("DEP_NGINX_VERSION_NUMBER").expect("oxigress-nginx tells the version");
     let version: u32 = version.parse().expect("such as 1028003");
     println!("cargo::rustc-check-cfg=cfg(nginx_has_terminated)");
     // 1.25.4: a request that ends while a thread works for it is marked.

@@ -4,8 +4,7 @@ use super::answer::add_header;
 use super::question::{self, Question};
 use super::{Request, guard, memory, password};
 use crate::phase::access::{self, Outcome, Refusal};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_AGAIN, NGX_DECLINED, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_MOVED_TEMPORARILY,
     NGX_HTTP_UNAUTHORIZED, ngx_http_request_t, ngx_int_t,
 };
@@ -123,8 +122,8 @@ unsafe fn refuse(
     refusal: &Refusal,
 ) -> ngx_int_t {
     // As if an error page had been shown already: none takes the answer's place.
-    // SAFETY: alive; the same struct, through bindings that have its bitfields right.
-    unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_error_page(1) };
+    // SAFETY: alive.
+    unsafe { (*raw).set_error_page(1) };
     match refusal {
         Refusal::Status(status) => ngx_int_t::from(*status as i16),
         Refusal::Challenge(challenge) => {

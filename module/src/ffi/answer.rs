@@ -4,8 +4,7 @@ use super::{Request, directives, guard, log, memory};
 use crate::configuration::Answer;
 use crate::phase::error;
 use crate::phase::rewrite::{self, Outcome};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_NOT_FOUND,
     NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK, ngx_buf_t, ngx_chain_t, ngx_http_finalize_request,
     ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header,
@@ -52,7 +51,7 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
                     if location.starts_with(b"/") {
                         // nginx would put its own host and port before a path, which is meant as it is. Without a
                         // location of its own it has no page for `msie_refresh`.
-                        (*raw.cast::<bits::ngx_http_request_s>()).headers_in.set_msie(0);
+                        (*raw).headers_in.set_msie(0);
                     } else {
                         (*raw).headers_out.location = header;
                     }
@@ -184,16 +183,16 @@ pub unsafe fn send(raw: *mut ngx_http_request_t, answer: Answer) -> ngx_int_t {
         }
     }
     if answer.is_last {
-        // SAFETY: the same struct, through bindings that have its bitfields right.
-        unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_keepalive(0) };
+        // SAFETY: nginx gives a live struct.
+        unsafe { (*raw).set_keepalive(0) };
     }
     // nginx would compare If-Match with the ETag of this answer, which is already the next one.
-    // SAFETY: the same struct, through bindings that have its bitfields right.
-    unsafe { (*raw.cast::<bits::ngx_http_request_s>()).set_disable_not_modified(1) };
+    // SAFETY: nginx gives a live struct.
+    unsafe { (*raw).set_disable_not_modified(1) };
     // SAFETY: alive.
     let sent = unsafe { ngx_http_send_header(raw) };
     // SAFETY: as above.
-    let is_header_only = unsafe { (*raw.cast::<bits::ngx_http_request_s>()).header_only() != 0 };
+    let is_header_only = unsafe { (*raw).header_only() != 0 };
     if sent == NGX_ERROR as ngx_int_t || sent > NGX_OK as ngx_int_t || is_header_only {
         return sent;
     }
@@ -211,7 +210,7 @@ pub unsafe fn send(raw: *mut ngx_http_request_t, answer: Answer) -> ngx_int_t {
     unsafe {
         (*buffer).pos = copy.data;
         (*buffer).last = copy.data.add(copy.len);
-        let flags = &mut *buffer.cast::<bits::ngx_buf_s>();
+        let flags = &mut *buffer;
         flags.set_memory(u32::from(copy.len > 0));
         flags.set_last_buf(1);
         flags.set_last_in_chain(1);

@@ -5,7 +5,7 @@
 use super::worker::Worker;
 use super::{destinations, log, memory};
 use crate::peer::{self, Begun, Outcome};
-use nginx_sys::{
+use nginx::sys::{
     AF_INET, AF_INET6, ngx_log_t, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::balancer::Identity;

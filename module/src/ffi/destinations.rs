@@ -3,7 +3,7 @@
 use super::directives::{Answer, OK, arguments, core_conf, refuse, refused};
 use super::log::Seldom;
 use super::{guard, log, memory};
-use nginx_sys::{
+use nginx::sys::{
     AF_INET, AF_INET6, ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_listening_t, ngx_log_t,
     ngx_pool_cleanup_add, sockaddr, sockaddr_in, sockaddr_in6,
 };

@@ -4,8 +4,7 @@ use super::keepalive::{self, KeptByNginx};
 use super::pool::Settings;
 use super::table::{self, core_index, http_index};
 use super::{endpoint, guard, memory, tls, upstream, zone};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_LOG_EMERG, NGX_LOG_WARN, NGX_OK, ngx_array_push,
     ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
@@ -286,7 +285,7 @@ pub unsafe extern "C" fn merge_loc_conf(
     // SAFETY: nginx gives two of this module's configurations, and the inner location's context.
     unsafe {
         let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        let flags = &*core.cast::<bits::ngx_http_core_loc_conf_s>();
+        let flags = &*core.cast::<nginx::sys::ngx_http_core_loc_conf_s>();
         if flags.noname() != 0 || flags.lmt_excpt() != 0 {
             let (outer, inner) = (&*outer.cast::<LocConf>(), &mut *inner.cast::<LocConf>());
             inner.is_router = outer.is_router;
@@ -674,7 +673,7 @@ unsafe fn take_location(
             }
         };
         let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        if (*core.cast::<bits::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
+        if (*core.cast::<nginx::sys::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
             let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
             return Err(refuse(cf, reason));
         }
@@ -749,7 +748,7 @@ pub unsafe fn is_mirror_location(request: *mut ngx_http_request_t) -> bool {
 /// On the event loop of a worker.
 pub unsafe fn password_pool() -> *mut ngx_thread_pool_t {
     // SAFETY: nginx's pointer to the running cycle.
-    unsafe { core_conf(nginx_sys::ngx_cycle).as_ref() }
+    unsafe { core_conf(nginx::sys::ngx_cycle).as_ref() }
         .map_or(null_mut(), |conf| conf.password_pool)
 }
 
@@ -765,7 +764,7 @@ pub unsafe extern "C" fn ingress_balancer(
             return refuse(cf, format_args!("\"ingress_balancer\" {NO_ZONE}"));
         }
         let upstream: *mut ngx_http_upstream_srv_conf_t =
-            srv_conf(cf, nginx_sys::ngx_http_upstream_module.ctx_index);
+            srv_conf(cf, nginx::sys::ngx_http_upstream_module.ctx_index);
         let is_ours = |init: ngx_http_upstream_init_pt| {
             init.is_some_and(|init| {
                 std::ptr::fn_addr_eq(init, upstream::init_upstream as InitUpstream)

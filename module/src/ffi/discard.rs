@@ -11,8 +11,7 @@
 //! Source:  ngx_http_upstream_send_response, ngx_http_upstream_process_non_buffered_request.
 
 use super::{Request, guard, memory};
-use nginx_bitfields as bits;
-use nginx_sys::{NGX_ERROR, NGX_OK, ngx_current_msec, ngx_http_request_t, ngx_int_t, ngx_msec_t};
+use nginx::sys::{NGX_ERROR, NGX_OK, ngx_current_msec, ngx_http_request_t, ngx_int_t, ngx_msec_t};
 use std::ffi::c_void;
 
 /// Longest body.
@@ -27,7 +26,7 @@ type Filter = unsafe extern "C" fn(*mut c_void, isize) -> ngx_int_t;
 #[repr(C)]
 struct Discard {
     request: *mut ngx_http_request_t,
-    upstream: *mut bits::ngx_http_upstream_s,
+    upstream: *mut nginx::sys::ngx_http_upstream_s,
     /// nginx's callbacks for the protocol, which ours stand before.
     init: Init,
     filter: Option<Filter>,
@@ -47,10 +46,10 @@ pub unsafe fn begin(raw: *mut ngx_http_request_t) {
     if !is_copy && request.question().is_none() {
         return;
     }
-    // SAFETY: vouched for by the caller; the same structs, through bindings that have their bitfields right.
+    // SAFETY: vouched for by the caller.
     unsafe {
-        let upstream: *mut bits::ngx_http_upstream_s = (*raw).upstream.cast();
-        let flags: *mut bits::ngx_http_request_s = raw.cast();
+        let upstream: *mut nginx::sys::ngx_http_upstream_s = (*raw).upstream.cast();
+        let flags: *mut nginx::sys::ngx_http_request_s = raw.cast();
         if upstream.is_null() || (*flags).header_only() == 0 || (*flags).cached() != 0 {
             return;
         }
@@ -97,7 +96,10 @@ pub unsafe fn begin(raw: *mut ngx_http_request_t) {
 ///
 /// # Safety
 /// `raw` is alive, `upstream` its upstream.
-unsafe fn is_kept(raw: *mut ngx_http_request_t, upstream: *mut bits::ngx_http_upstream_s) -> bool {
+unsafe fn is_kept(
+    raw: *mut ngx_http_request_t,
+    upstream: *mut nginx::sys::ngx_http_upstream_s,
+) -> bool {
     // SAFETY: vouched for by the caller.
     unsafe {
         if (*upstream).store() != 0 || (*upstream).upgrade() != 0 {
@@ -120,10 +122,10 @@ unsafe extern "C" fn begin_body(data: *mut c_void) -> ngx_int_t {
     guard::contain("begin_body", NGX_ERROR as ngx_int_t, || {
         // SAFETY: what `begin` made, in the pool of the live request.
         let discard = unsafe { &mut *data.cast::<Discard>() };
-        // SAFETY: alive; the same structs, through bindings that have their bitfields right.
+        // SAFETY: alive.
         unsafe {
             // Nothing is sent, also not at the end.
-            (*discard.request.cast::<bits::ngx_http_request_s>()).set_header_only(1);
+            (*discard.request).set_header_only(1);
             let answer = (discard.init)(discard.context);
             let upstream = &mut *discard.upstream;
             discard.filter = upstream.input_filter;
@@ -178,7 +180,7 @@ unsafe fn wait_shortly(discard: &Discard) -> ngx_int_t {
         if (*upstream.conf).read_timeout <= MAX_MSEC {
             return NGX_OK as ngx_int_t;
         }
-        let own = memory::array::<bits::ngx_http_upstream_conf_t>((*discard.request).pool, 1);
+        let own = memory::array::<nginx::sys::ngx_http_upstream_conf_t>((*discard.request).pool, 1);
         if own.is_null() {
             return NGX_ERROR as ngx_int_t;
         }

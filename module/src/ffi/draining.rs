@@ -6,8 +6,7 @@
 
 use super::directives::{Answer, OK, arguments, core_conf, refuse, refused};
 use super::{guard, memory};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, ngx_command_t, ngx_conf_full_name, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t,
     ngx_http_core_module, ngx_http_request_t, ngx_int_t,
 };
@@ -56,9 +55,9 @@ pub unsafe fn file_of(cycle: *mut ngx_cycle_t) -> Option<PathBuf> {
 /// # Safety
 /// `request` is alive, on the event loop, and its header was not sent.
 pub unsafe fn send_away(request: *mut ngx_http_request_t) {
-    // SAFETY: vouched for by the caller; the same struct, through bindings that have its bitfields right.
+    // SAFETY: vouched for by the caller.
     let is_http2 = unsafe {
-        let request = &mut *request.cast::<bits::ngx_http_request_s>();
+        let request = &mut *request;
         request.set_keepalive(0);
         !request.stream.is_null()
     };
@@ -71,6 +70,6 @@ pub unsafe fn send_away(request: *mut ngx_http_request_t) {
     unsafe {
         let context: *mut ngx_http_conf_ctx_t = (*(*request).http_connection).conf_ctx;
         let settings = *(*context).loc_conf.add(ngx_http_core_module.ctx_index);
-        (*settings.cast::<bits::ngx_http_core_loc_conf_s>()).keepalive_requests = 0;
+        (*settings.cast::<nginx::sys::ngx_http_core_loc_conf_s>()).keepalive_requests = 0;
     }
 }

@@ -4,8 +4,7 @@
 use super::zone::ZoneLock;
 use super::{Request, allocator, answer, directives, guard, log};
 use crate::configuration::{self, Answer, Job, Patience, Step};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE,
     NGX_HTTP_SPECIAL_RESPONSE, NGX_OK, ngx_add_timer, ngx_chain_t, ngx_del_timer, ngx_event_t,
     ngx_http_discard_request_body, ngx_http_finalize_request, ngx_http_read_client_request_body,
@@ -156,7 +155,7 @@ unsafe fn read_body(
     }
     // SAFETY: alive.
     let rc = unsafe {
-        (*raw.cast::<bits::ngx_http_request_s>()).set_request_body_in_single_buf(1);
+        (*raw).set_request_body_in_single_buf(1);
         ngx_http_read_client_request_body(raw, Some(body_handler))
     };
     if rc >= NGX_HTTP_SPECIAL_RESPONSE as ngx_int_t { rc } else { NGX_DONE as ngx_int_t }
@@ -288,8 +287,8 @@ unsafe fn body(raw: *mut ngx_http_request_t) -> Option<Body> {
     // SAFETY: a chain of buffers in the request's pool.
     while let Some(link) = unsafe { chain.as_ref() } {
         let buffer = link.buf;
-        // SAFETY: the same struct, through bindings that have its bitfields right.
-        let is_in_file = unsafe { (*buffer.cast::<bits::ngx_buf_s>()).in_file() != 0 };
+        // SAFETY: nginx gives a live struct.
+        let is_in_file = unsafe { (*buffer).in_file() != 0 };
         if is_in_file {
             return None;
         }
@@ -330,9 +329,9 @@ unsafe fn post(raw: *mut ngx_http_request_t, pending: *mut Pending) -> bool {
             return false;
         }
         ngx_add_timer(&raw mut task.event, THREAD_MSEC);
-        let main = (*raw).main.cast::<bits::ngx_http_request_s>();
+        let main = (*raw).main;
         (*main).set_blocked((*main).blocked() + 1);
-        (*raw.cast::<bits::ngx_http_request_s>()).set_aio(1);
+        (*raw).set_aio(1);
     }
     true
 }
@@ -366,7 +365,7 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
     // SAFETY: alive until it is finalised below; its connection outlives it.
     unsafe {
         let connection = (*raw).connection;
-        let flags = event.cast::<bits::ngx_event_s>();
+        let flags = event;
         if (*flags).timedout() != 0 {
             (*flags).set_timedout(0);
             let line = format_args!("ingress_configuration: a thread takes longer than a minute");
@@ -376,16 +375,16 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
         if (*flags).timer_set() != 0 {
             ngx_del_timer(event);
         }
-        let main = (*raw).main.cast::<bits::ngx_http_request_s>();
+        let main = (*raw).main;
         (*main).set_blocked((*main).blocked() - 1);
-        (*raw.cast::<bits::ngx_http_request_s>()).set_aio(0);
+        (*raw).set_aio(0);
         #[cfg(nginx_has_terminated)]
         let is_terminated = (*main).terminated() != 0;
         // Until 1.25.4 nginx marks the connection only. While a thread has the request nothing is
         // sent, so there is no other reason for an error.
         #[cfg(not(nginx_has_terminated))]
-        let is_terminated = (*connection.cast::<bits::ngx_connection_s>()).error() != 0;
-        if is_terminated || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0 {
+        let is_terminated = (*connection).error() != 0;
+        if is_terminated || (*raw).done() != 0 {
             // The client is gone; the write was done all the same. nginx ends the request.
             if let Some(handler) = (*(*connection).write).handler {
                 handler((*connection).write);

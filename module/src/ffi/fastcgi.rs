@@ -2,8 +2,7 @@
 
 use super::{Request, memory};
 use crate::requests;
-use nginx_bitfields as bits;
-use nginx_sys::{ngx_http_request_t, ngx_str_t};
+use nginx::sys::{ngx_http_request_t, ngx_str_t};
 use oxigress_core::http::fastcgi;
 
 /// What nginx's module calls such a request.
@@ -22,8 +21,8 @@ pub unsafe fn complete(raw: *mut ngx_http_request_t, seen: &Request<'_>) -> Opti
     if policies.proxy.as_ref().is_none_or(|proxy| proxy.fastcgi_params.is_empty()) {
         return Some(());
     }
-    // SAFETY: vouched for by the caller: there is an upstream. The same struct, with bitfields that are right.
-    let upstream = unsafe { &*(*raw).upstream.cast::<bits::ngx_http_upstream_s>() };
+    // SAFETY: vouched for by the caller: there is an upstream.
+    let upstream = unsafe { &*(*raw).upstream };
     let schema = ngx_str_t { len: upstream.schema.len, data: upstream.schema.data };
     // SAFETY: a text of nginx's module.
     if unsafe { memory::bytes(schema) } != SCHEMA {

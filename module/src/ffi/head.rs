@@ -3,7 +3,7 @@
 
 use super::directives::{Answer, OK, SrvConf, arguments, refuse, refused};
 use super::{Request, guard, memory};
-use nginx_sys::{
+use nginx::sys::{
     NGX_DECLINED, ngx_command_t, ngx_conf_t, ngx_http_request_t, ngx_int_t, ngx_pool_cleanup_add,
 };
 use oxigress_core::http::head::{Rules, may_be_kept, may_be_stripped};

@@ -6,7 +6,7 @@
 use super::answer::add_header;
 use super::{Request, directives, discard, draining, guard};
 use crate::responses;
-use nginx_sys::{
+use nginx::sys::{
     NGX_ERROR, NGX_HTTP_BAD_GATEWAY, NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK,
     ngx_http_output_header_filter_pt, ngx_http_request_t, ngx_http_top_header_filter, ngx_int_t,
 };
@@ -100,7 +100,7 @@ unsafe fn run(raw: *mut ngx_http_request_t) -> bool {
 /// # Safety
 /// `raw` is alive, on the event loop, and its header was not sent.
 unsafe fn answer_busy(raw: *mut ngx_http_request_t) {
-    // SAFETY: as above; the same struct, through bindings that have its bitfields right.
+    // SAFETY: as above.
     unsafe {
         add_header(raw, "Retry-After", b"1");
         let out = &mut (*raw).headers_out;
@@ -116,6 +116,6 @@ unsafe fn answer_busy(raw: *mut ngx_http_request_t) {
             length.hash = 0;
             out.content_length = null_mut();
         }
-        (*raw.cast::<nginx_bitfields::ngx_http_request_s>()).set_header_only(1);
+        (*raw).set_header_only(1);
     }
 }

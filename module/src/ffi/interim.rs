@@ -5,7 +5,7 @@
 //! does this one for FastCGI, which has none.
 
 use super::{Request, guard, log};
-use nginx_sys::{
+use nginx::sys::{
     NGX_AGAIN, NGX_ERROR, NGX_HTTP_UPSTREAM_INVALID_HEADER, NGX_OK, ngx_http_request_t, ngx_int_t,
 };
 use oxigress_core::http::interim::{First, first};

@@ -3,7 +3,7 @@
 use super::{directives, guard, log};
 use crate::ffi::ZoneLock;
 use crate::journal::Agent;
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, ngx_current_msec, ngx_cycle_t, ngx_event_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t,
     ngx_thread_task_alloc, ngx_thread_task_post, ngx_thread_task_t,
 };

@@ -8,8 +8,7 @@
 
 use super::directives::{self, Answer, OK, SrvConf, refuse, refused};
 use super::{guard, log, memory};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
     NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT, ngx_atoi,
     ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_request_t,
@@ -114,7 +113,7 @@ pub unsafe fn settle(
     unsafe {
         let conf = &mut *directives::upstream_conf(upstream);
         let name = memory::bytes((*upstream).host).escape_ascii();
-        let stock = of_upstream::<bits::ngx_http_upstream_keepalive_srv_conf_t>(
+        let stock = of_upstream::<nginx::sys::ngx_http_upstream_keepalive_srv_conf_t>(
             (*cf).cycle,
             upstream,
             c"ngx_http_upstream_keepalive_module",
@@ -131,7 +130,7 @@ pub unsafe fn settle(
                 return Err(());
             }
             conf.kept_by_nginx = stock.as_ref().map_or(KeptByNginx::Not, |stock| {
-                match (stock.max_cached, bits::keeps_by_location(stock)) {
+                match (stock.max_cached, nginx::sys::keeps_by_location(stock)) {
                     (0, _) => KeptByNginx::Not,
                     (_, true) => KeptByNginx::ByLocation,
                     (_, false) => KeptByNginx::ByAddress,
@@ -173,7 +172,7 @@ pub unsafe fn check_upstreams(cf: *mut ngx_conf_t) -> Result<(), ()> {
     // `proxy_pass` names have none of ours.
     unsafe {
         let main: *mut ngx_http_upstream_main_conf_t =
-            directives::main_conf(cf, nginx_sys::ngx_http_upstream_module.ctx_index);
+            directives::main_conf(cf, nginx::sys::ngx_http_upstream_module.ctx_index);
         for upstream in (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>() {
             if (**upstream).srv_conf.is_null() {
                 continue;
@@ -197,7 +196,7 @@ pub unsafe fn check_upstreams(cf: *mut ngx_conf_t) -> Result<(), ()> {
 /// A location's way to its endpoints, from whichever module it uses.
 struct Pass {
     directive: &'static str,
-    upstream: *const bits::ngx_http_upstream_conf_t,
+    upstream: *const nginx::sys::ngx_http_upstream_conf_t,
 }
 
 /// Refuses a location that speaks TLS through connections that nginx keeps by address.
@@ -208,7 +207,7 @@ pub unsafe fn check_location(cf: *mut ngx_conf_t) -> Result<(), ()> {
     macro_rules! pass {
         ($module:literal, $conf:ident, $directive:literal) => {{
             // SAFETY: what that very module keeps for a location.
-            let conf = unsafe { of_location::<bits::$conf>(cf, $module).as_ref() };
+            let conf = unsafe { of_location::<nginx::sys::$conf>(cf, $module).as_ref() };
             conf.filter(|conf| conf.ssl != 0)
                 .map(|conf| Pass { directive: $directive, upstream: &raw const conf.upstream })
         }};
@@ -259,7 +258,7 @@ pub unsafe fn ignore_accelerators(cf: *mut ngx_conf_t) {
         | NGX_HTTP_UPSTREAM_IGN_XA_CHARSET;
     // SAFETY: vouched for by the caller; what that very module keeps for a location.
     let conf = unsafe {
-        of_location::<bits::ngx_http_proxy_loc_conf_t>(cf, c"ngx_http_proxy_module").as_mut()
+        of_location::<nginx::sys::ngx_http_proxy_loc_conf_t>(cf, c"ngx_http_proxy_module").as_mut()
     };
     if let Some(conf) = conf {
         conf.upstream.ignore_headers |= IGNORED as ngx_uint_t;
@@ -267,7 +266,7 @@ pub unsafe fn ignore_accelerators(cf: *mut ngx_conf_t) {
 }
 
 /// Whether nginx gives a request only connections that were opened with its own handshake.
-fn is_separate(kept: KeptByNginx, conf: &bits::ngx_http_upstream_conf_t) -> bool {
+fn is_separate(kept: KeptByNginx, conf: &nginx::sys::ngx_http_upstream_conf_t) -> bool {
     match kept {
         KeptByNginx::Not => true,
         KeptByNginx::ByAddress => false,
@@ -288,8 +287,8 @@ pub unsafe fn mixes_handshakes(request: *mut ngx_http_request_t, kept: KeptByNgi
     if kept == KeptByNginx::Not {
         return false;
     }
-    // SAFETY: vouched for by the caller; the same struct, with bitfields that are right.
-    let upstream = unsafe { &*(*request).upstream.cast::<bits::ngx_http_upstream_s>() };
+    // SAFETY: vouched for by the caller.
+    let upstream = unsafe { &*(*request).upstream };
     if upstream.ssl() == 0 {
         return false;
     }

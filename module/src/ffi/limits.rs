@@ -7,7 +7,7 @@ use super::directives::{self, Answer, CoreConf, OK};
 use super::memory::{self, monotonic_nanoseconds, random};
 use super::{Request, guard, log, table};
 use crate::limits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_DECLINED, NGX_ERROR, NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK, ngx_command_t, ngx_conf_t,
     ngx_cycle_t, ngx_http_request_t, ngx_int_t, ngx_pagesize, ngx_parse_size,
     ngx_shared_memory_add, ngx_shm_zone_t, ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,

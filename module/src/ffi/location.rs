@@ -14,8 +14,7 @@ use super::tls::Upstream;
 use super::{keepalive, worker};
 use crate::policy::Compiled;
 use errors::ErrorPages;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_HTTP_UPSTREAM_FT_ERROR, NGX_HTTP_UPSTREAM_FT_HTTP_403, NGX_HTTP_UPSTREAM_FT_HTTP_404,
     NGX_HTTP_UPSTREAM_FT_HTTP_429, NGX_HTTP_UPSTREAM_FT_HTTP_500, NGX_HTTP_UPSTREAM_FT_HTTP_502,
     NGX_HTTP_UPSTREAM_FT_HTTP_503, NGX_HTTP_UPSTREAM_FT_HTTP_504,
@@ -83,18 +82,18 @@ struct Location {
     /// One for each module; the core module's and the protocol's are `core` and `proxy`, all others the target's.
     modules: Box<[*mut c_void]>,
     /// Kept for `modules`.
-    _core: Box<bits::ngx_http_core_loc_conf_s>,
+    _core: Box<nginx::sys::ngx_http_core_loc_conf_s>,
     _proxy: Option<Changed>,
     _tls: Option<Upstream>,
     _errors: Option<Box<ErrorPages>>,
-    _log: Option<Box<bits::ngx_http_log_loc_conf_t>>,
+    _log: Option<Box<nginx::sys::ngx_http_log_loc_conf_t>>,
 }
 
 /// The settings of the module that talks to endpoints.
 enum Changed {
-    Http(Box<bits::ngx_http_proxy_loc_conf_t>),
-    Grpc(Box<bits::ngx_http_grpc_loc_conf_t>),
-    Fastcgi(Box<bits::ngx_http_fastcgi_loc_conf_t>),
+    Http(Box<nginx::sys::ngx_http_proxy_loc_conf_t>),
+    Grpc(Box<nginx::sys::ngx_http_grpc_loc_conf_t>),
+    Fastcgi(Box<nginx::sys::ngx_http_fastcgi_loc_conf_t>),
 }
 
 impl Location {
@@ -166,8 +165,8 @@ fn core_index() -> usize {
 
 /// # Safety
 /// `settings` are those of a location.
-unsafe fn core_of(settings: Settings) -> *mut bits::ngx_http_core_loc_conf_s {
-    // SAFETY: vouched for by the caller; the same struct, with bitfields that are right.
+unsafe fn core_of(settings: Settings) -> *mut nginx::sys::ngx_http_core_loc_conf_s {
+    // SAFETY: vouched for by the caller.
     unsafe { (*settings.add(core_index())).cast() }
 }
 
@@ -182,7 +181,7 @@ impl Changed {
             let place = |name| modules.get(index_of(name)?).copied().filter(|p| !p.is_null());
             Some(match target {
                 Target::Http | Target::Https => {
-                    let from = place(PROXY)?.cast::<bits::ngx_http_proxy_loc_conf_t>();
+                    let from = place(PROXY)?.cast::<nginx::sys::ngx_http_proxy_loc_conf_t>();
                     let mut copy = Box::new(std::ptr::read(from));
                     change_upstream(&mut copy.upstream, policies);
                     match policies.proxy.as_ref().and_then(|proxy| proxy.http_version) {
@@ -193,13 +192,13 @@ impl Changed {
                     Changed::Http(copy)
                 }
                 Target::Grpc | Target::Grpcs => {
-                    let from = place(GRPC)?.cast::<bits::ngx_http_grpc_loc_conf_t>();
+                    let from = place(GRPC)?.cast::<nginx::sys::ngx_http_grpc_loc_conf_t>();
                     let mut copy = Box::new(std::ptr::read(from));
                     change_upstream(&mut copy.upstream, policies);
                     Changed::Grpc(copy)
                 }
                 Target::Fastcgi => {
-                    let from = place(FASTCGI)?.cast::<bits::ngx_http_fastcgi_loc_conf_t>();
+                    let from = place(FASTCGI)?.cast::<nginx::sys::ngx_http_fastcgi_loc_conf_t>();
                     let mut copy = Box::new(std::ptr::read(from));
                     change_upstream(&mut copy.upstream, policies);
                     let proxy = policies.proxy.as_ref();
@@ -216,7 +215,7 @@ impl Changed {
     }
 
     /// What is the same for all protocols.
-    fn upstream(&mut self) -> &mut bits::ngx_http_upstream_conf_t {
+    fn upstream(&mut self) -> &mut nginx::sys::ngx_http_upstream_conf_t {
         match self {
             Changed::Http(conf) => &mut conf.upstream,
             Changed::Grpc(conf) => &mut conf.upstream,
@@ -250,7 +249,7 @@ impl Changed {
 unsafe fn silent(
     modules: &[*mut c_void],
     policies: &Policies,
-) -> Option<(usize, Box<bits::ngx_http_log_loc_conf_t>)> {
+) -> Option<(usize, Box<nginx::sys::ngx_http_log_loc_conf_t>)> {
     if !policies.is_unlogged {
         return None;
     }
@@ -258,7 +257,7 @@ unsafe fn silent(
     unsafe {
         let index = index_of(c"ngx_http_log_module")?;
         let from = modules.get(index).filter(|place| !place.is_null())?;
-        let mut copy = Box::new(std::ptr::read(from.cast::<bits::ngx_http_log_loc_conf_t>()));
+        let mut copy = Box::new(std::ptr::read(from.cast::<nginx::sys::ngx_http_log_loc_conf_t>()));
         copy.off = 1;
         Some((index, copy))
     }
@@ -276,7 +275,7 @@ unsafe fn index_of(name: &CStr) -> Option<usize> {
 }
 
 /// What the core module does about requests.
-fn change_core(core: &mut bits::ngx_http_core_loc_conf_s, policies: &Policies) {
+fn change_core(core: &mut nginx::sys::ngx_http_core_loc_conf_s, policies: &Policies) {
     if policies.relative_redirects {
         core.absolute_redirect = 0;
     }
@@ -293,7 +292,7 @@ fn change_core(core: &mut bits::ngx_http_core_loc_conf_s, policies: &Policies) {
 }
 
 /// What nginx does about endpoints, whatever their protocol.
-fn change_upstream(conf: &mut bits::ngx_http_upstream_conf_t, policies: &Policies) {
+fn change_upstream(conf: &mut nginx::sys::ngx_http_upstream_conf_t, policies: &Policies) {
     if let Some(errors) = &policies.errors {
         // Without pages for statuses it has no effect.
         conf.intercept_errors = isize::from(!errors.own_only);
@@ -328,7 +327,7 @@ fn change_upstream(conf: &mut bits::ngx_http_upstream_conf_t, policies: &Policie
 }
 
 /// nginx refuses some of these together when it reads them; here the smaller one gives way.
-fn change_buffers(conf: &mut bits::ngx_http_upstream_conf_t, proxy: &Proxy) {
+fn change_buffers(conf: &mut nginx::sys::ngx_http_upstream_conf_t, proxy: &Proxy) {
     if let Some(bytes) = proxy.buffer_bytes {
         conf.buffer_size = bytes as usize;
         conf.bufs.size = bytes as usize;
@@ -447,10 +446,10 @@ pub unsafe fn enter(
         let (limit, length) =
             ((*core).client_max_body_size, (*request).headers_in.content_length_n);
         // A request that was redirected internally has come in with its body.
-        let is_new = (*request.cast::<bits::ngx_http_request_s>()).internal() == 0;
+        let is_new = (*request).internal() == 0;
         if is_new && limit != 0 && length > limit {
             // As nginx does where it finds a location: the client may send what it has announced.
-            (*request.cast::<bits::ngx_http_request_s>()).set_expect_tested(1);
+            (*request).set_expect_tested(1);
             ngx_http_discard_request_body(request);
             return Entered::TooLarge;
         }
@@ -481,10 +480,10 @@ pub unsafe fn enter_error(request: *mut ngx_http_request_t, policies: &Compiled)
 /// # Safety
 /// The request is alive.
 unsafe fn has_body(request: *mut ngx_http_request_t) -> bool {
-    // SAFETY: vouched for by the caller; the same structs, through bindings that have their bitfields right.
+    // SAFETY: vouched for by the caller.
     unsafe {
         let length = (*request).headers_in.content_length_n;
-        let headers = (&raw const (*request).headers_in).cast::<bits::ngx_http_headers_in_t>();
+        let headers = (&raw const (*request).headers_in);
         // HTTP/2 and 3 need not say it.
         length > 0 || (*headers).chunked() != 0 || length < 0 && !(*request).stream.is_null()
     }

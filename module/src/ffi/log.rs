@@ -1,38 +1,34 @@
 //! nginx's error log. Every line of the module passes [`write`], which keeps it one line.
 
 use super::memory::now_milliseconds;
-use nginx_sys::{ngx_cycle, ngx_cycle_t, ngx_list_part_t, ngx_log_t, ngx_open_file_t, ngx_uint_t};
+use nginx::log::Log;
+use nginx::sys::{ngx_cycle_t, ngx_list_part_t, ngx_log_t, ngx_open_file_t};
 use oxigress_core::text::line::Escaped;
 use std::fmt::Arguments;
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub const EMERG: ngx_uint_t = nginx_sys::NGX_LOG_EMERG as ngx_uint_t;
-pub const ALERT: ngx_uint_t = nginx_sys::NGX_LOG_ALERT as ngx_uint_t;
-pub const ERROR: ngx_uint_t = nginx_sys::NGX_LOG_ERR as ngx_uint_t;
-pub const WARN: ngx_uint_t = nginx_sys::NGX_LOG_WARN as ngx_uint_t;
-pub const NOTICE: ngx_uint_t = nginx_sys::NGX_LOG_NOTICE as ngx_uint_t;
+pub use nginx::log::Level;
+
+pub const EMERG: Level = Level::Emerg;
+pub const ALERT: Level = Level::Alert;
+pub const ERROR: Level = Level::Error;
+pub const WARN: Level = Level::Warn;
+pub const NOTICE: Level = Level::Notice;
 
 /// Writes a line to `log` if its level asks for it.
 ///
 /// # Safety
 /// `log` is a log of nginx.
-pub unsafe fn write(level: ngx_uint_t, log: *mut ngx_log_t, line: Arguments<'_>) {
+pub unsafe fn write(level: Level, log: *mut ngx_log_t, line: Arguments<'_>) {
     // SAFETY: the caller gives a valid log.
-    if unsafe { (*log).log_level } < level {
-        return;
-    }
-    let mut buffer = [MaybeUninit::uninit(); ngx::log::LOG_BUFFER_SIZE];
-    let line = ngx::log::write_fmt(&mut buffer, format_args!("{}", Escaped(line)));
-    // SAFETY: as above; the line is a slice.
-    unsafe { ngx::log::log_error(level, log, 0, line) };
+    unsafe { Log::from_ptr(log) }.write(level, format_args!("{}", Escaped(line)));
 }
 
 /// Writes a line to the cycle's log, outside of any request.
-pub fn cycle(level: ngx_uint_t, line: Arguments<'_>) {
-    // SAFETY: nginx sets ngx_cycle before it loads a module, and gives it a log.
-    unsafe { write(level, (*ngx_cycle).log, line) };
+pub fn cycle(level: Level, line: Arguments<'_>) {
+    Log::of_cycle().write(level, format_args!("{}", Escaped(line)));
 }
 
 /// Lets one line through every ten seconds, whatever clients do: one for each cause.

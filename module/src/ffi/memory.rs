@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nginx_sys::{ngx_palloc, ngx_pcalloc, ngx_pnalloc, ngx_pool_t, ngx_str_t};
+use nginx::sys::{ngx_palloc, ngx_pcalloc, ngx_pnalloc, ngx_pool_t, ngx_str_t};
 
 /// The bytes of an nginx string; empty for a null one.
 ///
@@ -23,7 +23,7 @@ pub unsafe fn bytes<'a>(text: ngx_str_t) -> &'a [u8] {
 /// # Safety
 /// `pool` is alive; zeroes are a value of `T`.
 pub unsafe fn zeroed<T>(pool: *mut ngx_pool_t) -> *mut T {
-    const { assert!(align_of::<T>() <= nginx_sys::NGX_ALIGNMENT) };
+    const { assert!(align_of::<T>() <= nginx::sys::NGX_ALIGNMENT) };
     // SAFETY: the pool is alive.
     unsafe { ngx_pcalloc(pool, size_of::<T>()) }.cast()
 }
@@ -33,7 +33,7 @@ pub unsafe fn zeroed<T>(pool: *mut ngx_pool_t) -> *mut T {
 /// # Safety
 /// `pool` is alive.
 pub unsafe fn array<T>(pool: *mut ngx_pool_t, count: usize) -> *mut T {
-    const { assert!(align_of::<T>() <= nginx_sys::NGX_ALIGNMENT) };
+    const { assert!(align_of::<T>() <= nginx::sys::NGX_ALIGNMENT) };
     match count.checked_mul(size_of::<T>()) {
         // SAFETY: the pool is alive.
         Some(bytes) => unsafe { ngx_palloc(pool, bytes) }.cast(),
@@ -92,7 +92,7 @@ pub fn monotonic_nanoseconds() -> u64 {
 #[inline]
 pub fn now_milliseconds() -> u64 {
     // SAFETY: a number that nginx writes on the event loop's thread.
-    unsafe { nginx_sys::ngx_current_msec as u64 }
+    unsafe { nginx::sys::ngx_current_msec as u64 }
 }
 
 /// The same clock in seconds.

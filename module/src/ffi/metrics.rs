@@ -3,7 +3,7 @@
 use super::directives::{self, Answer, CoreConf, OK};
 use super::{Request, guard, log, memory};
 use crate::metrics;
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, ngx_array_t, ngx_command_t, ngx_conf_t, ngx_cycle, ngx_cycle_t, ngx_http_request_t,
     ngx_http_upstream_state_t, ngx_int_t, ngx_msec_t,
 };
@@ -102,7 +102,7 @@ unsafe fn observation(raw: *mut ngx_http_request_t) -> Observation {
         status => status,
     };
     // SAFETY: nginx keeps this pointer at a time that it does not change any more.
-    let now = unsafe { &*nginx_sys::ngx_cached_time };
+    let now = unsafe { &*nginx::sys::ngx_cached_time };
     let seconds = now.sec - request.start_sec;
     let elapsed = seconds * 1_000 + now.msec as i64 - request.start_msec as i64;
     // SAFETY: a request has a connection until it is freed.

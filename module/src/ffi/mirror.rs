@@ -8,8 +8,7 @@
 use super::directives::{self, Scheme};
 use super::{NewDecision, Request, guard, memory};
 use crate::phase::rewrite;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_SPECIAL_RESPONSE, NGX_HTTP_SUBREQUEST_BACKGROUND,
     NGX_OK, ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_post_subrequest_t,
     ngx_http_read_client_request_body, ngx_http_request_body_t, ngx_http_request_t,
@@ -76,7 +75,7 @@ unsafe extern "C" fn body_read(raw: *mut ngx_http_request_t) {
     });
     // SAFETY: alive. The body is the copy's too: it stays when the request has sent it.
     unsafe {
-        (*raw.cast::<bits::ngx_http_request_s>()).set_preserve_body(1);
+        (*raw).set_preserve_body(1);
         (*raw).write_event_handler = Some(ngx_http_core_run_phases);
         ngx_http_core_run_phases(raw);
     }
@@ -141,10 +140,9 @@ unsafe fn try_send(
             new.request_body = body;
             new.headers_in.content_length = null_mut();
             new.headers_in.content_length_n = -1;
-            let headers = &mut *(&raw mut new.headers_in).cast::<bits::ngx_http_headers_in_t>();
-            headers.set_chunked(0);
+            new.headers_in.set_chunked(0);
         }
-        let flags = &mut *subrequest.cast::<bits::ngx_http_request_s>();
+        let flags = &mut *subrequest;
         flags.set_valid_unparsed_uri(1);
         flags.set_header_only(1);
     }

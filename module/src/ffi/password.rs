@@ -8,8 +8,7 @@ use super::access::{Passwords, Progress};
 use super::memory::{self, now_seconds};
 use super::worker::{self, Worker};
 use super::{directives, guard, log};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, ngx_add_timer, ngx_create_pool, ngx_del_timer, ngx_destroy_pool, ngx_event_t,
     ngx_http_auth_basic_user, ngx_http_request_t, ngx_http_run_posted_requests, ngx_int_t,
     ngx_log_t, ngx_msec_t, ngx_pool_cleanup_add, ngx_pool_t, ngx_thread_task_alloc,
@@ -200,9 +199,9 @@ unsafe fn post(checks: &Checks, check: *mut Check) -> bool {
             return false;
         }
         ngx_add_timer(&raw mut task.event, THREAD_MSEC);
-        let main = (*raw).main.cast::<bits::ngx_http_request_s>();
+        let main = (*raw).main;
         (*main).set_blocked((*main).blocked() + 1);
-        (*raw.cast::<bits::ngx_http_request_s>()).set_aio(1);
+        (*raw).set_aio(1);
     }
     checks.at_work.set(checks.at_work.get() + 1);
     true
@@ -256,7 +255,7 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
     // SAFETY: as above; its connection outlives it.
     unsafe {
         let connection = (*raw).connection;
-        let flags = event.cast::<bits::ngx_event_s>();
+        let flags = event;
         if (*flags).timedout() != 0 {
             (*flags).set_timedout(0);
             let line = format_args!("ingress: a password takes longer than a minute");
@@ -267,14 +266,14 @@ unsafe extern "C" fn done(event: *mut ngx_event_t) {
             ngx_del_timer(event);
         }
         guard::contain("password", (), || settle(check));
-        let main = (*raw).main.cast::<bits::ngx_http_request_s>();
+        let main = (*raw).main;
         (*main).set_blocked((*main).blocked() - 1);
-        (*raw.cast::<bits::ngx_http_request_s>()).set_aio(0);
+        (*raw).set_aio(0);
         #[cfg(nginx_has_terminated)]
         let is_terminated = (*main).terminated() != 0;
         #[cfg(not(nginx_has_terminated))]
-        let is_terminated = (*connection.cast::<bits::ngx_connection_s>()).error() != 0;
-        if is_terminated || (*raw.cast::<bits::ngx_http_request_s>()).done() != 0 {
+        let is_terminated = (*connection).error() != 0;
+        if is_terminated || (*raw).done() != 0 {
             // The client is gone: nginx ends the request.
             if let Some(handler) = (*(*connection).write).handler {
                 handler((*connection).write);

@@ -19,8 +19,7 @@ pub use identity::{Identifier, protocol};
 use super::{guard, worker};
 use crate::peer;
 use connection::RawConnection;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     ngx_current_msec, ngx_cycle, ngx_event_t, ngx_log_t, ngx_msec_t, ngx_post_event,
     ngx_posted_events, ngx_uint_t,
 };
@@ -131,7 +130,7 @@ impl Pools {
         number: usize,
         key: &Key,
         log: *mut ngx_log_t,
-    ) -> *mut nginx_sys::ngx_connection_t {
+    ) -> *mut nginx::sys::ngx_connection_t {
         while let Some(kept) = self.with(number, |pool| pool.idle.take(key)).flatten() {
             // In the same turn the events of this turn say all there is to know. Later the endpoint may
             // have closed it, by an event that waits behind the one being handled.
@@ -160,7 +159,7 @@ impl Pools {
         settings: &Settings,
         key: Key,
         generation: u64,
-        connection: *mut nginx_sys::ngx_connection_t,
+        connection: *mut nginx::sys::ngx_connection_t,
     ) -> bool {
         let connection = RawConnection::new(connection);
         let kept = Kept {
@@ -314,11 +313,10 @@ impl Pools {
         let count = self.pools.try_borrow().map_or(0, |pools| pools.len());
         (0..count).for_each(|number| while self.close_oldest(number) {});
         let turn_end = self.turn_end.get();
-        // SAFETY: the worker's own event, on the event loop's thread; the same struct, with bitfields that
-        // are right.
+        // SAFETY: the worker's own event, on the event loop's thread.
         unsafe {
-            if (*turn_end.cast::<bits::ngx_event_s>()).posted() != 0 {
-                nginx_sys::ngx_delete_posted_event(turn_end);
+            if (*turn_end).posted() != 0 {
+                nginx::sys::ngx_delete_posted_event(turn_end);
             }
         }
     }

@@ -8,8 +8,7 @@ use super::directives::{self, Scheme};
 use super::{NewDecision, Request, memory};
 use crate::access::External;
 use crate::phase::rewrite;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_ERROR, NGX_HTTP_SUBREQUEST_WAITED, NGX_OK, ngx_hash_key, ngx_http_post_subrequest_t,
     ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest, ngx_http_upstream_t,
     ngx_int_t, ngx_list_init, ngx_list_part_t, ngx_list_push, ngx_list_t, ngx_str_t,
@@ -114,8 +113,8 @@ impl Question {
         // SAFETY: vouched for by the caller; null, or what nginx looks for in its cache.
         let (cache, upstream) = unsafe { ((*raw).cache.as_mut(), (*raw).upstream) };
         let Some(cache) = cache else { return };
-        let flags: *mut bits::ngx_http_upstream_s = upstream.cast();
-        // SAFETY: as above; the same struct, through bindings that have its bitfields right.
+        let flags: *mut nginx::sys::ngx_http_upstream_s = upstream.cast();
+        // SAFETY: as above.
         if upstream.is_null() || unsafe { (*flags).cacheable() } == 0 {
             return;
         }
@@ -133,7 +132,7 @@ impl Question {
             && let Some(seconds) = self.external().kept_seconds(status as u16)
         {
             // SAFETY: nginx keeps this pointer at a time that it does not change any more.
-            let now = unsafe { (*nginx_sys::ngx_cached_time).sec };
+            let now = unsafe { (*nginx::sys::ngx_cached_time).sec };
             cache.valid_sec = now.saturating_add(i64::from(seconds));
         }
     }
@@ -205,9 +204,8 @@ pub unsafe fn ask<'r>(
         new.headers_in.content_length_n = -1;
         // Nothing is read, and the client's own body stays the client's.
         new.request_body = body;
-        let length = &mut *(&raw mut new.headers_in).cast::<bits::ngx_http_headers_in_t>();
-        length.set_chunked(0);
-        let flags = &mut *subrequest.cast::<bits::ngx_http_request_s>();
+        new.headers_in.set_chunked(0);
+        let flags = &mut *subrequest;
         flags.set_valid_unparsed_uri(1);
         flags.set_header_only(1);
     }
@@ -314,8 +312,8 @@ unsafe extern "C" fn answered(
         // Only what a server said counts, and not what nginx says where none did. It has said it, whatever becomes of the
         // body.
         let has_said = |upstream: &ngx_http_upstream_t| {
-            let flags = ptr::from_ref(upstream).cast::<bits::ngx_http_upstream_s>();
-            // SAFETY: alive; the same struct, through bindings that have its bitfields right.
+            let flags = ptr::from_ref(upstream);
+            // SAFETY: alive.
             let is_head_there = unsafe { (*flags).header_sent() } != 0;
             rc == NGX_OK as ngx_int_t || rc == NGX_ERROR as ngx_int_t && is_head_there
         };

@@ -19,8 +19,7 @@ use super::table::http_index;
 use super::worker::{self, Worker};
 use crate::metrics::Counter;
 use crate::policy::Compiled;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_indexed_variable, ngx_http_get_variable,
     ngx_http_request_t, ngx_list_part_t, ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t,
     sockaddr_in, sockaddr_in6,
@@ -207,8 +206,8 @@ impl<'r> Request<'r> {
         let Some(index) = conf.and_then(SrvConf::trust_variable) else { return false };
         // SAFETY: the request is alive; the index was made when the configuration was read.
         let value = unsafe { ngx_http_get_indexed_variable(self.raw, index) };
-        // SAFETY: null or a value; the same struct, with bitfields that are right.
-        let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() };
+        // SAFETY: null or a value.
+        let value = unsafe { value.as_ref() };
         value.is_some_and(|value| {
             let text = ngx_str_t { len: value.len() as usize, data: value.data };
             value.not_found() == 0 && value.valid() != 0 && self.text(text) == b"1"
@@ -319,8 +318,8 @@ impl<'r> Request<'r> {
         let key = unsafe { ngx_hash_key(name.data, name.len) };
         // SAFETY: the request is alive; nginx reads the name.
         let value = unsafe { ngx_http_get_variable(self.raw, &raw mut name, key) };
-        // SAFETY: null or a value; the same struct, with bitfields that are right.
-        let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
+        // SAFETY: null or a value.
+        let value = unsafe { value.as_ref() }?;
         let text = ngx_str_t { len: value.len() as usize, data: value.data };
         (value.not_found() == 0 && value.valid() != 0).then(|| self.text(text))
     }
@@ -351,9 +350,7 @@ impl<'r> Request<'r> {
 
     /// The body comes in chunks.
     pub fn is_chunked(&self) -> bool {
-        let headers = &raw const self.raw().headers_in;
-        // SAFETY: the same struct; its bitfields are read through bindings that have them right.
-        unsafe { (*headers.cast::<bits::ngx_http_headers_in_t>()).chunked() != 0 }
+        self.raw().headers_in.chunked() != 0
     }
 
     /// The client's socket.
@@ -367,7 +364,7 @@ impl<'r> Request<'r> {
         // SAFETY: as above; a connection has a local address.
         let address = unsafe { (*self.raw().connection).local_sockaddr };
         // SAFETY: null or an address.
-        unsafe { address.as_ref() }.is_some_and(|a| u32::from(a.sa_family) == nginx_sys::AF_UNIX)
+        unsafe { address.as_ref() }.is_some_and(|a| u32::from(a.sa_family) == nginx::sys::AF_UNIX)
     }
 
     /// The client is on this machine, over TCP.

@@ -14,8 +14,7 @@
 //! Rejected:  a margin within the router: a client that sends no request never comes to it.
 
 use super::{directives, guard};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     AF_INET6, ngx_connection_t, ngx_cycle, ngx_cycle_t, ngx_event_accept, ngx_event_actions,
     ngx_event_t, ngx_http_in_addr_t, ngx_http_in6_addr_t, ngx_http_init_connection,
     ngx_http_port_t, ngx_int_t, ngx_listening_t, ngx_pool_cleanup_add, ngx_reusable_connection,
@@ -193,7 +192,7 @@ unsafe fn listen(reserve: &Reserve) {
                 continue;
             }
             let event = (*connection).read;
-            let is_active = (*event.cast::<bits::ngx_event_s>()).active() != 0;
+            let is_active = (*event).active() != 0;
             // nginx logs what fails; the next tick tries again.
             match (is_active, reserve.is_welcome) {
                 (false, true) => {

@@ -2,7 +2,7 @@
 
 use super::{Request, guard, memory};
 use crate::requests;
-use nginx_sys::{NGX_DECLINED, NGX_ERROR, NGX_OK, ngx_http_request_t, ngx_int_t, ngx_table_elt_t};
+use nginx::sys::{NGX_DECLINED, NGX_ERROR, NGX_OK, ngx_http_request_t, ngx_int_t, ngx_table_elt_t};
 use oxigress_core::model::policy::ProxyRedirect;
 
 /// Puts the policies' replacements in the place of nginx.conf's.

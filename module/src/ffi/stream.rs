@@ -11,8 +11,7 @@ mod peer;
 use super::directives::{self, Answer, OK, refuse, refused};
 use super::table::stream_index;
 use super::{guard, log, memory};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_ERROR, NGX_OK, NGX_STREAM_UPSTREAM_CREATE, ngx_command_t, ngx_conf_t, ngx_cycle_t,
     ngx_hash_key, ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t,
     ngx_stream_content_handler_pt, ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t,
@@ -90,8 +89,8 @@ unsafe fn variable_by_name<'s>(
 /// # Safety
 /// `value` is null or a variable's.
 unsafe fn text(value: *mut ngx_stream_variable_value_t) -> Option<ngx_str_t> {
-    // SAFETY: vouched for by the caller; the same struct, with bitfields that are right.
-    let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
+    // SAFETY: vouched for by the caller.
+    let value = unsafe { value.as_ref() }?;
     let is_there = value.not_found() == 0 && value.valid() != 0;
     is_there.then(|| ngx_str_t { len: value.len() as usize, data: value.data })
 }
@@ -227,7 +226,7 @@ pub unsafe extern "C" fn ingress_passthrough(
             return refuse(cf, format_args!("\"ingress_passthrough\" {NO_ZONE}"));
         }
         if !cfg!(nginx_has_pass) {
-            let version = nginx_sys::NGINX_VERSION.to_string_lossy();
+            let version = nginx::sys::NGINX_VERSION.to_string_lossy();
             return refuse(
                 cf,
                 format_args!(
@@ -242,7 +241,7 @@ pub unsafe extern "C" fn ingress_passthrough(
         }
         let main: &MainConf = main_conf_of(cf, stream_index());
         let core: *mut ngx_stream_core_srv_conf_t = srv_conf(cf, main.core);
-        let proxy: *mut bits::ngx_stream_proxy_srv_conf_t = srv_conf(cf, main.proxy);
+        let proxy: *mut nginx::sys::ngx_stream_proxy_srv_conf_t = srv_conf(cf, main.proxy);
         // Of two that set the server's handler the later one wins.
         if (*core).handler.is_none()
             || ((*proxy).upstream.is_null() && (*proxy).upstream_value.is_null())
@@ -274,7 +273,8 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             let Some(proxy) = ours.proxy else { continue };
             let pass = server.handler.filter(|handler| !std::ptr::fn_addr_eq(*handler, proxy));
             let is_preread = main.preread.is_some_and(|place| {
-                let conf: *mut bits::ngx_stream_ssl_preread_srv_conf_t = (*confs.add(place)).cast();
+                let conf: *mut nginx::sys::ngx_stream_ssl_preread_srv_conf_t =
+                    (*confs.add(place)).cast();
                 (*conf).enabled == 1
             });
             let missing = match (pass, is_preread) {

@@ -3,7 +3,7 @@
 //! Written by hand: the `ngx_modules!` macro of `ngx` 0.5.1 does not take two modules.
 
 use super::{destinations, directives, draining, head, keepalive, limits, metrics, stream, worker};
-use nginx_sys::{
+use nginx::sys::{
     NGX_CONF_1MORE, NGX_CONF_ANY, NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3,
     NGX_CONF_TAKE4, NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET,
     NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF,

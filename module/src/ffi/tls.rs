@@ -11,7 +11,7 @@ pub use upstream::{Upstream, context_number};
 use super::guard;
 use super::worker;
 use crate::certificate;
-use nginx_sys::{
+use nginx::sys::{
     BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, ERR_peek_last_error, EVP_Digest, EVP_PKEY,
     EVP_PKEY_free, EVP_sha256, OPENSSL_STACK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free,
     OPENSSL_sk_push, PEM_read_bio_PrivateKey, PEM_read_bio_X509, PEM_read_bio_X509_CRL, SSL,
@@ -24,7 +24,7 @@ use std::ptr::{NonNull, null_mut};
 
 /// `ERR_GET_REASON`, a macro
 const ERROR_REASON_MASK: std::ffi::c_ulong = 0x7f_ffff;
-const PEM_R_NO_START_LINE: std::ffi::c_ulong = nginx_sys::PEM_R_NO_START_LINE as _;
+const PEM_R_NO_START_LINE: std::ffi::c_ulong = nginx::sys::PEM_R_NO_START_LINE as _;
 
 /// A chain has at most this many certificates.
 const MAX_CHAIN: i32 = 10;

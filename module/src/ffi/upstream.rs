@@ -10,8 +10,7 @@ use super::worker::{self, Worker};
 use super::{directives, fastcgi, guard, interim, keepalive, log, memory, reverse};
 use crate::peer::{self, Key, Outcome, Search};
 use crate::{retired, selection};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_current_msec,
     ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable, ngx_http_request_t,
     ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
@@ -131,8 +130,8 @@ unsafe fn prepare(
         // SAFETY: the index came from nginx.
         // Flushed: after an internal redirect the variable may say something else.
         let value = unsafe { ngx_http_get_flushed_variable(request, index) };
-        // SAFETY: null or a value; the same struct, with bitfields that are right.
-        let value = unsafe { value.cast::<bits::ngx_variable_value_t>().as_ref() }?;
+        // SAFETY: null or a value.
+        let value = unsafe { value.as_ref() }?;
         // A variable's text lies in the request's pool or in the configuration.
         peer.backend = ngx_str_t { len: value.len() as usize, data: value.data };
         if value.not_found() != 0 {
@@ -192,10 +191,9 @@ unsafe extern "C" fn get_peer(
         // SAFETY: `data` is what `prepare` set; the request is alive.
         let peer = unsafe { &mut *data.cast::<Peer>() };
         // Set for a kept connection, by us or by keepalive, and nobody else clears it.
-        // SAFETY: nginx gives the connection it is about to make; the same struct, with bitfields that
-        // are right.
+        // SAFETY: nginx gives the connection it is about to make.
         unsafe {
-            (*connection.cast::<bits::ngx_peer_connection_s>()).set_cached(0);
+            (*connection).set_cached(0);
             (*connection).connection = null_mut();
         }
         let mut may_be_kept = true;
@@ -427,8 +425,7 @@ impl Peer {
             return false;
         }
         attempt.connection = kept;
-        // SAFETY: the same struct, with bitfields that are right.
-        unsafe { (*(&raw mut *attempt).cast::<bits::ngx_peer_connection_s>()).set_cached(1) };
+        attempt.set_cached(1);
         true
     }
 
@@ -500,9 +497,9 @@ unsafe fn outcome(upstream: *mut ngx_http_upstream_t, state: ngx_uint_t, began: 
 /// `connection` is open, `upstream` is of the request it served.
 #[inline]
 unsafe fn is_good(
-    connection: *mut bits::ngx_connection_s,
+    connection: *mut nginx::sys::ngx_connection_s,
     settings: &Settings,
-    upstream: *mut bits::ngx_http_upstream_s,
+    upstream: *mut nginx::sys::ngx_http_upstream_s,
 ) -> bool {
     // SAFETY: vouched for by the caller; a connection has its two events. The numbers are nginx's own.
     unsafe {
@@ -537,9 +534,8 @@ unsafe extern "C" fn free_peer(
         if state == 0 {
             return;
         }
-        // SAFETY: the same struct, through bindings that have its bitfields right.
-        peer.has_failed_kept =
-            unsafe { (*connection.cast::<bits::ngx_peer_connection_s>()).cached() != 0 };
+        // SAFETY: nginx gives a live struct.
+        peer.has_failed_kept = unsafe { (*connection).cached() != 0 };
         peer.attempts = peer.attempts.saturating_add(1);
         // SAFETY: the request's pool is alive.
         unsafe { peer.tried.push((*peer.request).pool, peer.current) };

@@ -2,8 +2,7 @@
 
 use super::{Request, guard, memory};
 use crate::variable::{VARIABLES, Variable};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_ERROR, NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, NGX_OK, ngx_conf_t,
     ngx_http_add_variable, ngx_http_request_t, ngx_http_variable_value_t, ngx_int_t, ngx_str_t,
     ngx_uint_t,
@@ -35,8 +34,8 @@ unsafe extern "C" fn get(
     place: usize,
 ) -> ngx_int_t {
     guard::contain("variable", NGX_ERROR as ngx_int_t, || {
-        // SAFETY: nginx gives the value to fill; the same struct, with bitfields that are right.
-        let value = unsafe { &mut *value.cast::<bits::ngx_variable_value_t>() };
+        // SAFETY: nginx gives the value to fill.
+        let value = unsafe { &mut *value };
         // SAFETY: nginx gives a live request, on the event loop.
         let safe = unsafe { Request::from_callback(request) };
         let text = match (&safe, VARIABLES.get(place)) {

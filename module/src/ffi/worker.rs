@@ -10,7 +10,7 @@ use super::{destinations, directives, draining, guard, limits, log, reserve};
 use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
 use crate::{access, bundles, certificate, client_certificate, policy, records};
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, NGX_PROCESS_HELPER, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t,
     ngx_core_conf_t, ngx_core_module, ngx_cycle, ngx_cycle_t, ngx_event_t, ngx_exiting,
     ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process,
@@ -334,7 +334,7 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         (*tick).data = worker.tick_connection.get().cast();
         (*tick).log = (*cycle).log;
         // A worker that shuts down does not wait for it.
-        (*tick.cast::<nginx_bitfields::ngx_event_s>()).set_cancelable(1);
+        (*tick).set_cancelable(1);
         ngx_add_timer(tick, TICK_MSEC);
         *WORKER.0.get() = worker;
         reserve::start(cycle);
@@ -472,7 +472,8 @@ pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
 pub fn wall_clock_milliseconds() -> u64 {
     // SAFETY: nginx keeps this pointer at a time that it does not change any more.
     unsafe {
-        (*nginx_sys::ngx_cached_time).sec as u64 * 1_000 + (*nginx_sys::ngx_cached_time).msec as u64
+        (*nginx::sys::ngx_cached_time).sec as u64 * 1_000
+            + (*nginx::sys::ngx_cached_time).msec as u64
     }
 }
 
@@ -498,8 +499,8 @@ unsafe fn stop() {
     unsafe {
         reserve::stop();
         let tick = (*worker).tick.get();
-        if (*tick.cast::<nginx_bitfields::ngx_event_s>()).timer_set() != 0 {
-            nginx_sys::ngx_del_timer(tick);
+        if (*tick).timer_set() != 0 {
+            nginx::sys::ngx_del_timer(tick);
         }
         drop(Box::from_raw(worker));
     }

@@ -3,7 +3,7 @@
 use super::memory::{monotonic_nanoseconds, random};
 use super::{directives, log};
 use crate::{journal, records};
-use nginx_sys::{
+use nginx::sys::{
     NGX_ERROR, NGX_OK, ngx_cycle, ngx_cycle_t, ngx_int_t, ngx_pagesize, ngx_shm_zone_t,
     ngx_shmtx_trylock, ngx_shmtx_unlock, ngx_slab_alloc, ngx_slab_pool_t, ngx_test_config,
 };

@@ -1,6 +1,6 @@
 //! `error_page` of a set of policies: its statuses lead to the server's `ingress_error` location.
 
-use nginx_sys::{
+use nginx::sys::{
     ngx_array_t, ngx_http_complex_value_t, ngx_http_complex_value_t__bindgen_ty_1,
     ngx_http_err_page_t, ngx_int_t, ngx_str_t,
 };

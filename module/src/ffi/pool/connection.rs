@@ -1,17 +1,16 @@
 //! One upstream connection, on its way into the pool and out of it: the field changes of nginx's keepalive module.
 
 use super::super::{guard, worker};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_AGAIN, NGX_OK, ngx_close_connection, ngx_connection_t, ngx_cycle, ngx_del_timer,
     ngx_destroy_pool, ngx_handle_read_event, ngx_int_t, ngx_log_t, ngx_ssl_shutdown,
 };
 use oxigress_core::balancer::idle::Place;
 use std::ptr::{null_mut, without_provenance_mut};
 
-/// A connection of nginx, through bindings that have its bitfields right.
+/// A connection of nginx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawConnection(*mut bits::ngx_connection_s);
+pub struct RawConnection(*mut nginx::sys::ngx_connection_s);
 
 impl RawConnection {
     pub fn new(connection: *mut ngx_connection_t) -> Self {
@@ -42,7 +41,7 @@ impl RawConnection {
             (*self.0).data = null_mut();
             self.log_to(log);
         }
-        self.0.cast()
+        self.0
     }
 
     /// Makes it idle. It may close itself at once, if the end has arrived already.
@@ -74,7 +73,7 @@ impl RawConnection {
     /// # Safety
     /// As for [`RawConnection::resume`].
     unsafe fn log_to(self, log: *mut ngx_log_t) {
-        let log: *mut bits::ngx_log_t = log.cast();
+        let log: *mut nginx::sys::ngx_log_t = log;
         // SAFETY: vouched for by the caller.
         unsafe {
             (*self.0).log = log;
@@ -109,16 +108,16 @@ impl RawConnection {
     }
 }
 
-unsafe extern "C" fn close_handler(connection: *mut bits::ngx_connection_s) {
+unsafe extern "C" fn close_handler(connection: *mut nginx::sys::ngx_connection_s) {
     // SAFETY: nginx has ended the TLS session of a connection that is in no pool.
     guard::contain("close_upstream", (), || unsafe { RawConnection(connection).close() });
 }
 
-unsafe extern "C" fn write_handler(_: *mut bits::ngx_event_s) {}
+unsafe extern "C" fn write_handler(_: *mut nginx::sys::ngx_event_s) {}
 
 /// nginx's callback when something arrives on an idle connection, and when nginx wants it closed: because the
 /// worker shuts down.
-unsafe extern "C" fn read_handler(event: *mut bits::ngx_event_s) {
+unsafe extern "C" fn read_handler(event: *mut nginx::sys::ngx_event_s) {
     guard::contain("idle_upstream", (), || {
         // SAFETY: an event of a connection that `rest` gave this handler.
         unsafe {

@@ -1,8 +1,7 @@
 //! What besides backend and endpoint decides which connection a request may use.
 
 use super::super::{memory, tls::context_number};
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, ngx_http_complex_value, ngx_http_complex_value_t, ngx_http_request_t, ngx_int_t,
     ngx_str_t,
 };
@@ -26,8 +25,8 @@ impl Identifier {
     /// The request is alive and has an upstream with a configuration.
     #[inline]
     pub unsafe fn of(&self, request: *mut ngx_http_request_t) -> Option<u64> {
-        // SAFETY: vouched for by the caller; the same struct, with bitfields that are right.
-        let upstream = unsafe { &*(*request).upstream.cast::<bits::ngx_http_upstream_s>() };
+        // SAFETY: vouched for by the caller.
+        let upstream = unsafe { &*(*request).upstream };
         if upstream.ssl() == 0 && upstream.peer.local.is_null() {
             return Some(0);
         }
@@ -40,7 +39,7 @@ impl Identifier {
     unsafe fn hash(
         &self,
         request: *mut ngx_http_request_t,
-        upstream: &bits::ngx_http_upstream_s,
+        upstream: &nginx::sys::ngx_http_upstream_s,
     ) -> Option<u64> {
         let [a, b] = self.0;
         let mut hasher = SipHasher13::new_with_keys(a, b);
@@ -61,7 +60,7 @@ impl Identifier {
                 let name = unsafe { value(request, conf.ssl_name, upstream.ssl_name) }?;
                 write(&mut hasher, name);
             }
-            let nothing = bits::ngx_str_t { len: 0, data: std::ptr::null_mut() };
+            let nothing = nginx::sys::ngx_str_t { len: 0, data: std::ptr::null_mut() };
             for file in [conf.ssl_certificate, conf.ssl_certificate_key] {
                 // SAFETY: null, or a value of the configuration.
                 write(&mut hasher, unsafe { value(request, file, nothing) }?);
@@ -89,8 +88,8 @@ fn write(hasher: &mut SipHasher13, text: &[u8]) {
 /// The request is alive; `complex` is null or a value of the configuration; `otherwise` is of the request.
 unsafe fn value<'r>(
     request: *mut ngx_http_request_t,
-    complex: *mut bits::ngx_http_complex_value_t,
-    otherwise: bits::ngx_str_t,
+    complex: *mut nginx::sys::ngx_http_complex_value_t,
+    otherwise: nginx::sys::ngx_str_t,
 ) -> Option<&'r [u8]> {
     let mut text = ngx_str_t { len: otherwise.len, data: otherwise.data };
     if !complex.is_null() {

@@ -4,7 +4,7 @@ use super::Request;
 use crate::ffi::access::Progress;
 use crate::ffi::memory;
 use crate::ffi::question::Question;
-use nginx_sys::{ngx_http_request_t, ngx_pool_t, ngx_table_elt_t};
+use nginx::sys::{ngx_http_request_t, ngx_pool_t, ngx_table_elt_t};
 
 impl<'r> Request<'r> {
     /// nginx's own.

@@ -4,8 +4,7 @@ use super::Request;
 use crate::ffi::location;
 use crate::ffi::memory;
 use crate::ffi::request::Found;
-use nginx_bitfields as bits;
-use nginx_sys::ngx_str_t;
+use nginx::sys::ngx_str_t;
 use oxigress_store::KeyHash;
 use std::ptr::null_mut;
 
@@ -13,10 +12,10 @@ impl Request<'_> {
     /// The status for which nginx has sent the request to an error page, once: from then on the status is what the
     /// page says.
     pub fn take_error_status(&self) -> Option<u16> {
-        // SAFETY: alive; the same struct, through bindings that have its bitfields right.
+        // SAFETY: alive.
         unsafe {
             let status = std::mem::take(&mut (*self.raw).err_status);
-            let flags = &mut *self.raw.cast::<bits::ngx_http_request_s>();
+            let flags = &mut *self.raw;
             if (*self.raw).request_body.is_null() && flags.discard_body() == 0 {
                 // nginx thinks that the body is of no use, so that a client who waits to be asked for it would wait.
                 flags.set_expect_tested(0);

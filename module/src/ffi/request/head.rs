@@ -5,7 +5,7 @@ use crate::ffi::directives::SrvConf;
 use crate::ffi::log::Seldom;
 use crate::ffi::memory;
 use crate::ffi::table::http_index;
-use nginx_sys::{ngx_str_t, ngx_table_elt_t};
+use nginx::sys::{ngx_str_t, ngx_table_elt_t};
 use oxigress_core::http::head::{self, Rules, Treatment};
 use oxigress_core::http::paths::Refused;
 use oxigress_core::http::{forwarded, header};

@@ -7,8 +7,8 @@
 
 use super::Request;
 use crate::ffi::memory;
-use nginx_bitfields::HeaderField;
-use nginx_sys::{
+use nginx::sys::HeaderField;
+use nginx::sys::{
     ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_list_push,
     ngx_str_t, ngx_table_elt_t,
 };
@@ -160,8 +160,7 @@ impl<'r> Request<'r> {
     fn link(&self, field: HeaderField) -> *mut *mut ngx_table_elt_t {
         // SAFETY: the request is alive; only an address is taken.
         let headers = unsafe { &raw mut (*self.raw).headers_in };
-        // The same struct in both sets of bindings.
-        field.of(headers.cast()).cast()
+        field.of(headers)
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::{Context, Request};
 use crate::ffi::{guard, log, worker};
-use nginx_bitfields as bits;
-use nginx_sys::{AF_INET, AF_INET6, ngx_pool_cleanup_add, sockaddr_in, sockaddr_in6};
+use nginx::sys::{AF_INET, AF_INET6, ngx_pool_cleanup_add, sockaddr_in, sockaddr_in6};
 use oxigress_core::policy::limits::{Begun, Held, Overload};
 use std::ffi::c_void;
 use std::fmt::Arguments;
@@ -56,16 +55,15 @@ impl Request<'_> {
     /// Sends the response at so many bytes a second at most, from so many bytes on.
     pub fn limit_response(&self, rate: Option<u64>, after: Option<u64>) {
         let bytes = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
-        // SAFETY: alive, and no reference to the request is in use; the same struct, through bindings that have
-        // its bitfields right.
+        // SAFETY: alive, and no reference to the request is in use.
         unsafe {
             if let Some(rate) = rate {
                 (*self.raw).limit_rate = bytes(rate);
-                (*self.raw.cast::<bits::ngx_http_request_s>()).set_limit_rate_set(1);
+                (*self.raw).set_limit_rate_set(1);
             }
             if let Some(after) = after {
                 (*self.raw).limit_rate_after = bytes(after);
-                (*self.raw.cast::<bits::ngx_http_request_s>()).set_limit_rate_after_set(1);
+                (*self.raw).set_limit_rate_after_set(1);
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use super::Request;
 use crate::ffi::memory;
-use nginx_sys::{
+use nginx::sys::{
     ngx_http_headers_out_t, ngx_list_part_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
 };
 use oxigress_core::http::header;

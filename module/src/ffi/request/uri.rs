@@ -3,8 +3,7 @@
 use super::Request;
 use crate::ffi::log::Seldom;
 use crate::ffi::memory;
-use nginx_bitfields as bits;
-use nginx_sys::{ngx_http_set_exten, ngx_str_t};
+use nginx::sys::{ngx_http_set_exten, ngx_str_t};
 use oxigress_core::patterns::Captures;
 use oxigress_core::text::template::Values;
 use std::borrow::Cow;
@@ -48,12 +47,11 @@ impl<'r> Request<'r> {
         let Some(copy) = (unsafe { memory::concat(self.raw().pool, &[path, args]) }) else {
             return false;
         };
-        // SAFETY: alive, and no reference into the request is held; the copy has both parts. The same struct, through
-        // bindings that have its bitfields right.
+        // SAFETY: alive, and no reference into the request is held; the copy has both parts.
         unsafe {
             (*self.raw).uri = ngx_str_t { len: path.len(), data: copy.data };
             (*self.raw).args = ngx_str_t { len: args.len(), data: copy.data.add(path.len()) };
-            let flags = &mut *self.raw.cast::<bits::ngx_http_request_s>();
+            let flags = &mut *self.raw;
             // The endpoint gets what stands in `uri` now, with all escaped that has to be.
             flags.set_valid_unparsed_uri(0);
             flags.set_quoted_uri(1);

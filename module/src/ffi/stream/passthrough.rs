@@ -8,7 +8,7 @@ use crate::ffi::log::Seldom;
 use crate::ffi::table::stream_index;
 use crate::ffi::{Worker, guard, log, memory, worker};
 use crate::stream;
-use nginx_sys::{ngx_pool_cleanup_add, ngx_str_t, ngx_stream_session_t};
+use nginx::sys::{ngx_pool_cleanup_add, ngx_str_t, ngx_stream_session_t};
 use oxigress_core::router::session::{RANDOM, client_random};
 use std::ffi::c_void;
 

@@ -8,7 +8,7 @@ use crate::ffi::worker::{self, Worker};
 use crate::ffi::{Found, guard, log, memory, now_milliseconds, upstream as http};
 use crate::peer::{self, Key, Search};
 use crate::stream::{self, Attempt};
-use nginx_sys::{
+use nginx::sys::{
     NGX_DECLINED, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_connection_local_sockaddr,
     ngx_connection_t, ngx_inet_get_port, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_str_t,
     ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_uint_t,

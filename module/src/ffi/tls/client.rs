@@ -3,8 +3,7 @@
 use super::super::{Request, guard, worker};
 use super::{ERROR_REASON_MASK, Owned, PEM_R_NO_START_LINE, Pem, clear_errors, sha256};
 use crate::client_certificate;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     ERR_peek_last_error, NGX_OK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free, OPENSSL_sk_push, SSL,
     SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE, SSL_CTX_free,
     SSL_CTX_new, SSL_CTX_set_cipher_list, SSL_CTX_set_client_hello_cb, SSL_SESSION_get0_id_context,
@@ -52,7 +51,7 @@ unsafe extern "C" fn hello_callback(
     #[cfg(nginx_has_client_hello)]
     {
         // SAFETY: as OpenSSL called us, in whose place nginx's stood.
-        let answer = unsafe { nginx_sys::ngx_ssl_client_hello_callback(ssl, _alert, _argument) };
+        let answer = unsafe { nginx::sys::ngx_ssl_client_hello_callback(ssl, _alert, _argument) };
         if answer != GO_ON {
             return answer;
         }
@@ -359,7 +358,7 @@ impl Names {
     }
 
     /// Takes the name over.
-    fn push(&self, name: *mut nginx_sys::X509_NAME) -> Result<(), String> {
+    fn push(&self, name: *mut nginx::sys::X509_NAME) -> Result<(), String> {
         // SAFETY: the stack is alive, and takes the name over if it has room.
         if !name.is_null() && unsafe { OPENSSL_sk_push(self.0.cast(), name.cast()) } > 0 {
             return Ok(());
@@ -491,13 +490,13 @@ impl<'r> Request<'r> {
 
     /// The connection is not kept.
     pub fn close_after_answer(&self) {
-        // SAFETY: alive; the same struct, through bindings that have its bitfields right.
-        unsafe { (*self.as_ptr().cast::<bits::ngx_http_request_s>()).set_keepalive(0) };
+        // SAFETY: alive.
+        unsafe { (*self.as_ptr()).set_keepalive(0) };
     }
 
     /// nginx sent it here, by an error page or an internal redirect.
     pub fn is_internal(&self) -> bool {
         // SAFETY: as above.
-        unsafe { (*self.as_ptr().cast::<bits::ngx_http_request_s>()).internal() != 0 }
+        unsafe { (*self.as_ptr()).internal() != 0 }
     }
 }

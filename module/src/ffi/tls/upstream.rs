@@ -10,8 +10,7 @@ use super::super::worker;
 use super::client::{cipher_list, go_on};
 use super::{Parsed, clear_errors, sha256};
 use crate::bundles;
-use nginx_bitfields as bits;
-use nginx_sys::{
+use nginx::sys::{
     NGX_OK, NGX_SSL_TLSv1_2, NGX_SSL_TLSv1_3, SSL_CTX_free, SSL_CTX_get_ex_data,
     SSL_CTX_set_cipher_list, SSL_CTX_set_ex_data, SSL_CTX_set_verify, SSL_CTX_set_verify_depth,
     SSL_CTX_set1_cert_store, SSL_CTX_use_cert_and_key, SSL_VERIFY_NONE, ngx_cycle, ngx_int_t,
@@ -54,7 +53,7 @@ impl Drop for Context {
 pub struct Upstream {
     context: Rc<Context>,
     /// Verified and sent; null: what nginx.conf says.
-    name: Option<Box<bits::ngx_http_complex_value_t>>,
+    name: Option<Box<nginx::sys::ngx_http_complex_value_t>>,
     /// What `name` points at.
     _text: Box<str>,
     server_name: bool,
@@ -68,9 +67,9 @@ impl Upstream {
         let text: Box<str> = from.name.as_ref().map_or("", |name| name.as_str()).into();
         let name = from.name.is_some().then(|| {
             // SAFETY: numbers and pointers. A value without `lengths` is a plain text.
-            let mut value: Box<bits::ngx_http_complex_value_t> =
+            let mut value: Box<nginx::sys::ngx_http_complex_value_t> =
                 Box::new(unsafe { std::mem::zeroed() });
-            value.value = bits::ngx_str_t { len: text.len(), data: text.as_ptr().cast_mut() };
+            value.value = nginx::sys::ngx_str_t { len: text.len(), data: text.as_ptr().cast_mut() };
             value
         });
         let (server_name, verify) = (from.server_name, from.verify);
@@ -78,7 +77,7 @@ impl Upstream {
     }
 
     /// Puts it into the settings of a location, which does not outlive it.
-    pub fn change(&self, conf: &mut bits::ngx_http_upstream_conf_t) {
+    pub fn change(&self, conf: &mut nginx::sys::ngx_http_upstream_conf_t) {
         conf.ssl = (&raw const *self.context.ssl).cast_mut().cast();
         conf.ssl_server_name = self.server_name.into();
         conf.ssl_verify = self.verify.into();
