@@ -740,7 +740,7 @@ mod tests {
 
     #[test]
     fn what_lies_below_well_known_is_never_a_guests_and_its_kept_rule_counts_as_the_root() {
-        for guest in ["~/(.*)", "~/.*", "~/(\\.well-known|x)/(.*)"] {
+        for guest in ["~/(.*)", "~/\\.well(.*)", "~/(\\.well-known|x)/(.*)"] {
             let value = shared(&["OWNER /", &format!("other {guest}"), "OWNER ~/shop(.*)"]);
             let path = "/.well-known/acme-challenge/token";
             assert_eq!(winner(&value, path).as_deref(), Some("OWNER /"), "{guest}");
@@ -748,6 +748,16 @@ mod tests {
             assert_eq!(all[0].fate, Fate::Wins, "{guest}");
             assert!(all[1..].iter().all(|one| one.fate == Fate::Yields), "{guest}: {all:?}");
         }
+        // Where nobody claims the root, a guest's expression has all other paths.
+        let mut nobodys = rule(pattern("/"), "x");
+        nobodys.backend = None;
+        let mut guest = rule(pattern("~/(.*)"), "guest");
+        guest.policy.yields = true;
+        let value = encode_server(&Server { rules: vec![nobodys, guest] });
+        assert_eq!(winner(&value, "/x").as_deref(), Some("guest"));
+        let found = found(&value, b"/.well-known/x").unwrap();
+        assert_eq!(found.backend(), None);
+
         let mut kept = rule(pattern(crate::model::WELL_KNOWN), "kept");
         for (yields, expected) in [(true, "~/(.*)"), (false, "kept")] {
             kept.policy.yields = yields;
