@@ -104,7 +104,7 @@ fn count(bench: &Bench, name: &str, route: Route, backend: Option<Backend>) -> R
     send(WARM_UP)?;
     let profile = bench.profiles.join(format!("{name}.callgrind"));
     let count = callgrind.count(&profile, || send(REQUESTS))?;
-    callgrind.nginx.stop()?;
+    callgrind.stop()?;
     Ok(count as f64 / REQUESTS as f64)
 }
 

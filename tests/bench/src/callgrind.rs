@@ -48,6 +48,11 @@ impl Callgrind {
         Ok(total.context("no totals in callgrind's file")?.trim().parse()?)
     }
 
+    /// Ends it. By SIGKILL: another signal that meets vgdb's ptrace can be lost.
+    pub fn stop(mut self) -> Result<()> {
+        self.nginx.kill()
+    }
+
     fn dump(&mut self) -> Result<PathBuf> {
         self.say(&["dump"])?;
         self.dumps += 1;

@@ -227,6 +227,7 @@ fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
         ("$best_http_host", "$http_host"),
         ("$ingress_upstream_host", "$http_host"),
         ("$ingress_connection", "\"\""),
+        ("$ingress_cdn_loop", "oxigress"),
         ("$ingress_client_verify", "\"\""),
         ("$ingress_client_cert", "\"\""),
         ("$ingress_client_subject_dn", "\"\""),

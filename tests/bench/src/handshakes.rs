@@ -67,7 +67,7 @@ fn count(bench: &Bench, name: &str, route: Route) -> Result<(f64, f64)> {
     let profile = |part| bench.profiles.join(format!("{name}{part}.callgrind"));
     let first = callgrind.count(&profile("-first"), || shake(0..HANDSHAKES))?;
     let again = callgrind.count(&profile(""), || shake(0..HANDSHAKES))?;
-    callgrind.nginx.stop()?;
+    callgrind.stop()?;
     Ok((again as f64 / HANDSHAKES as f64, first as f64 / HANDSHAKES as f64))
 }
 

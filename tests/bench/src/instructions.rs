@@ -115,7 +115,7 @@ fn requests(bench: &Bench, name: &str, route: Route, hosts: usize) -> Result<f64
     send(WARM_UP)?;
     let profile = bench.profiles.join(format!("{name}.callgrind"));
     let count = callgrind.count(&profile, || send(REQUESTS))?;
-    callgrind.nginx.stop()?;
+    callgrind.stop()?;
     Ok(count as f64 / REQUESTS as f64)
 }
 

@@ -70,6 +70,11 @@ impl Nginx {
         }
     }
 
+    /// Ends it at once.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.stop(Signal::KILL).context("kill nginx").map(drop)
+    }
+
     /// Stops it.
     pub fn stop(&mut self) -> Result<()> {
         let status = self.process.stop(Signal::TERM).context("stop nginx")?;

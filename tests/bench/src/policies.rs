@@ -138,6 +138,6 @@ fn count(bench: &Bench, name: &str, policies: Option<Value>) -> Result<f64> {
     send(WARM_UP)?;
     let profile = bench.profiles.join(format!("{name}.callgrind"));
     let count = callgrind.count(&profile, || send(REQUESTS))?;
-    callgrind.nginx.stop()?;
+    callgrind.stop()?;
     Ok(count as f64 / REQUESTS as f64)
 }

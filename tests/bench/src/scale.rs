@@ -60,7 +60,7 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
             .count(&profile, || deltas.iter().try_for_each(|body| configuration.patch(body)))?
             as f64
             / DELTAS as f64;
-        callgrind.nginx.stop()?;
+        callgrind.stop()?;
         let (request_1, delta_1) = *first.get_or_insert((request, delta));
         table
             .row(
