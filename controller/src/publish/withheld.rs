@@ -1,9 +1,9 @@
 //! Records that nginx does not get: it refused them, or its zone has no room for them.
 //!
-//! A withheld record never opens anything: what is sent in its place closes it ([`Table::closed`]), or its absence does.
+//! A withheld record never opens anything: what is sent in its place closes it ([`Record::closed`]), or its absence does.
 //! Where even the closed form is refused, the host is removed. Withheld rules of a guest are absent from the server.
 //!
-//! [`Table::closed`]: oxigress_core::record::table::Table::closed
+//! [`Record::closed`]: oxigress_core::record::table::Record::closed
 
 use super::item::{self, Item};
 use super::room::keeps_old;

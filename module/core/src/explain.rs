@@ -18,8 +18,8 @@ use crate::model::{Algorithm, HostPattern, PathPattern};
 use crate::patterns::Patterns;
 use crate::policy::cors::{Decision, Origins};
 use crate::record::{
-    self, BackendView, EndpointsView, Fate, Kind, Records, ServerView, SettingsView, SplitView,
-    decode_tls,
+    self, BackendView, EndpointsView, Kind, MatchResult, Records, ServerView, SettingsView,
+    SplitView, decode_tls,
 };
 use crate::redirect;
 use crate::rewrite::{self, Rewritten};
@@ -269,8 +269,8 @@ fn rules<'g>(records: &impl Records<'g>, path: &[u8], patterns: &Patterns, told:
     told.other_rules = view.len().saturating_sub(considered.len());
     told.rules.extend(considered.into_iter().take(MAX_RULES).map(|considered| {
         let [_, namespace, ingress, service, port, _] = considered.rule.texts().map(text);
-        let wins = matches!(considered.fate, Fate::Wins | Fate::LacksSlash);
-        let why = considered.fate.why().into();
+        let wins = matches!(considered.result, MatchResult::Wins | MatchResult::LacksSlash);
+        let why = considered.result.why().into();
         Rule { path: considered.path, namespace, ingress, service, port, wins, why }
     }));
 }

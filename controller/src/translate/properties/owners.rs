@@ -48,8 +48,8 @@ fn taken(snapshot: &Snapshot, records: &Records, host: &HostPattern, path: &str)
     let [_, namespace, name, ..] = rule.texts();
     // The pattern by its place is not known outside: of the snapshot's rules it is the one with this path.
     let wins = |considered: &oxigress_core::record::Considered<'_>| {
-        use oxigress_core::record::Fate::{LacksSlash, Wins};
-        matches!(considered.fate, Wins | LacksSlash)
+        use oxigress_core::record::MatchResult::{LacksSlash, Wins};
+        matches!(considered.result, Wins | LacksSlash)
     };
     let server = records.get(&(Record::Server, host.as_str().into()))?;
     let server = oxigress_core::record::ServerView::new(server);

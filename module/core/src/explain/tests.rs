@@ -73,7 +73,7 @@ fn the_winner_stands_first_and_the_others_say_why_they_lose() {
 fn a_pattern_that_was_tried_and_does_not_match_is_told() {
     let told = ask(&shop(), "host=shop.test&path=/cart/x");
     let tried = told.rules.iter().find(|rule| matches!(rule.path, PathPattern::Regex(_))).unwrap();
-    assert_eq!((tried.wins, &*tried.why), (false, Fate::OtherPath.why()));
+    assert_eq!((tried.wins, &*tried.why), (false, MatchResult::OtherPath.why()));
     assert_eq!(told.rules[0].path, PathPattern::Prefix("/cart".into()));
 }
 

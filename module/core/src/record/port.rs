@@ -1,0 +1,16 @@
+//! Ports of stream listeners.
+
+use super::table::Record;
+use crate::model::{BackendId, StreamPort};
+
+/// The kind of record that holds the id of the backend of a stream listener's port.
+pub enum Ports {}
+
+impl Record for Ports {
+    type Key = StreamPort;
+    type Value = BackendId;
+
+    fn encode(_: &StreamPort, id: &BackendId) -> Option<Vec<u8>> {
+        Some(id.as_str().into())
+    }
+}

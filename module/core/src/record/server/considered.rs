@@ -1,0 +1,124 @@
+//! The rules that were compared with a path, for `oxigress explain`.
+
+use super::order::covers;
+use super::view::{RuleView, ServerView};
+use crate::model::{PathPattern, is_well_known};
+use crate::patterns::{Budget, NoAnswer, Patterns};
+
+/// Why a rule serves a path, or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchResult {
+    /// The rule serves the request.
+    Wins,
+    /// No rule matches the path, and this exact one matches it with a slash appended.
+    LacksSlash,
+    /// The rule matches the path too, and another one is stronger.
+    Weaker,
+    /// The rule matches the path too, and yields to the winner.
+    Yields,
+    /// The path does not match the pattern.
+    OtherPath,
+    /// The pattern exceeds its budget on this path.
+    NoAnswer,
+}
+
+impl MatchResult {
+    /// The reason, for `oxigress explain`.
+    pub fn why(self) -> &'static str {
+        match self {
+            MatchResult::Wins => {
+                "an exact path first, then the longer text of patterns and prefixes"
+            }
+            MatchResult::LacksSlash => {
+                "no rule takes the path, and with a slash behind it this one does: the client is sent there"
+            }
+            MatchResult::Weaker => {
+                "it takes the path too: the winner is exact, or its text is longer"
+            }
+            MatchResult::Yields => {
+                "it takes the path too: the winner is of another namespace, and no shorter than its plain beginning"
+            }
+            MatchResult::OtherPath => "the path does not match the pattern",
+            MatchResult::NoAnswer => "the pattern takes too much work on this path",
+        }
+    }
+}
+
+/// A rule that could match a path.
+#[derive(Clone, Debug)]
+pub struct Considered<'g> {
+    /// The rule that was compared with the path.
+    pub rule: RuleView<'g>,
+    /// The path of the rule, as it was written.
+    pub path: PathPattern,
+    /// Why the rule serves the path, or does not.
+    pub result: MatchResult,
+}
+
+impl<'g> ServerView<'g> {
+    /// The rules that match `path`, and the expressions whose literal it starts with, each with its result in
+    /// [`Self::rule`]: the winner first, the others by their strength.
+    pub fn considered(&self, path: &[u8], patterns: &Patterns) -> Vec<Considered<'g>> {
+        let winner = self.rule(path, patterns);
+        let (first, lacks_slash) = match &winner {
+            Ok(Some(route)) => (Some(route.rule.index()), route.lacks_slash),
+            _ => (None, false),
+        };
+        let requested = path;
+        let mut found = Vec::new();
+        let mut put = |index: usize, matches: Result<bool, NoAnswer>| {
+            let (Some(rule), Some(path)) = (self.body(index), self.pattern(index)) else { return };
+            let (PathPattern::Exact(text) | PathPattern::Prefix(text) | PathPattern::Regex(text)) =
+                &path;
+            let strength = (index < self.exact, text.len(), text.to_owned());
+            let result = match matches {
+                _ if first == Some(index) && lacks_slash => MatchResult::LacksSlash,
+                _ if first == Some(index) => MatchResult::Wins,
+                Ok(true)
+                    if self.yields(index)
+                        && (is_well_known(requested) || !self.passes(index, first)) =>
+                {
+                    MatchResult::Yields
+                }
+                Ok(true) => MatchResult::Weaker,
+                Ok(false) => MatchResult::OtherPath,
+                Err(NoAnswer) => MatchResult::NoAnswer,
+            };
+            found.push((strength, Considered { rule, path, result }));
+        };
+        if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path)) {
+            put(index, Ok(true));
+        }
+        if let Some(index) = first.filter(|_| lacks_slash) {
+            put(index, Ok(false));
+        }
+        let mut prefix = self.prefix(path);
+        while let Some(index) = prefix {
+            if self.path(index).is_some_and(|above| covers(above, path)) {
+                put(index, Ok(true));
+            }
+            prefix = self.parent(index);
+        }
+        let mut budget = Budget::OF_PATH;
+        for (index, text) in self.candidates(path) {
+            put(index, patterns.captures(text, path, &mut budget).map(|found| found.is_some()));
+        }
+        found.sort_by(|(a, first), (b, second)| {
+            let wins = |one: &Considered<'_>| {
+                matches!(one.result, MatchResult::Wins | MatchResult::LacksSlash)
+            };
+            wins(second).cmp(&wins(first)).then_with(|| b.cmp(a))
+        });
+        found.into_iter().map(|(_, considered)| considered).collect()
+    }
+
+    /// The path of a rule, as it was written.
+    fn pattern(&self, index: usize) -> Option<PathPattern> {
+        let text = String::from_utf8_lossy(self.path(index)?).into_owned();
+        Some(match index {
+            _ if index < self.exact => PathPattern::Exact(text),
+            _ if index >= self.regexes => PathPattern::Regex(text),
+            _ => PathPattern::Prefix(text),
+        })
+    }
+}
