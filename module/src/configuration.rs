@@ -4,7 +4,7 @@
 //! rest, on the event loop or on a thread of nginx's pool. Reads of the whole store are work too: they hold
 //! the writers' lock, so that nothing is freed under them.
 //!
-//! Source: docs/configuration-endpoint.md; ingress-nginx's paths and bodies below `/configuration`.
+//! Source: docs/module/endpoint.md; ingress-nginx's paths and bodies below `/configuration`.
 
 mod access;
 mod answer;

@@ -1,4 +1,4 @@
-//! The Helm chart: what it renders for values that people set, and what docs/migrating.md says of each value. What an API server says of it:
+//! The Helm chart: what it renders for values that people set, and what docs/reference/chart-keys.md says of each value. What an API server says of it:
 //! `chart_cluster.rs`.
 
 use anyhow::{Context, Result, ensure};

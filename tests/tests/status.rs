@@ -1,4 +1,4 @@
-//! Status and Events, written to a real API server by one of several replicas, with no more rights than docs/operating.md
+//! Status and Events, written to a real API server by one of several replicas, with no more rights than docs/operate/api-server.md
 //! lists.
 //!
 //! A replica is the controller role alone: what it writes does not depend on nginx. There is no kubelet: Nodes and Pods are
@@ -393,9 +393,9 @@ fn verdicts_are_events_once_whoever_leads() {
 fn rights_are_those_of_the_documentation() {
     pass("status-rights", |_| {
         let text =
-            std::fs::read_to_string(oxigress_tests::dist::repository().join("docs/operating.md"))?;
+            std::fs::read_to_string(oxigress_tests::dist::repository().join("docs/operate/api-server.md"))?;
         for rule in replicas::RULES.iter().chain(&replicas::OWN_RULES) {
-            ensure!(text.contains(rule), "docs/operating.md does not list {rule}");
+            ensure!(text.contains(rule), "docs/operate/api-server.md does not list {rule}");
         }
         Ok(())
     });

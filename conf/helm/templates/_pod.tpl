@@ -80,7 +80,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- /* Opens low ports to nginx without a privilege, on every container runtime. The API server refuses it on the host's network, where the
-    capability that the program's file permits has to do: docs/operating.md. */}}
+    capability that the program's file permits has to do: docs/operate/pod.md. */}}
   {{- $sysctls := dict }}
   {{- if not $c.hostNetwork }}
   {{- $lowest := min (int $c.containerPort.http) (int $c.containerPort.https) }}

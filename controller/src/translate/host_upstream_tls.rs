@@ -6,7 +6,7 @@
 //! Errors:  while a word with proxy-ssl-verify cannot be honoured, the paths it holds for are closed: they would go on
 //!          unverified.
 //! Source:  ingress-nginx, where the oldest Ingress with `ca.crt` counts for everybody. Here it counts for its own
-//!          namespace (docs/differences.md, "TLS"): another one's endpoints could use its client certificate.
+//!          namespace (docs/differences/tls.md): another one's endpoints could use its client certificate.
 
 use super::ingress::Claims;
 use oxigress_core::model::policy::{Policies, Protocol};

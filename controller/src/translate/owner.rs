@@ -5,7 +5,7 @@
 //!          about whole hosts is [`Sealed`]: only an [`Owner`] opens it, so a new setting cannot forget to ask.
 //! Errors:  none. What another namespace says about a host is ignored and noted; a setting that protects closes the
 //!          paths of the Ingress that says it, and no others.
-//! Source:  docs/differences.md, "Hosts of several namespaces". The reference takes the oldest value of any namespace.
+//! Source:  docs/differences/hosts.md. The reference takes the oldest value of any namespace.
 
 use super::annotation::{ClientTls, Hosts};
 use super::follow::Follower;

@@ -4,7 +4,7 @@
 //!          certificates and the server names they answer to stand beside the servers.
 //! Units:   ports are TCP ports, paths are as nginx normalises them (decoded, no dot segments).
 //! Errors:  [`Invalid`], whose text names the value and the remedy; the wire adds the JSON pointer.
-//! Source:  docs/configuration-endpoint.md; limits are ours.
+//! Source:  docs/module/endpoint.md; limits are ours.
 
 mod backend;
 mod bundle;

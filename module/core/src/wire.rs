@@ -2,7 +2,7 @@
 //!
 //! Shape:   [`native`] speaks the model, whole or as a delta; [`compat`] is ingress-nginx's format.
 //! Errors:  [`DecodeError`] carries the JSON pointer (RFC 6901) of the value that is wrong.
-//! Source:  docs/configuration-endpoint.md: UTF-8, depth, duplicate keys, ranges; unknown fields are counted, not refused.
+//! Source:  docs/module/endpoint.md: UTF-8, depth, duplicate keys, ranges; unknown fields are counted, not refused.
 
 /// Makes structs with `#[serde(remote = "Self")]` objects and nothing else. A derived struct also takes an
 /// array of its fields in order, so that `"snapshot": []` would be an empty snapshot.

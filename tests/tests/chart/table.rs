@@ -1,4 +1,4 @@
-//! The table of docs/migrating.md against the chart, and against the names of ingress-nginx's chart.
+//! The table of docs/reference/chart-keys.md against the chart, and against the names of ingress-nginx's chart.
 
 use super::schema::{FREE, values};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,8 +12,8 @@ use std::fs;
 type Table = BTreeMap<String, String>;
 
 fn table() -> Result<Table> {
-    let page = fs::read_to_string(repository().join("docs/migrating.md"))?;
-    let (_, part) = page.split_once("## The chart's keys").context("no heading")?;
+    let page = fs::read_to_string(repository().join("docs/reference/chart-keys.md"))?;
+    let part = &page;
     let part = part.split("\n## ").next().unwrap_or_default();
     let mut table = Table::new();
     for row in part.lines().filter(|line| line.starts_with("| `")) {
@@ -74,7 +74,7 @@ fn leaves(prefix: &str, value: &Value, found: &mut Vec<String>) {
 #[test]
 fn the_table_has_every_key_of_ingress_nginx_s_chart_and_is_right_about_it() -> Result<()> {
     let (table, values, theirs) = (table()?, values()?, theirs()?);
-    ensure!(theirs.len() == 356, "migrating.md says another number than {}", theirs.len());
+    ensure!(theirs.len() == 356, "chart-keys.md has another number than {}", theirs.len());
     for key in &theirs {
         let word = word(&table, key).with_context(|| format!("{key} is in no row"))?;
         ensure!(word != "own", "{key} is ingress-nginx's too");

@@ -2,7 +2,7 @@
 //!
 //! Shape:   host and port become a backend, whose id says all there is to know about it: `//url/SCHEME/HOST/PORT`.
 //!          No Service's id begins so.
-//! Source:  ingress-nginx's annotations; docs/operating.md for addresses that are refused.
+//! Source:  ingress-nginx's annotations; docs/operate/endpoints.md#destinations for addresses that are refused.
 
 use super::reader::template;
 use crate::world::external_name::ExternalName;
