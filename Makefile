@@ -38,11 +38,12 @@ run: build ## build, then serve the example shop on ports 8080 and 8443
 	@conf/examples/run
 
 .PHONY: check
-check: configure ## format, lints, licences
+check: configure ## format, lints, licences; links, flags and commands in the documentation
 	@nginx-build/tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) deny --log-level error check bans licenses sources
+	$(CARGO) test $(tested) --features oxigress-store/failpoints --test docs -- --test-threads 2 pages
 
 .PHONY: unit
 unit: ## the tests that need no nginx

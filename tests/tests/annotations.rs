@@ -25,7 +25,7 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("annotations_balancing", include_str!("annotations_balancing.rs")),
     ("annotations_tls", include_str!("annotations_tls.rs")),
 ];
-const README: &str = include_str!("../../README.md");
+const PAGE: &str = include_str!("../../docs/annotations.md");
 
 /// A line of a table.
 struct Case<'t> {
@@ -221,9 +221,9 @@ impl Case<'_> {
     }
 }
 
-/// The names in the README's table, which the controller's unit tests keep true.
+/// The names in the table of docs/annotations.md, which the controller's unit tests keep true.
 fn names() -> BTreeSet<&'static str> {
-    let table = README.split("<!-- annotations").nth(1).unwrap_or_default();
+    let table = PAGE.split("<!-- annotations").nth(1).unwrap_or_default();
     let table = table.split("<!-- end -->").next().unwrap_or_default();
     let first = table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     let names = first.flat_map(|names| names.split("`, `")).map(|name| name.trim_end_matches('`'));
@@ -431,7 +431,7 @@ fn tell_coverage(cases: &[Case<'_>]) -> Result<()> {
     }
     let (elsewhere, exceptions) = lists()?;
     let names = names();
-    ensure!(names.len() == 138, "{} names in the README", names.len());
+    ensure!(names.len() == 138, "{} names in docs/annotations.md", names.len());
     let all = kinds.keys().chain(&elsewhere).chain(&exceptions);
     let unknown: Vec<_> = all.filter(|name| !names.contains(**name)).collect();
     ensure!(unknown.is_empty(), "{unknown:?} are no annotations");

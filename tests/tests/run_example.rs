@@ -1,4 +1,4 @@
-//! `make run`'s script on other ports: the curl lines that it prints, and the README's, work.
+//! `make run`'s script on other ports: the curl lines that it prints, and those of the README and docs/install.md, work.
 
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::place::{Directory, free_port};
@@ -36,9 +36,12 @@ fn run(directory: &Directory) -> Result<()> {
     let printed = curl_lines(&fs::read_to_string(&output)?);
     check(&printed).context("lines that conf/examples/run prints")?;
 
-    let readme = fs::read_to_string(dist::repository().join("README.md")).context("README.md")?;
-    let readme = readme.replace("8080", &http.to_string()).replace("8443", &https.to_string());
-    check(&curl_lines(&readme)).context("lines of README.md")?;
+    let mut pages = String::new();
+    for page in ["README.md", "docs/install.md"] {
+        pages += &fs::read_to_string(dist::repository().join(page)).context(page)?;
+    }
+    let pages = pages.replace("8080", &http.to_string()).replace("8443", &https.to_string());
+    check(&curl_lines(&pages)).context("lines of README.md and docs/install.md")?;
 
     shop.stop(Signal::TERM)?;
     Ok(())

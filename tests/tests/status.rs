@@ -392,8 +392,9 @@ fn verdicts_are_events_once_whoever_leads() {
 #[test]
 fn rights_are_those_of_the_documentation() {
     pass("status-rights", |_| {
-        let text =
-            std::fs::read_to_string(oxigress_tests::dist::repository().join("docs/operate/api-server.md"))?;
+        let text = std::fs::read_to_string(
+            oxigress_tests::dist::repository().join("docs/operate/api-server.md"),
+        )?;
         for rule in replicas::RULES.iter().chain(&replicas::OWN_RULES) {
             ensure!(text.contains(rule), "docs/operate/api-server.md does not list {rule}");
         }

@@ -1,4 +1,4 @@
-//! Tables: aligned text for a terminal, markdown for the README.
+//! Tables: aligned text for a terminal, markdown for docs/benchmarks.md.
 
 use std::fmt::Write;
 
@@ -79,7 +79,7 @@ impl Table {
         text
     }
 
-    /// For the README.
+    /// For docs/benchmarks.md.
     pub fn markdown(&self) -> String {
         let mut text = format!("\n## {}\n\n", self.title);
         for (place, line) in self.lines().iter().enumerate() {

@@ -13,10 +13,8 @@ type Table = BTreeMap<String, String>;
 
 fn table() -> Result<Table> {
     let page = fs::read_to_string(repository().join("docs/reference/chart-keys.md"))?;
-    let part = &page;
-    let part = part.split("\n## ").next().unwrap_or_default();
     let mut table = Table::new();
-    for row in part.lines().filter(|line| line.starts_with("| `")) {
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
         let columns: Vec<_> = row.split('|').map(str::trim).collect();
         let [_, keys, word, note, _] = columns[..] else { bail!("not three columns: {row}") };
         ensure!(["same", "different", "absent", "own"].contains(&word), "{row}");

@@ -28,10 +28,10 @@ fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(String::from).collect()
 }
 
-/// All annotations, of the README's table.
+/// All annotations, of the table in docs/annotations.md.
 pub fn annotations() -> Result<Vec<String>> {
-    let readme = file("README.md")?;
-    let (_, table) = readme.split_once("<!-- annotations:").context("no table")?;
+    let page = file("docs/annotations.md")?;
+    let (_, table) = page.split_once("<!-- annotations:").context("no table")?;
     let (table, _) = table.split_once("<!-- end -->").context("no end of the table")?;
     let lines = table.lines().filter_map(|line| line.strip_prefix("| `"));
     let cells = lines.filter_map(|line| line.split(" | ").next());
@@ -40,12 +40,12 @@ pub fn annotations() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Values of keys, as docs/configmap.md writes them.
+/// Values of keys, as docs/configmap/ writes them.
 pub type Written = BTreeMap<String, Vec<String>>;
 
-/// All keys, of docs/configmap.md, each with its default value if that is told.
+/// All keys, of docs/configmap/, each with its default value if that is told.
 pub fn keys() -> Result<(Vec<Key>, Written)> {
-    let page = file("docs/configmap.md")?;
+    let page = file("docs/configmap/server.md")? + &file("docs/configmap/traffic.md")?;
     let (mut keys, mut values) = (Vec::new(), BTreeMap::new());
     for line in page.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();

@@ -2,7 +2,7 @@
 //!
 //! Shape:   the directives' names are found, nothing more: a closed dialect that honours some of them has its place
 //!          here.
-//! Source:  docs/differences.md.
+//! Source:  docs/differences/objects.md.
 
 use super::reader::Reader;
 use crate::verdict::Note;

@@ -1,5 +1,5 @@
 //! All annotations of ingress-nginx, and what becomes of each: the one table behind verdicts, `oxigress check` and
-//! the README.
+//! docs/annotations.md.
 //!
 //! Source:  ingress-nginx's annotations.
 
@@ -16,7 +16,7 @@ pub struct Row {
 
 /// What annotations are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "titles of the README's table")]
+#[allow(missing_docs, reason = "titles of the table in docs/annotations.md")]
 pub enum Group {
     Paths,
     Proxying,
@@ -395,7 +395,7 @@ mod tests {
         }
     }
 
-    /// The README's table: names that share what is said stand in one line.
+    /// The table of docs/annotations.md: names that share what is said stand in one line.
     fn markdown() -> String {
         let mut text = String::from(
             "| annotations | | | what is different, or what to do instead |\n|---|---|---|---|\n",
@@ -422,14 +422,14 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_has_this_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-        let readme = std::fs::read_to_string(path).unwrap();
+    fn annotations_page_has_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/annotations.md");
+        let page = std::fs::read_to_string(path).unwrap();
         let (begin, end) = (
-            "<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress readme -->\n",
+            "<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress annotations_page -->\n",
             "<!-- end -->",
         );
-        let (before, rest) = readme.split_once(begin).unwrap();
+        let (before, rest) = page.split_once(begin).unwrap();
         let (table, after) = rest.split_once(end).unwrap();
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(path, format!("{before}{begin}{}{end}{after}", markdown())).unwrap();

@@ -48,7 +48,7 @@ impl How {
     }
 }
 
-/// The groups of docs/configmap.md.
+/// The groups of keys, in the order of docs/configmap/. The first four are about nginx itself.
 pub const GROUPS: [(&str, &[Key]); 8] = [
     ("Logging", logging::KEYS),
     ("Processes, buffers, timeouts", process::KEYS),

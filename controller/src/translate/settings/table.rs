@@ -1,13 +1,18 @@
-//! The table of docs/configmap.md, made from the rows. `UPDATE_GOLDEN=1 cargo test configmap_table` writes it.
+//! The tables of docs/configmap/, made from the rows. `UPDATE_GOLDEN=1 cargo test configmap_table` writes them.
 
 use super::key::{GROUPS, How, Key};
 use std::fmt::Write;
 use std::path::Path;
 
-const HEAD: &str = "# Keys of the ConfigMap
+/// Pages with their titles, one example each, and how many groups of [`GROUPS`] they have.
+const PAGES: [(&str, &str, &str, usize); 2] = [
+    ("server", "Keys of the ConfigMap: nginx itself", "keep-alive: \"75\"", 4),
+    ("traffic", "Keys of the ConfigMap: what nginx serves", "proxy-read-timeout: \"60\"", 4),
+];
 
-`--configmap NAMESPACE/NAME` names it. Made from `controller/src/translate/settings/*.rs` by `UPDATE_GOLDEN=1 cargo test
-configmap_table`; [operating.md](operating.md#the-configmap) says how a change is taken over.
+const HEAD: &str = "Made from `controller/src/translate/settings/*.rs` by
+`UPDATE_GOLDEN=1 cargo test configmap_table`; [the ConfigMap](../configmap.md) says how a change is
+taken over.
 
 | word | meaning |
 |---|---|
@@ -16,15 +21,15 @@ configmap_table`; [operating.md](operating.md#the-configmap) says how a change i
 | nginx.conf | a change rewrites nginx.conf, and nginx reloads once, gracefully; the log says so before |
 | **closes** | keeps clients out: while its value cannot be read, every location answers 503 |
 | no effect | taken; nothing is to be done |
-| not supported | named in the log, with what instead, unless it is off |
+| not supported | named in the log, with what to do instead, unless it is off |
 ";
 
-fn table() -> String {
-    let mut text = HEAD.to_owned();
-    for (group, keys) in GROUPS {
+fn table(title: &str, example: &str, groups: &[(&str, &[Key])]) -> String {
+    let mut text = format!("# {title}\n\n```yaml\ndata: {{ {example} }}\n```\n\n{HEAD}");
+    for (group, keys) in groups {
         let _ =
             writeln!(text, "\n## {group}\n\n| key | value | default | here |\n|---|---|---|---|");
-        for Key { name, form, default, how } in keys {
+        for Key { name, form, default, how } in *keys {
             let default = if default.len() > 60 { "as in ingress-nginx" } else { default };
             let default = default.replace('|', "\\|");
             let here = match how {
@@ -45,12 +50,20 @@ fn table() -> String {
 
 #[test]
 fn configmap_table_is_as_the_rows_say() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configmap.md");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, table()).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configmap");
+    let mut groups = &GROUPS[..];
+    for (name, title, example, count) in PAGES {
+        let (these, others) = groups.split_at(count);
+        groups = others;
+        let path = folder.join(format!("{name}.md"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, table(title, example, these)).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        let message = "UPDATE_GOLDEN=1 cargo test configmap_table writes it";
+        assert_eq!(written, table(title, example, these), "{message}");
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(written, table(), "UPDATE_GOLDEN=1 cargo test configmap_table writes it");
+    assert!(groups.is_empty(), "groups on no page");
 }
 
 /// Keys that ingress-nginx has not.
