@@ -1,8 +1,8 @@
 //! Bundles as a worker uses them: parsed once, however many hosts and policies name them and with whichever others, also
 //! where parsing fails.
 
-use crate::cache::Cache;
 use crate::ffi::{Authorities, Certificates, Revocations, Worker};
+use oxigress_core::cache::Cache;
 use oxigress_core::model::BundleId;
 use oxigress_core::record::Kind;
 use oxigress_store::Guard;
@@ -51,7 +51,7 @@ pub fn find(
     let mut cache = worker.bundles().try_borrow_mut().ok()?;
     let cache = &mut *cache;
     let key = ["both ", authorities.as_str(), revoked.map_or("", BundleId::as_str)].concat();
-    if let Some(Made::Authorities(known)) = cache.known(key.as_bytes()) {
+    if let Some(Made::Authorities(known)) = cache.find(key.as_bytes(), 0) {
         return known.clone();
     }
     let bytes = |ids: &mut dyn Iterator<Item = &BundleId>| parsed_bytes(guard, ids);

@@ -43,7 +43,6 @@
 
 mod access;
 mod bundles;
-mod cache;
 mod certificate;
 mod client_certificate;
 mod configuration;

@@ -9,11 +9,11 @@ use crate::ffi::{self, Locations, Worker};
 use crate::limits::Limiter;
 use crate::records::{Held, Identity};
 use crate::responses;
+use oxigress_core::cache;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::record::{Kind, decode_policies, has_all};
 use oxigress_store::Guard;
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 
@@ -44,12 +44,17 @@ impl Compiled {
 }
 
 /// Compiled policies of one worker.
-#[derive(Default)]
 pub struct Cache {
     entries: RefCell<Entries>,
     /// Nobody holds them any more. nginx still looks at a location's settings when it has freed the request
     /// (`ngx_http_set_keepalive`), so they stay until the event loop's next turn.
     ended: RefCell<Vec<Rc<Compiled>>>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Cache { entries: RefCell::new(Entries::new(MAX_BYTES)), ended: RefCell::default() }
+    }
 }
 
 impl Cache {
@@ -72,20 +77,12 @@ impl Cache {
     }
 }
 
-#[derive(Default)]
-struct Entries {
-    /// By the keyed hash of the id.
-    by_hash: HashMap<u64, Entry, BuildHasherDefault<Identity>>,
-    bytes: usize,
-}
+/// Compiled policies by the keyed hash of their id.
+type Entries = cache::Cache<Entry, u64, BuildHasherDefault<Identity>>;
 
 struct Entry {
     id: Box<[u8]>,
-    /// Of the record.
-    generation: u64,
     compiled: Rc<Compiled>,
-    bytes: usize,
-    is_used: bool,
 }
 
 /// The policies of this id; `None`: there are none, or none that can be read, or a bundle that they name is not there.
@@ -94,11 +91,8 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     let hash = guard.hash(kind, id);
     let record = guard.get_hashed(hash, kind, id)?;
     let mut entries = worker.policies().entries.try_borrow_mut().ok()?;
-    let found = entries.by_hash.get_mut(&hash.to_bits());
-    if let Some(entry) =
-        found.filter(|entry| entry.generation == record.generation() && *entry.id == *id)
-    {
-        entry.is_used = true;
+    let found = entries.find(&hash.to_bits(), record.generation());
+    if let Some(entry) = found.filter(|entry| *entry.id == *id) {
         // A bundle may have gone since.
         let compiled = Some(entry.compiled.clone());
         return compiled.filter(|compiled| has_all(&Held(guard), compiled.source.bundles()));
@@ -118,42 +112,9 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
              their hash is unknown or costs too much"
         ));
     }
-    entries.put(
-        hash.to_bits(),
-        Entry {
-            id: id.into(),
-            generation: record.generation(),
-            compiled: compiled.clone(),
-            // nginx's structs beside what was read.
-            bytes: 4 * record.value().len() + Locations::BYTES + bundles,
-            is_used: true,
-        },
-    );
+    // nginx's structs beside the record.
+    let bytes = 4 * record.value().len() + Locations::BYTES + bundles;
+    let entry = Entry { id: id.into(), compiled: compiled.clone() };
+    entries.insert(hash.to_bits(), record.generation(), entry, bytes);
     Some(compiled)
-}
-
-impl Entries {
-    fn put(&mut self, hash: u64, entry: Entry) {
-        self.bytes += entry.bytes;
-        if let Some(old) = self.by_hash.insert(hash, entry) {
-            self.bytes -= old.bytes;
-        }
-        if self.bytes <= MAX_BYTES {
-            return;
-        }
-        // Those that nobody asked for since the last time go, or else all of them.
-        let mut bytes = 0;
-        for is_last in [false, true] {
-            bytes = 0;
-            self.by_hash.retain(|other, entry| {
-                let stays = *other == hash || std::mem::take(&mut entry.is_used) && !is_last;
-                bytes += if stays { entry.bytes } else { 0 };
-                stays
-            });
-            if bytes <= MAX_BYTES {
-                break;
-            }
-        }
-        self.bytes = bytes;
-    }
 }

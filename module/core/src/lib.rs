@@ -12,12 +12,14 @@
 //! * [`policy`]: access lists, passwords, external authentication, CORS, limits.
 //! * [`balancer`]: the choice of an endpoint, its statistics, the pool of idle connections.
 //! * [`http`]: request heads, header fields, paths, and rewritten response headers.
+//! * [`cache`]: compiled forms of records and patterns, bounded by bytes.
 //! * [`metrics`]: counters of requests and their Prometheus text.
 //! * [`text`]: templates with variables, and the escaping of foreign text in log lines.
 //! * [`explain`]: the decision about one request, step by step.
 #![forbid(unsafe_code)]
 
 pub mod balancer;
+pub mod cache;
 pub mod explain;
 pub mod http;
 pub mod metrics;

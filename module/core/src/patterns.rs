@@ -172,8 +172,7 @@ impl Patterns {
             return None;
         }
         let mut kept = self.searched.try_borrow_mut().ok()?;
-        let (entry, scratch) = kept.get(pattern, budget)?;
-        let compiled = entry.compiled.as_ref()?;
+        let (compiled, scratch) = kept.get(pattern, budget)?;
         budget.spend(TRY_STEPS + compiled.weight.saturating_mul(value.len() as u64))?;
         match &compiled.engine {
             Engine::Backtracking(program) => run(program, value, false, scratch, budget),
@@ -200,8 +199,7 @@ impl Patterns {
         budget: &mut Budget,
     ) -> Result<Option<Captures>, NoAnswer> {
         let mut kept = self.of_paths.try_borrow_mut().map_err(|_| NoAnswer)?;
-        let (entry, scratch) = kept.get(pattern, budget).ok_or(NoAnswer)?;
-        let compiled = entry.compiled.as_ref().ok_or(NoAnswer)?;
+        let (compiled, scratch) = kept.get(pattern, budget).ok_or(NoAnswer)?;
         captures(compiled, path, scratch, budget).ok_or(NoAnswer)
     }
 }

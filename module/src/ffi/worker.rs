@@ -7,7 +7,6 @@ use super::pool::Pools;
 use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
 use super::{destinations, directives, draining, guard, limits, log, reserve};
-use crate::cache::Cache;
 use crate::client_certificate::HostPolicy;
 use crate::{access, bundles, certificate, client_certificate, policy, records};
 use nginx::sys::{
@@ -17,6 +16,7 @@ use nginx::sys::{
     ngx_process_slot,
 };
 use oxigress_core::balancer::destinations::Denial;
+use oxigress_core::cache::Cache;
 use oxigress_core::metrics::Buckets;
 use oxigress_core::patterns::Patterns;
 use oxigress_core::policy::limits::Counts;
