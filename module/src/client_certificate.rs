@@ -4,24 +4,18 @@
 //! host, none at all, or put requests for several hosts on one HTTP/2 connection; and it may go on with a session
 //! of another host. So a handshake writes into its session what certificate it asked for ([`Handshake::context`]):
 //! OpenSSL resumes no session of another context, and a request whose host asks for something else than its
-//! connection did gets 421. That holds for connections that live through a change of the policy too.
-//!
-//! Source: statuses from ngx_http_process_request.
+//! connection did gets 421 (`oxigress_core::gateway`). That holds for connections that live through a change of the policy
+//! too.
 
 use crate::bundles;
-use crate::ffi::{ClientHello, Handshake, Request, Shown, Worker};
-use crate::forwarded;
-use crate::phase::rewrite::Outcome;
+use crate::ffi::{ClientHello, Handshake, Request, Worker};
 use crate::records::Held;
-use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
-use oxigress_core::patterns::Budget;
-use oxigress_core::record::{Kind, Records, Route, decode_tls, has_all};
-use oxigress_core::redirect;
-use oxigress_core::router::{self, tls};
-use oxigress_core::text::template;
-use oxigress_store::{Guard, Record};
+use oxigress_core::gateway::{CompiledHostPolicy, Unusable};
+use oxigress_core::model::policy::TlsPolicy;
+use oxigress_core::record::{Kind, decode_tls, has_all};
+use oxigress_core::router::tls;
+use oxigress_store::Guard;
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// What one worker keeps, beside the authorities that policies share.
@@ -30,12 +24,6 @@ pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 const UNUSABLE_BYTES: usize = 256;
 /// A policy beside the texts of its record, about.
 const POLICY_BYTES: usize = 1024;
-/// nginx's own statuses; the client sees 400, the page names the reason.
-const CERTIFICATE_ERROR: u16 = 495;
-const NO_CERTIFICATE: u16 = 496;
-const MISDIRECTED: u16 = 421;
-/// Challenges of certificate authorities come over plain HTTP.
-const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// A host's policy as a worker uses it.
 pub struct HostPolicy {
@@ -60,11 +48,22 @@ impl HostPolicy {
     }
 }
 
-/// A host's policy cannot be used, though it was checked before it was published.
-struct Unusable;
+impl CompiledHostPolicy for HostPolicy {
+    fn source(&self) -> &TlsPolicy {
+        &self.source
+    }
+
+    fn asks(&self) -> [u8; 16] {
+        self.handshake.asks()
+    }
+
+    fn payer(&self) -> &[u8] {
+        &self.payer
+    }
+}
 
 /// The policy of a server name or of a request's host.
-fn find(
+pub fn find(
     worker: &Worker,
     guard: &Guard<'_>,
     name: Option<&[u8]>,
@@ -72,11 +71,8 @@ fn find(
     if guard.count(Kind::Tls as u8) == 0 {
         return Ok(None);
     }
-    let records = Noting { guard, policy: Cell::new(None) };
-    if tls::policy(&records, name).is_none() {
-        return Ok(None);
-    }
-    let record = records.policy.get().ok_or(Unusable)?;
+    let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
+    let Some(record) = tls::find_policy(name, look) else { return Ok(None) };
     let mut cache = worker.host_policies().try_borrow_mut().map_err(|_| Unusable)?;
     // A bundle may have gone since, or not be there yet.
     let is_whole = |policy: &TlsPolicy| has_all(&Held(guard), policy.bundles());
@@ -92,22 +88,6 @@ fn find(
     made.filter(|policy| is_whole(&policy.source)).cloned().map(Some).ok_or(Unusable)
 }
 
-/// Remembers the policy that was found.
-struct Noting<'g> {
-    guard: &'g Guard<'g>,
-    policy: Cell<Option<Record<'g>>>,
-}
-
-impl<'g> Records<'g> for Noting<'g> {
-    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
-        let record = self.guard.get(kind as u8, key)?;
-        if kind == Kind::Tls {
-            self.policy.set(Some(record));
-        }
-        Some(record.value())
-    }
-}
-
 /// A handshake begins: asks the client for what the policy of its server name says. `false` ends the handshake.
 pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
@@ -117,104 +97,6 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
         // Its requests are refused; those for other hosts get 421.
         Err(Unusable) => true,
     }
-}
-
-/// What the TLS policy of the request's host answers; `None`: it goes on.
-#[inline]
-pub fn answer(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome> {
-    match guard.count(Kind::Tls as u8) {
-        0 => None,
-        _ => answer_by_policy(request, guard),
-    }
-}
-
-fn answer_by_policy(request: &Request<'_>, guard: &Guard<'_>) -> Option<Outcome> {
-    let host = Some(request.host()).filter(|host| !host.is_empty());
-    let policy = match find(request.worker(), guard, host) {
-        Ok(policy) => policy,
-        Err(Unusable) => return Some(Outcome::Status(503)),
-    };
-    if policy.as_ref().is_some_and(|policy| policy.source.denied) {
-        return Some(Outcome::Status(403));
-    }
-    if request.is_https() {
-        let wanted = policy.as_ref().map_or([0; 16], |policy| policy.handshake.asks());
-        if request.asked_for_certificate() != wanted {
-            // Whoever asks again has to shake hands again.
-            request.close_after_answer();
-            return Some(Outcome::Status(MISDIRECTED));
-        }
-    }
-    let policy = policy?;
-    let client = policy.source.client.as_ref()?;
-    if !request.is_https() && may_come_without_tls(request, guard) {
-        return None;
-    }
-    if let Some(status) = fault(client, request.certificate_shown()) {
-        request.forget_session();
-        return refuse(request, client, status);
-    }
-    let subject = client.subject.as_ref()?;
-    let shown = request.certificate_subject().unwrap_or_default();
-    // A pattern that cannot be tried on a subject does not match it.
-    let (patterns, mut budget) = (request.worker().patterns(), Budget::OF_VALUES);
-    let is_match =
-        patterns.of(&policy.payer).is_match(subject.as_str().as_bytes(), shown, &mut budget);
-    (is_match != Some(true)).then_some(Outcome::Status(403))
-}
-
-/// Plain HTTP shows no certificate. What goes on to be sent to HTTPS may come, and so may what certificate
-/// authorities ask for, if a rule of its own takes it.
-fn may_come_without_tls(request: &Request<'_>, guard: &Guard<'_>) -> bool {
-    let records = Held(guard);
-    let patterns = request.worker().patterns();
-    let Ok(Some(Route { rule, .. })) =
-        router::route(&records, request.host(), request.path(), patterns)
-    else {
-        return false;
-    };
-    let [.., path] = rule.texts();
-    let has_certificate = || tls::has_certificate(&records, request.host());
-    // Exactly as REWRITE decides it: what it would not send elsewhere, it would serve. A trusted proxy in front may
-    // say that its client came over HTTPS, and a client that names no host cannot be sent anywhere.
-    let is_https = forwarded::scheme(request) != b"http";
-    (path.starts_with(CHALLENGES) && request.path().starts_with(CHALLENGES))
-        || !forwarded::host(request).is_empty()
-            && redirect::is_redirected(rule.https_redirect(), is_https, has_certificate)
-}
-
-/// nginx's status for what a client has shown, where it is not enough.
-fn fault(client: &ClientCertificates, shown: Shown) -> Option<u16> {
-    match (client.verify, shown) {
-        (VerifyClient::Off, _) | (_, Shown::Valid) => None,
-        (VerifyClient::On, Shown::Nothing) => Some(NO_CERTIFICATE),
-        (VerifyClient::Optional | VerifyClient::OptionalNoCa, Shown::Nothing)
-        | (VerifyClient::OptionalNoCa, Shown::Unvouched) => None,
-        (_, Shown::Unvouched | Shown::Invalid) => Some(CERTIFICATE_ERROR),
-    }
-}
-
-/// The error page, if there is one and it can be made, else nginx's own.
-fn refuse(request: &Request<'_>, client: &ClientCertificates, status: u16) -> Option<Outcome> {
-    let own = Some(Outcome::Status(status));
-    let Some(page) = &client.error_page else { return own };
-    match page.as_str().as_bytes() {
-        // It was sent here by the line below.
-        [b'/', ..] if request.is_internal() && is_path(page.as_str(), request.path()) => None,
-        // A name of nginx.conf's, which has none for users.
-        [b'@', ..] => own,
-        [b'/', ..] => Some(Outcome::Internal(page.as_str().into())),
-        _ => {
-            match template::expand(page.parts(), request).filter(|location| !location.is_empty()) {
-                Some(location) => Some(Outcome::Redirect { code: 302, location }),
-                None => own,
-            }
-        }
-    }
-}
-
-fn is_path(page: &str, path: &[u8]) -> bool {
-    page.split('?').next().is_some_and(|page| page.as_bytes() == path)
 }
 
 /// What an endpoint is told about a client's certificate.

@@ -54,9 +54,9 @@ pub use log::warn;
 pub use memory::{
     monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, now_seconds, random,
 };
-pub use request::{BadHead, Found, NewDecision, Request};
+pub use request::{BadHead, Found, Names, NewRoute, Request};
 pub use tls::{
-    Authorities, Certificates, ClientHello, Handshake, Parsed, Revocations, ServerName, Shown,
+    Authorities, Certificates, ClientHello, Handshake, Parsed, Revocations, ServerName,
     clear_errors, sha256,
 };
 pub use worker::{Worker, wall_clock_milliseconds};

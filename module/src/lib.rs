@@ -25,7 +25,7 @@
 //! | TLS client-hello callback | a handshake begins | [`client_certificate`] |
 //! | ACCESS phase | the rule's policies say who may come in | [`phase::access`], with [`access`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
-//! | REWRITE phase | a request reached an `ingress_router` location | [`phase::rewrite`] |
+//! | REWRITE phase | a request reached an `ingress_router` location | [`route`], which carries out what the core decides |
 //! | PREACCESS phase | a routed request may be one too many | [`limits`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
@@ -46,6 +46,7 @@ mod bundles;
 mod certificate;
 mod client_certificate;
 mod configuration;
+mod errors;
 #[allow(unsafe_code)]
 mod ffi;
 mod forwarded;
@@ -59,6 +60,7 @@ mod records;
 mod requests;
 mod responses;
 mod retired;
+mod route;
 mod selection;
 mod stream;
 mod variable;

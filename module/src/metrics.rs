@@ -4,6 +4,7 @@
 //! What no rule takes counts in the settings' cell. So series come from the configuration and never from clients.
 
 use crate::ffi::Worker;
+use oxigress_core::gateway;
 use oxigress_core::metrics::{self, Exposition, Labels, Observation};
 use oxigress_core::record::{BackendView, Kind, RuleView, ServerView};
 use oxigress_store::{CellPlace, Guard, KeyHash, Record, Transaction, WriterLock, cell_number};
@@ -40,26 +41,18 @@ impl Counter {
     }
 }
 
-/// The cell of a rule, which stands in `server`; of what no rule takes without one.
+/// The cell that a decision names; none where the record has no cells.
 #[inline]
-pub fn of_rule(
-    guard: &Guard<'_>,
-    server: Option<Record<'_>>,
-    rule: Option<RuleView<'_>>,
-) -> Counter {
-    let counter = match (server, rule) {
-        (Some(server), Some(rule)) => Counter::new(guard, &server, rule.index()),
-        _ => guard
+pub fn cell_of<'g>(guard: &'g Guard<'_>, counter: gateway::Counter<Record<'g>>) -> Counter {
+    let counter = match counter {
+        gateway::Counter::Rule(record, index) | gateway::Counter::Alternative(record, index) => {
+            Counter::new(guard, &record, index)
+        }
+        gateway::Counter::NoRule => guard
             .get(Kind::Settings as u8, b"")
             .and_then(|settings| Counter::new(guard, &settings, 0)),
     };
     counter.unwrap_or_default()
-}
-
-/// The cell of an alternative of a backend.
-pub fn of_alternative(guard: &Guard<'_>, primary: &Record<'_>, id: &[u8]) -> Option<Counter> {
-    let mut all = BackendView::new(primary.value()).alternatives();
-    Counter::new(guard, primary, all.position(|alternative| alternative == id)?)
 }
 
 /// Counts a request that has ended. One whose cell is gone meanwhile is nobody's any more.

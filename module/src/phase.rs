@@ -1,5 +1,3 @@
 //! One safe function a phase.
 
 pub mod access;
-pub mod error;
-pub mod rewrite;

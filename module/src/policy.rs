@@ -10,7 +10,9 @@ use crate::limits::Limiter;
 use crate::records::{Held, Identity};
 use crate::responses;
 use oxigress_core::cache;
+use oxigress_core::gateway::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
+use oxigress_core::policy::cors::Origins;
 use oxigress_core::record::{Kind, decode_policies, has_all};
 use oxigress_store::Guard;
 use std::cell::{OnceCell, RefCell};
@@ -40,6 +42,16 @@ impl Compiled {
         let access = source.access.as_ref().map(Rules::new);
         let limiter = OnceCell::new();
         Compiled { source, locations: Locations::default(), responses, access, limiter }
+    }
+}
+
+impl CompiledPolicies for Compiled {
+    fn source(&self) -> &Policies {
+        &self.source
+    }
+
+    fn origins(&self) -> Option<&Origins> {
+        self.responses.origins()
     }
 }
 

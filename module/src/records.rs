@@ -5,7 +5,6 @@ use oxigress_core::balancer::statistics::{Cell, WORDS};
 use oxigress_core::metrics;
 use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, ServerView};
 use oxigress_store::{CellNames, Guard, Record};
-use std::cell::Cell as StdCell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,35 +20,6 @@ impl<'g> Records<'g> for Held<'g> {
 
 /// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
 pub const JOURNAL_VERSION: u64 = 7;
-
-/// Like [`Held`], and remembers the server that was found.
-pub struct Noting<'g> {
-    guard: &'g Guard<'g>,
-    server: StdCell<Option<Record<'g>>>,
-}
-
-impl<'g> Noting<'g> {
-    /// Nothing was found yet.
-    pub fn new(guard: &'g Guard<'g>) -> Self {
-        Noting { guard, server: StdCell::new(None) }
-    }
-
-    /// The server that was found last.
-    pub fn server(&self) -> Option<Record<'g>> {
-        self.server.get()
-    }
-}
-
-impl<'g> Records<'g> for Noting<'g> {
-    #[inline]
-    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
-        let record = self.guard.get(kind as u8, key)?;
-        if kind == Kind::Server {
-            self.server.set(Some(record));
-        }
-        Some(record.value())
-    }
-}
 
 /// Requests are counted. One zone is of one mind: the process that makes it says so before it forks, and another
 /// mind gets another zone.

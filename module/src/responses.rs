@@ -1,6 +1,7 @@
 //! What policies say about responses: headers, and who may read them across origins.
 
 use crate::ffi::Request;
+use crate::records::Held;
 use oxigress_core::model::policy::{Cors, Policies};
 use oxigress_core::policy::cors::{Decision, Origins};
 use oxigress_core::record::SettingsView;
@@ -25,6 +26,11 @@ impl Compiled {
             .map(|cors| Sharing { origins: Origins::of(cors), max_age: cors.max_age.to_string() });
         Compiled { sharing }
     }
+
+    /// Who may read; `None`: the policies do not say.
+    pub fn origins(&self) -> Option<&Origins> {
+        self.sharing.as_ref().map(|sharing| &sharing.origins)
+    }
 }
 
 /// Writes the policies' headers into a response; `false`: it cannot be sent.
@@ -45,24 +51,10 @@ pub fn finish(request: &Request<'_>, policies: &crate::policy::Compiled) -> bool
 /// Strict-Transport-Security, for what went over TLS.
 pub fn secure(request: &Request<'_>) -> bool {
     let guard = request.worker().reader().read();
-    match SettingsView::of(&crate::records::Noting::new(&guard)).hsts() {
+    match SettingsView::of(&Held(&guard)).hsts() {
         Some(value) => request.set_response_header(b"Strict-Transport-Security", value),
         None => true,
     }
-}
-
-/// Answers for the endpoint when a browser asks whether it may: every `OPTIONS` of an origin that may read.
-pub fn answers_preflight(request: &Request<'_>, policies: &crate::policy::Compiled) -> bool {
-    let Some(sharing) = &policies.responses.sharing else { return false };
-    if request.method() != b"OPTIONS" {
-        return false;
-    }
-    let Decision::Shared(_) = sharing.origins.decide(request.header(b"origin")) else {
-        return false;
-    };
-    // nginx writes neither into a 204 by itself.
-    request.add_response_header(b"Content-Type", b"text/plain charset=UTF-8")
-        && request.add_response_header(b"Content-Length", b"0")
 }
 
 /// An endpoint's own headers stay where the origin may not read.

@@ -5,14 +5,15 @@ use crate::ffi::{Request, wall_clock_milliseconds};
 use crate::peer::Key;
 use crate::records::Held;
 use crate::retired;
+use crate::route::{Live, RequestFacts};
 use oxigress_core::balancer::cookie::{self, Asked};
 use oxigress_core::balancer::hash_key;
-use oxigress_core::balancer::{ring, split};
-use oxigress_core::record::{AffinityView, BackendView, EndpointsView, Kind};
+use oxigress_core::balancer::ring;
+use oxigress_core::gateway::{self, Silent};
+use oxigress_core::record::{AffinityView, BackendView};
 use oxigress_core::router;
 use oxigress_core::text::template::Values;
 use oxigress_store::Guard;
-use std::borrow::Cow;
 
 /// What a backend's record says about one request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,45 +49,12 @@ fn held<'r>(request: &Request<'r>, affinity: &AffinityView<'_>) -> Option<cookie
 /// The alternative that takes the request in place of a backend, if one does.
 pub fn alternative<'g>(
     request: &Request<'_>,
-    guard: &'g Guard<'_>,
+    guard: &'g Guard<'g>,
     backend: &BackendView<'g>,
 ) -> Option<&'g [u8]> {
-    let mut ids = backend.alternatives().peekable();
-    ids.peek()?;
-    let views = ids.clone().map(|id| {
-        let endpoints = guard.get(Kind::Endpoints as u8, id)?;
-        if EndpointsView::new(endpoints.value()).is_empty() {
-            return None;
-        }
-        guard.get(Kind::Backend as u8, id).map(|record| BackendView::new(record.value()))
-    });
-    let worker = request.worker();
-    // An id begins with the namespace.
-    let namespace = ids.clone().next().and_then(|id| id.split(|byte| *byte == b'/').next());
-    let patterns = worker.patterns().of(namespace.unwrap_or_default());
-    let affinity = backend.affinity();
-    let place = split::decide(affinity, views, &Asking(request), &patterns, worker.random())?;
-    ids.nth(place)
-}
-
-struct Asking<'a, 'r>(&'a Request<'r>);
-
-impl split::Request for Asking<'_, '_> {
-    fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let mut values = self.0.all_headers_alike(name);
-        let first = values.next()?;
-        let mut all = Cow::Borrowed(first);
-        for value in values {
-            let all = all.to_mut();
-            all.extend(b", ");
-            all.extend(value);
-        }
-        Some(all)
-    }
-
-    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
-        cookie::value(self.0.all_headers(b"cookie"), name)
-    }
+    let live = Live::new(request.worker(), guard);
+    let facts = RequestFacts(request);
+    gateway::alternative(&live, &facts, backend, &mut Silent).map(|(_, id)| id)
 }
 
 /// `Set-Cookie` for a client that was given `key`, by a request that was decided in generation `decided`; `None` where

@@ -4,6 +4,7 @@ use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
 use crate::forwarded;
 use crate::requests;
+use oxigress_core::gateway;
 use oxigress_core::http::head;
 use oxigress_core::policy::auth;
 use std::borrow::Cow;
@@ -102,19 +103,10 @@ fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(request.decision()?.texts[place]))
 }
 
-/// `namespace-service-port`; the backend's id where a rule has no Service; `upstream-default-backend`, as in
-/// the reference, where nothing serves; `-` before a decision.
+/// `-` before a decision.
 fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
-    let [own, namespace, _, service, port, _] = decision.texts;
-    if decision.backend.is_empty() {
-        return Some(Cow::Borrowed(b"upstream-default-backend"));
-    }
-    if service.is_empty() {
-        // Not the alternative, which has a variable of its own.
-        return Some(Cow::Borrowed(if own.is_empty() { decision.backend } else { own }));
-    }
-    Some(Cow::Owned([namespace, service, port].join(&b'-')))
+    Some(gateway::upstream_name(decision.texts, decision.backend))
 }
 
 /// The alternative that takes the request, as ingress-nginx writes its name; empty if none does.
@@ -130,8 +122,7 @@ fn alternative_upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8
 }
 
 fn location_path<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
-    let path = request.decision()?.texts[5];
-    Some(Cow::Borrowed(if path.is_empty() { b"/" } else { path }))
+    Some(Cow::Borrowed(gateway::location_path(request.decision()?.texts[5])))
 }
 
 fn best_http_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {

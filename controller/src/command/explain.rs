@@ -15,7 +15,8 @@ use std::path::Path;
 /// The whole text.
 pub async fn run(question: &Question) -> anyhow::Result<String> {
     let asked = asked(&question.request, &question.headers)?;
-    let told = match &question.folder {
+    let folder = question.folder.as_ref().or(question.flags.manifests.as_ref());
+    let told = match folder {
         Some(folder) => of_folder(folder, question, &asked)?,
         None => {
             let target = format!("/configuration/explain?{}", asked.to_query());

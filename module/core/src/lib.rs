@@ -6,6 +6,7 @@
 //! * [`model`]: servers, rules, backends, endpoints, certificates, policies.
 //! * [`wire`]: the JSON of the configuration endpoint, in its own format and in ingress-nginx's.
 //! * [`record`]: the kinds of records, the bytes that the module keeps in shared memory, and views that read them in place.
+//! * [`gateway`]: the decision about one request, which nginx carries out.
 //! * [`router`]: the rule for a host and a path, the certificate for a server name, the backend of a TCP or UDP session.
 //! * [`patterns`]: regular expressions of users, with bounded work.
 //! * [`rewrite`], [`redirect`]: the path that an endpoint gets, and redirects of clients.
@@ -15,12 +16,13 @@
 //! * [`cache`]: compiled forms of records and patterns, bounded by bytes.
 //! * [`metrics`]: counters of requests and their Prometheus text.
 //! * [`text`]: templates with variables, and the escaping of foreign text in log lines.
-//! * [`explain`]: the decision about one request, step by step.
+//! * [`explain`]: the same decision, with the steps that led to it.
 #![forbid(unsafe_code)]
 
 pub mod balancer;
 pub mod cache;
 pub mod explain;
+pub mod gateway;
 pub mod http;
 pub mod metrics;
 pub mod model;

@@ -5,17 +5,17 @@ use crate::model::policy::Redirect;
 use crate::rewrite;
 use crate::text::template::Values;
 
-/// Whether a request is answered with a redirect. `has_certificate` is asked only when it matters.
+/// Whether a request is answered with a redirect to HTTPS. Both closures are called only where they matter.
+#[inline]
 pub fn is_redirected(
     policy: HttpsRedirect,
-    is_https: bool,
+    is_https: impl FnOnce() -> bool,
     has_certificate: impl FnOnce() -> bool,
 ) -> bool {
     match policy {
-        _ if is_https => false,
         HttpsRedirect::Never => false,
-        HttpsRedirect::WithCertificate => has_certificate(),
-        HttpsRedirect::Always => true,
+        HttpsRedirect::WithCertificate => !is_https() && has_certificate(),
+        HttpsRedirect::Always => !is_https(),
     }
 }
 
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn only_plain_http_is_redirected() {
-        assert!(is_redirected(HttpsRedirect::Always, false, || false));
-        assert!(!is_redirected(HttpsRedirect::Always, true, || true));
-        assert!(is_redirected(HttpsRedirect::WithCertificate, false, || true));
-        assert!(!is_redirected(HttpsRedirect::WithCertificate, false, || false));
-        assert!(!is_redirected(HttpsRedirect::Never, false, || true));
+        assert!(is_redirected(HttpsRedirect::Always, || false, || false));
+        assert!(!is_redirected(HttpsRedirect::Always, || true, || true));
+        assert!(is_redirected(HttpsRedirect::WithCertificate, || false, || true));
+        assert!(!is_redirected(HttpsRedirect::WithCertificate, || false, || false));
+        assert!(!is_redirected(HttpsRedirect::Never, || false, || true));
     }
 
     #[test]

@@ -24,15 +24,34 @@ pub fn route<'g>(
     path: &[u8],
     patterns: &Patterns,
 ) -> Result<Option<Route<'g>>, NoAnswer> {
-    match server(records, host) {
-        Some(server) => ServerView::new(server).rule(path, patterns),
+    match find_server(host, |pattern| records.value(Kind::Server, pattern)) {
+        Some((server, _)) => ServerView::new(server).rule(path, patterns),
         None => Ok(None),
     }
 }
 
-fn server<'g>(records: &impl Records<'g>, host: &[u8]) -> Option<&'g [u8]> {
-    by_host(records, Kind::Server, host)
-        .or_else(|| records.value(Kind::Server, HostPattern::DEFAULT.as_bytes()))
+/// How the server of a host was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerMatch {
+    /// It has the host's name.
+    Exact,
+    /// It has a star in the place of the host's first label.
+    Wildcard,
+    /// No server names the host.
+    Default,
+}
+
+/// What `look` finds as the server of a host.
+#[inline]
+pub fn find_server<S>(host: &[u8], look: impl Fn(&[u8]) -> Option<S>) -> Option<(S, ServerMatch)> {
+    let named = by_pattern(host, |pattern| {
+        let found = match pattern.first() {
+            Some(b'*') => ServerMatch::Wildcard,
+            _ => ServerMatch::Exact,
+        };
+        Some((look(pattern)?, found))
+    });
+    named.or_else(|| Some((look(HostPattern::DEFAULT.as_bytes())?, ServerMatch::Default)))
 }
 
 /// A server names this host: it is not the default server's.

@@ -1,15 +1,15 @@
 //! Answers: the REWRITE phase's, and whole responses of the configuration endpoint.
 
 use super::{Request, directives, guard, log, memory};
-use crate::configuration::Answer;
-use crate::phase::error;
-use crate::phase::rewrite::{self, Outcome};
+use crate::configuration;
+use crate::{errors, route};
 use nginx::sys::{
-    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_NOT_FOUND,
-    NGX_HTTP_SERVICE_UNAVAILABLE, NGX_OK, ngx_buf_t, ngx_chain_t, ngx_http_finalize_request,
-    ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header,
-    ngx_int_t, ngx_list_push, ngx_str_t, ngx_table_elt_t,
+    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_INTERNAL_SERVER_ERROR, NGX_HTTP_NOT_FOUND, NGX_OK,
+    ngx_buf_t, ngx_chain_t, ngx_http_finalize_request, ngx_http_internal_redirect,
+    ngx_http_output_filter, ngx_http_request_t, ngx_http_send_header, ngx_int_t, ngx_list_push,
+    ngx_str_t, ngx_table_elt_t,
 };
+use oxigress_core::gateway::Answer;
 use std::ptr::null_mut;
 
 const INTERNAL_ERROR: ngx_int_t = NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
@@ -27,38 +27,11 @@ pub unsafe extern "C" fn rewrite_handler(raw: *mut ngx_http_request_t) -> ngx_in
     }
     guard::contain("rewrite", INTERNAL_ERROR, || {
         // SAFETY: alive, on the event loop.
-        let Some(mut request) = (unsafe { Request::from_callback(raw) }) else {
+        let Some(request) = (unsafe { Request::from_callback(raw) }) else {
             return INTERNAL_ERROR;
         };
-        match rewrite::decide(&mut request) {
-            Outcome::Continue => NGX_DECLINED as ngx_int_t,
-            Outcome::Busy => {
-                // SAFETY: alive. Out of memory: the status says it too.
-                unsafe { add_header(raw, "Retry-After", b"1") };
-                NGX_HTTP_SERVICE_UNAVAILABLE as ngx_int_t
-            }
-            Outcome::Status(status) => ngx_int_t::from(status as i16),
-            // SAFETY: alive, in a phase.
-            Outcome::Internal(path) => unsafe { redirect_internally(raw, &path) },
-            Outcome::Redirect { code, location } => {
-                // SAFETY: alive.
-                let header = unsafe { add_header(raw, "Location", &location) };
-                if header.is_null() {
-                    return INTERNAL_ERROR;
-                }
-                // SAFETY: alive; nginx sends the header and writes the page for the status.
-                unsafe {
-                    if location.starts_with(b"/") {
-                        // nginx would put its own host and port before a path, which is meant as it is. Without a
-                        // location of its own it has no page for `msie_refresh`.
-                        (*raw).headers_in.set_msie(0);
-                    } else {
-                        (*raw).headers_out.location = header;
-                    }
-                }
-                ngx_int_t::from(code as i16)
-            }
-        }
+        // SAFETY: as above, in its REWRITE phase.
+        unsafe { carry_out(raw, &route::decide(&request)) }
     })
 }
 
@@ -69,12 +42,40 @@ fn error_handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
         let Some(request) = (unsafe { Request::from_callback(raw) }) else {
             return INTERNAL_ERROR;
         };
-        match error::decide(&request) {
-            Outcome::Continue => NGX_DECLINED as ngx_int_t,
-            Outcome::Status(status) => ngx_int_t::from(status as i16),
-            Outcome::Busy | Outcome::Internal(_) | Outcome::Redirect { .. } => INTERNAL_ERROR,
-        }
+        // SAFETY: as above, in its REWRITE phase.
+        unsafe { carry_out(raw, &errors::decide(&request)) }
     })
+}
+
+/// Answers what a phase's handler answers.
+///
+/// # Safety
+/// `raw` is alive, in its REWRITE phase, and its handler returns the answer.
+unsafe fn carry_out(raw: *mut ngx_http_request_t, answer: &Answer) -> ngx_int_t {
+    match answer {
+        Answer::Forward => NGX_DECLINED as ngx_int_t,
+        Answer::Respond(status) => ngx_int_t::from(*status as i16),
+        // SAFETY: vouched for by the caller.
+        Answer::Internal(path) => unsafe { redirect_internally(raw, path) },
+        Answer::Redirect { code, location } => {
+            // SAFETY: as above.
+            let header = unsafe { add_header(raw, "Location", location) };
+            if header.is_null() {
+                return INTERNAL_ERROR;
+            }
+            // SAFETY: alive; nginx sends the header and writes the page for the status.
+            unsafe {
+                if location.starts_with(b"/") {
+                    // nginx would put its own host and port before a path, which is meant as it is. Without a
+                    // location of its own it has no page for `msie_refresh`.
+                    (*raw).headers_in.set_msie(0);
+                } else {
+                    (*raw).headers_out.location = header;
+                }
+            }
+            ngx_int_t::from(*code as i16)
+        }
+    }
 }
 
 /// The phase elsewhere: questions to auth servers and copies, and nobody else, go through their locations.
@@ -156,7 +157,7 @@ pub unsafe fn add_header(
 ///
 /// # Safety
 /// `raw` is alive and its header was not sent.
-pub unsafe fn send(raw: *mut ngx_http_request_t, answer: Answer) -> ngx_int_t {
+pub unsafe fn send(raw: *mut ngx_http_request_t, answer: configuration::Answer) -> ngx_int_t {
     // SAFETY: a request has a connection with a log.
     let request_log = unsafe { (*(*raw).connection).log };
     for line in &answer.log {

@@ -6,8 +6,8 @@
 //! its HTTP/1.1 connection takes no other request.
 
 use super::directives::{self, Scheme};
-use super::{NewDecision, Request, guard, memory};
-use crate::phase::rewrite;
+use super::{Names, NewRoute, Request, guard, memory};
+use crate::route;
 use nginx::sys::{
     NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_SPECIAL_RESPONSE, NGX_HTTP_SUBREQUEST_BACKGROUND,
     NGX_OK, ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_post_subrequest_t,
@@ -147,21 +147,16 @@ unsafe fn try_send(
         flags.set_header_only(1);
     }
     // SAFETY: alive as long as its main request.
-    let mut copy = unsafe { Request::from_callback(subrequest) }?;
+    let copy = unsafe { Request::from_callback(subrequest) }?;
     if !copy.set_mirror(mirror) {
         // It is answered with 404 where it arrives.
         return None;
     }
     let guard = copy.worker().reader().read();
     let id = mirror.to.backend.as_str().as_bytes();
-    let decision = NewDecision {
-        lengths: [id.len() as u16, 0, 0, 0, 0, 0],
-        texts: id,
-        instead: b"",
-        is_alternative: false,
-    };
-    copy.decide(&decision, rewrite::found(&guard, id, request.decided()));
-    Some(())
+    let found = route::find(&guard, id, request.decided());
+    let names = Some(Names::of_backend(id));
+    copy.set_route(NewRoute { names, found, ..NewRoute::default() }).then_some(())
 }
 
 /// nginx's callback when the copy has ended. A body that could not be read to its end would end the request too.

@@ -5,9 +5,9 @@
 
 use super::access::{Answered, Progress};
 use super::directives::{self, Scheme};
-use super::{NewDecision, Request, memory};
+use super::{Names, NewRoute, Request, memory};
 use crate::access::External;
-use crate::phase::rewrite;
+use crate::route;
 use nginx::sys::{
     NGX_ERROR, NGX_HTTP_SUBREQUEST_WAITED, NGX_OK, ngx_hash_key, ngx_http_post_subrequest_t,
     ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest, ngx_http_upstream_t,
@@ -210,7 +210,7 @@ pub unsafe fn ask<'r>(
         flags.set_header_only(1);
     }
     // SAFETY: alive as long as its main request.
-    let mut asking = unsafe { Request::from_callback(subrequest) }?;
+    let asking = unsafe { Request::from_callback(subrequest) }?;
     // SAFETY: as above; nobody has looked at the list, which is a copy of the main request's.
     let is_complete =
         unsafe { write_headers(raw, request, external, &raw mut (*subrequest).headers_in.headers) };
@@ -221,13 +221,10 @@ pub unsafe fn ask<'r>(
     let worker = asking.worker();
     let guard = worker.reader().read();
     let id = source.to.backend.as_str().as_bytes();
-    let decision = NewDecision {
-        lengths: [id.len() as u16, 0, 0, 0, 0, 0],
-        texts: id,
-        instead: b"",
-        is_alternative: false,
-    };
-    asking.decide(&decision, rewrite::found(&guard, id, request.decided()));
+    let found = route::find(&guard, id, request.decided());
+    let names = Some(Names::of_backend(id));
+    // Without a route nobody serves it, which is no yes.
+    asking.set_route(NewRoute { names, found, ..NewRoute::default() });
     Some(())
 }
 

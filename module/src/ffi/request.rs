@@ -7,9 +7,9 @@ mod headers;
 mod limits;
 mod mirror;
 mod response;
+mod route;
 mod uri;
 
-use super::access::Progress;
 use super::directives::SrvConf;
 use super::interim;
 use super::location::{self, Entered};
@@ -18,108 +18,42 @@ use super::question::Question;
 use super::table::http_index;
 use super::worker::{self, Worker};
 use crate::metrics::Counter;
-use crate::policy::Compiled;
 use nginx::sys::{
     AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_indexed_variable, ngx_http_get_variable,
-    ngx_http_request_t, ngx_list_part_t, ngx_pool_cleanup_add, ngx_str_t, ngx_table_elt_t,
-    sockaddr_in, sockaddr_in6,
+    ngx_http_request_t, ngx_list_part_t, ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
 };
 use oxigress_core::model::policy::Mirror;
-use oxigress_store::{KeyHash, Place};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr::null_mut;
-use std::rc::Rc;
 
 pub use head::BadHead;
-
-/// What REWRITE decided, copied out of shared memory: a decision never mixes generations.
-#[derive(Clone, Copy)]
-pub struct Decision<'r> {
-    /// As [`oxigress_core::record::RuleView::texts`].
-    pub texts: [&'r [u8]; 6],
-    /// The backend that serves; empty if there is none.
-    pub backend: &'r [u8],
-    /// Its endpoint set.
-    pub found: Found,
-}
-
-/// How to find a backend's endpoint set again.
-#[derive(Clone, Copy, Default)]
-pub struct Found {
-    /// The hash of its key.
-    pub hash: Option<KeyHash>,
-    /// Where it stood.
-    pub place: Place,
-    /// The backend's record has nothing more to say: nobody has to look.
-    pub is_plain: bool,
-}
-
-/// A decision as it is copied: the rule's texts in one piece.
-pub struct NewDecision<'g> {
-    /// Of the texts, the rule's backend first.
-    pub lengths: [u16; 6],
-    /// One after the other.
-    pub texts: &'g [u8],
-    /// The default backend or an alternative, if it serves instead.
-    pub instead: &'g [u8],
-    /// It is an alternative.
-    pub is_alternative: bool,
-}
+use route::Route;
+pub use route::{Found, Names, NewRoute};
 
 /// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet". Cells, since
 /// several callbacks may look at it at once.
 #[repr(C)]
 struct Context {
-    /// The alternative that takes the request; null: none does.
-    alternative: Cell<*const u8>,
-    alternative_length: Cell<usize>,
-    /// The rule's texts and the backend that serves instead, one after the other.
-    texts: Cell<*const u8>,
-    lengths: Cell<[u16; 7]>,
-    is_decided: Cell<bool>,
-    has_id: Cell<bool>,
-    is_busy: Cell<bool>,
-    is_plain: Cell<bool>,
-    /// Limits were applied.
-    is_limited: Cell<bool>,
-    hash: Cell<u64>,
-    place: Cell<Place>,
-    /// What counts it in the end.
+    /// What REWRITE decided, and what holds as long as that does.
+    route: Cell<Route>,
+    /// Of the metrics: what counts the request in the end.
     counter: Cell<Counter>,
+    /// Of the limits: they were applied.
+    is_limited: Cell<bool>,
+    has_id: Cell<bool>,
     /// Written once.
     id: Cell<[u8; 32]>,
     /// Of the configuration endpoint: its work, while it goes on.
     pending: Cell<*mut c_void>,
-    /// The policies of the rule, held by [`Held`]; null: it has none.
-    policies: Cell<*const Compiled>,
-    /// The status that another backend answers; 0: none does.
-    error: Cell<u16>,
-    /// ACCESS has let it in.
-    is_let_in: Cell<bool>,
-    /// How far it has come in the ACCESS phase; null: it was not there.
-    progress: Cell<*const Progress>,
     /// Of a question to an auth server; null: it is none.
     question: Cell<*const Question>,
     /// Of a copy for another server; null: it is none.
     mirror: Cell<*const Mirror>,
-    /// How far its own copy has come.
-    copied: Cell<u8>,
     /// What reads its endpoint's answer.
     interim: Cell<interim::Callbacks>,
-    /// What the groups of the rule's path matched; null: it is no pattern.
-    captured: Cell<*const uri::Captured>,
-}
-
-/// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
-/// with a request when it redirects it internally.
-#[repr(C)]
-struct Held {
-    request: *mut ngx_http_request_t,
-    context: *const Context,
-    policies: *const Compiled,
 }
 
 /// A request during one callback.
@@ -395,80 +329,15 @@ impl<'r> Request<'r> {
         // SAFETY: the place is of this module; null until it is set.
         match unsafe { (*place).cast::<Context>().as_ref() } {
             Some(context) => Some(context),
-            None => self.context_from_before(),
-        }
-    }
-
-    /// What was kept before an internal redirect.
-    fn context_from_before(&self) -> Option<&'r Context> {
-        let held = self.held()?;
-        // SAFETY: nginx allocates a place for every http module; the context lies in the request's pool.
-        unsafe {
-            let context = (*held).context;
-            *self.raw().ctx.add(http_index()) = context.cast_mut().cast();
-            context.as_ref()
-        }
-    }
-
-    /// The newest.
-    fn held(&self) -> Option<*mut Held> {
-        // SAFETY: a request has a pool; its clean-ups are a list that ends with null.
-        let mut next = unsafe { (*self.raw().pool).cleanup };
-        // SAFETY: as above.
-        while let Some(cleanup) = unsafe { next.as_ref() } {
-            let is_ours = cleanup.handler.is_some_and(|handler| {
-                std::ptr::fn_addr_eq(handler, release as unsafe extern "C" fn(*mut c_void))
-            });
-            let held = cleanup.data.cast::<Held>();
-            // A subrequest has the pool of its main request.
-            // SAFETY: what `hold` put there.
-            if is_ours && unsafe { (*held).request } == self.raw {
-                return Some(held);
+            None => {
+                let context = self.context_from_before()?;
+                // SAFETY: as above; the context lies in the request's pool.
+                unsafe {
+                    (*place) = context.cast_mut().cast();
+                    context.as_ref()
+                }
             }
-            next = cleanup.next;
         }
-        None
-    }
-
-    /// Holds the policies of the rule, if it has any, until the request ends; `false` when memory is out.
-    pub fn hold(&self, policies: Rc<Compiled>) -> bool {
-        let Some(context) = self.context_or_new() else { return false };
-        // A request that is redirected internally may be routed again, and holds both.
-        // SAFETY: the request's pool is alive.
-        let cleanup = unsafe { ngx_pool_cleanup_add(self.raw().pool, size_of::<Held>()) };
-        // SAFETY: null, or a new clean-up with room for what was asked for.
-        let Some(cleanup) = (unsafe { cleanup.as_mut() }) else { return false };
-        let policies = Rc::into_raw(policies);
-        // SAFETY: as above.
-        unsafe {
-            cleanup.data.cast::<Held>().write(Held { request: self.raw, context, policies });
-        }
-        cleanup.handler = Some(release);
-        context.policies.set(policies);
-        // Who was let in by others was not by these.
-        context.progress.set(std::ptr::null());
-        true
-    }
-
-    /// The policies of the rule; `None`: it has none.
-    #[inline]
-    pub fn policies(&self) -> Option<&'r Compiled> {
-        // SAFETY: null, or held until the request's pool goes.
-        unsafe { self.context()?.policies.get().as_ref() }
-    }
-
-    /// A request that was redirected internally is routed anew: nothing of the rule before holds.
-    pub fn forget_route(&self) {
-        let Some(context) = self.context() else { return };
-        context.policies.set(null_mut());
-        context.progress.set(std::ptr::null());
-        context.captured.set(std::ptr::null());
-        context.alternative.set(std::ptr::null());
-        context.error.set(0);
-        context.copied.set(0);
-        context.is_let_in.set(false);
-        context.is_busy.set(false);
-        context.is_decided.set(false);
     }
 
     /// Goes on with the settings of the policies' protocol, as [`location::enter`].
@@ -489,50 +358,6 @@ impl<'r> Request<'r> {
         unsafe { context.as_ref() }
     }
 
-    /// Keeps a decision: copies its texts into the request's pool. Out of memory: there is none.
-    pub fn decide(&mut self, decision: &NewDecision<'_>, found: Found) {
-        let parts = [decision.texts, decision.instead];
-        // SAFETY: the request's pool is alive.
-        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &parts) }) else { return };
-        if let Some(context) = self.context_or_new() {
-            let [a, b, c, d, e, f] = decision.lengths;
-            context.texts.set(copy.data);
-            // An id has 512 bytes at most.
-            context.lengths.set([a, b, c, d, e, f, decision.instead.len() as u16]);
-            if decision.is_alternative {
-                // SAFETY: the last part of the copy.
-                context.alternative.set(unsafe { copy.data.add(decision.texts.len()) });
-                context.alternative_length.set(decision.instead.len());
-            }
-            context.hash.set(found.hash.map_or(0, KeyHash::to_bits));
-            context.place.set(found.place);
-            context.is_plain.set(found.is_plain);
-            context.is_decided.set(true);
-        }
-    }
-
-    /// Keeps the alternative that takes the request; answers the copy, `None` when memory is out.
-    pub fn set_alternative(&self, id: &[u8]) -> Option<&'r [u8]> {
-        // SAFETY: the request's pool is alive.
-        let copy = unsafe { memory::concat(self.raw().pool, &[id]) }?;
-        let context = self.context_or_new()?;
-        context.alternative.set(copy.data);
-        context.alternative_length.set(copy.len);
-        Some(self.text(copy))
-    }
-
-    /// Every endpoint is busy up to its limit.
-    pub fn is_busy(&self) -> bool {
-        self.context().is_some_and(|context| context.is_busy.get())
-    }
-
-    /// Notes that every endpoint is busy up to its limit.
-    pub fn set_busy(&self) {
-        if let Some(context) = self.context_or_new() {
-            context.is_busy.set(true);
-        }
-    }
-
     /// nginx's callbacks for an answer, which ours stand before.
     pub(super) fn interim(&self) -> interim::Callbacks {
         self.context().map(|context| context.interim.get()).unwrap_or_default()
@@ -541,49 +366,6 @@ impl<'r> Request<'r> {
     /// Keeps them; `None` when memory is out.
     pub(super) fn set_interim(&self, callbacks: interim::Callbacks) -> Option<()> {
         self.context_or_new().map(|context| context.interim.set(callbacks))
-    }
-
-    /// The alternative that takes the request, if one does.
-    pub fn alternative(&self) -> Option<&'r [u8]> {
-        let context = self.context().filter(|context| !context.alternative.get().is_null())?;
-        let data = context.alternative.get().cast_mut();
-        Some(self.text(ngx_str_t { len: context.alternative_length.get(), data }))
-    }
-
-    /// REWRITE has decided where it goes, or that it goes nowhere.
-    #[inline]
-    pub fn is_decided(&self) -> bool {
-        self.context().is_some_and(|context| context.is_decided.get())
-    }
-
-    /// The generation that decided where it goes; 0: none did.
-    pub fn decided(&self) -> u64 {
-        let context = self.context().filter(|context| context.is_decided.get());
-        context.map_or(0, |context| context.place.get().generation())
-    }
-
-    /// The decision, if there is one.
-    pub fn decision(&self) -> Option<Decision<'r>> {
-        let context = self.context().filter(|context| context.is_decided.get())?;
-        let mut at = context.texts.get();
-        let [backend, namespace, ingress, service, port, path, instead] =
-            context.lengths.get().map(|length| {
-                // SAFETY: the lengths add up to the copy that `decide` made in the request's pool.
-                let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
-                // SAFETY: at most one past it.
-                at = unsafe { at.add(usize::from(length)) };
-                text
-            });
-        let found = Found {
-            hash: Some(KeyHash::from_bits(context.hash.get())),
-            place: context.place.get(),
-            is_plain: context.is_plain.get(),
-        };
-        Some(Decision {
-            texts: [backend, namespace, ingress, service, port, path],
-            backend: if instead.is_empty() { backend } else { instead },
-            found,
-        })
     }
 
     /// Says what counts it in the end.
@@ -621,20 +403,4 @@ impl<'r> Request<'r> {
         // SAFETY: written above or before, once, and in the request's pool.
         Some(unsafe { std::slice::from_raw_parts(context.id.as_ptr().cast(), 32) })
     }
-}
-
-/// nginx's callback when the pool of a request goes.
-unsafe extern "C" fn release(data: *mut c_void) {
-    super::guard::contain("release", (), || {
-        // SAFETY: what `hold` put there.
-        let policies = unsafe { (*data.cast::<Held>()).policies };
-        // SAFETY: `hold` made it of a counted pointer; released once.
-        let policies = unsafe { Rc::from_raw(policies) };
-        // SAFETY: on the event loop.
-        match unsafe { worker::current() } {
-            Some(worker) => worker.policies().release(policies),
-            // The worker is leaving.
-            None => std::mem::forget(policies),
-        }
-    });
 }

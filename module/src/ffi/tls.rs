@@ -4,7 +4,7 @@ mod client;
 mod upstream;
 
 pub use client::{
-    Authorities, Certificates, ClientHello, Handshake, Revocations, Shown, begin_handshakes,
+    Authorities, Certificates, ClientHello, Handshake, Revocations, begin_handshakes,
 };
 pub use upstream::{Upstream, context_number};
 

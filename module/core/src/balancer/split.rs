@@ -24,21 +24,46 @@ pub trait Request {
 /// All requests, as a share.
 const WHOLE: u64 = 1 << 32;
 
-/// The place among `alternatives` of the one that takes the request; `None`: the primary.
-///
-/// An alternative that is `None` cannot serve and takes nothing.
+/// Who takes a request, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The index of the alternative; `None`: the primary.
+    pub place: Option<usize>,
+    /// What decided.
+    pub by: By,
+}
+
+/// What decides between a backend and its alternatives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// An affinity cookie that one of them gave out.
+    Affinity,
+    /// A header that an alternative names.
+    Header,
+    /// A cookie that an alternative names.
+    Cookie,
+    /// Weights that give all requests to one of them.
+    Weight,
+    /// Weights that share the requests, and chance.
+    Chance,
+}
+
+/// Chooses between a backend and its alternatives. An alternative that is `None` cannot serve and takes nothing.
 pub fn decide<'g>(
     primary: Option<AffinityView<'_>>,
     alternatives: impl IntoIterator<Item = Option<BackendView<'g>>>,
     request: &impl Request,
     patterns: &NamespacePatterns<'_>,
     random: u64,
-) -> Option<usize> {
+) -> Choice {
+    let chosen = |place, by| Choice { place, by };
     if primary.is_some_and(|affinity| is_held(affinity, request)) {
-        return None;
+        return chosen(None, By::Affinity);
     }
     // The first rule that decides, of headers and of cookies; later alternatives may have a held cookie.
     let (mut by_header, mut by_cookie) = (None, None);
+    // What took the last alternative out of the game.
+    let mut excluded_by = None;
     // Where each alternative's part of the requests ends.
     let mut ends = [0u64; MAX_ALTERNATIVES];
     let mut sum = 0;
@@ -47,16 +72,22 @@ pub fn decide<'g>(
         *end = sum;
         let Some(alternative) = alternative else { continue };
         if alternative.affinity().is_some_and(|affinity| is_held(affinity, request)) {
-            return Some(place);
+            return chosen(Some(place), By::Affinity);
         }
         let Some(split) = alternative.split() else { continue };
         match header_says(&split, request, patterns, &mut budget) {
             Says::Yes => by_header = by_header.or(Some(Some(place))),
             Says::Primary => by_header = by_header.or(Some(None)),
-            Says::Never => continue,
+            Says::Never => {
+                excluded_by = Some(By::Header);
+                continue;
+            }
             Says::Nothing => match cookie_says(&split, request) {
                 Says::Yes => by_cookie = by_cookie.or(Some(place)),
-                Says::Never => continue,
+                Says::Never => {
+                    excluded_by = Some(By::Cookie);
+                    continue;
+                }
                 _ => {}
             },
         }
@@ -64,13 +95,22 @@ pub fn decide<'g>(
         *end = sum;
     }
     if let Some(decided) = by_header {
-        return decided;
+        return chosen(decided, By::Header);
     }
-    by_cookie.or_else(|| {
-        // Parts that are more than the whole are cut down alike, and the primary gets nothing.
-        let point = below(sum.max(WHOLE), random);
-        ends.iter().position(|end| point < *end)
-    })
+    if by_cookie.is_some() {
+        return chosen(by_cookie, By::Cookie);
+    }
+    if sum == 0 {
+        return chosen(None, excluded_by.unwrap_or(By::Weight));
+    }
+    // Parts that are more than the whole are cut down alike, and the primary gets nothing.
+    let all = sum.max(WHOLE);
+    let point = below(all, random);
+    let place = ends.iter().position(|end| point < *end);
+    let start = place.and_then(|place| place.checked_sub(1)).and_then(|before| ends.get(before));
+    let end = place.and_then(|place| ends.get(place));
+    let is_whole = start.is_none_or(|start| *start == 0) && end == Some(&all);
+    chosen(place, if is_whole { By::Weight } else { By::Chance })
 }
 
 /// What a rule of an alternative says.

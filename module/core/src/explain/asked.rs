@@ -1,10 +1,8 @@
-//! The request that is asked about, and what it says to the router, to splits and to texts with variables.
+//! The request that is asked about, and the facts that a decision reads of it.
 
 use crate::balancer::{cookie, split};
+use crate::gateway::{Facts, Shown};
 use crate::metrics::percent_decoded;
-use crate::patterns::Captures;
-use crate::record::RuleView;
-use crate::text::template::Values;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -189,71 +187,115 @@ fn decoded(raw: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-impl split::Request for Asked {
+/// The request as [`crate::gateway::decide`] reads it, with what nginx makes of its host and path.
+pub(super) struct AskedFacts<'a> {
+    pub asked: &'a Asked,
+    pub host: &'a str,
+    pub path: &'a [u8],
+}
+
+impl split::Request for AskedFacts<'_> {
     fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let all: Vec<_> = self.headers_named(name).collect();
+        let all: Vec<_> = self.asked.headers_named(name).collect();
         (!all.is_empty()).then(|| all.join(", ").into_bytes().into())
     }
 
     fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
-        cookie::value(self.headers_named(b"cookie").map(str::as_bytes), name)
+        cookie::value(self.asked.headers_named(b"cookie").map(str::as_bytes), name)
     }
 }
 
-/// The request, once its rule is known: what texts of policies are made of.
-pub(super) struct Routed<'a, 'g> {
-    pub asked: &'a Asked,
-    pub path: &'a [u8],
-    pub captures: Option<&'a Captures>,
-    pub rule: Option<RuleView<'g>>,
-}
+impl Facts for AskedFacts<'_> {
+    fn host(&self) -> &[u8] {
+        self.host.as_bytes()
+    }
 
-impl Values for Routed<'_, '_> {
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn args(&self) -> &[u8] {
+        self.asked.args().as_bytes()
+    }
+
+    fn target(&self) -> &[u8] {
+        self.asked.target.as_bytes()
+    }
+
+    fn method(&self) -> &[u8] {
+        self.asked.method.as_bytes()
+    }
+
+    fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.asked.header(name).map(str::as_bytes)
+    }
+
+    fn origin(&self) -> Option<Vec<u8>> {
+        self.asked.origin().map(String::into_bytes)
+    }
+
+    fn client_host(&self) -> &[u8] {
+        self.asked.host.as_bytes()
+    }
+
+    fn client_scheme(&self) -> &[u8] {
+        if self.asked.is_https { b"https" } else { b"http" }
+    }
+
     /// A variable that only a real request has stays as it was written.
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let text = |text: &str| Some(Cow::Owned(text.as_bytes().to_vec()));
-        let of_rule = |place: usize| {
-            let texts = self.rule.map(|rule| rule.texts());
-            Some(Cow::Borrowed(
-                texts.and_then(|texts| texts.get(place).copied()).unwrap_or_default(),
-            ))
-        };
-        let scheme = if self.asked.is_https { "https" } else { "http" };
         match name {
-            b"host" => text(&self.asked.normal_host()),
+            b"host" => text(self.host),
             b"best_http_host" | b"http_host" => text(&self.asked.host),
             b"request_uri" => text(&self.asked.target),
             b"args" | b"query_string" => text(self.asked.args()),
             b"is_args" => text(if self.asked.args().is_empty() { "" } else { "?" }),
             b"uri" | b"document_uri" => Some(Cow::Borrowed(self.path)),
-            b"scheme" | b"pass_access_scheme" => text(scheme),
+            b"scheme" | b"pass_access_scheme" => Some(Cow::Borrowed(self.client_scheme())),
             b"https" => text(if self.asked.is_https { "on" } else { "" }),
             b"request_method" => text(&self.asked.method),
-            b"namespace" => of_rule(1),
-            b"ingress_name" => of_rule(2),
-            b"service_name" => of_rule(3),
-            b"service_port" => of_rule(4),
-            b"location_path" => of_rule(5),
             _ => Some(self.variable_with_a_name(name)),
         }
     }
 
-    fn capture(&self, number: u8) -> &[u8] {
-        self.captures.map_or(&[], |captures| captures.get(number, self.path))
+    /// The end of all shares: where weights leave something to the backend itself, that is what is shown.
+    fn random(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn is_internal(&self) -> bool {
+        false
+    }
+
+    fn is_tls(&self) -> bool {
+        self.asked.is_https
+    }
+
+    fn was_asked_for(&self, _: &[u8; 16]) -> bool {
+        true
+    }
+
+    fn certificate(&self) -> Option<Shown> {
+        None
+    }
+
+    fn certificate_subject(&self) -> Option<&[u8]> {
+        None
     }
 }
 
-impl Routed<'_, '_> {
+impl AskedFacts<'_> {
     fn variable_with_a_name(&self, name: &[u8]) -> Cow<'_, [u8]> {
         let value = if let Some(name) = name.strip_prefix(b"arg_") {
             let pairs = self.asked.args().split('&').filter_map(|pair| pair.split_once('='));
             let mut found = pairs.filter(|(key, _)| key.as_bytes().eq_ignore_ascii_case(name));
             found.next().map(|(_, value)| value.as_bytes().to_vec())
         } else if let Some(name) = name.strip_prefix(b"cookie_") {
-            split::Request::cookie(self.asked, name).map(<[u8]>::to_vec)
+            split::Request::cookie(self, name).map(<[u8]>::to_vec)
         } else if let Some(name) = name.strip_prefix(b"http_") {
             let name: Vec<u8> = name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
-            split::Request::header(self.asked, &name).map(Cow::into_owned)
+            split::Request::header(self, &name).map(Cow::into_owned)
         } else {
             return Cow::Owned([b"$", name].concat());
         };

@@ -1,24 +1,16 @@
 use super::*;
-use crate::model::Snapshot;
-use crate::record::snapshot_records;
+use crate::gateway::tests::{CA, Encoded, LOST, records};
+use crate::record::MatchResult;
+use crate::router;
 use proptest::prelude::*;
 use serde_json::json;
-use std::collections::BTreeMap;
 
-type Records = BTreeMap<(Kind, Vec<u8>), Vec<u8>>;
-
-fn records(snapshot: Value) -> Records {
-    let snapshot: Snapshot = serde_json::from_value(snapshot).unwrap();
-    let all = snapshot_records(snapshot).into_iter();
-    all.map(|change| ((change.kind, change.key), change.value.unwrap())).collect()
-}
-
-fn ask(records: &Records, query: &str) -> Explanation {
+fn ask(records: &Encoded, query: &str) -> Explanation {
     let asked = Asked::from_query(query.as_bytes()).unwrap();
     explain(&records, &asked, &Patterns::default(), |_, _| None)
 }
 
-fn shop() -> Records {
+fn shop() -> Encoded {
     let endpoint = |port: u16| json!([{"address": "10.0.0.1", "port": port}]);
     records(json!({
         "servers": {
@@ -141,6 +133,113 @@ fn what_is_counted_closes_endpoints() {
     assert_eq!(eligible, [false, true]);
     let all_busy = |_: &[u8], _| Some(Counted { in_flight: 9, ejected_ms: 0 });
     assert_eq!(explain(&&shop, &asked, &patterns, all_busy).outcome.status, Some(503));
+}
+
+#[test]
+fn endpoints_that_fail_all_at_once_are_tried_as_nginx_tries_them() {
+    let endpoints = json!([{"address": "10.0.0.1", "port": 1}, {"address": "10.0.0.2", "port": 1}]);
+    let failing = |panic_percent: u8| {
+        let ejection = json!({"failures": 1, "panic_percent": panic_percent});
+        let records = records(json!({
+            "servers": {"_": {"rules": [{"path": {"prefix": "/"}, "backend": "b"}]}},
+            "backends": {"b": {"ejection": ejection}},
+            "endpoints": {"b": endpoints},
+        }));
+        let asked = Asked::from_query(b"host=any").unwrap();
+        let counted = |_: &[u8], _| Some(Counted { in_flight: 0, ejected_ms: 5 });
+        explain(&&records, &asked, &Patterns::default(), counted).outcome.status
+    };
+    assert_eq!(failing(50), None, "too many are left out: none is");
+    assert_eq!(failing(0), Some(502));
+}
+
+#[test]
+fn alternatives_that_take_all_requests_leave_nothing_to_the_backend() {
+    let endpoint = json!([{"address": "10.0.0.1", "port": 1}]);
+    let records = records(json!({
+        "servers": {"_": {"rules": [{"path": {"prefix": "/"}, "backend": "own"}]}},
+        "backends": {
+            "own": {"alternatives": ["one", "two"]},
+            "one": {"split": {"weight": 50}}, "two": {"split": {"weight": 50}},
+        },
+        "endpoints": {"own": endpoint, "one": endpoint, "two": endpoint},
+    }));
+    let backend = ask(&records, "host=any").backend.unwrap();
+    assert_eq!(
+        (&*backend.id, &*backend.why),
+        ("two", "by weight: alternatives share all requests")
+    );
+}
+
+#[test]
+fn a_backend_without_endpoints_has_no_alternatives_to_ask() {
+    let records = records(json!({
+        "servers": {"_": {"rules": [{"path": {"prefix": "/"}, "backend": "own"}]}},
+        "backends": {"own": {"alternatives": ["canary"]}, "canary": {"split": {"weight": 100}}},
+        "endpoints": {"canary": [{"address": "10.0.0.1", "port": 1}]},
+    }));
+    let told = ask(&records, "host=any");
+    assert_eq!((told.outcome.status, &*told.backend.unwrap().id), (Some(503), "own"));
+}
+
+fn guarded() -> Encoded {
+    let client = |authorities: &str| json!({"client": {"authorities": authorities, "verify": "on", "depth": 1}});
+    records(json!({
+        "servers": {"_": {"rules": [
+            {"path": {"prefix": "/"}, "backend": "b"},
+            {"path": {"prefix": "/sent"}, "backend": "b", "policy": {"https_redirect": "always"}},
+        ]}},
+        "tls": {"a.test": client(CA), "lost.test": client(LOST)},
+        "bundles": {CA: "PEM"},
+        "endpoints": {"b": [{"address": "10.0.0.1", "port": 1}]},
+    }))
+}
+
+#[test]
+fn plain_http_shows_no_client_certificate() {
+    let guarded = guarded();
+    let status = |query: &str| ask(&guarded, query).outcome.status;
+    assert_eq!(status("host=a.test&path=/x"), Some(400));
+    assert_eq!(status("host=a.test&path=/x&scheme=https"), None, "it is a condition");
+    assert_eq!(status("host=a.test&path=/sent"), Some(308), "it may come to be sent to HTTPS");
+}
+
+#[test]
+fn a_host_whose_authorities_are_not_there_is_closed() {
+    assert_eq!(ask(&guarded(), "host=lost.test&scheme=https").outcome.status, Some(503));
+}
+
+#[test]
+fn a_root_that_no_ingress_asks_for_is_no_rule() {
+    let origin = json!({"namespace": "n", "ingress": "i", "path": "/"});
+    let records = records(json!({
+        "servers": {"a.test": {"rules": [
+            {"path": {"prefix": "/"}, "origin": origin},
+            {"path": {"prefix": "/cart"}, "backend": "cart"},
+        ]}},
+    }));
+    let told = ask(&records, "host=a.test&path=/other");
+    assert_eq!((told.rules.len(), told.other_rules, told.outcome.status), (0, 1, Some(404)));
+    assert_eq!(told.outcome.why, Reason::NoRule.text());
+    let told = ask(&records, "host=a.test&path=/cart/1");
+    assert_eq!((told.rules.len(), told.other_rules), (1, 0));
+}
+
+#[test]
+fn texts_name_the_rule_as_nginx_does() {
+    let origin = json!({"namespace": "n", "ingress": "i", "service": "s", "port": "80"});
+    let location = "https://new.test$location_path?to=$proxy_host";
+    let records = records(json!({
+        "servers": {"_": {"rules": [
+            {"path": {"prefix": "/"}, "backend": "b", "policies": "moved", "origin": origin},
+        ]}},
+        "policies": {"moved": {
+            "redirect": {"code": 301, "location": location}, "access": {"allow": ["10.0.0.0/8"]},
+        }},
+    }));
+    let told = ask(&records, "host=a.test");
+    assert_eq!(told.outcome.location.as_deref(), Some("https://new.test/?to=n-s-80"));
+    assert!(told.conditions.is_empty(), "it is answered before ACCESS: {:?}", told.conditions);
 }
 
 #[test]

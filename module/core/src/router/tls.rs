@@ -41,9 +41,14 @@ pub fn server_name(extension: &[u8]) -> Option<&[u8]> {
 /// host without its policy. It is the one under the host pattern that serves: a host with a server of its own
 /// does not get the policy of a wildcard.
 pub fn policy<'g>(records: &impl Records<'g>, name: Option<&[u8]>) -> Option<&'g [u8]> {
-    let of = |pattern: &[u8]| match records.value(Kind::Tls, pattern) {
+    find_policy(name, |kind, key| records.value(kind, key))
+}
+
+/// [`policy`], as what `look` finds.
+pub fn find_policy<P>(name: Option<&[u8]>, look: impl Fn(Kind, &[u8]) -> Option<P>) -> Option<P> {
+    let of = |pattern: &[u8]| match look(Kind::Tls, pattern) {
         Some(policy) => Some(Some(policy)),
-        None => records.value(Kind::Server, pattern).map(|_| None),
+        None => look(Kind::Server, pattern).map(|_| None),
     };
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let named = name.and_then(|name| by_pattern(normal(name, &mut buffer)?, of));

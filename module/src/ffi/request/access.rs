@@ -34,12 +34,12 @@ impl<'r> Request<'r> {
     /// How far it has come in the ACCESS phase; `None`: it was not there.
     pub fn begun_progress(&self) -> Option<&'r Progress> {
         // SAFETY: null, or in the request's pool.
-        unsafe { self.context()?.progress.get().as_ref() }
+        unsafe { self.route()?.progress.as_ref() }
     }
 
     /// Keeps how far it has come; `false` when memory is out.
     pub(in crate::ffi) fn set_progress(&self, progress: &'r Progress) -> bool {
-        self.context_or_new().map(|context| context.progress.set(progress)).is_some()
+        self.change_route_or_none(|route| route.progress = progress)
     }
 
     /// The question to an auth server that this subrequest is; `None`: it is none.

@@ -2,10 +2,6 @@
 
 use super::Request;
 use crate::ffi::location;
-use crate::ffi::memory;
-use crate::ffi::request::Found;
-use nginx::sys::ngx_str_t;
-use oxigress_store::KeyHash;
 use std::ptr::null_mut;
 
 impl Request<'_> {
@@ -25,34 +21,26 @@ impl Request<'_> {
             }
             u16::try_from(status).ok().filter(|status| *status != 0).map(|status| {
                 // Every endpoint was busy, which nginx calls a bad gateway.
-                let context = self.context().filter(|context| context.is_busy.take());
-                if context.is_some() { 503 } else { status }
+                let mut was_busy = false;
+                self.change_route(|route| was_busy = std::mem::take(&mut route.is_busy));
+                if was_busy { 503 } else { status }
             })
         }
     }
 
     /// Notes that ACCESS has let the request in.
     pub fn let_in(&self) {
-        if let Some(context) = self.context() {
-            context.is_let_in.set(true);
-        }
+        self.change_route(|route| route.is_let_in = true);
     }
 
     /// ACCESS has let the request in.
     pub fn is_let_in(&self) -> bool {
-        self.context().is_some_and(|context| context.is_let_in.get())
-    }
-
-    /// Keeps the status that another backend answers.
-    pub fn note_error(&self, status: u16) {
-        if let Some(context) = self.context_or_new() {
-            context.error.set(status);
-        }
+        self.route().is_some_and(|route| route.is_let_in)
     }
 
     /// The status that another backend answers.
     pub fn error_status(&self) -> Option<u16> {
-        self.context().map(|context| context.error.get()).filter(|status| *status != 0)
+        self.route().map(|route| route.error).filter(|status| *status != 0)
     }
 
     /// The request is in the `ingress_error` location.
@@ -73,25 +61,5 @@ impl Request<'_> {
             // SAFETY: alive, in the REWRITE phase of that location, and holds the policies.
             unsafe { location::enter_error(self.raw, policies) };
         }
-    }
-
-    /// Another backend serves, with the rule's own names; `false` when memory is out.
-    pub fn serve_by(&self, backend: &[u8], found: Found) -> bool {
-        let Some(context) = self.context_or_new() else { return false };
-        let [a, b, c, d, e, f, _] = context.lengths.get();
-        let length = [a, b, c, d, e, f].iter().map(|length| usize::from(*length)).sum();
-        let texts = self.text(ngx_str_t { len: length, data: context.texts.get().cast_mut() });
-        // SAFETY: the request's pool is alive.
-        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &[texts, backend]) }) else {
-            return false;
-        };
-        context.texts.set(copy.data);
-        // An id has 512 bytes at most.
-        context.lengths.set([a, b, c, d, e, f, backend.len() as u16]);
-        context.hash.set(found.hash.map_or(0, KeyHash::to_bits));
-        context.place.set(found.place);
-        context.is_plain.set(found.is_plain);
-        context.is_decided.set(true);
-        true
     }
 }

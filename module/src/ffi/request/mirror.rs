@@ -8,7 +8,7 @@ use std::ptr;
 impl<'r> Request<'r> {
     /// How far its copy has come.
     pub(in crate::ffi) fn copied(&self) -> Copied {
-        self.context().map_or(Copied::Not, |context| match context.copied.get() {
+        self.route().map_or(Copied::Not, |route| match route.copied {
             0 => Copied::Not,
             1 => Copied::Reading,
             _ => Copied::Done,
@@ -17,9 +17,7 @@ impl<'r> Request<'r> {
 
     /// Notes how far its copy has come.
     pub(in crate::ffi) fn set_copied(&self, copied: Copied) {
-        if let Some(context) = self.context() {
-            context.copied.set(copied as u8);
-        }
+        self.change_route(|route| route.copied = copied as u8);
     }
 
     /// What this subrequest is a copy for; `None`: it is none.

@@ -4,16 +4,8 @@ use super::Request;
 use crate::ffi::log::Seldom;
 use crate::ffi::memory;
 use nginx::sys::{ngx_http_set_exten, ngx_str_t};
-use oxigress_core::patterns::Captures;
 use oxigress_core::text::template::Values;
 use std::borrow::Cow;
-
-/// What the groups of the rule's path matched.
-pub(super) struct Captured {
-    captures: Captures,
-    /// The path they matched in, which a rewrite replaces.
-    path: ngx_str_t,
-}
 
 impl<'r> Request<'r> {
     /// The query, without the question mark.
@@ -26,19 +18,6 @@ impl<'r> Request<'r> {
         let scheme: &[u8] = if self.is_https() { b"https://" } else { b"http://" };
         let host = self.host_header().unwrap_or(self.host());
         (!host.is_empty()).then(|| [scheme, host].concat())
-    }
-
-    /// Keeps what a pattern's groups matched in the path; `false` when memory is out.
-    pub fn set_captures(&self, captures: Captures) -> bool {
-        // SAFETY: the request's pool is alive.
-        let place = unsafe { memory::array::<Captured>(self.raw().pool, 1) };
-        let Some(context) = self.context_or_new().filter(|_| !place.is_null()) else {
-            return false;
-        };
-        // SAFETY: new, and large enough; the path's bytes stay as long as the request.
-        unsafe { place.write(Captured { captures, path: self.raw().uri }) };
-        context.captured.set(place);
-        true
     }
 
     /// Puts a path, decoded, and a query in place of the client's, as `rewrite` does; `false` when memory is out.
@@ -86,9 +65,6 @@ impl Values for Request<'_> {
     }
 
     fn capture(&self, number: u8) -> &[u8] {
-        // SAFETY: null, or what `set_captures` put into the request's pool.
-        let captured =
-            self.context().and_then(|context| unsafe { context.captured.get().as_ref() });
-        captured.map_or(&[], |captured| captured.captures.get(number, self.text(captured.path)))
+        self.captured(number)
     }
 }

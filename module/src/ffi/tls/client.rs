@@ -21,6 +21,7 @@ use nginx::sys::{
     ngx_ssl_get_subject_dn, ngx_ssl_remove_cached_session, ngx_ssl_t, ngx_str_t,
     stack_st_X509_NAME,
 };
+use oxigress_core::gateway::Shown;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::router::tls;
 use std::ffi::{CString, c_int, c_long, c_uint, c_void};
@@ -378,19 +379,6 @@ impl Drop for Names {
         // SAFETY: made by `new`, freed once.
         unsafe { OPENSSL_sk_pop_free(self.0.cast(), Some(free)) };
     }
-}
-
-/// What the client of a connection has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// No certificate.
-    Nothing,
-    /// One that an authority vouches for.
-    Valid,
-    /// One that no authority vouches for, without another fault.
-    Unvouched,
-    /// One that is expired, revoked or the like.
-    Invalid,
 }
 
 type Describe =

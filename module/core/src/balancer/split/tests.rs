@@ -38,7 +38,7 @@ fn held(id: &str) -> String {
 
 fn decide_at(records: &[Vec<u8>], asked: &Asked, random: u64) -> Option<usize> {
     let all = records.iter().map(|record| Some(BackendView::new(record)));
-    decide(None, all, asked, &Patterns::default().of(b"n"), random)
+    decide(None, all, asked, &Patterns::default().of(b"n"), random).place
 }
 
 /// The number of every 1,000 requests that each gets, the primary last.
@@ -49,8 +49,8 @@ fn parts(records: &[Vec<u8>]) -> Vec<u32> {
     let patterns = all_patterns.of(b"n");
     for n in 0..1_000u64 {
         let random = (n << 1 | 1) * (u64::MAX / 2_000);
-        let place = decide(None, all.iter().copied(), &Asked::default(), &patterns, random);
-        parts[place.unwrap_or(records.len())] += 1;
+        let choice = decide(None, all.iter().copied(), &Asked::default(), &patterns, random);
+        parts[choice.place.unwrap_or(records.len())] += 1;
     }
     parts
 }
@@ -129,7 +129,8 @@ fn affinity_stands_before_every_rule() {
     let weighted = Split { weight: 100, ..rules("", "") };
     let records = [record("c", weighted.clone(), true), record("d", weighted, true)];
     let all = || records.iter().map(|record| Some(BackendView::new(record)));
-    let decide = |asked: &Asked| decide(affinity, all(), asked, &Patterns::default().of(b"n"), 0);
+    let decide =
+        |asked: &Asked| decide(affinity, all(), asked, &Patterns::default().of(b"n"), 0).place;
     let with = |headers, id: &str| asked(headers, &[("route", &held(id))]);
     assert_eq!(decide(&with(&always, "p")), None);
     assert_eq!(decide(&with(&never, "c")), Some(0));
@@ -162,7 +163,7 @@ fn an_alternative_that_cannot_serve_takes_nothing() {
     let second = record("d", weight(25, 0), false);
     let asked = asked(&[("x-canary", "always")], &[("route", &held("c"))]);
     let decide = |alternatives: [Option<BackendView<'_>>; 2], random| {
-        decide(None, alternatives, &asked, &Patterns::default().of(b"n"), random)
+        decide(None, alternatives, &asked, &Patterns::default().of(b"n"), random).place
     };
     let second = Some(BackendView::new(&second));
     assert_eq!(decide([None, second], 0), Some(1));

@@ -4,6 +4,7 @@ use super::order::covers;
 use super::view::{RuleView, ServerView};
 use crate::model::{PathPattern, is_well_known};
 use crate::patterns::{Budget, NoAnswer, Patterns};
+use crate::record::Route;
 
 /// Why a rule serves a path, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,14 +57,22 @@ pub struct Considered<'g> {
 }
 
 impl<'g> ServerView<'g> {
-    /// The rules that match `path`, and the expressions whose literal it starts with, each with its result in
-    /// [`Self::rule`]: the winner first, the others by their strength.
+    /// [`Self::compared`] with the winner that [`Self::rule`] finds.
     pub fn considered(&self, path: &[u8], patterns: &Patterns) -> Vec<Considered<'g>> {
         let winner = self.rule(path, patterns);
-        let (first, lacks_slash) = match &winner {
-            Ok(Some(route)) => (Some(route.rule.index()), route.lacks_slash),
-            _ => (None, false),
-        };
+        self.compared(path, patterns, winner.as_ref().ok().and_then(Option::as_ref))
+    }
+
+    /// The rules that take `path`, and those of whose pattern only the beginning fits, each with what became of it beside
+    /// the winner, which [`Self::rule`] found; the winner first, the others by their strength.
+    pub fn compared(
+        &self,
+        path: &[u8],
+        patterns: &Patterns,
+        winner: Option<&Route<'_>>,
+    ) -> Vec<Considered<'g>> {
+        let first = winner.map(|route| route.rule.index());
+        let lacks_slash = winner.is_some_and(|route| route.lacks_slash);
         let requested = path;
         let mut found = Vec::new();
         let mut put = |index: usize, matches: Result<bool, NoAnswer>| {

@@ -1,0 +1,119 @@
+//! A generation that is read for one explanation: nothing of it is kept compiled.
+
+use super::Counted;
+use crate::gateway::{CompiledHostPolicy, EndpointSet, Generation, PlainPolicies, Unusable};
+use crate::model::policy::TlsPolicy;
+use crate::patterns::Patterns;
+use crate::record::{self, EndpointsView, Kind, Records, decode_tls, has_all};
+use crate::router::tls;
+
+/// Records, and what workers count of their endpoints.
+pub(crate) struct Offline<'a, R, C> {
+    pub records: &'a R,
+    pub patterns: &'a Patterns,
+    pub counted: &'a C,
+}
+
+/// A host's TLS policy.
+pub(crate) struct HostPolicy {
+    source: TlsPolicy,
+    payer: Vec<u8>,
+}
+
+/// The endpoints of a backend.
+#[derive(Clone, Copy)]
+pub(crate) struct Endpoints<'g> {
+    pub view: EndpointsView<'g>,
+    is_busy: bool,
+}
+
+impl<'g, R: Records<'g>, C> Records<'g> for Offline<'_, R, C> {
+    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
+        self.records.value(kind, key)
+    }
+}
+
+impl<'g, R, C> Generation<'g> for Offline<'_, R, C>
+where
+    R: Records<'g>,
+    C: Fn(&[u8], usize) -> Option<Counted>,
+{
+    type Record = &'g [u8];
+    type Policies = Box<PlainPolicies>;
+    type HostPolicy = Box<HostPolicy>;
+    type Endpoints = Endpoints<'g>;
+
+    fn is_published(&self) -> bool {
+        true
+    }
+
+    fn record(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
+        self.records.value(kind, key)
+    }
+
+    fn value_of(&self, record: &'g [u8]) -> &'g [u8] {
+        record
+    }
+
+    fn patterns(&self) -> &Patterns {
+        self.patterns
+    }
+
+    fn policies(&self, id: &[u8]) -> Option<Self::Policies> {
+        record::policies(self.records, id).map(|policies| Box::new(policies.into()))
+    }
+
+    fn has_host_policies(&self) -> bool {
+        true
+    }
+
+    fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Self::HostPolicy>, Unusable> {
+        let Some(value) = tls::policy(self.records, host) else { return Ok(None) };
+        let source = decode_tls(value).ok_or(Unusable)?;
+        if !has_all(self.records, source.bundles()) {
+            return Err(Unusable);
+        }
+        let payer = [b"host ", host.unwrap_or_default()].concat();
+        Ok(Some(Box::new(HostPolicy { source, payer })))
+    }
+
+    fn endpoints(&self, id: &[u8]) -> Endpoints<'g> {
+        let value = self.records.value(Kind::Endpoints, id);
+        let view = value.map_or_else(EndpointsView::default, EndpointsView::new);
+        let limit = view.max_in_flight();
+        let is_full =
+            |place| (self.counted)(id, place).is_some_and(|counted| counted.in_flight >= limit);
+        let mut all = view.iter().enumerate();
+        let is_busy = limit > 0
+            && all.all(|(place, one)| view.is_draining() && one.is_draining() || is_full(place));
+        Endpoints { view, is_busy }
+    }
+}
+
+impl CompiledHostPolicy for HostPolicy {
+    fn source(&self) -> &TlsPolicy {
+        &self.source
+    }
+
+    fn asks(&self) -> [u8; 16] {
+        [0; 16]
+    }
+
+    fn payer(&self) -> &[u8] {
+        &self.payer
+    }
+}
+
+impl EndpointSet for Endpoints<'_> {
+    fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+
+    fn has_more(&self) -> bool {
+        self.view.has_more()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+}

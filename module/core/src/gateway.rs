@@ -1,0 +1,412 @@
+//! The decision about one request, as a value: facts and records in, [`Decision`] out.
+//!
+//! Shape:   [`decide`] reads the request through [`Facts`], one generation through [`Generation`], and reports its steps to a
+//!          [`Trace`]. It changes nothing: the caller carries out what the decision says. nginx's REWRITE phase calls it
+//!          with a silent trace, [`crate::explain`] with one that records, so that both cannot differ.
+//! Order:   the host's client certificates, blocked clients, the rule, its policies, a lacking slash, the redirect to HTTPS,
+//!          and then the backend: the rule's own or the default one, an alternative, the fallback.
+//! Errors:  none; a request that cannot be served is answered with a status, and [`Reason`] says why.
+//! Cost:    nothing is allocated where the rule is a prefix or an exact path without redirect and rewrite.
+
+mod backend;
+mod certificate;
+mod facts;
+mod failure;
+mod trace;
+mod values;
+
+pub use backend::alternative;
+pub use certificate::Shown;
+pub use facts::{
+    CompiledHostPolicy, CompiledPolicies, EndpointSet, Facts, Generation, PlainPolicies, Unusable,
+};
+pub use failure::{Failure, Replacement, replace, withheld};
+pub use trace::{BackendReason, Reason, Silent, Trace};
+pub use values::{RuleNames, location_path, upstream_name};
+
+use crate::model::policy::{Policies, Redirect, Rewrite};
+use crate::patterns::Captures;
+use crate::policy::cors;
+use crate::record::{Kind, RuleView, ServerView, SettingsView};
+use crate::rewrite::{self, Rewritten};
+use crate::router::tls;
+use crate::text::template;
+use crate::{redirect, router};
+use values::Routed;
+
+/// The verdict about a request, and what carrying it out takes.
+pub struct Decision<'g, G: Generation<'g>> {
+    /// What becomes of the request.
+    pub answer: Answer,
+    /// What changes in the request and in its answer, before the answer is carried out.
+    pub edits: Edits,
+    /// What holds for the request from now on.
+    pub route: Route<'g, G>,
+    /// The cell that counts the request; `None`: it was answered before a rule was looked for.
+    pub counter: Option<Counter<G::Record>>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It goes on to the backend of the route.
+    Forward,
+    /// nginx answers with this status and its own page.
+    Respond(u16),
+    /// It is processed again with this path and query, which belong to the same host.
+    Internal(Vec<u8>),
+    /// The client is sent elsewhere.
+    Redirect {
+        /// A status between 301 and 308.
+        code: u16,
+        /// The value of `Location`.
+        location: Vec<u8>,
+    },
+}
+
+/// Changes of a request and of its answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// The path, decoded, and the query that the endpoint gets in place of the client's.
+    pub uri: Option<(Vec<u8>, Vec<u8>)>,
+    /// Request headers that replace the client's of the same name; an empty value removes them.
+    pub request: Vec<(&'static str, Vec<u8>)>,
+    /// Headers that the answer gets.
+    pub response: &'static [(&'static str, &'static str)],
+    /// The connection ends with the answer.
+    pub closes_connection: bool,
+    /// The TLS session of the connection is not resumed.
+    pub forgets_session: bool,
+}
+
+/// What holds for a request until it is routed again.
+pub struct Route<'g, G: Generation<'g>> {
+    /// The rule that takes it.
+    pub rule: Option<RuleView<'g>>,
+    /// What the groups of the rule's pattern matched in the path.
+    pub captures: Option<Box<Captures>>,
+    /// The policies of the rule.
+    pub policies: Option<G::Policies>,
+    /// Variables and log lines name the rule. An answer that does not depend on it leaves its names out.
+    pub is_named: bool,
+    /// Who serves; `None`: the request was answered before that mattered.
+    pub destination: Option<Destination<'g, G::Endpoints>>,
+    /// The status that the fallback answers in the place of the rule's own backend.
+    pub error: Option<u16>,
+}
+
+/// Who serves a request.
+#[derive(Clone, Copy)]
+pub struct Destination<'g, E> {
+    /// The backend.
+    pub backend: Backend<'g>,
+    /// Its endpoints; `None`: there is no backend.
+    pub endpoints: Option<E>,
+}
+
+/// The backend that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend<'g> {
+    /// There is none.
+    Nobody,
+    /// The one that the rule names.
+    Own,
+    /// The default one, with this id.
+    Default(&'g [u8]),
+    /// An alternative of either, with this id.
+    Alternative(&'g [u8]),
+    /// The fallback that the rule's policies name.
+    Fallback,
+}
+
+/// The cell that counts a request: a place in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter<R> {
+    /// No rule takes the request.
+    NoRule,
+    /// The rule with this index in the server's record.
+    Rule(R, usize),
+    /// The alternative with this index in the record of the backend that it stands in for.
+    Alternative(R, usize),
+}
+
+impl<'g, G: Generation<'g>> Route<'g, G> {
+    const fn none() -> Self {
+        Route {
+            rule: None,
+            captures: None,
+            policies: None,
+            is_named: false,
+            destination: None,
+            error: None,
+        }
+    }
+
+    /// Id of the backend that serves in the place of the rule's own; empty: the rule's own serves, or nobody.
+    pub fn instead(&self) -> &[u8] {
+        match self.destination.as_ref().map(|to| to.backend) {
+            Some(Backend::Default(id) | Backend::Alternative(id)) => id,
+            Some(Backend::Fallback) => self.fallback().unwrap_or_default(),
+            Some(Backend::Own | Backend::Nobody) | None => b"",
+        }
+    }
+
+    /// Id of the backend that serves; `None`: nobody does.
+    pub fn backend(&self) -> Option<&[u8]> {
+        match self.destination.as_ref()?.backend {
+            Backend::Nobody => None,
+            Backend::Own => self.rule?.backend(),
+            _ => Some(self.instead()),
+        }
+    }
+
+    /// An alternative serves.
+    pub fn is_alternative(&self) -> bool {
+        let destination = self.destination.as_ref();
+        destination.is_some_and(|to| matches!(to.backend, Backend::Alternative(_)))
+    }
+
+    fn source(&self) -> Option<&Policies> {
+        self.policies.as_deref().map(CompiledPolicies::source)
+    }
+
+    fn fallback(&self) -> Option<&[u8]> {
+        Some(self.source()?.fallback.as_ref()?.as_str().as_bytes())
+    }
+}
+
+/// Decides what becomes of a request.
+#[inline]
+pub fn decide<'g, G, F, T>(generation: &G, facts: &F, trace: &mut T) -> Decision<'g, G>
+where
+    G: Generation<'g>,
+    F: Facts,
+    T: Trace,
+{
+    let (route, edits) = (Route::none(), Edits::default());
+    let mut decider = Decider { generation, facts, trace, route, edits, counter: None };
+    let answer = decider.answer();
+    let Decider { route, edits, counter, .. } = decider;
+    Decision { answer, edits, route, counter }
+}
+
+/// A decision while it is made.
+struct Decider<'a, 'g, G: Generation<'g>, F, T> {
+    generation: &'a G,
+    facts: &'a F,
+    trace: &'a mut T,
+    route: Route<'g, G>,
+    edits: Edits,
+    counter: Option<Counter<G::Record>>,
+}
+
+impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
+    #[inline]
+    fn answer(&mut self) -> Answer {
+        let generation = self.generation;
+        if !generation.is_published() {
+            // Not "no such host" but "not ready".
+            return self.respond(503, Reason::NothingPublished);
+        }
+        if let Some(answer) = self.client_certificate() {
+            return answer;
+        }
+        if generation.blocks_clients() && self.is_blocked() {
+            return self.respond(403, Reason::Blocked);
+        }
+        let lacks_slash = match self.find_rule() {
+            Ok(lacks_slash) => lacks_slash,
+            Err(answer) => return answer,
+        };
+        if let Some(rule) = self.route.rule {
+            if let Some(answer) = self.policies(rule, lacks_slash) {
+                return answer;
+            }
+            // As in nginx before whatever the location says, a redirect to HTTPS included.
+            if lacks_slash {
+                return self.with_slash(rule);
+            }
+            if let Some(answer) = self.redirect_to_https(rule) {
+                return answer;
+            }
+        }
+        self.route.is_named = true;
+        self.forward()
+    }
+
+    /// Answers with a status.
+    fn respond(&mut self, status: u16, reason: Reason) -> Answer {
+        self.trace.answer(reason);
+        Answer::Respond(status)
+    }
+
+    #[cold]
+    fn is_blocked(&self) -> bool {
+        let header = |name: &[u8]| self.facts.first_header(name).unwrap_or_default();
+        let settings = SettingsView::of(self.generation);
+        let (agent, referer) = (header(b"user-agent"), header(b"referer"));
+        settings.is_blocked(self.generation.patterns(), agent, referer)
+    }
+
+    /// Finds the rule and who counts the request; whether the path lacks the slash of an exact rule.
+    #[inline]
+    fn find_rule(&mut self) -> Result<bool, Answer> {
+        let (generation, facts) = (self.generation, self.facts);
+        let look = |pattern: &[u8]| generation.record(Kind::Server, pattern);
+        let server = router::find_server(facts.host(), look);
+        self.trace.server(server.map(|(_, found)| found));
+        let Some((server, _)) = server else {
+            self.counter = Some(Counter::NoRule);
+            return Ok(false);
+        };
+        let view = ServerView::new(generation.value_of(server));
+        let (path, patterns) = (facts.path(), generation.patterns());
+        let found = view.rule(path, patterns);
+        self.trace.rules(&view, path, patterns, found.as_ref().ok().and_then(Option::as_ref));
+        let Ok(found) = found else {
+            return Err(self.respond(500, Reason::NoAnswer));
+        };
+        let Some(found) = found else {
+            self.counter = Some(Counter::NoRule);
+            return Ok(false);
+        };
+        self.counter = Some(Counter::Rule(server, found.rule.index()));
+        (self.route.rule, self.route.captures) = (Some(found.rule), found.captures);
+        Ok(found.lacks_slash)
+    }
+
+    /// What the rule's policies answer before the request is sent anywhere.
+    #[inline]
+    fn policies(&mut self, rule: RuleView<'g>, lacks_slash: bool) -> Option<Answer> {
+        if rule.policies().is_empty() {
+            return None;
+        }
+        // Policies that are named and not there may be those that protect.
+        let Some(policies) = self.generation.policies(rule.policies()) else {
+            return Some(self.respond(503, Reason::PoliciesMissing));
+        };
+        // Taken out while they are looked at: what they say changes the rest of the route.
+        let answer = if lacks_slash { None } else { self.answer_of(&policies, rule) };
+        self.route.policies = Some(policies);
+        answer
+    }
+
+    fn answer_of(&mut self, policies: &G::Policies, rule: RuleView<'g>) -> Option<Answer> {
+        let source = policies.source();
+        self.trace.policies(source);
+        if let Some(status) = source.denied {
+            return Some(self.respond(status, Reason::Denied));
+        }
+        if self.is_preflight(policies.origins()) {
+            // nginx writes neither into a 204 by itself.
+            self.edits.response =
+                &[("Content-Type", "text/plain charset=UTF-8"), ("Content-Length", "0")];
+            return Some(self.respond(204, Reason::Preflight));
+        }
+        match (&source.redirect, &source.rewrite) {
+            (Some(elsewhere), _) => {
+                Some(self.elsewhere(elsewhere, rule, source.relative_redirects))
+            }
+            (None, Some(rewrite)) => self.rewrite(rewrite, rule),
+            (None, None) => None,
+        }
+    }
+
+    /// A browser asks whether its origin may read, which is answered for the endpoint.
+    fn is_preflight(&self, origins: Option<&cors::Origins>) -> bool {
+        let Some(origins) = origins.filter(|_| self.facts.method() == b"OPTIONS") else {
+            return false;
+        };
+        let origin = self.facts.first_header(b"origin");
+        matches!(origins.decide(origin), cors::Decision::Shared(_))
+    }
+
+    /// The texts of the rule's policies may name the rule, and so may the log of an answer that they give.
+    fn named(&mut self, rule: RuleView<'g>) -> Routed<'_, 'g, F> {
+        self.route.is_named = true;
+        let captures = self.route.captures.as_deref();
+        Routed { facts: self.facts, names: Some(RuleNames::of(rule)), captures }
+    }
+
+    fn elsewhere(&mut self, to: &Redirect, rule: RuleView<'g>, is_relative: bool) -> Answer {
+        let (origin, target) = (self.facts.origin(), self.facts.target());
+        let values = self.named(rule);
+        match redirect::elsewhere(to, origin.as_deref(), is_relative, target, &values) {
+            Some(location) => {
+                self.trace.answer(Reason::RuleRedirects);
+                Answer::Redirect { code: to.code, location }
+            }
+            None => self.respond(400, Reason::RedirectLeadsNowhere),
+        }
+    }
+
+    /// Puts the rule's path in place of the client's.
+    fn rewrite(&mut self, to: &Rewrite, rule: RuleView<'g>) -> Option<Answer> {
+        let args = self.facts.args();
+        let values = self.named(rule);
+        let Ok(result) = rewrite::apply(to, args, &values) else {
+            return Some(self.respond(400, Reason::RewriteRefused));
+        };
+        match result {
+            Rewritten::Elsewhere(location) => {
+                self.trace.answer(Reason::RewriteToUrl);
+                Some(Answer::Redirect { code: 302, location })
+            }
+            Rewritten::Uri { path, args } => {
+                if let Some(prefix) = &to.forwarded_prefix {
+                    // One that would end the header's line is not sent, nor is the client's.
+                    let value = template::expand(prefix.parts(), &values).unwrap_or_default();
+                    self.edits.request.push(("X-Forwarded-Prefix", value));
+                }
+                self.edits.uri = Some((path, args));
+                None
+            }
+        }
+    }
+
+    /// Sends the client to the path of an exact rule, which the request's lacks a slash of.
+    #[cold]
+    fn with_slash(&mut self, rule: RuleView<'g>) -> Answer {
+        let is_relative = self.route.source().is_some_and(|source| source.relative_redirects);
+        self.named(rule);
+        let origin = self.facts.origin().filter(|_| !is_relative);
+        let (path, args) = (self.facts.path(), self.facts.args());
+        self.trace.answer(Reason::LacksSlash);
+        Answer::Redirect {
+            code: 301,
+            location: redirect::with_slash(origin.as_deref(), path, args),
+        }
+    }
+
+    #[inline]
+    fn redirect_to_https(&mut self, rule: RuleView<'g>) -> Option<Answer> {
+        // Without a name there is nowhere to send a client to.
+        if !is_sent_to_https(self.generation, self.facts, rule) {
+            return None;
+        }
+        let source = self.route.source();
+        let port = source.and_then(|source| source.redirect_port);
+        let keeps_slash = source.is_some_and(|source| source.keeps_trailing_slash);
+        let (host, target) = (self.facts.client_host(), self.facts.target());
+        let location = redirect::location(host, port, target, keeps_slash);
+        let code = SettingsView::of(self.generation).http_redirect_code().into();
+        self.trace.answer(Reason::ToHttps);
+        Some(Answer::Redirect { code, location })
+    }
+}
+
+/// A rule answers plain HTTP with a redirect to HTTPS. A client that names no host cannot be sent anywhere.
+fn is_sent_to_https<'g>(
+    generation: &impl Generation<'g>,
+    facts: &impl Facts,
+    rule: RuleView<'g>,
+) -> bool {
+    let has_certificate = || tls::has_certificate(generation, facts.host());
+    // A trusted proxy in front may say that its client came over HTTPS.
+    let is_https = || facts.client_scheme() != b"http";
+    redirect::is_redirected(rule.https_redirect(), is_https, has_certificate)
+        && !facts.client_host().is_empty()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,372 @@
+//! The route of a request: what REWRITE decided, copied out of shared memory, and what later phases keep with it.
+//!
+//! It is one value. A request that is routed again, after an internal redirect, gets another one, and nothing of the one
+//! before stays: neither who was let in, nor what its pattern matched, nor its copy.
+
+use super::{Context, Request};
+use crate::ffi::access::Progress;
+use crate::ffi::{guard, memory, worker};
+use crate::policy::Compiled;
+use nginx::sys::{ngx_http_request_t, ngx_pool_cleanup_add, ngx_str_t};
+use oxigress_core::patterns::Captures;
+use oxigress_store::{KeyHash, Place};
+use std::ffi::c_void;
+use std::ptr::null;
+use std::rc::Rc;
+
+/// What REWRITE decided: a decision never mixes generations.
+#[derive(Clone, Copy)]
+pub struct Decision<'r> {
+    /// As [`oxigress_core::record::RuleView::texts`].
+    pub texts: [&'r [u8]; 6],
+    /// The backend that serves; empty if there is none.
+    pub backend: &'r [u8],
+    /// Its endpoint set.
+    pub found: Found,
+}
+
+/// How to find a backend's endpoint set again.
+#[derive(Clone, Copy, Default)]
+pub struct Found {
+    /// The hash of its key.
+    pub hash: Option<KeyHash>,
+    /// Where it stood.
+    pub place: Place,
+    /// The backend's record has nothing more to say: nobody has to look.
+    pub is_plain: bool,
+}
+
+/// A route that a request is to get.
+#[derive(Default)]
+pub struct NewRoute<'a> {
+    /// The policies of the rule.
+    pub policies: Option<Rc<Compiled>>,
+    /// What the groups of the rule's pattern matched in the path.
+    pub captures: Option<Captures>,
+    /// The rule's names and the backend that serves; `None`: log lines and variables do not name the rule.
+    pub names: Option<Names<'a>>,
+    /// The endpoint set of the backend that serves.
+    pub found: Found,
+    /// The status that the backend answers for another one; 0: it does not.
+    pub error: u16,
+}
+
+/// The names of a rule, to be copied at once.
+#[derive(Clone, Copy, Default)]
+pub struct Names<'a> {
+    /// Of the texts, the rule's backend first.
+    pub lengths: [u16; 6],
+    /// One after the other.
+    pub texts: &'a [u8],
+    /// The default backend, an alternative or the fallback, if it serves in the place of the rule's own.
+    pub instead: &'a [u8],
+    /// It is an alternative.
+    pub is_alternative: bool,
+}
+
+impl<'a> Names<'a> {
+    /// Of a subrequest that goes to a backend which its main request's policies name.
+    pub fn of_backend(id: &'a [u8]) -> Self {
+        Names { lengths: [id.len() as u16, 0, 0, 0, 0, 0], texts: id, ..Names::default() }
+    }
+}
+
+/// A route as it is kept. Zeroes are none.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Route {
+    /// Held by [`Held`]; null: the rule has none.
+    policies: *const Compiled,
+    /// Null: the rule's path is no pattern.
+    captured: *const Captured,
+    /// The rule's texts and the backend that serves in the place of its own, one after the other.
+    names: *const u8,
+    lengths: [u16; 7],
+    is_named: bool,
+    is_alternative: bool,
+    is_plain: bool,
+    hash: u64,
+    place: Place,
+    /// Of ACCESS: how far the request has come there; null: it was not there.
+    pub progress: *const Progress,
+    /// Of ACCESS: it has let the request in.
+    pub is_let_in: bool,
+    /// Of the error pages: the status that another backend answers; 0: none does.
+    pub error: u16,
+    /// Of the mirror: how far the copy has come.
+    pub copied: u8,
+    /// Of the balancer: every endpoint was busy up to its limit.
+    pub is_busy: bool,
+}
+
+impl Route {
+    fn none() -> Self {
+        Route {
+            policies: null(),
+            captured: null(),
+            names: null(),
+            lengths: [0; 7],
+            is_named: false,
+            is_alternative: false,
+            is_plain: false,
+            hash: 0,
+            place: Place::default(),
+            progress: null(),
+            is_let_in: false,
+            error: 0,
+            copied: 0,
+            is_busy: false,
+        }
+    }
+
+    fn set_found(&mut self, found: Found) {
+        self.hash = found.hash.map_or(0, KeyHash::to_bits);
+        self.place = found.place;
+        self.is_plain = found.is_plain;
+    }
+
+    /// The bytes of all names but the last.
+    fn rule_bytes(&self) -> usize {
+        let [a, b, c, d, e, f, _] = self.lengths;
+        [a, b, c, d, e, f].iter().map(|length| usize::from(*length)).sum()
+    }
+}
+
+/// What the groups of the rule's path matched.
+struct Captured {
+    captures: Captures,
+    /// The path they matched in, which a rewrite replaces.
+    path: ngx_str_t,
+}
+
+/// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
+/// with a request when it redirects it internally.
+#[repr(C)]
+struct Held {
+    request: *mut ngx_http_request_t,
+    context: *const Context,
+    policies: *const Compiled,
+}
+
+impl<'r> Request<'r> {
+    /// Gives the request a route, in place of the one it has. `false` when memory is out: it has none then.
+    pub fn set_route(&self, new: NewRoute<'_>) -> bool {
+        if new.names.is_none() && new.policies.is_none() && new.captures.is_none() {
+            if let Some(context) = self.context() {
+                context.route.set(Route::none());
+            }
+            return true;
+        }
+        let Some(context) = self.context_or_new() else { return false };
+        let route = self.copied_route(new, context);
+        context.route.set(route.unwrap_or_else(Route::none));
+        route.is_some()
+    }
+
+    #[inline]
+    fn copied_route(&self, new: NewRoute<'_>, context: &Context) -> Option<Route> {
+        let mut route = Route::none();
+        if let Some(captures) = new.captures {
+            // SAFETY: the request's pool is alive.
+            let place = unsafe { memory::array::<Captured>(self.raw().pool, 1) };
+            if place.is_null() {
+                return None;
+            }
+            // SAFETY: new, and large enough; the path's bytes stay as long as the request.
+            unsafe { place.write(Captured { captures, path: self.raw().uri }) };
+            route.captured = place;
+        }
+        if let Some(names) = new.names {
+            // SAFETY: the request's pool is alive.
+            let copy = unsafe { memory::concat(self.raw().pool, &[names.texts, names.instead]) }?;
+            let [a, b, c, d, e, f] = names.lengths;
+            // An id has 512 bytes at most.
+            route.lengths = [a, b, c, d, e, f, names.instead.len() as u16];
+            (route.names, route.is_named) = (copy.data, true);
+            route.is_alternative = names.is_alternative;
+        }
+        if let Some(policies) = new.policies {
+            route.policies = self.hold(policies, context)?;
+        }
+        route.set_found(new.found);
+        route.error = new.error;
+        Some(route)
+    }
+
+    /// Holds policies until the request ends; `None` when memory is out.
+    fn hold(&self, policies: Rc<Compiled>, context: &Context) -> Option<*const Compiled> {
+        // A request that is redirected internally may be routed again, and holds both.
+        // SAFETY: the request's pool is alive.
+        let cleanup = unsafe { ngx_pool_cleanup_add(self.raw().pool, size_of::<Held>()) };
+        // SAFETY: null, or a new clean-up with room for what was asked for.
+        let cleanup = unsafe { cleanup.as_mut() }?;
+        let policies = Rc::into_raw(policies);
+        let held = Held { request: self.raw, context, policies };
+        // SAFETY: as above.
+        unsafe { cleanup.data.cast::<Held>().write(held) };
+        cleanup.handler = Some(release);
+        Some(policies)
+    }
+
+    /// The context that was kept before an internal redirect, with the newest policies.
+    pub(super) fn context_from_before(&self) -> Option<*const Context> {
+        // SAFETY: a request has a pool; its clean-ups are a list that ends with null.
+        let mut next = unsafe { (*self.raw().pool).cleanup };
+        // SAFETY: as above.
+        while let Some(cleanup) = unsafe { next.as_ref() } {
+            let is_ours = cleanup.handler.is_some_and(|handler| {
+                std::ptr::fn_addr_eq(handler, release as unsafe extern "C" fn(*mut c_void))
+            });
+            let held = cleanup.data.cast::<Held>();
+            // A subrequest has the pool of its main request.
+            // SAFETY: what `hold` put there.
+            if is_ours && unsafe { (*held).request } == self.raw {
+                // SAFETY: as above.
+                return Some(unsafe { (*held).context });
+            }
+            next = cleanup.next;
+        }
+        None
+    }
+
+    #[inline]
+    pub(super) fn route(&self) -> Option<Route> {
+        self.context().map(|context| context.route.get())
+    }
+
+    /// Changes what a later phase keeps with the route; `false`: there is nothing to keep it with.
+    #[inline]
+    pub(super) fn change_route(&self, change: impl FnOnce(&mut Route)) -> bool {
+        let context = self.context();
+        context.map(|context| change_in(context, change)).is_some()
+    }
+
+    /// As [`Request::change_route`], also where there is no route; `false` when memory is out.
+    pub(super) fn change_route_or_none(&self, change: impl FnOnce(&mut Route)) -> bool {
+        let context = self.context_or_new();
+        context.map(|context| change_in(context, change)).is_some()
+    }
+
+    /// The policies of the rule; `None`: it has none.
+    #[inline]
+    pub fn policies(&self) -> Option<&'r Compiled> {
+        // SAFETY: null, or held until the request's pool goes.
+        unsafe { self.route()?.policies.as_ref() }
+    }
+
+    /// What the rule's group of this number matched in the path.
+    pub(super) fn captured(&self, number: u8) -> &'r [u8] {
+        // SAFETY: null, or what `copied_route` put into the request's pool.
+        let captured = self.route().and_then(|route| unsafe { route.captured.as_ref() });
+        captured.map_or(&[], |captured| captured.captures.get(number, self.text(captured.path)))
+    }
+
+    /// REWRITE has decided where it goes, or that it goes nowhere.
+    #[inline]
+    pub fn is_decided(&self) -> bool {
+        self.route().is_some_and(|route| route.is_named)
+    }
+
+    /// The generation that decided where it goes; 0: none did.
+    pub fn decided(&self) -> u64 {
+        let route = self.route().filter(|route| route.is_named);
+        route.map_or(0, |route| route.place.generation())
+    }
+
+    /// The decision, if there is one.
+    pub fn decision(&self) -> Option<Decision<'r>> {
+        let route = self.route().filter(|route| route.is_named)?;
+        let mut at = route.names;
+        let [backend, namespace, ingress, service, port, path, instead] =
+            route.lengths.map(|length| {
+                // SAFETY: the lengths add up to the copy that was made in the request's pool.
+                let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
+                // SAFETY: at most one past it.
+                at = unsafe { at.add(usize::from(length)) };
+                text
+            });
+        let found = Found {
+            hash: Some(KeyHash::from_bits(route.hash)),
+            place: route.place,
+            is_plain: route.is_plain,
+        };
+        Some(Decision {
+            texts: [backend, namespace, ingress, service, port, path],
+            backend: if instead.is_empty() { backend } else { instead },
+            found,
+        })
+    }
+
+    /// The alternative that takes the request, if one does.
+    pub fn alternative(&self) -> Option<&'r [u8]> {
+        let route = self.route().filter(|route| route.is_alternative)?;
+        let [.., length] = route.lengths;
+        // SAFETY: the last part of the copy that was made in the request's pool.
+        let text = unsafe { route.names.add(route.rule_bytes()) };
+        // SAFETY: as above.
+        Some(unsafe { std::slice::from_raw_parts(text, usize::from(length)) })
+    }
+
+    /// Keeps the alternative that takes a request without a route; answers the copy, `None` when memory is out.
+    pub fn set_alternative(&self, id: &[u8]) -> Option<&'r [u8]> {
+        // SAFETY: the request's pool is alive.
+        let copy = unsafe { memory::concat(self.raw().pool, &[id]) }?;
+        self.change_route_or_none(|route| {
+            route.names = copy.data;
+            route.lengths = [0, 0, 0, 0, 0, 0, copy.len as u16];
+            route.is_alternative = true;
+        });
+        Some(self.text(copy))
+    }
+
+    /// Another backend answers this status, with the rule's own names; `false` when memory is out.
+    pub fn serve_by(&self, backend: &[u8], found: Found, status: u16) -> bool {
+        let Some(route) = self.route() else { return false };
+        let names = ngx_str_t { len: route.rule_bytes(), data: route.names.cast_mut() };
+        let parts = [self.text(names), backend];
+        // SAFETY: the request's pool is alive.
+        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &parts) }) else {
+            return false;
+        };
+        self.change_route(|route| {
+            route.names = copy.data;
+            // An id has 512 bytes at most.
+            route.lengths[6] = backend.len() as u16;
+            (route.is_named, route.error) = (true, status);
+            route.set_found(found);
+        })
+    }
+
+    /// Every endpoint is busy up to its limit.
+    pub fn is_busy(&self) -> bool {
+        self.route().is_some_and(|route| route.is_busy)
+    }
+
+    /// Notes that every endpoint is busy up to its limit.
+    pub fn set_busy(&self) {
+        self.change_route_or_none(|route| route.is_busy = true);
+    }
+}
+
+#[inline]
+fn change_in(context: &Context, change: impl FnOnce(&mut Route)) {
+    let mut route = context.route.get();
+    change(&mut route);
+    context.route.set(route);
+}
+
+/// nginx's callback when the pool of a request goes.
+unsafe extern "C" fn release(data: *mut c_void) {
+    guard::contain("release", (), || {
+        // SAFETY: what `hold` put there.
+        let policies = unsafe { (*data.cast::<Held>()).policies };
+        // SAFETY: `hold` made it of a counted pointer; released once.
+        let policies = unsafe { Rc::from_raw(policies) };
+        // SAFETY: on the event loop.
+        match unsafe { worker::current() } {
+            Some(worker) => worker.policies().release(policies),
+            // The worker is leaving.
+            None => std::mem::forget(policies),
+        }
+    });
+}

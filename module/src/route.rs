@@ -1,0 +1,121 @@
+//! REWRITE: host and path decide, once per request. [`gateway::decide`] decides, and what it says is carried out here.
+
+mod facts;
+
+pub use facts::{Live, RequestFacts, find};
+
+use crate::ffi::{BadHead, Entered, Found, Names, NewRoute, Request};
+use crate::metrics;
+use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
+use oxigress_store::Guard;
+
+/// Header lines that are taken. Their bytes are bounded by nginx.
+const MAX_HEADERS: usize = 100;
+/// nginx's own status for too large a head; the client sees 400, the page names the reason.
+const HEADER_TOO_LARGE: u16 = 494;
+/// RFC 5842 §7.2: a request that leads in a circle (RFC 8586).
+const LOOP_DETECTED: u16 = 508;
+
+/// Decides what becomes of a request, and gives it its route.
+pub fn decide(request: &Request<'_>) -> Answer {
+    let headers = request.header_count();
+    if headers > MAX_HEADERS && headers > MAX_HEADERS + request.own_headers() {
+        return Answer::Respond(HEADER_TOO_LARGE);
+    }
+    // A subrequest goes where the module has sent it; what leads one here (X-Accel-Redirect) would pass by ACCESS.
+    if !request.is_main() {
+        return Answer::Respond(404);
+    }
+    if let Some(status) = refuse_head(request) {
+        request.set_route(NewRoute::default());
+        return Answer::Respond(status);
+    }
+    let guard = request.worker().reader().read();
+    let live = Live::new(request.worker(), &guard);
+    let decision = gateway::decide(&live, &RequestFacts(request), &mut Log(request));
+    carry_out(request, &guard, decision)
+}
+
+/// Makes the client's head mean one thing; the status of a refusal.
+#[inline]
+fn refuse_head(request: &Request<'_>) -> Option<u16> {
+    match request.clean_head() {
+        Ok(()) => {}
+        Err(BadHead::Refused) => return Some(400),
+        Err(BadHead::Loop) => {
+            request.log_loop();
+            return Some(LOOP_DETECTED);
+        }
+    }
+    let refused = request.refused_paths();
+    (!refused.is_nothing() && refused.refuses(request.target())).then_some(400)
+}
+
+/// Writes down what an operator should know of.
+struct Log<'a, 'r>(&'a Request<'r>);
+
+impl Trace for Log<'_, '_> {
+    #[inline]
+    fn answer(&mut self, reason: Reason) {
+        if reason == Reason::NoAnswer {
+            self.0.log_no_answer();
+        }
+    }
+}
+
+/// Gives the request its route and its location, and changes it as the decision says.
+#[inline]
+fn carry_out<'g>(
+    request: &Request<'_>,
+    guard: &'g Guard<'_>,
+    decision: Decision<'g, Live<'g>>,
+) -> Answer {
+    let Decision { answer, edits, route, counter } = decision;
+    if request.worker().buckets().is_some()
+        && let Some(counter) = counter
+    {
+        request.count(metrics::cell_of(guard, counter));
+    }
+    let (lengths, texts) = route.rule.map(|rule| rule.packed()).unwrap_or_default();
+    let (instead, is_alternative) = (route.instead(), route.is_alternative());
+    let endpoints = route.destination.as_ref().and_then(|to| to.endpoints);
+    let kept = NewRoute {
+        names: route.is_named.then_some(Names { lengths, texts, instead, is_alternative }),
+        found: endpoints.map_or_else(Found::default, |endpoints| endpoints.found(guard)),
+        error: route.error.unwrap_or_default(),
+        captures: route.captures.as_deref().copied(),
+        policies: route.policies.clone(),
+    };
+    if !request.set_route(kept) || !edit(request, &edits) {
+        return Answer::Respond(500);
+    }
+    if route.destination.is_none() {
+        return answer;
+    }
+    // Whatever the answer: what becomes of a refusal is the location's.
+    match request.enter_location() {
+        Entered::NoTarget if endpoints.is_some() => Answer::Respond(503),
+        Entered::TooLarge if endpoints.is_some() => Answer::Respond(413),
+        _ => answer,
+    }
+}
+
+/// Changes a request as a decision says; `false` when memory is out.
+#[inline]
+fn edit(request: &Request<'_>, edits: &Edits) -> bool {
+    if edits.closes_connection {
+        request.close_after_answer();
+    }
+    if edits.forgets_session {
+        request.forget_session();
+    }
+    for (name, value) in &edits.request {
+        // One that would end the header's line is not sent, nor is the client's.
+        request.set_header(name.as_bytes(), value);
+    }
+    let uri = edits.uri.as_ref();
+    let mut headers =
+        edits.response.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    headers.all(|(name, value)| request.add_response_header(name, value))
+        && uri.is_none_or(|(path, args)| request.set_uri(path, args))
+}

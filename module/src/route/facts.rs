@@ -1,0 +1,240 @@
+//! What a decision reads in nginx: the request, and the live generation.
+
+use crate::client_certificate::{self, HostPolicy};
+use crate::ffi::{Found, Request, Worker};
+use crate::policy::{self, Compiled};
+use crate::{forwarded, peer, retired};
+use oxigress_core::balancer::{cookie, split};
+use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};
+use oxigress_core::patterns::Patterns;
+use oxigress_core::record::{Kind, Records, SettingsView};
+use oxigress_core::text::template::Values;
+use oxigress_store::{Guard, KeyHash, Place, Record};
+use std::borrow::Cow;
+use std::rc::Rc;
+
+/// The live generation, with what the worker keeps compiled of it.
+pub struct Live<'g> {
+    worker: &'static Worker,
+    guard: &'g Guard<'g>,
+    decided: u64,
+}
+
+impl<'g> Live<'g> {
+    /// For a request that is decided now.
+    pub fn new(worker: &'static Worker, guard: &'g Guard<'g>) -> Self {
+        Live { worker, guard, decided: 0 }
+    }
+
+    /// For a request that generation `decided` has routed: it still finds the backends that were removed since.
+    pub fn since(worker: &'static Worker, guard: &'g Guard<'g>, decided: u64) -> Self {
+        Live { worker, guard, decided }
+    }
+}
+
+impl<'g> Records<'g> for Live<'g> {
+    #[inline]
+    fn value(&self, kind: Kind, key: &[u8]) -> Option<&'g [u8]> {
+        self.guard.get(kind as u8, key).map(|record| record.value())
+    }
+}
+
+impl<'g> Generation<'g> for Live<'g> {
+    type Record = Record<'g>;
+    type Policies = Rc<Compiled>;
+    type HostPolicy = Rc<HostPolicy>;
+    type Endpoints = Endpoints<'g>;
+
+    #[inline]
+    fn is_published(&self) -> bool {
+        self.guard.generation() != 0
+    }
+
+    #[inline]
+    fn record(&self, kind: Kind, key: &[u8]) -> Option<Record<'g>> {
+        self.guard.get(kind as u8, key)
+    }
+
+    #[inline]
+    fn value_of(&self, record: Record<'g>) -> &'g [u8] {
+        record.value()
+    }
+
+    #[inline]
+    fn patterns(&self) -> &Patterns {
+        self.worker.patterns()
+    }
+
+    #[inline]
+    fn policies(&self, id: &[u8]) -> Option<Rc<Compiled>> {
+        policy::find(self.worker, self.guard, id)
+    }
+
+    #[inline]
+    fn has_host_policies(&self) -> bool {
+        self.guard.count(Kind::Tls as u8) != 0
+    }
+
+    fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Rc<HostPolicy>>, Unusable> {
+        client_certificate::find(self.worker, self.guard, host)
+    }
+
+    #[inline]
+    fn endpoints(&self, id: &[u8]) -> Endpoints<'g> {
+        Endpoints::of(self.guard, id, self.decided)
+    }
+
+    #[inline]
+    fn blocks_clients(&self) -> bool {
+        self.worker.blocks(self.guard.generation(), || SettingsView::of(self).has_blocked())
+    }
+}
+
+/// The endpoint set of a backend.
+#[derive(Clone, Copy)]
+pub struct Endpoints<'g> {
+    hash: KeyHash,
+    record: Option<Record<'g>>,
+    /// The generation that names the backend.
+    decided: u64,
+}
+
+impl<'g> Endpoints<'g> {
+    /// Of the backend with this id. Where it has none, those that were removed after generation `decided`.
+    #[inline]
+    fn of(guard: &'g Guard<'_>, backend: &[u8], decided: u64) -> Self {
+        let kind = Kind::Endpoints as u8;
+        let hash = guard.hash(kind, backend);
+        let record = guard.get_hashed(hash, kind, backend);
+        let live = Endpoints { hash, record, decided: guard.generation() };
+        if decided == 0 || !live.is_empty() {
+            return live;
+        }
+        match retired::endpoints(guard, backend, decided) {
+            Some((removed, _)) => Endpoints { record: Some(removed), decided, ..live },
+            None => live,
+        }
+    }
+
+    /// How to find them again.
+    #[inline]
+    pub fn found(&self, guard: &Guard<'_>) -> Found {
+        let live = self.record.filter(|set| set.kind() == Kind::Endpoints as u8);
+        let nowhere = Place::nowhere(self.decided);
+        let place = live.map_or(nowhere, |set| guard.place(&set));
+        Found { hash: Some(self.hash), place, is_plain: !self.has_more() }
+    }
+}
+
+impl EndpointSet for Endpoints<'_> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.record.is_none_or(|set| retired::view(&set).is_empty())
+    }
+
+    #[inline]
+    fn has_more(&self) -> bool {
+        self.record.is_some_and(|set| retired::view(&set).has_more())
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        self.record.is_some_and(|set| peer::is_busy(set, retired::view(&set)))
+    }
+}
+
+/// How to find the endpoints of a backend that a decision names, for a request that is made later.
+pub fn find(guard: &Guard<'_>, backend: &[u8], decided: u64) -> Found {
+    Endpoints::of(guard, backend, decided).found(guard)
+}
+
+/// nginx's request as a decision reads it.
+pub struct RequestFacts<'a, 'r>(pub &'a Request<'r>);
+
+impl split::Request for RequestFacts<'_, '_> {
+    fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let mut values = self.0.all_headers_alike(name);
+        let first = values.next()?;
+        let mut all = Cow::Borrowed(first);
+        for value in values {
+            let all = all.to_mut();
+            all.extend(b", ");
+            all.extend(value);
+        }
+        Some(all)
+    }
+
+    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
+        cookie::value(self.0.all_headers(b"cookie"), name)
+    }
+}
+
+impl Facts for RequestFacts<'_, '_> {
+    #[inline]
+    fn host(&self) -> &[u8] {
+        self.0.host()
+    }
+
+    #[inline]
+    fn path(&self) -> &[u8] {
+        self.0.path()
+    }
+
+    fn args(&self) -> &[u8] {
+        self.0.args()
+    }
+
+    fn target(&self) -> &[u8] {
+        self.0.target()
+    }
+
+    fn method(&self) -> &[u8] {
+        self.0.method()
+    }
+
+    fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.0.header(name)
+    }
+
+    fn origin(&self) -> Option<Vec<u8>> {
+        self.0.origin()
+    }
+
+    #[inline]
+    fn client_host(&self) -> &[u8] {
+        forwarded::host(self.0)
+    }
+
+    #[inline]
+    fn client_scheme(&self) -> &[u8] {
+        forwarded::scheme(self.0)
+    }
+
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        Values::variable(self.0, name)
+    }
+
+    fn random(&self) -> u64 {
+        self.0.worker().random()
+    }
+
+    fn is_internal(&self) -> bool {
+        self.0.is_internal()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.0.is_https()
+    }
+
+    fn was_asked_for(&self, asks: &[u8; 16]) -> bool {
+        self.0.asked_for_certificate() == *asks
+    }
+
+    fn certificate(&self) -> Option<Shown> {
+        Some(self.0.certificate_shown())
+    }
+
+    fn certificate_subject(&self) -> Option<&[u8]> {
+        self.0.certificate_subject()
+    }
+}
