@@ -5,11 +5,11 @@
 //! Source:  ingress-nginx's controller: --kubeconfig, --apiserver-host, then what a pod has, then $KUBECONFIG.
 
 use crate::flags::cluster::{ClusterFlags, path_of};
-use crate::world::Key;
 use http::Uri;
 use k8s_openapi::api::core::v1::Node;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client};
+use oxigress_objects::Key;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -167,7 +167,7 @@ pub async fn zone(client: &Client, node: &str) -> Option<String> {
     match found.unwrap_or_else(|_| Err("the API server does not answer".into())) {
         Ok(zone) => Some(zone),
         Err(why) => {
-            let why = crate::log::one_line(&why);
+            let why = oxigress_core::text::line::one_line(&why);
             tracing::warn!(
                 "--enable-topology-aware-routing: the zone of Node {node} is not known ({why}): name it with --zone"
             );

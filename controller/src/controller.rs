@@ -17,14 +17,15 @@ use crate::source::kubernetes::{Kubernetes, Pulse};
 use crate::source::{Batch, Source};
 use crate::status::{Change, News, Reporter, Status};
 use crate::streams::{self, Streams};
-use crate::translate::{Options, Reviews, Standing, Translator};
-use crate::verdict::{Severity, VerdictChanges};
+use crate::translate::{Options, Reviews, Translator};
 use crate::webhook::{Checks, Question, Webhook};
-use crate::world::external_name::DnsName;
-use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use crate::{cluster, health, local};
 use anyhow::Context;
 use oxigress_core::model::HostPattern;
+use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::external_name::DnsName;
+use oxigress_objects::verdict::{Severity, VerdictChanges};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -400,7 +401,7 @@ impl Controller {
     fn report(
         &self,
         verdicts: VerdictChanges,
-        standings: BTreeMap<Key, Option<Standing>>,
+        standings: BTreeMap<Key, Option<Acceptance>>,
         changed: BTreeMap<ObjectRef, Change>,
     ) {
         if let Some(reporter) = &self.reporter {

@@ -1,7 +1,7 @@
 //! DNS names to addresses, beside all else: a name server that hangs holds up nothing but its own names.
 //!
 //! Shape:   one task a name asks, reports, and waits until the answer's TTL has passed ([`lookup`]). Reports end in
-//!          the [`crate::world::World`] as objects do, so translate stays pure.
+//!          the [`oxigress_objects::World`] as objects do, so translate stays pure.
 //! Units:   TTLs from 1 to 30 s; after a failure 1 s, doubled up to 5 s: a name server that is back is noticed.
 //! Errors:  a failure is reported and the world keeps the addresses it had; [`kept`] keeps them for the next start.
 //! Rejected: nginx's resolver, which knows no search domains; a lookup in each worker, as
@@ -11,11 +11,11 @@ mod configuration;
 mod kept;
 mod lookup;
 
-use crate::world::external_name::DnsName;
 use kept::Kept;
 use lookup::{Client, Found};
+use oxigress_objects::external_name::Answer;
+use oxigress_objects::external_name::DnsName;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,17 +26,6 @@ use tokio::task::AbortHandle;
 const MOST_AT_ONCE: usize = 256;
 /// After the first failure, and the longest after many.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-
-/// What is known of a name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// The last that were found.
-    pub addresses: Vec<IpAddr>,
-    /// How many more there were then.
-    pub left_out: usize,
-    /// Why they could not be confirmed the last time.
-    pub failure: Option<String>,
-}
 
 /// What one look said.
 pub type Report = (DnsName, Answer);

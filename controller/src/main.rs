@@ -1,6 +1,6 @@
 //! `oxigress`: serves Kubernetes Ingress with nginx, from a Kubernetes API server or a folder of manifests.
 //!
-//! Data moves one way: [`source`] → [`world`] → [`translate`] → [`publish`]; [`verdict`]s go back to the
+//! Data moves one way: [`source`] → `World` → [`translate`] → [`publish`]; verdicts go back to the
 //! person who wrote an object. [`nginx`] is the other role: it starts nginx and keeps it running.
 //! [`flags`] holds what the operator says. Nothing is decided here.
 
@@ -28,9 +28,7 @@ mod source;
 mod status;
 mod streams;
 mod translate;
-mod verdict;
 mod webhook;
-mod world;
 
 use command::Asked;
 use flags::{Cli, Command};

@@ -578,7 +578,7 @@ fn try_out(binary: &Path, tried: &Path, folder: &Path, text: &str) -> Result<(),
     }
     let said = String::from_utf8_lossy(&answer.stderr);
     let first = said.lines().find(|line| line.contains("[emerg]")).unwrap_or("nginx -t failed");
-    Err(crate::log::one_line(first).to_string())
+    Err(oxigress_core::text::line::one_line(first).to_string())
 }
 
 /// Replaces a file as a whole, readable by its owner only.

@@ -393,5 +393,5 @@ fn describe(answer: &Answer) -> String {
     if let Some(pointer) = problem.pointer {
         text.push_str(&format!(" (at {pointer})"));
     }
-    crate::log::one_line(&text)
+    oxigress_core::text::line::one_line(&text)
 }

@@ -1,13 +1,11 @@
-//! Where objects come from. Every source ends in the same [`crate::world::World`].
+//! Where objects come from. Every source ends in the same [`oxigress_objects::World`].
 
-pub mod convert;
-pub mod document;
 pub mod folder;
 pub mod kubernetes;
-mod parallel;
 
-use crate::world::{Key, ObjectRef, Seen};
 use oxigress_core::text::line::Escaped;
+use oxigress_objects::published::Published;
+use oxigress_objects::{Key, ObjectRef, Seen};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -33,26 +31,6 @@ pub struct Batch {
     pub hides_classes: bool,
     /// Ingresses of an API server as they stand there, or that they are gone; a folder has none.
     pub published: Vec<(Key, Option<Published>)>,
-}
-
-/// What an API server says of an Ingress besides what is served of it: for the writers of status and Events.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
-    /// metadata.uid
-    pub uid: String,
-    /// metadata.resourceVersion: whoever writes the status names what was seen.
-    pub version: String,
-    /// status.loadBalancer.ingress, as written.
-    pub addresses: Vec<Address>,
-}
-
-/// Where clients reach this controller: one of the two, mostly.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Address {
-    /// Empty if there is none.
-    pub hostname: String,
-    /// Empty if there is none.
-    pub ip: String,
 }
 
 /// Something that is not served, and what to do.
@@ -91,7 +69,7 @@ impl fmt::Display for Problem {
             }
             Place::Object(object) => write!(f, "{}", Escaped(object))?,
         }
-        write!(f, ": {}", crate::log::one_line(&self.message))
+        write!(f, ": {}", oxigress_core::text::line::one_line(&self.message))
     }
 }
 

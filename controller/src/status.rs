@@ -15,8 +15,6 @@ pub mod write;
 pub use news::{Change, News};
 
 use crate::flags::cluster::ClusterFlags;
-use crate::translate::Standing;
-use crate::world::{Key, Kind, ObjectRef};
 use address::{AddressError, Doorbell};
 use event::{Draft, Speaker};
 use futures_util::StreamExt;
@@ -25,6 +23,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
 use lease::{Election, Leadership, Times};
 use news::Desk;
+use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +146,7 @@ impl Status {
 }
 
 type Speech = BoxFuture<'static, (Draft, event::Outcome)>;
-type Reading = BoxFuture<'static, Result<Vec<crate::source::Address>, AddressError>>;
+type Reading = BoxFuture<'static, Result<Vec<oxigress_objects::published::Address>, AddressError>>;
 
 struct Writer {
     desk: Arc<Desk>,
@@ -294,7 +294,7 @@ impl Writer {
             self.board.publish(key, published, now);
         }
         for (key, standing) in news.standings {
-            self.board.serve(key.clone(), standing == Some(Standing::Served), now);
+            self.board.serve(key.clone(), standing == Some(Acceptance::Served), now);
             self.speaker.stand(key, standing);
         }
         for (object, verdict) in news.verdicts {
@@ -334,7 +334,10 @@ impl Writer {
         self.doorbell = source.map(|source| source.doorbell(&self.client));
     }
 
-    fn was_read(&mut self, addresses: Result<Vec<crate::source::Address>, AddressError>) {
+    fn was_read(
+        &mut self,
+        addresses: Result<Vec<oxigress_objects::published::Address>, AddressError>,
+    ) {
         let now = Instant::now();
         let pause = match addresses {
             Ok(addresses) => {
@@ -460,7 +463,7 @@ fn explain(error: &kube::Error) -> String {
             text
         }
     };
-    crate::log::one_line(&text)
+    oxigress_core::text::line::one_line(&text)
 }
 
 /// From 0 to 1.

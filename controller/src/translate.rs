@@ -45,11 +45,9 @@ pub use settings::Skeleton;
 pub use tls::secret_behind;
 pub use wants::Wants;
 
+use oxigress_objects::acceptance::Acceptance;
+
 use crate::streams::Streams;
-use crate::verdict::{VerdictChanges, Verdicts};
-use crate::world::external_name::DnsName;
-use crate::world::service::Protocol;
-use crate::world::{Changed, Key, Kind, ObjectRef, World};
 use annotation::url;
 use backend::Usage;
 use follow::Follower;
@@ -62,6 +60,10 @@ use oxigress_core::model::{
     Snapshot, StreamPort,
 };
 use oxigress_core::wire::native::Patch;
+use oxigress_objects::external_name::DnsName;
+use oxigress_objects::service::Protocol;
+use oxigress_objects::verdict::{VerdictChanges, Verdicts};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use pattern_budget::PatternBudget;
 use patterns::Compiler;
 use plan::{Lead, Plan, Speakers};
@@ -86,15 +88,6 @@ pub fn translate(world: &World, options: &Options) -> Translation {
     Translation { snapshot: translator.snapshot, verdicts: translator.notes.verdicts().clone() }
 }
 
-/// What an Ingress of ours comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing of it is served.
-    Refused,
-    /// It is served, or a part of it.
-    Served,
-}
-
 /// Translates one change after the other.
 pub struct Translator {
     options: Options,
@@ -103,8 +96,8 @@ pub struct Translator {
     claims: BTreeMap<Key, Claims>,
     pattern_budget: PatternBudget,
     /// Of the Ingresses that are ours.
-    standings: BTreeMap<Key, Standing>,
-    new_standings: BTreeMap<Key, Option<Standing>>,
+    standings: BTreeMap<Key, Acceptance>,
+    new_standings: BTreeMap<Key, Option<Acceptance>>,
     /// Who claims a host, oldest first.
     claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
     speakers: Speakers,
@@ -195,7 +188,7 @@ impl Translator {
     }
 
     /// The Ingresses that came to something else since this was last asked; none: gone, or another controller's.
-    pub fn take_standings(&mut self) -> BTreeMap<Key, Option<Standing>> {
+    pub fn take_standings(&mut self) -> BTreeMap<Key, Option<Acceptance>> {
         std::mem::take(&mut self.new_standings)
     }
 
@@ -279,7 +272,7 @@ impl Translator {
         }
         if !world.config_maps.contains_key(&key) {
             let message = "does not exist, but --configmap names it: the defaults are used";
-            notes.push(crate::verdict::Note::warning(message));
+            notes.push(oxigress_objects::verdict::Note::warning(message));
         }
         let object = ObjectRef::new(Kind::ConfigMap, key);
         self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
@@ -332,8 +325,8 @@ impl Translator {
         self.referred.set(key, parsed.referred);
         self.offer_bundles(key, parsed.bundles);
         let standing = parsed.is_ours.then_some(match parsed.claims {
-            Some(_) => Standing::Served,
-            None => Standing::Refused,
+            Some(_) => Acceptance::Served,
+            None => Acceptance::Refused,
         });
         if self.standings.get(key) != standing.as_ref() {
             match standing {
@@ -602,7 +595,7 @@ impl Translator {
         }
         // Without a port there is still something to say about the Service: it is missing.
         let port = world.services.get(key).and_then(|service| backend::first_port(service));
-        let port = port.unwrap_or(crate::world::ingress::Port::Number(80));
+        let port = port.unwrap_or(oxigress_objects::ingress::Port::Number(80));
         let backend = BackendId::parse(format!("{key}/{port}")).ok();
         let new = backend.map(|backend| Leads { service: key.clone(), port, backend });
         for leads in [&self.default_backend, &new].into_iter().flatten() {
@@ -706,7 +699,7 @@ impl Translator {
             Some(map) => stream::parse(map, protocol, &self.options),
             None => {
                 let message = "does not exist, but a flag names it: create it or remove the flag";
-                (BTreeMap::new(), vec![crate::verdict::Note::warning(message)])
+                (BTreeMap::new(), vec![oxigress_objects::verdict::Note::warning(message)])
             }
         };
         let object = ObjectRef::new(Kind::ConfigMap, key);

@@ -20,8 +20,6 @@ use crate::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use crate::flags::Flags;
 use crate::flags::cluster::path_of;
 use crate::translate::{Candidate, Judgement, Reviews, Translator};
-use crate::world::ingress::Ingress;
-use crate::world::{Key, World};
 use certificate::Files;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
@@ -30,6 +28,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{Ssl, SslContext};
+use oxigress_objects::ingress::Ingress;
+use oxigress_objects::{Key, World};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -252,7 +252,7 @@ impl Judge {
             Ok(body) => ("application/json", body),
             Err(refusal) => {
                 *response.status_mut() = refusal.status();
-                let text = crate::log::one_line(&refusal.to_string());
+                let text = oxigress_core::text::line::one_line(&refusal.to_string());
                 tracing::debug!("admission: {}: {text}", refusal.status());
                 ("text/plain; charset=utf-8", format!("{text}\n").into_bytes())
             }
@@ -306,7 +306,7 @@ impl Judge {
         controller.send(question).await.map_err(|_| Refusal::Busy)?;
         let answer = answer.await.map_err(|_| Refusal::Busy)?;
         if let Some(denial) = &answer.judgement.denial {
-            let denial = crate::log::one_line(denial);
+            let denial = oxigress_core::text::line::one_line(denial);
             tracing::debug!("Ingress {key}: not admitted: {denial}");
         }
         Ok((review::write(&uid, &answer.judgement), Some(key), Some(answer)))

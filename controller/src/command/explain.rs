@@ -3,11 +3,11 @@
 use super::{Output, Question, read, socket};
 use crate::source::folder::Folder;
 use crate::translate::translate;
-use crate::world::{Changed, World};
 use anyhow::{Context, bail};
 use oxigress_core::explain::{self, Asked, Backend, Explanation, Rule};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::record::{Kind, snapshot_records};
+use oxigress_objects::{Changed, World};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn text(asked: &Asked, told: &Explanation) -> String {
     let scheme = if asked.is_https { "https" } else { "http" };
     let mut out = String::new();
     let mut line = |title: &str, text: &str| {
-        let _ = writeln!(out, "{title:<9}{}", crate::log::one_line(text));
+        let _ = writeln!(out, "{title:<9}{}", oxigress_core::text::line::one_line(text));
     };
     line("request", &format!("{} {scheme}://{}{}", asked.method, asked.host, asked.target));
     line("path", &told.path);

@@ -6,7 +6,6 @@
 //! name lead elsewhere.
 
 use super::configuration::Configuration;
-use crate::world::external_name::DnsName;
 use hickory_resolver::config::{
     NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts, ServerOrderingStrategy,
 };
@@ -15,6 +14,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
+use oxigress_objects::external_name::DnsName;
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;

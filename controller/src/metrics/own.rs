@@ -3,9 +3,9 @@
 use super::ChangeToLive;
 use crate::source::kubernetes::Pulse;
 use crate::translate::secret_behind;
-use crate::world::{Key, World};
 use oxigress_core::metrics::{labels, sample, title};
 use oxigress_core::model::Snapshot;
+use oxigress_objects::{Key, World};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::oneshot;

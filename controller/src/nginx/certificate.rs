@@ -46,7 +46,7 @@ pub fn self_signed() -> Result<(Vec<u8>, Vec<u8>), ErrorStack> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::secret::Pair;
+    use oxigress_objects::secret::Pair;
 
     #[test]
     fn the_default_certificate_is_one_that_we_would_take_ourselves() {

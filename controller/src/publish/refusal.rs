@@ -129,7 +129,8 @@ impl Publisher {
                 is_named = true;
                 continue;
             }
-            let text = crate::log::one_line(&format!("{error} (at {pointer})")).to_string();
+            let text =
+                oxigress_core::text::line::one_line(&format!("{error} (at {pointer})")).to_string();
             let item = self.blamed(refused.servers(), record, Some(pointer), view);
             faults.entry(item).or_insert(text);
         }

@@ -14,9 +14,10 @@ mod files;
 mod walk;
 mod watch;
 
-use super::document::{self, Document};
-use super::{Batch, Place, Problem, Source, parallel};
+use super::{Batch, Place, Problem, Source};
 use files::Files;
+use oxigress_objects::document::{self, Document};
+use oxigress_objects::parallel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};

@@ -2,7 +2,7 @@
 //!
 //! Shape:   [`scope`] says what is watched, [`watch`] watches it, [`pulse`] knows whether the server is heard,
 //!          [`sparse`] which Secrets and ConfigMaps are kept; this file makes batches of what they tell. An object is
-//!          converted when it comes and dropped: what is known of it is in the [`crate::world::World`].
+//!          converted when it comes and dropped: what is known of it is in the [`oxigress_objects::World`].
 //! Errors:  a server that does not answer changes nothing: all is served as it was. An object that cannot be read keeps
 //!          its last good version; what the credentials do not allow is told once, with the rule that is missing.
 //! Rejected: kube's reflector store, which keeps whole objects; a metadata watch of Secrets with a GET for each change,
@@ -21,8 +21,8 @@ pub use pulse::Pulse;
 
 use super::{Batch, Place, Problem, Source};
 use crate::translate::{Options, Wants};
-use crate::world::{Key, Kind, ObjectRef, Seen};
 use kube::Client;
+use oxigress_objects::{Key, Kind, ObjectRef, Seen};
 use scope::Subject;
 use sparse::Sparse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -241,7 +241,7 @@ impl Kubernetes {
 
     fn failed(&mut self, subject: usize, failure: Failure, why: &str) {
         let Some(watch) = self.watches.get_mut(subject) else { return };
-        let why = crate::log::one_line(why);
+        let why = oxigress_core::text::line::one_line(why);
         match failure {
             Failure::Refused => {
                 if !std::mem::replace(&mut watch.is_refused, true) {

@@ -6,8 +6,6 @@
 //! a watch that lost something is made good by the next look.
 
 use crate::flags::cluster::ClusterFlags;
-use crate::source::Address;
-use crate::world::Key;
 use futures_util::stream::{BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::api::ListParams;
@@ -15,6 +13,8 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Error, Resource};
+use oxigress_objects::Key;
+use oxigress_objects::published::Address;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::future::ready;

@@ -14,10 +14,10 @@ mod written;
 
 pub use written::{event, outcome, say, uid};
 
-use crate::log::one_line;
-use crate::translate::Standing;
-use crate::verdict::{Severity, Verdict};
-use crate::world::{Key, Kind, ObjectRef};
+use oxigress_core::text::line::one_line;
+use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::verdict::{Severity, Verdict};
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
@@ -216,7 +216,7 @@ impl Speaker {
     }
 
     /// What an Ingress is to this controller: of others' there is nothing to say.
-    pub fn stand(&mut self, key: Key, standing: Option<Standing>) {
+    pub fn stand(&mut self, key: Key, standing: Option<Acceptance>) {
         match standing {
             Some(_) => drop(self.served.insert(key)),
             None => {
@@ -448,7 +448,7 @@ mod tests {
     fn speaker() -> (Speaker, Instant) {
         let now = Instant::now();
         let mut speaker = Speaker::new(true, now);
-        speaker.stand(Key::new("shop", "a"), Some(Standing::Served));
+        speaker.stand(Key::new("shop", "a"), Some(Acceptance::Served));
         speaker.lead(true);
         (speaker, now)
     }
@@ -524,7 +524,7 @@ mod tests {
         let (mut speaker, mut now) = speaker();
         for number in 0..150 {
             let name = format!("i{number:03}");
-            speaker.stand(Key::new("shop", &name), Some(Standing::Refused));
+            speaker.stand(Key::new("shop", &name), Some(Acceptance::Refused));
             speaker.judge(ingress(&name), rejected(&["x"]), now);
         }
         assert_eq!(say_all(&mut speaker, now).len() as f64, OF_ALL.at_once);
@@ -544,7 +544,7 @@ mod tests {
         let (mut speaker, mut now) = speaker();
         for number in 0..500 {
             let name = format!("i{number:03}");
-            speaker.stand(Key::new("red", &name), Some(Standing::Refused));
+            speaker.stand(Key::new("red", &name), Some(Acceptance::Refused));
             let object = ObjectRef::new(Kind::Ingress, Key::new("red", &name));
             speaker.judge(object, rejected(&["x"]), now);
         }

@@ -1,9 +1,9 @@
 //! What the controller loop has to tell the writer of status and Events, and where it waits.
 
-use crate::source::Published;
-use crate::translate::Standing;
-use crate::verdict::VerdictChanges;
-use crate::world::{Key, ObjectRef};
+use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::published::Published;
+use oxigress_objects::verdict::VerdictChanges;
+use oxigress_objects::{Key, ObjectRef};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
@@ -14,7 +14,7 @@ pub struct News {
     /// Ingresses as they stand at the API server; none: gone.
     pub published: BTreeMap<Key, Option<Published>>,
     /// What they are to this controller; none: nothing.
-    pub standings: BTreeMap<Key, Option<Standing>>,
+    pub standings: BTreeMap<Key, Option<Acceptance>>,
     /// Verdicts that changed.
     pub verdicts: VerdictChanges,
     /// Objects that came, changed or went.

@@ -4,11 +4,11 @@
 //! Safety:  a write names the uid and the version that was seen: it never lands on an Ingress that was made anew, nor on one
 //!          that somebody changed meanwhile, such as the replica that leads by now.
 
-use crate::source::{Address, Published};
-use crate::world::Key;
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Error};
+use oxigress_objects::Key;
+use oxigress_objects::published::{Address, Published};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -35,12 +35,12 @@ use super::ingress::Leads;
 use super::owner::HostSettings;
 use super::patterns::Compiler;
 use super::settings::Settings;
-use crate::verdict::Note;
-use crate::world::ObjectRef;
 use balancing::Balancing;
 use canary::{Canary, Finished};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{Bundle, BundleId};
+use oxigress_objects::ObjectRef;
+use oxigress_objects::verdict::Note;
 use reader::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -218,8 +218,8 @@ fn name_unsupported(reader: &mut Reader<'_>) {
 mod tests {
     use super::*;
     use crate::translate::patterns::Compiler;
-    use crate::world::{Key, World};
     use defaults::Defaults;
+    use oxigress_objects::{Key, World};
 
     fn parsed(name: &str, value: &str) -> (Annotations, Vec<Note>) {
         let all = BTreeMap::from([(format!("x.io/{name}"), value.to_owned())]);
@@ -263,7 +263,11 @@ mod tests {
         ] {
             let (found, notes) = parsed(name, text);
             assert_eq!(found.closing.as_deref(), Some(name), "{text}");
-            assert!(notes.iter().any(|note| note.severity == crate::verdict::Severity::Rejected));
+            assert!(
+                notes
+                    .iter()
+                    .any(|note| note.severity == oxigress_objects::verdict::Severity::Rejected)
+            );
         }
         for (name, text) in
             [("proxy-body-size", "8mb"), ("limit-rps", "0"), ("rewrite-target", "x")]
@@ -311,7 +315,7 @@ mod tests {
     fn the_configmap_s_retries_of_every_method_hold_beside_the_annotation_s_conditions() {
         use oxigress_core::model::policy::Condition::{Error, Http502, NonIdempotent};
         let flag = [("retry-non-idempotent".to_owned(), "true".to_owned())];
-        let map = crate::world::ConfigMap { data: flag.into() };
+        let map = oxigress_objects::ConfigMap { data: flag.into() };
         let retrying = super::super::settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
         for (text, expected) in [
             ("error http_502", vec![Error, Http502, NonIdempotent]),
@@ -328,7 +332,7 @@ mod tests {
     #[test]
     fn an_auth_snippet_closes_where_an_auth_server_is_asked() {
         let asked = [("global-auth-url".to_owned(), "http://10.0.0.1/".to_owned())];
-        let map = crate::world::ConfigMap { data: asked.into() };
+        let map = oxigress_objects::ConfigMap { data: asked.into() };
         let global = super::super::settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
         for (defaults, more, is_closed) in [
             (&Defaults::default(), None, false),

@@ -8,16 +8,16 @@ mod nearness;
 
 use super::Options;
 use super::ingress::Leads;
-use crate::verdict::{Note, Severity};
-use crate::world::external_name::{DnsName, ExternalName};
-use crate::world::ingress::Port;
-use crate::world::service::{
-    Condition, EndpointSlice, Nearness, Protocol, Service, ServicePort, TargetPort,
-};
-use crate::world::{Key, Kind, ObjectRef, World};
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};
+use oxigress_objects::external_name::{DnsName, ExternalName};
+use oxigress_objects::ingress::Port;
+use oxigress_objects::service::{
+    Condition, EndpointSlice, Nearness, Protocol, Service, ServicePort, TargetPort,
+};
+use oxigress_objects::verdict::{Note, Severity};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;

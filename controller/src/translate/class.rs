@@ -5,9 +5,9 @@
 //!          right to see IngressClasses, one named like --ingress-class is ours, and no other.
 
 use super::Options;
-use crate::verdict::Note;
-use crate::world::{Changed, Key, World, ingress::Ingress};
 use kube::core::SelectorExt;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Changed, Key, World, ingress::Ingress};
 use std::collections::BTreeSet;
 
 /// The annotation that came before spec.ingressClassName.

@@ -12,13 +12,13 @@ use super::owner::HostView;
 use super::passthrough;
 use super::plan::{self, Lead, Own, Plan, Speakers};
 use super::settings::Settings;
-use crate::verdict::Note;
-use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, Cookie, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
     Policy, Rule, Server, WELL_KNOWN,
 };
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -806,8 +806,8 @@ impl<'a> Settling<'a> {
 mod tests {
     use super::super::Translator;
     use super::*;
-    use crate::world::ingress::{self, Ingress, PathType, Port, Target};
-    use crate::world::{Changed, Object, World};
+    use oxigress_objects::ingress::{self, Ingress, PathType, Port, Target};
+    use oxigress_objects::{Changed, Object, World};
 
     fn ingress(created: i64, paths: usize, aliases: usize) -> Object {
         let service = Target::Service { name: "web".into(), port: Port::Number(80) };

@@ -5,8 +5,8 @@
 
 use super::conflict::MAX_COPIED_RULES;
 use super::owner::{Age, Owner};
-use crate::world::Key;
 use oxigress_core::model::HostPattern;
+use oxigress_objects::Key;
 use std::collections::BTreeSet;
 
 /// A host that follows another. The order puts those of one name together, oldest first, and aliases before redirects.

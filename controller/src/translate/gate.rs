@@ -2,10 +2,10 @@
 //! a note at its Ingresses, so that nginx has nothing to refuse.
 
 use super::conflict::Settled;
-use crate::verdict::Note;
-use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::policy::{Policies, TlsPolicy};
 use oxigress_core::model::{HostPattern, Rule, Snapshot};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef};
 use oxigress_validate::{Fault, record};
 use std::sync::Arc;
 

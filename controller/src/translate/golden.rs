@@ -6,9 +6,9 @@
 
 use super::*;
 use crate::flags::Cli;
-use crate::source::document::{self, Found};
 use clap::Parser;
 use oxigress_core::model::{HttpsRedirect, Rule};
+use oxigress_objects::document::{self, Found};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
@@ -152,7 +152,7 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     put("ports", ports.collect());
     let certificates = snapshot.certificates.iter().map(|(id, certificate)| {
         let pem = (certificate.chain.as_bytes(), certificate.key.as_bytes());
-        let pair = crate::world::secret::Pair::parse(pem.0, pem.1).unwrap();
+        let pair = oxigress_objects::secret::Pair::parse(pem.0, pem.1).unwrap();
         (id.to_string(), json!(pair.names))
     });
     put("certificates", certificates.collect());

@@ -8,15 +8,15 @@ use super::owner::{self, Age, Sealed};
 use super::patterns::Compiler;
 use super::settings::Settings;
 use super::{Options, inspect};
-use crate::verdict::Note;
-use crate::world::ingress::{Ingress, PathType, Port, Target};
-use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern,
     Policy, shorten,
 };
 use oxigress_core::patterns::{is_plain, leading_text};
+use oxigress_objects::ingress::{Ingress, PathType, Port, Target};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //! Here they could do nothing; they are refused because the reference refuses them.
 
 use super::Options;
-use crate::verdict::Note;
-use crate::world::ingress::Ingress;
+use oxigress_objects::ingress::Ingress;
+use oxigress_objects::verdict::Note;
 
 /// Why one that holds such a text is not served.
 pub fn refuse(options: &Options, ingress: &Ingress) -> Option<Note> {

@@ -14,11 +14,11 @@ use super::owner::{self, Held, Holder, HostOwnership, HostView};
 use super::patterns::Compiler;
 use super::{Reviews, Translator, backend, class, conflict, inspect, pattern_budget, tls};
 use crate::translate::backend::Usage;
-use crate::verdict::{Note, Severity};
-use crate::world::ingress::{Ingress, PathType};
-use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{HostPattern, shorten};
 use oxigress_core::patterns::is_plain;
+use oxigress_objects::ingress::{Ingress, PathType};
+use oxigress_objects::verdict::{Note, Severity};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 use std::time::Instant;
 

@@ -3,10 +3,10 @@
 //! A part that is computed again replaces what it said before; a verdict is what all parts say about one
 //! object.
 
-use crate::verdict::{Note, Verdict, VerdictChanges, Verdicts};
-use crate::world::service::Protocol;
-use crate::world::{Key, ObjectRef};
 use oxigress_core::model::{BackendId, HostPattern};
+use oxigress_objects::service::Protocol;
+use oxigress_objects::verdict::{Note, Verdict, VerdictChanges, Verdicts};
+use oxigress_objects::{Key, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is computed at once. The order is the order of messages in a verdict.

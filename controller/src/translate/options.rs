@@ -1,9 +1,9 @@
 //! What the operator decided, as far as translate depends on it.
 
 use super::owner::HostOwnership;
-use crate::world::Key;
 use kube::core::Selector;
 use oxigress_core::balancer::destinations::Destinations;
+use oxigress_objects::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

@@ -10,12 +10,12 @@
 use super::annotation::{ClientTls, Hosts};
 use super::follow::Follower;
 use super::ingress::{Claim, Claims};
-use crate::verdict::Note;
-use crate::world::Key;
-use crate::world::ingress::Tls;
 use clap::ValueEnum;
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::literal_prefix;
+use oxigress_objects::Key;
+use oxigress_objects::ingress::Tls;
+use oxigress_objects::verdict::Note;
 use std::collections::BTreeSet;
 
 /// `--host-ownership`

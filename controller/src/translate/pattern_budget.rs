@@ -5,10 +5,10 @@
 
 use super::owner::Age;
 use super::patterns::{Meaning, Searched};
-use crate::world::Key;
-use crate::world::ingress::{Ingress, PathType};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
+use oxigress_objects::Key;
+use oxigress_objects::ingress::{Ingress, PathType};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the patterns of one Ingress may cost: some 3,000 ordinary ones.
@@ -136,11 +136,11 @@ impl Namespace {
 mod tests {
     use super::*;
     use crate::translate::{Options, golden, translate};
-    use crate::world::ingress::{Path, Port, Rule as IngressRule, Target};
     use oxigress_core::model::policy::PolicyId;
     use oxigress_core::model::{HostPattern, PathPattern, Rule};
     use oxigress_core::patterns::Patterns;
     use oxigress_core::record::{ServerView, encode_server};
+    use oxigress_objects::ingress::{Path, Port, Rule as IngressRule, Target};
     use std::fmt::Write as _;
 
     /// Some 100 milliseconds of patterns.

@@ -15,8 +15,8 @@
 use super::annotation::balancing::{self, Balancing};
 use super::ingress::{Claims, Leads};
 use super::settings::Settings;
-use crate::world::Key;
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
+use oxigress_objects::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

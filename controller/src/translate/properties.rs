@@ -4,21 +4,21 @@
 mod owners;
 
 use super::*;
-use crate::dns::Answer;
-use crate::world::external_name::ExternalName;
-use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
-use crate::world::secret::{Fields, Offer, Pair, Secret};
-use crate::world::service::{
-    Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
-    SlicePort, TargetPort,
-};
-use crate::world::{ConfigMap, Object, Seen};
 use openssl::asn1::Asn1Time;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::x509::X509;
+use oxigress_objects::external_name::Answer;
+use oxigress_objects::external_name::ExternalName;
+use oxigress_objects::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
+use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
+use oxigress_objects::service::{
+    Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
+    SlicePort, TargetPort,
+};
+use oxigress_objects::{ConfigMap, Object, Seen};
 use proptest::prelude::*;
 use proptest::{collection::vec, option, sample::select};
 use std::sync::{Arc, LazyLock};
@@ -465,7 +465,7 @@ proptest! {
         prop_assert_eq!(said(&both), said(&only));
         // An Ingress that is not as it was meant is told about.
         let closed = both.snapshot.policies.values().any(|policies| policies.denied.is_some());
-        let is_told = |v: &crate::verdict::Verdict| v.severity == crate::verdict::Severity::Rejected;
+        let is_told = |v: &oxigress_objects::verdict::Verdict| v.severity == oxigress_objects::verdict::Severity::Rejected;
         prop_assert!(!closed || both.verdicts.values().any(is_told));
     }
 }

@@ -25,14 +25,14 @@ pub use skeleton::Skeleton;
 
 use super::annotation::defaults::Defaults;
 use super::annotation::external_auth;
-use crate::verdict::Note;
-use crate::world::{ConfigMap, Key as ObjectKey};
 use form::{Form, Value};
 use key::{How, Key};
 use oxigress_core::model::policy::{
     HeaderName, HeaderPattern, HeaderValue, RequestHeader, ResponseHeader, Template,
 };
 use oxigress_core::model::{Algorithm, RedirectCode, shorten};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{ConfigMap, Key as ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -8,11 +8,11 @@
 use super::Options;
 use super::ingress::Leads;
 use crate::streams::Listener;
-use crate::verdict::Note;
-use crate::world::ingress::Port;
-use crate::world::service::Protocol;
-use crate::world::{ConfigMap, Key};
 use oxigress_core::model::{BackendId, StreamPort};
+use oxigress_objects::ingress::Port;
+use oxigress_objects::service::Protocol;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{ConfigMap, Key};
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 

@@ -6,11 +6,11 @@
 
 use super::Options;
 use super::owner::Owner;
-use crate::verdict::Note;
-use crate::world::ingress::Tls;
-use crate::world::secret::{Offer, Pair};
-use crate::world::{Key, Kind, ObjectRef, World};
 use oxigress_core::model::{CertificateId, HostPattern};
+use oxigress_objects::ingress::Tls;
+use oxigress_objects::secret::{Offer, Pair};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

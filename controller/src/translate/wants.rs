@@ -8,7 +8,7 @@ use super::patterns::Compiler;
 use super::relation::Relation;
 use super::settings::{self, Settings};
 use super::{Options, class, ingress};
-use crate::world::{Changed, Key, Kind, ObjectRef, Seen, World};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, Seen, World};
 use std::collections::BTreeSet;
 
 /// Who wants what.

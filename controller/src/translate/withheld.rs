@@ -5,11 +5,11 @@ use super::notes::Part;
 use crate::publish::item::Item;
 use crate::publish::owners::HostOwner;
 use crate::publish::withheld::Reason;
-use crate::verdict::{Note, VerdictChanges};
-use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::{HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
+use oxigress_objects::verdict::{Note, VerdictChanges};
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {

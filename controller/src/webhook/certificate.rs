@@ -141,7 +141,7 @@ pub async fn follow(files: Files, newest: watch::Sender<SslContext>) {
                 }
                 Err(error) => tracing::warn!(
                     "admission: {}; the certificate of before stays in use",
-                    crate::log::one_line(&error.to_string())
+                    oxigress_core::text::line::one_line(&error.to_string())
                 ),
             }
             last = Some(bytes);

@@ -4,8 +4,8 @@
 //!          compared with, and in what time; `config_size` is the AdmissionReview's.
 
 use crate::translate::Judgement;
-use crate::world::Key;
 use oxigress_core::metrics::{sample, title};
+use oxigress_objects::Key;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

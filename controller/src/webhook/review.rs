@@ -5,14 +5,14 @@
 //! Errors:  what is no review is a [`Refusal`]; an object that cannot be read is an answer, since its review can be.
 
 use super::Refusal;
-use crate::source::convert;
 use crate::translate::Judgement;
-use crate::world::ingress::Ingress;
-use crate::world::{Key, Kind, Object as WorldObject};
 use k8s_openapi::api::networking::v1 as networking;
 use kube::core::Status;
 use kube::core::admission::{AdmissionResponse, META_API_VERSION_V1, META_KIND};
 use oxigress_core::model::shorten;
+use oxigress_objects::convert;
+use oxigress_objects::ingress::Ingress;
+use oxigress_objects::{Key, Kind, Object as WorldObject};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -125,10 +125,9 @@ pub fn write(uid: &str, judgement: &Judgement) -> Vec<u8> {
         None => Status::success().with_code(200),
         Some(denial) => Status::failure(cut(denial, MAX_DENIAL_BYTES), "BadRequest").with_code(400),
     };
-    let warnings = judgement
-        .warnings
-        .iter()
-        .map(|warning| cut(&crate::log::one_line(warning), MAX_WARNING_BYTES).to_owned());
+    let warnings = judgement.warnings.iter().map(|warning| {
+        cut(&oxigress_core::text::line::one_line(warning), MAX_WARNING_BYTES).to_owned()
+    });
     response.warnings = Some(warnings.collect()).filter(|all: &Vec<_>| !all.is_empty());
     serde_json::to_vec(&response.into_review()).unwrap_or_default()
 }

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::nginx::certificate::self_signed;
-use crate::source::document::{self, Found};
 use crate::translate::Options;
-use crate::world::Changed;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use oxigress_fuzz::Random;
+use oxigress_objects::Changed;
+use oxigress_objects::document::{self, Found};
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;

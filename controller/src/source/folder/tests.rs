@@ -1,5 +1,5 @@
 use super::*;
-use crate::world::{Changed, World};
+use oxigress_objects::{Changed, World};
 
 struct Fixture {
     folder: tempfile::TempDir,

@@ -1,11 +1,11 @@
 //! An API server as a tower service: objects, lists in pages, watches, and the faults that a test plans.
 
-use crate::source::document;
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
+use oxigress_objects::document;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -79,7 +79,7 @@ impl Fake {
 
     /// Creates or changes what manifests say.
     pub fn apply(&self, manifests: &str) {
-        for value in document::values(manifests) {
+        for value in document::values(manifests).unwrap() {
             self.put(value);
         }
     }

@@ -5,7 +5,7 @@
 //! Source:  ingress-nginx's controller.
 
 use crate::translate::Options;
-use crate::world::{Key, Kind, ObjectRef};
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -7,10 +7,10 @@
 use super::watch::{self, Found, News, Told};
 use crate::publish::backoff::{LONGEST, SHORTEST, jitter};
 use crate::translate::Wants;
-use crate::world::{Kind, Object, ObjectRef, Seen};
 use k8s_openapi::api::core::v1 as core;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use oxigress_objects::{Kind, Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};

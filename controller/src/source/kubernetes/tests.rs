@@ -4,7 +4,7 @@ use super::fake::Fake;
 use super::*;
 use crate::source::folder::Folder;
 use crate::translate::translate;
-use crate::world::{Changed, Key, World};
+use oxigress_objects::{Changed, Key, World};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ struct Fixture {
     world: World,
     problems: Vec<String>,
     mended: Vec<String>,
-    published: BTreeMap<Key, Option<crate::source::Published>>,
+    published: BTreeMap<Key, Option<oxigress_objects::published::Published>>,
     is_incomplete: bool,
 }
 

@@ -1,12 +1,12 @@
 //! An Event as the API server has it.
 
 use super::{Draft, Outcome};
-use crate::world::{Key, Kind, ObjectRef};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, EventSource, ObjectReference, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Error};
+use oxigress_objects::{Key, Kind, ObjectRef};
 use serde_json::json;
 
 /// Who says it, as in ingress-nginx.

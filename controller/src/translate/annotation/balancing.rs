@@ -4,10 +4,10 @@
 //!          An invalid value leaves the default; the reference gives up the whole Ingress for some of them.
 
 use super::value::{Value, is_plain};
-use crate::verdict::Note;
 use oxigress_core::balancer::hash_key::{self, Part};
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
 use oxigress_core::text::template;
+use oxigress_objects::verdict::Note;
 
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 
 use super::value::{Value, is_plain, parse_bool};
 use crate::translate::patterns::{Compiler, Searched};
-use crate::verdict::Note;
 use oxigress_core::model::{Cookie, Split, shorten};
+use oxigress_objects::verdict::Note;
 
 /// Which requests of the main Ingress's paths a canary takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

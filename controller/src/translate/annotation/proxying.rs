@@ -5,11 +5,11 @@
 
 use super::reader::{Reader, template};
 use super::value::is_plain;
-use crate::world::Key;
 use oxigress_core::model::policy::{
     Condition, ConnectionHeader, HeaderName, HeaderValue, HttpVersion, Policies, Protocol, Proxy,
     ProxyRedirect, Replacement, RequestHeader,
 };
+use oxigress_objects::Key;
 
 /// Most seconds of a time: those of 68 years.
 const MOST_SECONDS: i64 = i32::MAX as i64;

@@ -6,12 +6,12 @@
 use super::defaults::Defaults;
 use super::table;
 use super::value::Value;
-use crate::verdict::Note;
-use crate::world::secret::Fields;
-use crate::world::{ConfigMap, Key, Kind, ObjectRef, SecretHistory, World};
 use ipnet::IpNet;
 use oxigress_core::model::policy::Template;
 use oxigress_core::model::{Bundle, BundleId, shorten};
+use oxigress_objects::secret::Fields;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef, SecretHistory, World};
 use oxigress_validate::tls::Named;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,9 +3,9 @@
 //! Source:  ingress-nginx's annotations. A redirect that cannot be read closes: its Service was never meant to be seen.
 
 use super::reader::{Reader, template};
-use crate::verdict::Note;
 use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::{Policies, Redirect, Rewrite, Template};
+use oxigress_objects::verdict::Note;
 
 /// What an Ingress says about whole hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

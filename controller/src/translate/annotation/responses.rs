@@ -5,9 +5,9 @@
 use super::reader::{Reader, is_word};
 use crate::translate::backend::first_port;
 use crate::translate::ingress::Leads;
-use crate::world::{Key, Kind, ObjectRef};
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Errors, HeaderName, HeaderValue, Policies, ResponseHeader};
+use oxigress_objects::{Key, Kind, ObjectRef};
 
 /// Reads them; answers the Service of default-backend.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Option<Leads> {

@@ -5,8 +5,8 @@
 //! Source:  docs/differences/objects.md.
 
 use super::reader::Reader;
-use crate::verdict::Note;
 use oxigress_core::model::shorten;
+use oxigress_objects::verdict::Note;
 
 /// Directives that keep nobody out; any other may.
 const HARMLESS: [&str; 34] = [

@@ -64,7 +64,7 @@ fn material(reader: &mut Reader<'_>, text: &str) -> Result<UpstreamTls, String> 
     if let Some(pair) = history.secret.pair().or(history.last_good.as_ref()) {
         tls.certificate = pair.chain.clone();
         tls.key = pair.key.clone();
-    } else if let crate::world::secret::Offer::Unusable(why) = &history.secret.offer {
+    } else if let oxigress_objects::secret::Offer::Unusable(why) = &history.secret.offer {
         return Err(format!("Secret {key}: {why}"));
     }
     let fields = &history.secret.fields;

@@ -5,9 +5,9 @@
 //! Source:  ingress-nginx's annotations; docs/operate/endpoints.md#destinations for addresses that are refused.
 
 use super::reader::template;
-use crate::world::external_name::ExternalName;
 use oxigress_core::model::policy::{AuthHost, HeaderValue, Template};
 use oxigress_core::model::{BackendId, shorten};
+use oxigress_objects::external_name::ExternalName;
 use std::num::NonZeroU16;
 
 /// A URL.

@@ -3,8 +3,8 @@
 //! Errors:  a value that cannot be what it should be is noted, and the field stays as it was.
 //! Source:  ingress-nginx's parsers of texts, booleans and numbers.
 
-use crate::verdict::Note;
 use oxigress_core::model::shorten;
+use oxigress_objects::verdict::Note;
 
 /// The value of one annotation.
 pub struct Value<'a> {

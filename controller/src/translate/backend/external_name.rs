@@ -6,12 +6,12 @@
 use super::{Lack, Resolved, Usage, find_port};
 use crate::translate::Options;
 use crate::translate::ingress::Leads;
-use crate::verdict::{Note, Severity};
-use crate::world::external_name::ExternalName;
-use crate::world::ingress::Port;
-use crate::world::service::{Service, ServicePort, TargetPort};
-use crate::world::{Kind, ObjectRef, World};
 use oxigress_core::model::{Endpoint, EndpointSet};
+use oxigress_objects::external_name::ExternalName;
+use oxigress_objects::ingress::Port;
+use oxigress_objects::service::{Service, ServicePort, TargetPort};
+use oxigress_objects::verdict::{Note, Severity};
+use oxigress_objects::{Kind, ObjectRef, World};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
@@ -87,7 +87,7 @@ pub fn resolve(
 
 fn without_denied(
     options: &Options,
-    key: &crate::world::Key,
+    key: &oxigress_objects::Key,
     port: NonZeroU16,
     addresses: Vec<IpAddr>,
     resolved: &mut Resolved,

@@ -7,8 +7,8 @@
 //!          The reference decides slice by slice, and knows PreferClose alone.
 
 use super::Options;
-use crate::world::service::{Hints, Nearness};
 use oxigress_core::model::Endpoint;
+use oxigress_objects::service::{Hints, Nearness};
 
 /// For whom an endpoint is meant, seen from here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::flags::Cli;
-use crate::source::document::{self, Found};
-use crate::world::{Changed, Object};
 use clap::Parser;
+use oxigress_objects::document::{self, Found};
+use oxigress_objects::{Changed, Object};
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -350,7 +350,7 @@ pub fn host(text: &str) -> Option<String> {
 
 /// `ns/name` of another object.
 pub fn reference(text: &str) -> Option<String> {
-    let key = crate::world::Key::parse(text)?;
+    let key = oxigress_objects::Key::parse(text)?;
     (made_of(&key.namespace, b"-.") && made_of(&key.name, b"-.")).then(|| text.to_owned())
 }
 

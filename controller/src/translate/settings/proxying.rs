@@ -153,8 +153,8 @@ fn statuses(value: &Value) -> Vec<u16> {
     codes
 }
 
-fn key_of(value: &Value) -> Option<crate::world::Key> {
-    crate::world::Key::parse(value.text())
+fn key_of(value: &Value) -> Option<oxigress_objects::Key> {
+    oxigress_objects::Key::parse(value.text())
 }
 
 impl Settings {

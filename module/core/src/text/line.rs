@@ -38,10 +38,41 @@ impl Write for Escaping<'_, '_> {
     }
 }
 
+/// The longest foreign text in a line, in bytes.
+const MAX_BYTES: usize = 1_024;
+
+/// Escapes the special characters of a foreign text and cuts it after 1,024 bytes, so that it fits into one line.
+pub fn one_line(text: &str) -> String {
+    one_line_within(text, MAX_BYTES)
+}
+
+/// Does the same as [`one_line`] with another bound. The ellipsis that marks the cut comes on top of `max_bytes`.
+pub fn one_line_within(text: &str, max_bytes: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(max_bytes));
+    for c in text.chars() {
+        if line.len() > max_bytes {
+            line.push('…');
+            break;
+        }
+        match c {
+            '\t' => line.push(' '),
+            c if is_special(c) => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_line_break_in_user_text_stays_in_its_line() {
+        assert_eq!(one_line("a\nb\u{7f}\u{202e}"), "a\\nb\\u{7f}\\u{202e}");
+        assert!(one_line(&"é".repeat(5_000)).len() < 1_100);
+    }
 
     #[test]
     fn what_ends_a_line_or_turns_it_round_is_escaped() {

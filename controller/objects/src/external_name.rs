@@ -91,6 +91,17 @@ fn is_number(label: &str) -> bool {
     hex.unwrap_or_else(|| label.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// What DNS says of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The last that were found.
+    pub addresses: Vec<IpAddr>,
+    /// How many more there were then.
+    pub left_out: usize,
+    /// Why they could not be confirmed the last time.
+    pub failure: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

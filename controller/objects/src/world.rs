@@ -2,97 +2,18 @@
 //!
 //! Shape:   one map a kind, from namespace and name to a shared object; EndpointSlices also by Service, and what DNS
 //!          says of the names that Services stand for.
-//! Source:  every source ends here, so translate cannot tell a folder from a cluster.
+//! Source:  every provider ends here, so translation cannot tell a folder from a cluster.
 //!
 //! An object holds only what translate reads. A change of anything else (status, labels, resource
 //! versions) leaves it equal, and equal objects change nothing.
 
-pub mod external_name;
-pub mod ingress;
-pub mod secret;
-pub mod service;
-
-use crate::dns::Answer;
-use external_name::{DnsName, ExternalName};
-use ingress::{Ingress, IngressClass};
-use secret::{Pair, Secret};
-use service::{EndpointSlice, Service};
+use crate::external_name::{Answer, DnsName, ExternalName};
+use crate::ingress::{Ingress, IngressClass};
+use crate::key::{Key, Kind, ObjectRef};
+use crate::secret::{Pair, Secret};
+use crate::service::{EndpointSlice, Service};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
-
-/// Namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Empty for IngressClass and Namespace, which have none.
-    pub namespace: String,
-    /// Unique within kind and namespace.
-    pub name: String,
-}
-
-impl Key {
-    /// Both parts.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Key { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The text form `namespace/name` of flags.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (namespace, name) = text.split_once('/')?;
-        let is_part = |part: &str| !part.is_empty() && !part.contains('/');
-        (is_part(namespace) && is_part(name)).then(|| Key::new(namespace, name))
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(&self.name)
-    }
-}
-
-/// The kinds that are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "Kubernetes's own names")]
-pub enum Kind {
-    ConfigMap,
-    EndpointSlice,
-    Ingress,
-    IngressClass,
-    Namespace,
-    Secret,
-    Service,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// Names one object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectRef {
-    /// What it is.
-    pub kind: Kind,
-    /// Which one.
-    pub key: Key,
-}
-
-impl ObjectRef {
-    /// Both parts.
-    pub fn new(kind: Kind, key: Key) -> Self {
-        ObjectRef { kind, key }
-    }
-}
-
-impl fmt::Display for ObjectRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.key)
-    }
-}
 
 /// An object of any kind that is read. A source that remembers its objects shares them with the world.
 #[derive(Clone, Debug, PartialEq)]

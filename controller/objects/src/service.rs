@@ -1,7 +1,7 @@
 //! Service and EndpointSlice as translate reads them.
 
-use super::Key;
-use super::external_name::ExternalName;
+use crate::Key;
+use crate::external_name::ExternalName;
 use std::fmt;
 use std::net::IpAddr;
 

@@ -1,16 +1,16 @@
-//! Kubernetes's types to the objects of a [`crate::world::World`].
+//! Kubernetes's types to the objects of a [`crate::World`].
 //!
 //! Errors:  a [`WrongField`] names the field and the remedy. The API server has checked most of this
 //!          already; for a file of manifests this is the only check.
 
-use crate::world::external_name::ExternalName;
-use crate::world::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
-use crate::world::secret::{Fields, Offer, Secret};
-use crate::world::service::{
+use crate::external_name::ExternalName;
+use crate::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
+use crate::secret::{Fields, Offer, Secret};
+use crate::service::{
     Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
     SlicePort, TargetPort,
 };
-use crate::world::{ConfigMap, Key, Kind, Namespace, Object, ObjectRef};
+use crate::{ConfigMap, Key, Kind, Namespace, Object, ObjectRef};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::networking::v1 as networking;

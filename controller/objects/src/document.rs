@@ -4,8 +4,8 @@
 //! a line nowhere else (YAML 1.2 §9.1.2, not even in a block scalar), so a broken document leaves the
 //! others of its file readable, and every message knows its line.
 
-use super::convert::{self, WrongField};
-use crate::world::{Kind, Object, ObjectRef};
+use crate::convert::{self, WrongField};
+use crate::{Kind, Object, ObjectRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -52,7 +52,7 @@ pub fn read(text: &str, is_json: bool) -> Vec<Document> {
             found: value.map(|value| objects(without_nulls(value), "")),
         }),
     };
-    super::parallel::map(&parts, read_part).into_iter().flatten().collect()
+    crate::parallel::map(&parts, read_part).into_iter().flatten().collect()
 }
 
 /// The documents of a YAML file and the lines where they begin.
@@ -220,12 +220,13 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     }]
 }
 
-/// The objects of kinds that are read, as an API server would get them.
-#[cfg(test)]
-pub fn values(text: &str) -> Vec<Value> {
+/// Reads manifests to the JSON values that an API server would be sent, for a fake one in tests. Kinds that are not
+/// read are left out; the error says which document is no YAML.
+pub fn values(text: &str) -> Result<Vec<Value>, String> {
     let documents = split(text).into_iter();
-    let mut all: Vec<_> =
-        documents.map(|(line, part)| without_nulls(yaml(part, line).unwrap())).collect();
+    let all: Result<Vec<_>, _> =
+        documents.map(|(line, part)| yaml(part, line).map(without_nulls)).collect();
+    let mut all = all?;
     let mut values = Vec::new();
     while let Some(mut value) = all.pop() {
         if let Some(Value::Array(items)) = value.get_mut("items") {
@@ -238,7 +239,7 @@ pub fn values(text: &str) -> Vec<Value> {
         }
     }
     values.reverse();
-    values
+    Ok(values)
 }
 
 fn take(value: Value, field: &str) -> Option<Value> {
@@ -290,7 +291,7 @@ fn unknown(within: &str, version: &str, kind: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::secret::{Offer, Secret};
+    use crate::secret::{Offer, Secret};
 
     fn found(text: &str) -> Vec<Found> {
         read(text, false).into_iter().flat_map(|d| d.found.unwrap()).collect()

@@ -1,6 +1,6 @@
 //! What was decided about an object, in words for the person who wrote it.
 
-use crate::world::ObjectRef;
+use crate::ObjectRef;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -93,7 +93,8 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let messages: Vec<_> = self.messages.iter().map(|m| crate::log::one_line(m)).collect();
+        let messages: Vec<_> =
+            self.messages.iter().map(|m| oxigress_core::text::line::one_line(m)).collect();
         write!(f, "{}: {}", self.severity, messages.join("; "))
     }
 }

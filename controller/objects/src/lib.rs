@@ -1,0 +1,23 @@
+//! The Kubernetes objects that this program reads, as far as it reads them, and what is said about them.
+//!
+//! Knows:     the objects' names ([`Key`], [`ObjectRef`]), the fields that translation reads, their conversion from
+//!            Kubernetes' own types ([`convert`]) and from manifests ([`document`]), all objects together ([`World`]), and
+//!            the words for their authors ([`verdict`]).
+//! Does not:  know where objects come from, what they are translated to, or who is told about them. It does no I/O.
+#![forbid(unsafe_code)]
+
+pub mod acceptance;
+pub mod convert;
+pub mod document;
+pub mod external_name;
+pub mod ingress;
+mod key;
+pub mod parallel;
+pub mod published;
+pub mod secret;
+pub mod service;
+pub mod verdict;
+mod world;
+
+pub use key::{Key, Kind, ObjectRef};
+pub use world::{Changed, ConfigMap, Namespace, Object, SecretHistory, Seen, World};

@@ -1,0 +1,21 @@
+//! What an API server says of an Ingress itself: what the writers of status and Events need.
+
+/// What an API server says of an Ingress besides what is served of it: for the writers of status and Events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.resourceVersion: whoever writes the status names what was seen.
+    pub version: String,
+    /// status.loadBalancer.ingress, as written.
+    pub addresses: Vec<Address>,
+}
+
+/// Where clients reach this controller: one of the two, mostly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// Empty if there is none.
+    pub hostname: String,
+    /// Empty if there is none.
+    pub ip: String,
+}
