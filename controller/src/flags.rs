@@ -8,8 +8,8 @@ pub mod metrics;
 mod selector;
 
 use crate::command::Tool;
+use crate::translate::Options;
 use crate::translate::owner::HostOwnership;
-use crate::translate::{Options, annotation::parse_bool};
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -18,6 +18,7 @@ use ipnet::IpNet;
 use metrics::MetricsFlags;
 use oxigress_core::balancer::destinations::{self, Destinations};
 use oxigress_objects::Key;
+use oxigress_settings::grammar::parse_bool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};

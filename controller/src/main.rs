@@ -26,7 +26,6 @@ mod runtime;
 mod socket;
 mod source;
 mod status;
-mod streams;
 mod translate;
 mod webhook;
 

@@ -32,7 +32,6 @@ mod plan;
 mod properties;
 pub mod relation;
 mod review;
-pub mod settings;
 mod stream;
 mod tls;
 mod wants;
@@ -41,14 +40,11 @@ mod withheld;
 pub use judge::{Candidate, Judgement};
 pub use options::Options;
 pub use review::Reviews;
-pub use settings::Skeleton;
 pub use tls::secret_behind;
 pub use wants::Wants;
 
 use oxigress_objects::acceptance::Acceptance;
 
-use crate::streams::Streams;
-use annotation::url;
 use backend::Usage;
 use follow::Follower;
 use ingress::{Claims, Leads};
@@ -64,11 +60,13 @@ use oxigress_objects::external_name::DnsName;
 use oxigress_objects::service::Protocol;
 use oxigress_objects::verdict::{VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_settings::grammar::url;
+use oxigress_settings::streams::Streams;
+use oxigress_settings::{self as settings, Settings};
 use pattern_budget::PatternBudget;
 use patterns::Compiler;
 use plan::{Lead, Plan, Speakers};
 use relation::Relation;
-use settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ mod stream;
 
 use crate::flags::{Flags, Journal};
 use crate::runtime::Runtime;
-use crate::streams::Streams;
-use crate::translate::Skeleton;
+use oxigress_settings::Skeleton;
+use oxigress_settings::streams::Streams;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
@@ -284,8 +284,8 @@ pub fn workers(flags: &Flags, streams: &Streams) -> usize {
 mod tests {
     use super::*;
     use crate::flags::Cli;
-    use crate::translate::settings::key::{self, Key};
     use clap::Parser;
+    use oxigress_settings::key::{self, Key};
 
     fn rendered(arguments: &[&str], machine: &Machine) -> String {
         let folder = tempfile::tempdir().unwrap();

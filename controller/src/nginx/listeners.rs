@@ -2,9 +2,9 @@
 
 use super::zone::Sizes;
 use crate::runtime::Runtime;
-use crate::streams::{self, Streams};
-use crate::translate::Skeleton;
 use oxigress_core::model::StreamPort;
+use oxigress_settings::Skeleton;
+use oxigress_settings::streams::{self, Streams};
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -179,8 +179,8 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
 mod tests {
     use super::*;
     use crate::flags::Cli;
-    use crate::translate::settings::key;
     use clap::Parser;
+    use oxigress_settings::key;
 
     fn wanted(level: &str) -> Streams {
         let mut streams = Streams::default();

@@ -12,7 +12,6 @@ pub mod balancing;
 pub mod canary;
 mod client_tls;
 mod cors;
-pub mod defaults;
 pub mod external_auth;
 mod limits;
 mod mirror;
@@ -23,24 +22,22 @@ mod responses;
 mod snippet;
 pub mod table;
 mod upstream_tls;
-pub mod url;
 mod value;
 
 pub use client_tls::ClientTls;
 pub use reader::Place;
 pub use redirects::Hosts;
-pub use value::parse_bool;
 
 use super::ingress::Leads;
 use super::owner::HostSettings;
 use super::patterns::Compiler;
-use super::settings::Settings;
 use balancing::Balancing;
 use canary::{Canary, Finished};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{Bundle, BundleId};
 use oxigress_objects::ObjectRef;
 use oxigress_objects::verdict::Note;
+use oxigress_settings::Settings;
 use reader::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -218,8 +215,8 @@ fn name_unsupported(reader: &mut Reader<'_>) {
 mod tests {
     use super::*;
     use crate::translate::patterns::Compiler;
-    use defaults::Defaults;
     use oxigress_objects::{Key, World};
+    use oxigress_settings::Defaults;
 
     fn parsed(name: &str, value: &str) -> (Annotations, Vec<Note>) {
         let all = BTreeMap::from([(format!("x.io/{name}"), value.to_owned())]);
@@ -316,7 +313,7 @@ mod tests {
         use oxigress_core::model::policy::Condition::{Error, Http502, NonIdempotent};
         let flag = [("retry-non-idempotent".to_owned(), "true".to_owned())];
         let map = oxigress_objects::ConfigMap { data: flag.into() };
-        let retrying = super::super::settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
+        let retrying = oxigress_settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
         for (text, expected) in [
             ("error http_502", vec![Error, Http502, NonIdempotent]),
             ("non_idempotent error", vec![NonIdempotent, Error]),
@@ -333,7 +330,7 @@ mod tests {
     fn an_auth_snippet_closes_where_an_auth_server_is_asked() {
         let asked = [("global-auth-url".to_owned(), "http://10.0.0.1/".to_owned())];
         let map = oxigress_objects::ConfigMap { data: asked.into() };
-        let global = super::super::settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
+        let global = oxigress_settings::parse(Some(&map), &BTreeMap::new()).0.defaults;
         for (defaults, more, is_closed) in [
             (&Defaults::default(), None, false),
             (&Defaults::default(), Some(("auth-url", "http://10.0.0.1/")), true),

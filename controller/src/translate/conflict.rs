@@ -11,7 +11,6 @@ use super::ingress::{Claim, Claims, Leads};
 use super::owner::HostView;
 use super::passthrough;
 use super::plan::{self, Lead, Own, Plan, Speakers};
-use super::settings::Settings;
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, Cookie, HostPattern, MAX_ALTERNATIVES, MAX_RULES, Origin, PathPattern,
@@ -19,6 +18,7 @@ use oxigress_core::model::{
 };
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

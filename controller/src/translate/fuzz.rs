@@ -2,13 +2,13 @@
 //! the golden pairs have.
 
 use super::*;
-use annotation::defaults::Defaults;
 use annotation::{Place, Read, table};
 use oxigress_core::model::policy::Access;
 use oxigress_fuzz::{SEPARATOR, check};
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::verdict::Severity;
 use oxigress_objects::{ConfigMap, Object};
+use oxigress_settings::{Defaults, Skeleton};
 use patterns::Compiler;
 use std::cell::OnceCell;
 

@@ -6,7 +6,6 @@ use super::annotation::{self, Annotations, Place};
 use super::class::{self, Choice};
 use super::owner::{self, Age, Sealed};
 use super::patterns::Compiler;
-use super::settings::Settings;
 use super::{Options, inspect};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
@@ -17,6 +16,7 @@ use oxigress_core::patterns::{is_plain, leading_text};
 use oxigress_objects::ingress::{Ingress, PathType, Port, Target};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -14,9 +14,9 @@
 
 use super::annotation::balancing::{self, Balancing};
 use super::ingress::{Claims, Leads};
-use super::settings::Settings;
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
 use oxigress_objects::Key;
+use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

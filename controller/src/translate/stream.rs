@@ -7,12 +7,12 @@
 
 use super::Options;
 use super::ingress::Leads;
-use crate::streams::Listener;
 use oxigress_core::model::{BackendId, StreamPort};
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::Protocol;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{ConfigMap, Key};
+use oxigress_settings::streams::Listener;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 

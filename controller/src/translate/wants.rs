@@ -6,9 +6,9 @@
 
 use super::patterns::Compiler;
 use super::relation::Relation;
-use super::settings::{self, Settings};
 use super::{Options, class, ingress};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, Seen, World};
+use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
 
 /// Who wants what.

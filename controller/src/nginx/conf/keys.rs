@@ -2,9 +2,9 @@
 
 use super::Machine;
 use crate::flags::Flags;
-use crate::translate::Skeleton;
-use crate::translate::settings::form::HTML;
-use crate::translate::settings::logging::{ACCESS_LOG, ERROR_LOG};
+use oxigress_settings::Skeleton;
+use oxigress_settings::form::HTML;
+use oxigress_settings::{ACCESS_LOG, ERROR_LOG};
 
 /// Placeholders and what they stand for.
 pub fn values(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {

@@ -4,9 +4,9 @@
 
 use super::{Machine, keys};
 use crate::flags::Flags;
-use crate::streams::{Listener, Streams};
-use crate::translate::Skeleton;
 use oxigress_core::model::StreamPort;
+use oxigress_settings::Skeleton;
+use oxigress_settings::streams::{Listener, Streams};
 
 /// The block; nothing where nothing listens.
 pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {

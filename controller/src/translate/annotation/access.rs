@@ -47,7 +47,7 @@ fn basic(reader: &mut Reader<'_>, access: &mut Access) {
         }
     }
     let realm = match reader.text("auth-realm").unwrap_or_default() {
-        realm if super::value::is_plain(realm, b" ") => realm.to_owned(),
+        realm if oxigress_settings::grammar::is_plain(realm, b" ") => realm.to_owned(),
         _ => {
             let why = "has other letters than those of a-z, 0-9, spaces and `- . _ ~ / :`";
             reader.warn("auth-realm", &format!("{why}: none is shown"));

@@ -3,11 +3,13 @@
 //! Source:  ingress-nginx's annotations (load-balance, upstream-hash-by*, service-upstream, affinity).
 //!          An invalid value leaves the default; the reference gives up the whole Ingress for some of them.
 
-use super::value::{Value, is_plain};
+use super::value::Value;
 use oxigress_core::balancer::hash_key::{self, Part};
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
 use oxigress_core::text::template;
 use oxigress_objects::verdict::Note;
+use oxigress_settings::grammar::is_plain;
+use oxigress_settings::grammar::load_balance::{LOAD_BALANCE, LoadBalance};
 
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,29 +30,6 @@ impl Balancing {
         *self == Balancing::default()
     }
 }
-
-/// A value of load-balance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoadBalance {
-    /// An algorithm.
-    Algorithm(Algorithm),
-    /// What upstream-hash-by asks for by itself.
-    Hash,
-    /// What affinity asks for by itself.
-    Sticky,
-}
-
-/// All values of load-balance.
-pub const LOAD_BALANCE: &[(&str, LoadBalance)] = &[
-    ("round_robin", LoadBalance::Algorithm(Algorithm::RoundRobin)),
-    ("ewma", LoadBalance::Algorithm(Algorithm::Ewma)),
-    ("least_conn", LoadBalance::Algorithm(Algorithm::LeastConn)),
-    ("p2c", LoadBalance::Algorithm(Algorithm::P2c)),
-    ("chash", LoadBalance::Hash),
-    ("chashsubset", LoadBalance::Hash),
-    ("sticky_balanced", LoadBalance::Sticky),
-    ("sticky_persistent", LoadBalance::Sticky),
-];
 
 const SAME_SITE: [SameSite; 3] = [SameSite::Strict, SameSite::Lax, SameSite::None];
 

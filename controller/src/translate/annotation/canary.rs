@@ -3,10 +3,11 @@
 //! Source:  ingress-nginx's annotations. A rule that cannot be read is left out and never widened: the share
 //!          of requests a canary gets is at most the one that its other rules say.
 
-use super::value::{Value, is_plain, parse_bool};
+use super::value::Value;
 use crate::translate::patterns::{Compiler, Searched};
 use oxigress_core::model::{Cookie, Split, shorten};
 use oxigress_objects::verdict::Note;
+use oxigress_settings::grammar::{is_plain, parse_bool};
 
 /// Which requests of the main Ingress's paths a canary takes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 //! Source:  ingress-nginx's annotations. A Secret without authorities switches the check off in the reference;
 //!          here it closes the host.
 
-use super::reader::{Reader, template};
-use super::value::parse_bool;
+use super::reader::Reader;
 use crate::translate::patterns::{Compiler, Searched};
 use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
 use oxigress_core::model::{BundleId, shorten};
+use oxigress_settings::grammar::parse_bool;
+use oxigress_settings::grammar::template;
 use oxigress_validate::tls;
 
 /// What an Ingress says about its hosts.

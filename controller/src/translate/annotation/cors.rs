@@ -3,10 +3,11 @@
 //! Source:  ingress-nginx's annotations. The reference allows every origin where the list cannot be read, or where
 //!          nothing of it is left: here nobody is allowed then.
 
-use super::reader::{Reader, is_word};
-use super::value::parse_bool;
+use super::reader::Reader;
 use oxigress_core::model::policy::{Cors, HeaderValue, Policies};
 use oxigress_core::model::shorten;
+use oxigress_settings::grammar::is_word;
+use oxigress_settings::grammar::parse_bool;
 
 /// Those that say nothing where they are empty.
 const DETAILS: [&str; 6] = [

@@ -3,19 +3,13 @@
 //! Source:  ingress-nginx's annotations. The reference drops the whole group for an invalid auth-request-redirect,
 //!          auth-always-set-cookie or auth-cache-duration, which opens the location: here each closes it.
 
-use super::reader::{Reader, is_word, template};
-use super::url::Url;
-use super::value::parse_bool;
+use super::reader::Reader;
 use oxigress_core::model::policy::{
     Access, AuthCache, ExternalAuth, HeaderName, RequestHeader, Template, Validity,
 };
-use oxigress_core::model::shorten;
-use std::collections::BTreeMap;
-
-const METHODS: [&str; 9] =
-    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"];
-const URL: &[u8] = b",?&=";
-const URLVAR: &[u8] = b", ?&=$";
+use oxigress_settings::grammar::external_auth::{METHODS, URL, URLVAR, durations, header_names};
+use oxigress_settings::grammar::url::Url;
+use oxigress_settings::grammar::{is_plain, is_word, parse_bool, template};
 
 /// Those that say how the server of auth-url is asked, and nothing where they are empty.
 pub const DETAILS: [&str; 8] = [
@@ -67,7 +61,7 @@ pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
     auth.signin = reader.template("auth-signin", "a URL", URLVAR);
     let what = "a parameter's name";
     auth.signin_parameter = reader.parsed("auth-signin-redirect-param", what, |text| {
-        super::value::is_plain(text, URL).then(|| text.to_owned())
+        is_plain(text, URL).then(|| text.to_owned())
     });
     if let Some(headers) =
         reader.parsed_or_closed("auth-response-headers", "a list of names of headers", header_names)
@@ -82,53 +76,6 @@ pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
     auth.headers = question_headers(reader);
     auth.cache = cache(reader);
     access.external = Some(auth);
-}
-
-/// The same from texts by the annotations' names, for all Ingresses: `global-auth-*`. The error says which cannot be
-/// honoured, and why.
-pub fn of_texts(
-    texts: &BTreeMap<&'static str, String>,
-) -> Result<Option<ExternalAuth>, (&'static str, String)> {
-    fn parsed<T>(
-        texts: &BTreeMap<&'static str, String>,
-        name: &'static str,
-        what: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<Option<T>, (&'static str, String)> {
-        let Some(text) = texts.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-        let odd = || (name, format!("{:?} is not {what}", shorten(text)));
-        parse(text).map(Some).ok_or_else(odd)
-    }
-    let Some(url) = texts.get("auth-url").filter(|text| !text.is_empty()) else { return Ok(None) };
-    let url = Url::parse(url, URLVAR).map_err(|why| ("auth-url", why))?;
-    let a_template = |text: &str| template(text, URLVAR).ok();
-    let a_key = |text: &str| Template::parse(text).ok();
-    let valid = parsed(texts, "auth-cache-duration", "a list such as `200 202 10m`", durations)?;
-    let usual = || vec![Validity { statuses: vec![200, 202, 401], seconds: 300 }];
-    let key = parsed(texts, "auth-cache-key", "a text with variables", a_key)?;
-    let cookie = parsed(texts, "auth-always-set-cookie", "true or false", parse_bool)?;
-    let headers = parsed(texts, "auth-response-headers", "a list of headers", header_names)?;
-    Ok(Some(ExternalAuth {
-        to: url.to,
-        target: url.target,
-        method: parsed(texts, "auth-method", "a method such as GET", |text| {
-            METHODS.contains(&text).then(|| text.to_owned())
-        })?,
-        signin: parsed(texts, "auth-signin", "a URL", a_template)?,
-        signin_parameter: parsed(texts, "auth-signin-redirect-param", "a parameter", |text| {
-            super::value::is_plain(text, URL).then(|| text.to_owned())
-        })?,
-        response_headers: headers.unwrap_or_default(),
-        headers: Vec::new(),
-        request_redirect: parsed(texts, "auth-request-redirect", "a URL", a_template)?,
-        always_sets_cookie: cookie.unwrap_or_default(),
-        cache: key.map(|key| AuthCache { key, valid: valid.unwrap_or_else(usual) }),
-    }))
-}
-
-fn header_names(text: &str) -> Option<Vec<HeaderName>> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.map(|name| HeaderName::parse(name).ok().filter(|_| is_word(name))).collect()
 }
 
 fn question_headers(reader: &mut Reader<'_>) -> Vec<RequestHeader> {
@@ -160,48 +107,4 @@ fn cache(reader: &mut Reader<'_>) -> Option<AuthCache> {
     })?;
     let usual = Validity { statuses: vec![200, 202, 401], seconds: 300 };
     Some(AuthCache { key, valid: valid.unwrap_or_else(|| vec![usual]) })
-}
-
-/// Items of statuses and one duration.
-pub fn durations(text: &str) -> Option<Vec<Validity>> {
-    let item = |item: &str| {
-        let mut words: Vec<&str> = item.split_ascii_whitespace().collect();
-        let seconds = seconds(words.pop()?)?;
-        let status = |word: &&str| word.parse().ok().filter(|code| (100..600).contains(code));
-        let statuses: Option<Vec<u16>> = words.iter().map(status).collect();
-        Some(Validity { statuses: statuses.filter(|all| !all.is_empty())?, seconds })
-    };
-    text.split(',').map(|text| item(text.trim())).collect()
-}
-
-fn seconds(text: &str) -> Option<u32> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))?;
-    let seconds = match text.strip_prefix(digits)? {
-        "ms" => number / 1_000,
-        "" | "s" => number,
-        "m" => number.checked_mul(60)?,
-        "h" => number.checked_mul(3_600)?,
-        "d" => number.checked_mul(86_400)?,
-        "w" => number.checked_mul(7 * 86_400)?,
-        "M" => number.checked_mul(30 * 86_400)?,
-        "y" => number.checked_mul(365 * 86_400)?,
-        _ => return None,
-    };
-    u32::try_from(seconds).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_statuses_and_a_time() {
-        let all = durations("200 202 10m, 401 30s").unwrap();
-        assert_eq!(all[0], Validity { statuses: vec![200, 202], seconds: 600 });
-        assert_eq!(all[1], Validity { statuses: vec![401], seconds: 30 });
-        for text in ["", "10m", "200", "200 x", "200 10q", "20 10m", "200 10m,", "200 -1s"] {
-            assert_eq!(durations(text), None, "{text}");
-        }
-    }
 }

@@ -3,8 +3,8 @@
 //! Source:  ingress-nginx's annotations. A mirror that cannot be reached is none: nothing is lost with it but the copy.
 
 use super::reader::Reader;
-use super::url::Url;
 use oxigress_core::model::policy::{HeaderValue, Mirror, Policies};
+use oxigress_settings::grammar::url::Url;
 
 /// Reads them.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
@@ -16,7 +16,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let mut has_body = None;
     reader.switch("mirror-request-body", &mut has_body);
     let host = reader.parsed("mirror-host", "a host's name without variables", |text| {
-        HeaderValue::parse(text).ok().filter(|_| super::value::is_plain(text, b"[]"))
+        HeaderValue::parse(text).ok().filter(|_| oxigress_settings::grammar::is_plain(text, b"[]"))
     });
     let without_body = has_body == Some(false);
     policies.mirror = Some(Mirror { to: url.to, target: url.target, host, without_body });

@@ -3,13 +3,14 @@
 //! Source:  ingress-nginx's annotations. Sizes in bytes or with k, m, g behind; times in seconds. What is invalid is
 //!          the default.
 
-use super::reader::{Reader, template};
-use super::value::is_plain;
+use super::reader::Reader;
 use oxigress_core::model::policy::{
-    Condition, ConnectionHeader, HeaderName, HeaderValue, HttpVersion, Policies, Protocol, Proxy,
+    ConnectionHeader, HeaderName, HeaderValue, HttpVersion, Policies, Protocol, Proxy,
     ProxyRedirect, Replacement, RequestHeader,
 };
 use oxigress_objects::Key;
+use oxigress_settings::grammar::retries::{CONDITIONS, conditions, retry_non_idempotent};
+use oxigress_settings::grammar::{is_plain, template};
 
 /// Most seconds of a time: those of 68 years.
 const MOST_SECONDS: i64 = i32::MAX as i64;
@@ -134,47 +135,6 @@ fn read_retries(reader: &mut Reader<'_>, proxy: &mut Proxy) {
     }
     let tries = reader.number("proxy-next-upstream-tries", 0, 1_000);
     proxy.next_upstream_tries = tries.or(proxy.next_upstream_tries);
-}
-
-/// What [`conditions`] takes.
-pub const CONDITIONS: &str = "a list of error, timeout, invalid_header, http_500, http_502, http_503, http_504, http_403, http_404, http_429, \
-     non_idempotent, or off";
-
-/// Adds what the ConfigMap's `retry-non-idempotent` asks for, unless nothing is tried again.
-pub fn retry_non_idempotent(conditions: &mut Vec<Condition>) {
-    if !conditions.is_empty() && !conditions.contains(&Condition::NonIdempotent) {
-        conditions.push(Condition::NonIdempotent);
-    }
-}
-
-/// The words of `proxy_next_upstream`; none of them: never.
-pub fn conditions(text: &str) -> Option<Vec<Condition>> {
-    let mut all = Vec::new();
-    let mut is_off = false;
-    for word in text.split_ascii_whitespace() {
-        let condition = match word {
-            "off" => {
-                is_off = true;
-                continue;
-            }
-            "error" => Condition::Error,
-            "timeout" => Condition::Timeout,
-            "invalid_header" => Condition::InvalidHeader,
-            "http_500" => Condition::Http500,
-            "http_502" => Condition::Http502,
-            "http_503" => Condition::Http503,
-            "http_504" => Condition::Http504,
-            "http_403" => Condition::Http403,
-            "http_404" => Condition::Http404,
-            "http_429" => Condition::Http429,
-            "non_idempotent" => Condition::NonIdempotent,
-            _ => return None,
-        };
-        if !all.contains(&condition) {
-            all.push(condition);
-        }
-    }
-    Some(if is_off { Vec::new() } else { all })
 }
 
 fn read_replacements(reader: &mut Reader<'_>, proxy: &mut Proxy) {

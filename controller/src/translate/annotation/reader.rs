@@ -3,7 +3,6 @@
 //! Errors:  what is invalid is noted; what protects and is invalid closes the Ingress's locations.
 //! Source:  ingress-nginx's annotation parsers; what protects and cannot be read closes.
 
-use super::defaults::Defaults;
 use super::table;
 use super::value::Value;
 use ipnet::IpNet;
@@ -12,6 +11,8 @@ use oxigress_core::model::{Bundle, BundleId, shorten};
 use oxigress_objects::secret::Fields;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{ConfigMap, Key, Kind, ObjectRef, SecretHistory, World};
+use oxigress_settings::Defaults;
+use oxigress_settings::grammar::template;
 use oxigress_validate::tls::Named;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -260,17 +261,4 @@ pub fn networks(text: &str) -> Option<Vec<IpNet>> {
     };
     let all: Option<BTreeSet<_>> = text.split(',').map(|item| network(item.trim())).collect();
     all.filter(|all| all.len() <= 10_000).map(|all| all.into_iter().collect())
-}
-
-/// A text with variables, of letters, digits and `more`; `Some` says which variable it cannot have.
-pub fn template(text: &str, more: &[u8]) -> Result<Template, Option<String>> {
-    match super::value::is_plain(text, more) {
-        true => Template::parse(text).map_err(|why| Some(why.to_string())),
-        false => Err(None),
-    }
-}
-
-/// Letters, digits, `-` and `_`.
-pub fn is_word(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
 }

@@ -2,10 +2,11 @@
 //!
 //! Source:  ingress-nginx's annotations. A redirect that cannot be read closes: its Service was never meant to be seen.
 
-use super::reader::{Reader, template};
+use super::reader::Reader;
 use oxigress_core::model::HostPattern;
 use oxigress_core::model::policy::{Policies, Redirect, Rewrite, Template};
 use oxigress_objects::verdict::Note;
+use oxigress_settings::grammar::template;
 
 /// What an Ingress says about whole hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 //!
 //! Source:  ingress-nginx's annotations.
 
-use super::reader::{Reader, is_word};
+use super::reader::Reader;
 use crate::translate::backend::first_port;
 use crate::translate::ingress::Leads;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Errors, HeaderName, HeaderValue, Policies, ResponseHeader};
 use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_settings::grammar::is_word;
 
 /// Reads them; answers the Service of default-backend.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Option<Leads> {

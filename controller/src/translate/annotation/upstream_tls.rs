@@ -3,8 +3,8 @@
 //! Source:  ingress-nginx's annotations. All of them hang on proxy-ssl-secret, as in the reference.
 
 use super::reader::Reader;
-use super::value::is_plain;
 use oxigress_core::model::policy::{HeaderValue, Policies, UpstreamTls};
+use oxigress_settings::grammar::is_plain;
 
 /// Reads them. Answers whether they ask for verification and cannot be honoured.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> bool {

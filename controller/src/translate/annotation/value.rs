@@ -5,6 +5,7 @@
 
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
+use oxigress_settings::grammar::parse_bool;
 
 /// The value of one annotation.
 pub struct Value<'a> {
@@ -66,31 +67,9 @@ impl Value<'_> {
     }
 }
 
-/// A boolean as Go's `strconv.ParseBool` reads it.
-pub fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}
-
-/// Letters, digits and `- . _ ~ / :`, the reference's plainest alphabet, and those of `more`.
-pub fn is_plain(text: &str, more: &[u8]) -> bool {
-    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~/:".contains(&b) || more.contains(&b))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn booleans_are_read_as_go_reads_them() {
-        for text in ["yes", "on", "tRUE", " true", ""] {
-            assert_eq!(parse_bool(text), None, "{text:?}");
-        }
-        assert_eq!(parse_bool("T"), Some(true));
-    }
 
     #[test]
     fn a_long_value_is_cut_in_the_note() {

@@ -1,6 +1,6 @@
 //! The tables of docs/configmap/, made from the rows. `UPDATE_GOLDEN=1 cargo test configmap_table` writes them.
 
-use super::key::{GROUPS, How, Key};
+use crate::key::{GROUPS, How, Key};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -10,7 +10,7 @@ const PAGES: [(&str, &str, &str, usize); 2] = [
     ("traffic", "Keys of the ConfigMap: what nginx serves", "proxy-read-timeout: \"60\"", 4),
 ];
 
-const HEAD: &str = "Made from `controller/src/translate/settings/*.rs` by
+const HEAD: &str = "Made from `controller/settings/src/keys/*.rs` by
 `UPDATE_GOLDEN=1 cargo test configmap_table`; [the ConfigMap](../configmap.md) says how a change is
 taken over.
 
@@ -50,7 +50,7 @@ fn table(title: &str, example: &str, groups: &[(&str, &[Key])]) -> String {
 
 #[test]
 fn configmap_table_is_as_the_rows_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configmap");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configmap");
     let mut groups = &GROUPS[..];
     for (name, title, example, count) in PAGES {
         let (these, others) = groups.split_at(count);
@@ -76,7 +76,7 @@ const OWN: &[&str] = &[
 
 #[test]
 fn every_key_of_the_reference_has_a_row_and_only_one() {
-    let names: Vec<_> = super::key::all().map(|key| key.name).collect();
+    let names: Vec<_> = crate::key::all().map(|key| key.name).collect();
     let unique: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(unique.len(), names.len(), "a key stands twice");
     assert!(OWN.iter().all(|name| unique.contains(name)), "a key of our own has no row");

@@ -1,8 +1,8 @@
 //! Access control for all hosts. A setting that denies access and cannot be honoured closes every location.
 
-use super::Settings;
-use super::form::{Form, Value, any, network};
-use super::key::{How, Key, key};
+use crate::Settings;
+use crate::form::{Form, Value, any, network};
+use crate::key::{How, Key, key};
 use ipnet::IpNet;
 use oxigress_core::model::policy::{Access, HeaderPattern};
 use oxigress_core::patterns::Allowance;

@@ -1,9 +1,9 @@
 //! Processes, buffers, timeouts of clients.
 
-use super::form::{
+use crate::form::{
     Form, affinity, any, buffer, buffers, header_name, media_type, network, workers,
 };
-use super::key::{How, Key, key};
+use crate::key::{How, Key, key};
 
 const SECONDS: Form = Form::Number(0, 31_536_000);
 const HASH: Form = Form::Number(1, 65_536);

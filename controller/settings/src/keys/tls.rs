@@ -1,8 +1,8 @@
 //! TLS toward clients, and who is sent to it.
 
-use super::Settings;
-use super::form::{Form, Value, any, buffer, ciphers, curves, reference, session_cache};
-use super::key::{How, Key, Take, key};
+use crate::Settings;
+use crate::form::{Form, Value, any, buffer, ciphers, curves, reference, session_cache};
+use crate::key::{How, Key, Take, key};
 use oxigress_core::model::RedirectCode;
 
 const CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
@@ -47,8 +47,9 @@ const REDIRECT_CODE: Take = |to: &mut Settings, value: &Value| {
     Ok(())
 };
 
-/// `hsts*`.
+/// The keys `hsts*`, which are fields of one response header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the keys' own names")]
 pub struct Hsts {
     pub is_on: bool,
     pub max_age: u64,

@@ -1,7 +1,7 @@
 //! Listening, addresses, and whom to believe who a client is.
 
-use super::form::{Form, header_name, kept_header, listen_address, network, stripped_header};
-use super::key::{How, Key, key};
+use crate::form::{Form, header_name, kept_header, listen_address, network, stripped_header};
+use crate::key::{How, Key, key};
 use oxigress_core::http::paths::Refused;
 
 #[rustfmt::skip]

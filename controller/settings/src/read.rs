@@ -1,148 +1,16 @@
-//! The main ConfigMap (`--configmap`) to settings.
-//!
-//! Shape:   [`key`] has a row for each key: what its value may be and what becomes of it. A key is data, which needs
-//!          no reload, or stands in nginx.conf ([`Skeleton`]), or is named with what to do instead.
-//! Errors:  a value that is none leaves the default and the other keys alone; of what keeps somebody out, it closes
-//!          every location.
-//! Source:  ingress-nginx's ConfigMap.
+//! Reads the main ConfigMap, and the ConfigMaps that it names, into settings.
 
-mod access;
-pub mod form;
-pub mod key;
-mod listening;
-pub mod log_format;
-pub mod logging;
-mod others;
-mod process;
-mod proxying;
-mod skeleton;
-mod streams;
-#[cfg(test)]
-mod table;
-mod tls;
-
-pub use skeleton::Skeleton;
-
-use super::annotation::defaults::Defaults;
-use super::annotation::external_auth;
-use form::{Form, Value};
-use key::{How, Key};
+use crate::Settings;
+use crate::grammar::external_auth;
+use crate::key::{self, How, Key};
+use crate::settings::Maps;
 use oxigress_core::model::policy::{
-    HeaderName, HeaderPattern, HeaderValue, RequestHeader, ResponseHeader, Template,
+    HeaderName, HeaderValue, RequestHeader, ResponseHeader, Template,
 };
-use oxigress_core::model::{Algorithm, RedirectCode, shorten};
+use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{ConfigMap, Key as ObjectKey};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-/// What the ConfigMap says, with the reference's defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// ssl-redirect.
-    pub ssl_redirect: bool,
-    /// force-ssl-redirect.
-    pub force_ssl_redirect: bool,
-    /// http-redirect-code.
-    pub http_redirect_code: RedirectCode,
-    /// no-tls-redirect-locations: beginnings of paths as configured.
-    pub no_tls_redirect_locations: Vec<String>,
-    /// proxy-ssl-location-only: TLS toward endpoints is the Ingress's own, and not its hosts'.
-    pub proxy_ssl_location_only: bool,
-    /// load-balance: where no Ingress says otherwise.
-    pub load_balance: Algorithm,
-    /// service-upstream: where no Ingress says otherwise.
-    pub service_upstream: bool,
-    /// use-port-in-redirects: where no Ingress says otherwise.
-    pub use_port_in_redirects: bool,
-    /// What holds for every location whose Ingress says nothing else.
-    pub defaults: Defaults,
-    /// global-auth-*, as annotations of these names, until all of them were read.
-    global_auth: BTreeMap<&'static str, String>,
-    /// hsts*
-    pub hsts: tls::Hsts,
-    /// block-user-agents
-    pub blocked_user_agents: Vec<HeaderPattern>,
-    /// block-referers
-    pub blocked_referers: Vec<HeaderPattern>,
-    /// What stands in nginx.conf.
-    pub skeleton: Skeleton,
-    /// What the admission webhook refuses.
-    pub admission: Admission,
-    /// A key that protects every location and cannot be honoured: all of them are closed.
-    pub closing_key: Option<String>,
-    request_headers_from: Option<ObjectKey>,
-    response_headers_from: Option<ObjectKey>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            ssl_redirect: true,
-            force_ssl_redirect: false,
-            http_redirect_code: RedirectCode::PermanentRedirect,
-            no_tls_redirect_locations: vec!["/.well-known/acme-challenge".into()],
-            proxy_ssl_location_only: false,
-            load_balance: Algorithm::RoundRobin,
-            service_upstream: false,
-            use_port_in_redirects: false,
-            defaults: Defaults::default(),
-            global_auth: BTreeMap::new(),
-            hsts: tls::Hsts::default(),
-            blocked_user_agents: Vec::new(),
-            blocked_referers: Vec::new(),
-            skeleton: Skeleton::default(),
-            admission: Admission::default(),
-            closing_key: None,
-            request_headers_from: None,
-            response_headers_from: None,
-        }
-    }
-}
-
-/// What the admission webhook refuses beside what translate rejects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admission {
-    /// strict-validate-path-type
-    pub strict_path_type: bool,
-    /// annotation-value-word-blocklist
-    pub blocked_words: Vec<String>,
-    /// allow-snippet-annotations
-    pub allows_snippets: bool,
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Admission { strict_path_type: true, blocked_words: Vec::new(), allows_snippets: false }
-    }
-}
-
-/// The ConfigMaps there are.
-type Maps = BTreeMap<ObjectKey, Arc<ConfigMap>>;
-
-impl Settings {
-    /// The settings of the wire, but for the default backend.
-    pub fn published(&self) -> oxigress_core::model::Settings {
-        let hsts = self.hsts.header();
-        oxigress_core::model::Settings {
-            http_redirect_code: self.http_redirect_code,
-            hsts: hsts.and_then(|value| HeaderValue::parse(value).ok()),
-            blocked_user_agents: self.blocked_user_agents.clone(),
-            blocked_referers: self.blocked_referers.clone(),
-            ..oxigress_core::model::Settings::default()
-        }
-    }
-
-    /// Whether it says something that one of these maps holds.
-    pub fn is_from(&self, maps: &BTreeSet<ObjectKey>) -> bool {
-        self.sources().any(|key| maps.contains(key))
-    }
-
-    /// The other maps that hold a part of it.
-    pub fn sources(&self) -> impl Iterator<Item = &ObjectKey> {
-        [&self.request_headers_from, &self.response_headers_from].into_iter().flatten()
-    }
-}
+use std::collections::BTreeMap;
 
 /// Reads the whole map, and those that it names; what it cannot honour is noted.
 pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
@@ -203,7 +71,7 @@ impl<'m> Reading<'m> {
             }
             (How::Unsupported(instead), read) => {
                 // One that is off asks for nothing.
-                let is_off = read.is_ok_and(|(value, _)| value == default(key));
+                let is_off = read.is_ok_and(|(value, _)| value == key.default_value());
                 return if !is_off {
                     let message = format!("data.{name} is not supported: {instead}");
                     self.notes.push(Note::warning(message));
@@ -228,7 +96,7 @@ impl<'m> Reading<'m> {
                     self.refuse(key, name, text, &what);
                 }
             }
-            _ if value == default(key) => {}
+            _ if value == key.default_value() => {}
             _ => self.settings.skeleton.put(key, text),
         }
     }
@@ -249,17 +117,6 @@ impl<'m> Reading<'m> {
             default => format!("data.{name}: {text:?} {what}: {} is used", shorten(default)),
         };
         self.notes.push(Note::warning(message));
-    }
-}
-
-/// The value that a key has by itself.
-fn default(key: &Key) -> Value {
-    match key.form.read(key.default) {
-        Ok((value, _)) => value,
-        Err(_) => match key.form {
-            Form::Number(..) => Value::Number(0),
-            _ => Value::Text(String::new()),
-        },
     }
 }
 
@@ -313,6 +170,9 @@ fn read_headers(settings: &mut Settings, all: &Maps, notes: &mut Vec<Note>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults::Defaults;
+    use oxigress_core::model::{Algorithm, RedirectCode};
+    use std::sync::Arc;
 
     fn parsed(data: &[(&str, &str)]) -> (Settings, Vec<Note>) {
         let data = data.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
@@ -423,7 +283,7 @@ mod tests {
             let (settings, notes) = parsed(&[("proxy-next-upstream", text)]);
             assert_eq!(notes, [], "{text}");
             let found = settings.defaults.policies.proxy.unwrap().next_upstream;
-            assert_eq!(found, super::super::annotation::proxying::conditions(text), "{text}");
+            assert_eq!(found, crate::grammar::retries::conditions(text), "{text}");
         }
         for text in ["http_599", "error,timeout", "http500"] {
             let (settings, notes) = parsed(&[("proxy-next-upstream", text)]);

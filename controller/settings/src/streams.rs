@@ -4,7 +4,7 @@
 //! Shape:   JSON. Of listeners numbers and flags alone; what they lead to is data in the zone. Of the ConfigMap texts,
 //!          which the nginx role reads with the same closed grammars as the controller role.
 
-use crate::translate::Skeleton;
+use crate::Skeleton;
 use oxigress_core::model::StreamPort;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Logs.
 
-use super::form::{Form, exact_path, host, log_file, log_parameters};
-use super::key::{How, Key, key};
-use super::log_format;
+use crate::form::{Form, exact_path, host, log_file, log_parameters};
+use crate::key::{How, Key, key};
+use crate::log_format;
 
 const FILE: Form = Form::Text("/dev/stdout or a file below /var/log", log_file);
 const FORMAT: &str = "text in one line, with variables that a log may have";

@@ -1,7 +1,7 @@
 //! Compression, and modules that this nginx does not have.
 
-use super::form::{Form, any, media_types};
-use super::key::{How, Key, key};
+use crate::form::{Form, any, media_types};
+use crate::key::{How, Key, key};
 
 const TEXT: Form = Form::Text("text", any);
 const TYPES: &str = "application/atom+xml application/javascript application/x-javascript application/json \

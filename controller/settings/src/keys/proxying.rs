@@ -1,10 +1,10 @@
 //! How nginx talks to endpoints: mostly what annotations say, where none does.
 
-use super::Settings;
-use super::form::{Form, Value, any, bytes, header_name, reference};
-use super::key::{How, Key, Take, key};
-use crate::translate::annotation::balancing::{LOAD_BALANCE, LoadBalance};
-use crate::translate::annotation::proxying;
+use crate::Settings;
+use crate::form::{Form, Value, any, bytes, header_name, reference};
+use crate::grammar::load_balance::{LOAD_BALANCE, LoadBalance};
+use crate::grammar::retries;
+use crate::key::{How, Key, Take, key};
 use oxigress_core::model::policy::{
     Condition, Errors, HeaderValue, HttpVersion, Ipv6Prefix, Limits, ProxyRedirect, Replacement,
     Template,
@@ -14,8 +14,8 @@ const SECONDS: Form = Form::Number(0, 31_536_000);
 const ON_OFF: Form = Form::Word(&["on", "off"]);
 const TWO: &str = "off, or two words: what is replaced and by what";
 const HASHES: How = How::NoEffect("as in ingress-nginx: annotate the Ingress");
-const CONDITIONS: Form = Form::Text(proxying::CONDITIONS, |text| {
-    proxying::conditions(text).filter(|_| !text.is_empty()).map(|_| text.to_owned())
+const CONDITIONS: Form = Form::Text(retries::CONDITIONS, |text| {
+    retries::conditions(text).filter(|_| !text.is_empty()).map(|_| text.to_owned())
 });
 
 #[rustfmt::skip]
@@ -118,7 +118,7 @@ const REDIRECT_TO: Take = |settings: &mut Settings, value: &Value| {
 };
 
 const NEXT_UPSTREAM: Take = |to: &mut Settings, value: &Value| {
-    to.proxy().next_upstream = proxying::conditions(value.text());
+    to.proxy().next_upstream = retries::conditions(value.text());
     Ok(())
 };
 
@@ -127,7 +127,7 @@ const RETRY: Take = |to: &mut Settings, value: &Value| {
     to.defaults.retry_non_idempotent = value.flag();
     if value.flag() {
         let usual = || vec![Condition::Error, Condition::Timeout];
-        proxying::retry_non_idempotent(to.proxy().next_upstream.get_or_insert_with(usual));
+        retries::retry_non_idempotent(to.proxy().next_upstream.get_or_insert_with(usual));
     }
     Ok(())
 };

@@ -4,7 +4,7 @@
 //!          No Service's id begins so.
 //! Source:  ingress-nginx's annotations; docs/operate/endpoints.md#destinations for addresses that are refused.
 
-use super::reader::template;
+use super::template;
 use oxigress_core::model::policy::{AuthHost, HeaderValue, Template};
 use oxigress_core::model::{BackendId, shorten};
 use oxigress_objects::external_name::ExternalName;

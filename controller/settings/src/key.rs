@@ -1,7 +1,8 @@
 //! The keys, in groups: one row each.
 
-use super::form::{Form, Value};
-use super::{Settings, access, listening, logging, others, process, proxying, streams, tls};
+use crate::Settings;
+use crate::form::{Form, Value};
+use crate::keys::{access, listening, logging, others, process, proxying, streams, tls};
 
 /// A key of the ConfigMap.
 pub struct Key {
@@ -73,4 +74,17 @@ pub fn find(name: &str) -> Option<&'static Key> {
 /// A row of the tables.
 pub const fn key(name: &'static str, form: Form, default: &'static str, how: How) -> Key {
     Key { name, form, default, how }
+}
+
+impl Key {
+    /// The value that the key has by itself.
+    pub fn default_value(&self) -> Value {
+        match self.form.read(self.default) {
+            Ok((value, _)) => value,
+            Err(_) => match self.form {
+                Form::Number(..) => Value::Number(0),
+                _ => Value::Text(String::new()),
+            },
+        }
+    }
 }

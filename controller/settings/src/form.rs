@@ -5,7 +5,7 @@
 //! Errors:  words that follow the value in a message: `is not …`.
 //! Source:  ingress-nginx's ConfigMap.
 
-use crate::translate::annotation::parse_bool;
+use crate::grammar::parse_bool;
 use ipnet::IpNet;
 use oxigress_core::http::head;
 use oxigress_validate::tls;

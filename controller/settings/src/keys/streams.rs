@@ -1,7 +1,7 @@
 //! TCP and UDP, and texts for nginx.conf.
 
-use super::form::Form;
-use super::key::{How, Key, key};
+use crate::form::Form;
+use crate::key::{How, Key, key};
 
 const RAW: Form = Form::Text("text", |text| Some(text.to_owned()));
 const SNIPPET: How = How::Unsupported(

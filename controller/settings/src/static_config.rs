@@ -4,8 +4,8 @@
 //! Shape:   texts by key, of the keys that are not at their default. Whoever asks for a value reads the text with the
 //!          key's form, so the role that writes nginx.conf trusts nobody.
 
-use super::form::Value;
-use super::key::{self, Key};
+use crate::form::Value;
+use crate::key::{self, Key};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Skeleton {
             return Value::Text(String::new());
         };
         let said = self.0.get(name).and_then(|text| key.form.read(text).ok());
-        said.map_or_else(|| super::default(key), |(value, _)| value)
+        said.map_or_else(|| key.default_value(), |(value, _)| value)
     }
 
     /// Of a flag.

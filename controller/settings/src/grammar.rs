@@ -1,0 +1,48 @@
+//! How ingress-nginx writes values: what annotations and keys of the ConfigMap have in common.
+
+pub mod external_auth;
+pub mod load_balance;
+pub mod retries;
+pub mod url;
+
+use oxigress_core::model::policy::Template;
+
+/// A boolean as Go's `strconv.ParseBool` reads it.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Letters, digits and `- . _ ~ / :`, the reference's plainest alphabet, and those of `more`.
+pub fn is_plain(text: &str, more: &[u8]) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~/:".contains(&b) || more.contains(&b))
+}
+
+/// A text with variables, of letters, digits and `more`; `Some` says which variable it cannot have.
+pub fn template(text: &str, more: &[u8]) -> Result<Template, Option<String>> {
+    match is_plain(text, more) {
+        true => Template::parse(text).map_err(|why| Some(why.to_string())),
+        false => Err(None),
+    }
+}
+
+/// Letters, digits, `-` and `_`.
+pub fn is_word(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_are_read_as_go_reads_them() {
+        for text in ["yes", "on", "tRUE", " true", ""] {
+            assert_eq!(parse_bool(text), None, "{text:?}");
+        }
+        assert_eq!(parse_bool("T"), Some(true));
+    }
+}

@@ -1,0 +1,28 @@
+//! The values of `load-balance`, in annotations and in the ConfigMap.
+//!
+//! Source:  ingress-nginx's annotations.
+
+use oxigress_core::model::Algorithm;
+
+/// A value of load-balance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadBalance {
+    /// An algorithm.
+    Algorithm(Algorithm),
+    /// What upstream-hash-by asks for by itself.
+    Hash,
+    /// What affinity asks for by itself.
+    Sticky,
+}
+
+/// All values of load-balance.
+pub const LOAD_BALANCE: &[(&str, LoadBalance)] = &[
+    ("round_robin", LoadBalance::Algorithm(Algorithm::RoundRobin)),
+    ("ewma", LoadBalance::Algorithm(Algorithm::Ewma)),
+    ("least_conn", LoadBalance::Algorithm(Algorithm::LeastConn)),
+    ("p2c", LoadBalance::Algorithm(Algorithm::P2c)),
+    ("chash", LoadBalance::Hash),
+    ("chashsubset", LoadBalance::Hash),
+    ("sticky_balanced", LoadBalance::Sticky),
+    ("sticky_persistent", LoadBalance::Sticky),
+];
