@@ -2,15 +2,12 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
+use crate::arrival::Arrival;
 use crate::dns::{Report, Resolver};
 use crate::flags::Flags;
 use crate::grace;
-use crate::metrics::{self, ChangeToLive, Metrics, Scrape, Writes};
+use crate::metrics::{self, ChangeToLive, Metrics, Scrape};
 use crate::parent::{self, Signals};
-use crate::publish::arrival::Arrival;
-use crate::publish::client::{Answer, Client, ClientError};
-use crate::publish::room::View;
-use crate::publish::{LONGEST, Next, Outgoing, Publisher};
 use crate::runtime::Runtime;
 use crate::source::folder::Folder;
 use crate::source::kubernetes::{Kubernetes, Pulse};
@@ -25,6 +22,10 @@ use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_publish::Writes;
+use oxigress_publish::client::{Answer, Client, ClientError};
+use oxigress_publish::room::View;
+use oxigress_publish::{LONGEST, Next, Outgoing, Publisher};
 use oxigress_settings::streams::{self, Streams};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

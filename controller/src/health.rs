@@ -4,9 +4,7 @@
 //! Anybody who reaches the port may ask, so whatever is asked at once costs one answer ([`Latest`]), and connections
 //! are bounded ([`BOUNDS`]): a probe gets through while others hold as many connections as they like.
 
-use crate::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use crate::metrics::Metrics;
-use crate::publish::client::Client;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -14,6 +12,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use oxigress_core::wire::native::Status;
+use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
+use oxigress_publish::client::Client;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;

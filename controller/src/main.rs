@@ -1,14 +1,14 @@
 //! `oxigress`: serves Kubernetes Ingress with nginx, from a Kubernetes API server or a folder of manifests.
 //!
-//! Data moves one way: [`source`] → `World` → [`translate`] → [`publish`]; verdicts go back to the
+//! Data moves one way: [`source`] → `World` → [`translate`] → `publish`; verdicts go back to the
 //! person who wrote an object. [`nginx`] is the other role: it starts nginx and keeps it running.
 //! [`flags`] holds what the operator says. Nothing is decided here.
 
+mod arrival;
 mod capability;
 mod check;
 mod cluster;
 mod command;
-mod connections;
 mod controller;
 mod dns;
 mod echo;
@@ -21,9 +21,7 @@ mod metrics;
 mod nginx;
 mod parent;
 mod processes;
-mod publish;
 mod runtime;
-mod socket;
 mod source;
 mod status;
 mod translate;

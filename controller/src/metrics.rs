@@ -9,14 +9,14 @@ mod own;
 mod process;
 
 pub use live::ChangeToLive;
-pub use own::{Scrape, Writes, source, text};
+pub use own::{Scrape, source, text};
 
 use crate::flags::Flags;
 use crate::runtime::Runtime;
-use crate::socket::get;
 use crate::status::lease::Leadership;
 use crate::webhook::Checks;
 use oxigress_core::metrics::Options;
+use oxigress_net::socket::get;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};

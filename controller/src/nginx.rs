@@ -15,10 +15,10 @@ mod upgrade;
 mod user;
 mod zone;
 
+use crate::arrival::Arrival;
 use crate::flags::Flags;
 use crate::grace::{self, Grace, Wish};
 use crate::parent::{self, Signals};
-use crate::publish::arrival::Arrival;
 use crate::runtime::{Runtime, folder_for_conf};
 use anyhow::{Context, bail, ensure};
 use conf::{Machine, Temp};

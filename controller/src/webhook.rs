@@ -16,7 +16,6 @@ mod tests;
 pub use certificate::CertificateError;
 pub use checks::Checks;
 
-use crate::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use crate::flags::Flags;
 use crate::flags::cluster::path_of;
 use crate::translate::{Candidate, Judgement, Reviews, Translator};
@@ -28,6 +27,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{Ssl, SslContext};
+use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, World};
 use std::convert::Infallible;

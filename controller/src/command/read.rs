@@ -1,8 +1,8 @@
 //! What nginx has, by `GET` on the configuration endpoint, as ingress-nginx's `dbg` prints it.
 
 use super::Which;
-use crate::socket;
 use anyhow::{Context, bail};
+use oxigress_net::socket;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;

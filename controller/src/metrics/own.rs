@@ -6,6 +6,7 @@ use crate::translate::secret_behind;
 use oxigress_core::metrics::{labels, sample, title};
 use oxigress_core::model::Snapshot;
 use oxigress_objects::{Key, World};
+use oxigress_publish::Writes;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::oneshot;
@@ -16,21 +17,6 @@ pub struct Scrape {
     pub constant: Vec<(String, String)>,
     /// Where the text goes.
     pub reply: oneshot::Sender<String>,
-}
-
-/// What became of writes to nginx; what the reference calls reloads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Writes {
-    /// Those that are live.
-    pub applied: u64,
-    /// Those that nginx refused.
-    pub refused: u64,
-    /// Records that nginx does not get: refused, without room, or beyond a namespace's limit.
-    pub withheld: u64,
-    /// The last one is live.
-    pub is_last_applied: bool,
-    /// When the last one became live.
-    pub applied_at: Option<SystemTime>,
 }
 
 /// The text. `snapshot` is what is served of `world`.

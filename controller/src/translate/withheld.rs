@@ -2,14 +2,14 @@
 
 use super::Translator;
 use super::notes::Part;
-use crate::publish::item::Item;
-use crate::publish::owners::HostOwner;
-use crate::publish::withheld::Reason;
 use oxigress_core::model::{HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
 use oxigress_objects::verdict::{Note, VerdictChanges};
 use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_publish::item::Item;
+use oxigress_publish::owners::HostOwner;
+use oxigress_publish::withheld::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Translator {

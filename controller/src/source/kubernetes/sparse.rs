@@ -5,11 +5,11 @@
 //!          watch wins over the answer to a GET, which may be older.
 
 use super::watch::{self, Found, News, Told};
-use crate::publish::backoff::{LONGEST, SHORTEST, jitter};
 use crate::translate::Wants;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use oxigress_objects::{Kind, Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

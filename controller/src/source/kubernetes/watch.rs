@@ -7,7 +7,6 @@
 
 use super::pulse::Pulse;
 use super::scope::Subject;
-use crate::publish::backoff::{LONGEST, SHORTEST, jitter};
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,6 +15,7 @@ use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use oxigress_objects::convert::{self, WrongField};
 use oxigress_objects::published::{Address, Published};
 use oxigress_objects::{Kind, Object, ObjectRef};

@@ -2,8 +2,8 @@
 
 use super::tenants::endpoint_of;
 use super::*;
-use crate::publish::item::Item;
-use crate::publish::owners::HostOwner;
+use crate::item::Item;
+use crate::owners::HostOwner;
 
 /// Rules of a host of the namespace `o`: each with its namespace, its bytes, and whether nginx refuses it.
 type Rules = BTreeMap<u8, (&'static str, usize, bool)>;
@@ -187,7 +187,7 @@ proptest! {
                 let live = &endpoint.live.servers[&host(number)];
                 let of_guest = |rule: &&oxigress_core::model::Rule| rule.origin.namespace == guest;
                 let kept: Vec<_> = live.rules.iter().filter(of_guest).collect();
-                bytes += crate::publish::item::bytes_of(&kept) as u64;
+                bytes += crate::item::bytes_of(&kept) as u64;
                 let wanted = rules.values().filter(|(namespace, ..)| *namespace == guest).count();
                 let record = RecordRef { kind: Kind::Server, key: host(number).to_string() };
                 let is_out = withheld.contains_key(&Item::of_guest(record.clone(), guest))

@@ -1,5 +1,6 @@
 //! When to try again.
 
+use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use std::time::Duration;
 
 /// Pauses after failures: short while nginx starts, then from 0.8 to 30 s with jitter.
@@ -12,10 +13,6 @@ pub struct Backoff {
 pub const QUICK: Duration = Duration::from_millis(20);
 /// 2 s of quick tries.
 const QUICK_TRIES: u32 = 100;
-/// The first pause of somebody that does not answer.
-pub const SHORTEST: Duration = Duration::from_millis(800);
-/// The longest pause between two tries.
-pub const LONGEST: Duration = Duration::from_secs(30);
 
 impl Backoff {
     /// The last try had no answer.
@@ -46,14 +43,6 @@ impl Backoff {
         }
         pause.mul_f64(jitter())
     }
-}
-
-/// From 0.75 to 1.
-pub fn jitter() -> f64 {
-    let mut byte = [0];
-    // Without a random byte all pauses are equal, which is no harm.
-    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::NONBLOCK);
-    1.0 - f64::from(byte[0]) / 1020.0
 }
 
 #[cfg(test)]

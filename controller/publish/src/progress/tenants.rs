@@ -1,7 +1,7 @@
 //! Namespaces share the zone and each keeps its part of it; what is sent in parts is whole at each step.
 
 use super::*;
-use crate::publish::owners::HostOwner;
+use crate::owners::HostOwner;
 use oxigress_core::model::{Bundle, BundleId};
 
 /// A server of `namespace` with about so many bytes.

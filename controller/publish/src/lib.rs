@@ -8,8 +8,10 @@
 //!          zone is asked for ([`Publisher::wanted_zone`]). A body that is too large (413), or refused without a reason that names a record,
 //!          is halved until the halves are taken or single records are withheld.
 //! Files that never could be read: an nginx that serves something gets additions only ([`First`]).
+//! Knows:     the snapshot, its records, and nginx's answers.
+//! Does not:  know the objects that the snapshot was made from, or when a request is sent.
+#![forbid(unsafe_code)]
 
-pub mod arrival;
 pub mod backoff;
 pub mod client;
 pub mod item;
@@ -24,8 +26,6 @@ pub mod room;
 mod tests;
 pub mod withheld;
 
-use crate::metrics::Writes;
-pub use backoff::LONGEST;
 use backoff::{Backoff, QUICK};
 use bytes::Bytes;
 use client::{Answer, ClientError};
@@ -34,11 +34,12 @@ use item::Item;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Keys, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
+pub use oxigress_net::pause::LONGEST;
 use quota::Quota;
 use room::View;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use withheld::{Reason, Withheld};
 
 /// A request to the configuration endpoint.
@@ -50,6 +51,21 @@ pub struct Outgoing {
     pub if_match: Option<String>,
     /// JSON.
     pub body: Bytes,
+}
+
+/// What became of writes to nginx; what the reference calls reloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Those that are live.
+    pub applied: u64,
+    /// Those that nginx refused.
+    pub refused: u64,
+    /// Records that nginx does not get: refused, without room, or beyond a namespace's limit.
+    pub withheld: u64,
+    /// The last one is live.
+    pub is_last_applied: bool,
+    /// When the last one became live.
+    pub applied_at: Option<SystemTime>,
 }
 
 /// When to go on.

@@ -1,0 +1,13 @@
+//! What several parts of the controller need of the network: listeners whose connections are bounded, a GET over a unix
+//! socket, pauses between attempts.
+//!
+//! Knows:     bytes, connections and time.
+//! Does not:  know objects, nginx's configuration, or what is served.
+//!
+//! A crate of its own, because health checks and admission bound their connections alike, and because the publisher and
+//! the provider wait alike; neither of them may depend on the other.
+#![forbid(unsafe_code)]
+
+pub mod connections;
+pub mod pause;
+pub mod socket;
