@@ -2,13 +2,10 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
-use crate::arrival::Arrival;
 use crate::dns::{Report, Resolver};
 use crate::flags::Flags;
-use crate::grace;
 use crate::metrics::{self, ChangeToLive, Metrics, Scrape};
-use crate::parent::{self, Signals};
-use crate::runtime::Runtime;
+use crate::parent;
 use crate::source::folder::Folder;
 use crate::source::kubernetes::{Kubernetes, Pulse};
 use crate::source::{Batch, Source};
@@ -27,6 +24,10 @@ use oxigress_publish::client::{Answer, Client, ClientError};
 use oxigress_publish::room::View;
 use oxigress_publish::{LONGEST, Next, Outgoing, Publisher};
 use oxigress_settings::streams::{self, Streams};
+use oxigress_supervisor::process::drain;
+use oxigress_supervisor::process::signals::Signals;
+use oxigress_supervisor::runtime::Runtime;
+use oxigress_supervisor::runtime::arrival::Arrival;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -131,7 +132,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
         () = async {
-            grace::until_end(flags.cluster.shutdown_grace_period, &mut signals, || {
+            drain::until_end(flags.cluster.shutdown_grace_period(), &mut signals, || {
                 is_leaving.store(true, Ordering::Relaxed);
             })
             .await;

@@ -19,10 +19,12 @@ use metrics::MetricsFlags;
 use oxigress_core::balancer::destinations::{self, Destinations};
 use oxigress_objects::Key;
 use oxigress_settings::grammar::parse_bool;
+use oxigress_supervisor as supervisor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Serves Kubernetes Ingress with stock nginx and one Rust module, without reloads.
 #[derive(Debug, Parser)]
@@ -342,8 +344,41 @@ impl Flags {
         self.enable_ssl_passthrough.then_some(inside)
     }
 
+    /// What the nginx role needs of them. The buckets were parsed with their bounds, so they are good.
+    pub fn supervisor_options(&self) -> supervisor::Options {
+        supervisor::Options {
+            runtime_dir: self.runtime_dir.clone(),
+            temp_dir: self.temp_dir.clone(),
+            nginx_binary: self.nginx_binary.clone(),
+            module: self.module.clone(),
+            worker_processes: self.worker_processes.0,
+            zone_bytes: self.zone_size.0,
+            zone_bytes_max: self.zone_size_max.0,
+            journal: match self.journal {
+                Journal::Auto => supervisor::Journal::Auto,
+                Journal::On => supervisor::Journal::On,
+                Journal::Off => supervisor::Journal::Off,
+            },
+            metrics: self.metrics.buckets().ok().filter(|_| self.metrics.enable_metrics),
+            http_port: self.http_port,
+            https_port: self.https_port,
+            status_port: self.status_port,
+            ssl_passthrough_port: self.passthrough_port().map(|(port, _)| port),
+            ports: supervisor::Ports {
+                nginx: self.nginx_ports().collect(),
+                own: self.own_ports().collect(),
+            },
+            health_check_path: self.health_check_path.clone(),
+            destinations: self.destinations(),
+            shutdown_grace_period: self.cluster.shutdown_grace_period(),
+            post_shutdown_grace_period: Duration::from_secs(
+                self.cluster.post_shutdown_grace_period,
+            ),
+        }
+    }
+
     /// Ports on which nginx listens for clients, and for itself, on every address, with their flags.
-    pub fn nginx_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
+    fn nginx_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
         self.client_ports().into_iter().chain(self.passthrough_port())
     }
 
@@ -355,13 +390,6 @@ impl Flags {
     /// Ports that are taken.
     fn reserved_ports(&self) -> BTreeMap<u16, &'static str> {
         self.all_ports().collect()
-    }
-
-    /// A port that two flags name, and these flags.
-    pub fn port_named_twice(&self) -> Option<(u16, &'static str, &'static str)> {
-        let mut named = BTreeMap::new();
-        let mut ports = self.all_ports().filter(|(port, _)| *port != 0);
-        ports.find_map(|(port, flag)| named.insert(port, flag).map(|first| (port, first, flag)))
     }
 
     /// The folder of manifests; none: the objects of a cluster are served. Flags that exclude each other are an error.

@@ -1,10 +1,9 @@
 //! `oxigress`: serves Kubernetes Ingress with nginx, from a Kubernetes API server or a folder of manifests.
 //!
 //! Data moves one way: [`source`] → `World` → [`translate`] → `publish`; verdicts go back to the
-//! person who wrote an object. [`nginx`] is the other role: it starts nginx and keeps it running.
+//! person who wrote an object. `oxigress_supervisor` is the other role: it starts nginx and keeps it running.
 //! [`flags`] holds what the operator says. Nothing is decided here.
 
-mod arrival;
 mod capability;
 mod check;
 mod cluster;
@@ -13,15 +12,11 @@ mod controller;
 mod dns;
 mod echo;
 mod flags;
-mod grace;
 mod health;
 mod local;
 mod log;
 mod metrics;
-mod nginx;
 mod parent;
-mod processes;
-mod runtime;
 mod source;
 mod status;
 mod translate;
@@ -78,7 +73,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => parent::run(&cli.flags).await,
         Some(Command::Controller(flags)) => controller::run(&flags).await,
-        Some(Command::Nginx(flags)) => nginx::run(&flags).await,
+        Some(Command::Nginx(flags)) => {
+            parent::name_flags_of_a_lone_role(&flags);
+            oxigress_supervisor::run(&flags.supervisor_options()).await
+        }
         Some(Command::Check { folder, flags, .. }) => check::run(folder.as_deref(), &flags).await,
         Some(Command::Tool(tool)) => command::run(tool).await,
         Some(Command::Echo { listen, name }) => echo::run(listen, name).await,

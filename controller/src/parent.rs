@@ -2,75 +2,26 @@
 //!
 //! A role that dies is started again; a role that refuses its first start ends the program. Both end with it.
 
+use crate::cluster;
 use crate::flags::{self, Flags};
-use crate::{cluster, processes};
 use anyhow::Context;
+use oxigress_supervisor::process::signals::{self, PARENT, Signals};
+use oxigress_supervisor::process::table;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
-use std::io;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::Instant;
 
-/// Tells a role which process started it.
-pub const PARENT: &str = "OXIGRESS_PARENT";
-/// Signals that come closer are one.
-pub const SAME: Duration = Duration::from_millis(300);
 /// A role that dies again and again is started once in this time; one that refuses to start again, ever
 /// more seldom.
 const PAUSES: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(30);
 /// A role that ends with code 1 later than this did not refuse to start: nginx's ports are waited for 10 s,
 /// and its own end counts as a refusal for another 10 s.
 const REFUSES_WITHIN: Duration = Duration::from_secs(30);
-
-/// The signals that ask for an end.
-pub struct Signals {
-    terminate: unix::Signal,
-    interrupt: unix::Signal,
-}
-
-impl Signals {
-    /// From here on they no longer end the process by themselves.
-    pub fn new() -> io::Result<Self> {
-        end_with_parent();
-        Ok(Signals {
-            terminate: unix::signal(SignalKind::terminate())?,
-            interrupt: unix::signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// Waits for the next one.
-    pub async fn stop(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    /// Waits for one that is meant as another: a terminal and the script in it tell of the same Ctrl-C.
-    pub async fn stop_again(&mut self) {
-        let end = Instant::now() + SAME;
-        while tokio::time::timeout_at(end, self.stop()).await.is_ok() {}
-        self.stop().await;
-    }
-}
-
-/// A role that was started by a parent gets SIGTERM when the parent dies, also by SIGKILL.
-fn end_with_parent() {
-    let Ok(parent) = std::env::var(PARENT) else { return };
-    let signal = Some(Signal::TERM);
-    if rustix::process::set_parent_process_death_signal(signal).is_err() {
-        tracing::warn!("this role outlives a killed parent: the kernel refuses the death signal");
-    }
-    // It may have died before we asked.
-    if !is_started_by(Some(&parent)) {
-        tracing::info!("the parent is gone already");
-        let _ = kill_process(getpid(), Signal::TERM);
-    }
-}
 
 /// Names the flags that were given and have no effect.
 fn name_flags_without_effect(flags: &Flags) {
@@ -81,15 +32,9 @@ fn name_flags_without_effect(flags: &Flags) {
 
 /// The same for a role, which leaves it to the parent that gave it its own flags.
 pub fn name_flags_of_a_lone_role(flags: &Flags) {
-    if !is_started_by(std::env::var(PARENT).ok().as_deref()) {
+    if !signals::has_parent() {
         name_flags_without_effect(flags);
     }
-}
-
-/// Whether the process that started this one is `parent`.
-fn is_started_by(parent: Option<&str>) -> bool {
-    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
-    parent.is_some() && now.as_deref() == parent
 }
 
 /// Runs both roles until a signal ends them.
@@ -138,7 +83,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
 /// Waits for dead children that are not the roles, which are waited for elsewhere.
 fn reap_strangers(roles: &[Option<u32>]) {
     let own = getpid().as_raw_nonzero().get();
-    for process in processes::all().filter(|process| process.is_zombie && process.parent == own) {
+    for process in table::all().filter(|process| process.is_zombie && process.parent == own) {
         let id = process.pid.as_raw_nonzero().get().cast_unsigned();
         if !roles.contains(&Some(id)) {
             let _ = waitpid(Some(process.pid), WaitOptions::NOHANG);

@@ -3,8 +3,8 @@
 //! Who runs is known by the locks of the runtime folder: whoever holds one has its file open. A role that a parent
 //! started ends with it, and would be started again if it were asked alone.
 
-use crate::processes;
 use anyhow::Context;
+use oxigress_supervisor::process::table;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -57,14 +57,14 @@ fn whom_to_ask(folder: &Path) -> Vec<Pid> {
         .iter()
         .filter_map(|name| identity(&folder.join(name)))
         .collect();
-    let holds_one = |process: &processes::Process| {
+    let holds_one = |process: &table::Process| {
         let files = fs::read_dir(format!("/proc/{}/fd", process.pid.as_raw_nonzero()));
         // Of other users and of processes that end meanwhile nothing is seen.
         let mut files = files.into_iter().flatten().flatten();
         files.any(|file| identity(&file.path()).is_some_and(|file| locks.contains(&file)))
     };
     let own = rustix::process::getpid();
-    let roles = processes::all().filter(|process| process.pid != own && holds_one(process));
+    let roles = table::all().filter(|process| process.pid != own && holds_one(process));
     let mut asked: Vec<Pid> = roles.map(|role| parent_of(&role).unwrap_or(role.pid)).collect();
     asked.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
     asked.dedup();
@@ -72,11 +72,13 @@ fn whom_to_ask(folder: &Path) -> Vec<Pid> {
 }
 
 /// The process that started a role and looks after it.
-fn parent_of(role: &processes::Process) -> Option<Pid> {
+fn parent_of(role: &table::Process) -> Option<Pid> {
     let environment = fs::read(format!("/proc/{}/environ", role.pid.as_raw_nonzero())).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
     let said = variables.find_map(|variable| {
-        let value = variable.strip_prefix(crate::parent::PARENT.as_bytes())?.strip_prefix(b"=")?;
+        let value = variable
+            .strip_prefix(oxigress_supervisor::process::signals::PARENT.as_bytes())?
+            .strip_prefix(b"=")?;
         std::str::from_utf8(value).ok()?.parse::<i32>().ok()
     });
     said.filter(|parent| *parent == role.parent).and_then(Pid::from_raw)

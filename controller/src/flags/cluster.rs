@@ -95,6 +95,11 @@ pub struct ClusterFlags {
 }
 
 impl ClusterFlags {
+    /// The time between a request to end and the end.
+    pub fn shutdown_grace_period(&self) -> Duration {
+        Duration::from_secs(self.shutdown_grace_period)
+    }
+
     /// What namespaces have to be labelled with; none: all are watched.
     pub fn namespace_selector(&self) -> Option<&Selector> {
         self.watch_namespace_selector.as_ref().filter(|selector| !selector.selects_all())

@@ -1,7 +1,7 @@
 //! What the kernel and `stub_status` know.
 
-use crate::processes;
 use oxigress_core::metrics::{number, sample, title};
+use oxigress_supervisor::process::table;
 use rustix::process::Pid;
 use std::fmt::Write;
 use std::path::Path;
@@ -79,7 +79,7 @@ pub fn this() -> Option<String> {
 /// nginx's processes together; `None` where they cannot be seen, as from another container.
 pub fn nginx(pid_file: &Path, constant: &[(String, String)]) -> Option<String> {
     let pid: i32 = std::fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
-    let all: Vec<_> = processes::all().filter(|process| !process.is_zombie).collect();
+    let all: Vec<_> = table::all().filter(|process| !process.is_zombie).collect();
     // The supervisor gives nginx a process group of its own, which both masters of an upgrade are in.
     let group = all.iter().find(|process| process.pid.as_raw_nonzero().get() == pid)?.group;
     let boot = boot_seconds()?;

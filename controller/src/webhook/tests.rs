@@ -1,11 +1,14 @@
 //! The real server over TLS, with a translator behind it.
 
 use super::*;
-use crate::nginx::certificate::self_signed;
 use crate::translate::Options;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::client::conn::http1::{SendRequest, handshake};
+use openssl::asn1::Asn1Time;
+use openssl::hash::MessageDigest;
+use openssl::pkey::PKey;
+use openssl::rsa::Rsa;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use oxigress_fuzz::Random;
 use oxigress_objects::Changed;
@@ -14,6 +17,17 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
 use tokio_stream::wrappers::ReceiverStream;
+
+/// A self-signed certificate and its key, both PEM.
+fn self_signed() -> Result<(Vec<u8>, Vec<u8>), openssl::error::ErrorStack> {
+    let key = PKey::from_rsa(Rsa::generate(2048)?)?;
+    let mut builder = openssl::x509::X509::builder()?;
+    builder.set_pubkey(&key)?;
+    builder.set_not_before(&*Asn1Time::days_from_now(0)?)?;
+    builder.set_not_after(&*Asn1Time::days_from_now(1)?)?;
+    builder.sign(&key, MessageDigest::sha256())?;
+    Ok((builder.build().to_pem()?, key.private_key_to_pem_pkcs8()?))
+}
 
 type Part = Result<Frame<Bytes>, Infallible>;
 type Upload = StreamBody<ReceiverStream<Part>>;

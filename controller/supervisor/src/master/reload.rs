@@ -1,6 +1,6 @@
 //! When a reload is over: until then workers of before take connections under the nginx.conf of before.
 
-use crate::processes;
+use crate::process::table;
 use rustix::process::Pid;
 use std::fs;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Reload {
 impl Reload {
     /// To be made before `master` gets the signal.
     pub fn of(master: i32) -> Self {
-        let old = processes::all().filter(|process| process.parent == master);
+        let old = table::all().filter(|process| process.parent == master);
         Reload { old: old.map(|worker| worker.pid).collect(), until: Instant::now() + PATIENCE }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! The memory limit is that of the control group (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`), or the machine's.
 
-use crate::flags::Flags;
+use crate::options::Options;
 use std::fs;
 
 const MIB: u64 = 1 << 20;
@@ -18,10 +18,10 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As the flags and the machine say it.
-    pub fn of(flags: &Flags) -> Self {
-        let least = flags.zone_size.0;
-        let most = flags.zone_size_max.0.unwrap_or_else(|| memory_limit() / 4);
+    /// As the options and the machine say it.
+    pub fn of(options: &Options) -> Self {
+        let least = options.zone_bytes;
+        let most = options.zone_bytes_max.unwrap_or_else(|| memory_limit() / 4);
         Sizes { least, most: most.max(least) }
     }
 

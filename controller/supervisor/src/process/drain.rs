@@ -3,7 +3,7 @@
 //!
 //! Each role waits by itself: as two containers both get SIGTERM from the kubelet, as children of one process from it.
 
-use crate::parent::{SAME, Signals};
+use super::signals::{SAME, Signals};
 use std::future::pending;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,8 +27,8 @@ pub enum Wish {
 
 impl Grace {
     /// As `--shutdown-grace-period` says.
-    pub fn of(seconds: u64) -> Self {
-        Grace { period: Duration::from_secs(seconds), asked_at: None }
+    pub fn of(period: Duration) -> Self {
+        Grace { period, asked_at: None }
     }
 
     /// A signal asks for the end.
@@ -61,8 +61,8 @@ impl Grace {
 }
 
 /// Waits for the end: of the signal, and of the period after it. `begin` is called between the two.
-pub async fn until_end(seconds: u64, signals: &mut Signals, begin: impl Fn()) {
-    let mut grace = Grace::of(seconds);
+pub async fn until_end(period: Duration, signals: &mut Signals, begin: impl Fn()) {
+    let mut grace = Grace::of(period);
     loop {
         tokio::select! {
             () = signals.stop() => match grace.ask(Instant::now()) {
@@ -75,14 +75,15 @@ pub async fn until_end(seconds: u64, signals: &mut Signals, begin: impl Fn()) {
     }
 }
 
-/// Stays for so many seconds after the end of nginx, or until a signal.
-pub async fn linger(seconds: u64, signals: &mut Signals) {
-    if seconds == 0 {
+/// Stays for that long after the end of nginx, or until a signal.
+pub async fn linger(period: Duration, signals: &mut Signals) {
+    if period.is_zero() {
         return;
     }
+    let seconds = period.as_secs();
     tracing::info!("nginx has ended: staying for {seconds} s (--post-shutdown-grace-period)");
     tokio::select! {
-        () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+        () = tokio::time::sleep(period) => {}
         () = signals.stop_again() => {}
     }
 }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_wish_that_is_told_twice_is_one_and_the_next_one_ends_the_wait() {
-        let mut grace = Grace::of(30);
+        let mut grace = Grace::of(Duration::from_secs(30));
         let start = Instant::now();
         assert_eq!([grace.ask(start), grace.ask(start)], [Wish::Heard, Wish::Same]);
         assert_eq!(grace.end(), Some(start + Duration::from_secs(30)));
@@ -102,9 +103,9 @@ mod tests {
 
     #[test]
     fn without_a_period_there_is_no_wait() {
-        let mut grace = Grace::of(0);
+        let mut grace = Grace::of(Duration::ZERO);
         assert_eq!((grace.ask(Instant::now()), grace.end()), (Wish::EndNow, None));
-        let mut longer_than_clocks = Grace::of(u64::MAX);
+        let mut longer_than_clocks = Grace::of(Duration::MAX);
         assert_eq!(longer_than_clocks.ask(Instant::now()), Wish::Heard);
         assert_eq!(longer_than_clocks.end(), None);
     }

@@ -3,7 +3,7 @@
 //! nginx itself would not tell: it listens with SO_REUSEPORT, and so gets a port that another such program
 //! of the same user has already, and then a part of that program's connections.
 
-use crate::flags::Flags;
+use crate::options::Ports;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -47,12 +47,12 @@ pub enum PortError {
 }
 
 /// Looks at each port once; while one is busy, again and again for `patience`.
-pub async fn check(flags: &Flags, has_ipv6: bool, patience: Duration) -> Result<(), PortError> {
-    if let Some((port, first, flag)) = flags.port_named_twice() {
+pub async fn check(ports: &Ports, has_ipv6: bool, patience: Duration) -> Result<(), PortError> {
+    if let Some((port, first, flag)) = ports.named_twice() {
         return Err(PortError::Twice { port, first, flag });
     }
     let deadline = Instant::now() + patience;
-    for (port, flag) in flags.nginx_ports() {
+    for (port, flag) in ports.nginx.iter().copied() {
         while let Err(error) = open(port, has_ipv6) {
             if error.kind() != ErrorKind::AddrInUse {
                 return Err(PortError::Refused { port, flag, error });
@@ -83,13 +83,11 @@ fn open(port: u16, has_ipv6: bool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::Cli;
-    use clap::Parser;
     use std::net::TcpListener;
 
-    fn flags(http: u16, https: u16) -> Flags {
-        let ports = [format!("--http-port={http}"), format!("--https-port={https}")];
-        Cli::parse_from(["oxigress".to_owned()].into_iter().chain(ports)).flags()
+    fn ports(http: u16, https: u16) -> Ports {
+        let own = vec![(10254, "--healthz-port")];
+        Ports { nginx: vec![(http, "--http-port"), (https, "--https-port")], own }
     }
 
     fn listener() -> (TcpListener, u16) {
@@ -103,22 +101,22 @@ mod tests {
         let (_http, http) = listener();
         let (free, https) = listener();
         drop(free);
-        let error = check(&flags(http, https), false, Duration::ZERO).await.unwrap_err();
+        let error = check(&ports(http, https), false, Duration::ZERO).await.unwrap_err();
         let expected = format!(
             "port {http} is in use: stop the program that listens there, or choose another --http-port"
         );
         assert_eq!(error.to_string(), expected);
-        let error = check(&flags(https, http), false, Duration::ZERO).await.unwrap_err();
+        let error = check(&ports(https, http), false, Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().ends_with("another --https-port"), "{error}");
     }
 
     #[tokio::test]
     async fn a_port_that_two_flags_name_is_told_before_anything_is_opened() {
-        let error = check(&flags(81, 81), false, Duration::ZERO).await.unwrap_err();
+        let error = check(&ports(81, 81), false, Duration::ZERO).await.unwrap_err();
         let expected =
             "--http-port and --https-port both name port 81: choose another port for one of them";
         assert_eq!(error.to_string(), expected);
-        let error = check(&flags(10254, 81), false, Duration::ZERO).await.unwrap_err();
+        let error = check(&ports(10254, 81), false, Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().starts_with("--healthz-port and --http-port both"), "{error}");
     }
 
@@ -127,8 +125,8 @@ mod tests {
         let (busy, http) = listener();
         let (free, https) = listener();
         drop(free);
-        let flags = flags(http, https);
-        let check = check(&flags, false, Duration::from_secs(20));
+        let ports = ports(http, https);
+        let check = check(&ports, false, Duration::from_secs(20));
         let release = async {
             tokio::time::sleep(PAUSE).await;
             drop(busy);
@@ -145,6 +143,6 @@ mod tests {
         drop((listener, client));
         let (free, https) = self::listener();
         drop(free);
-        assert!(check(&flags(http, https), false, Duration::ZERO).await.is_ok());
+        assert!(check(&ports(http, https), false, Duration::ZERO).await.is_ok());
     }
 }

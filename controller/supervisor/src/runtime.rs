@@ -1,5 +1,7 @@
 //! The runtime folder: sockets, pid file, the rendered nginx.conf. Nothing is written elsewhere.
 
+pub mod arrival;
+
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};

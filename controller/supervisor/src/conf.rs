@@ -3,10 +3,13 @@
 //! Errors:  none at run time: every value is of a type that cannot break the syntax, and a test sees to it
 //!          that no placeholder is left.
 
+pub mod certificate;
 mod keys;
+pub mod listeners;
 mod stream;
+pub mod zone;
 
-use crate::flags::{Flags, Journal};
+use crate::options::{Journal, Options};
 use crate::runtime::Runtime;
 use oxigress_settings::Skeleton;
 use oxigress_settings::streams::Streams;
@@ -166,8 +169,8 @@ const TMPFS: i128 = 0x0102_1994;
 const RAMFS: i128 = 0x8584_58f6;
 
 /// Says why there is none, where the operator may wonder.
-pub fn name_lack_of_a_journal(flags: &Flags, runtime: &Runtime, machine: &Machine) {
-    if flags.journal == Journal::Auto && !machine.is_memory_backed {
+pub fn name_lack_of_a_journal(options: &Options, runtime: &Runtime, machine: &Machine) {
+    if options.journal == Journal::Auto && !machine.is_memory_backed {
         tracing::info!(
             "no journal, since {:?} is not memory-backed: a restarted nginx serves nothing until the controller \
              has sent everything; put --runtime-dir on a tmpfs, or keep keys on disk with --journal=on",
@@ -177,8 +180,8 @@ pub fn name_lack_of_a_journal(flags: &Flags, runtime: &Runtime, machine: &Machin
 }
 
 /// The journal holds private keys: nowhere but in memory unless the operator says so.
-fn journal(flags: &Flags, machine: &Machine) -> String {
-    let is_wanted = match flags.journal {
+fn journal(options: &Options, machine: &Machine) -> String {
+    let is_wanted = match options.journal {
         Journal::On => true,
         Journal::Off => false,
         Journal::Auto => machine.is_memory_backed,
@@ -200,34 +203,33 @@ fn append_to_files() {
     }
 }
 
-/// The flags were parsed with these bounds, so they are good.
-fn metrics(flags: &Flags) -> String {
-    match flags.metrics.buckets() {
-        Ok(buckets) if flags.metrics.enable_metrics => format!("ingress_metrics {buckets};"),
-        _ => String::new(),
+fn metrics(options: &Options) -> String {
+    match &options.metrics {
+        Some(buckets) => format!("ingress_metrics {buckets};"),
+        None => String::new(),
     }
 }
 
 /// The whole file.
 pub fn render(
-    flags: &Flags,
+    options: &Options,
     runtime: &Runtime,
     module: &Path,
     machine: &Machine,
     streams: &Streams,
 ) -> String {
     let keys = &streams.settings;
-    let workers = workers(flags, streams);
+    let workers = workers(options, streams);
     let files = Files::divide(machine.open_files, workers as u64).said(keys);
     let user = match &machine.worker_user {
         Some((user, group)) => format!("user {user} {group};"),
         None => String::new(),
     };
-    let listen_status = match flags.status_port {
+    let listen_status = match options.status_port {
         Some(port) => format!("listen 127.0.0.1:{port};"),
         None => String::new(),
     };
-    let mut values = keys::values(flags, machine, keys);
+    let mut values = keys::values(options, machine, keys);
     values.extend([
         ("user", user),
         ("runtime", runtime.folder().display().to_string()),
@@ -237,12 +239,12 @@ pub fn render(
         ("worker_processes", workers.to_string()),
         ("max_open_files", files.max_open.to_string()),
         ("worker_connections", files.connections.to_string()),
-        ("zone_size", format!("{}k", streams.zone_bytes.max(flags.zone_size.0) >> 10)),
-        ("journal", journal(flags, machine)),
-        ("metrics", metrics(flags)),
-        ("destinations", format!("ingress_destinations{};", flags.destinations())),
-        ("stream", stream::block(flags, machine, streams)),
-        ("health_check_path", flags.health_check_path.clone()),
+        ("zone_size", format!("{}k", streams.zone_bytes.max(options.zone_bytes) >> 10)),
+        ("journal", journal(options, machine)),
+        ("metrics", metrics(options)),
+        ("destinations", format!("ingress_destinations{};", options.destinations)),
+        ("stream", stream::block(options, machine, streams)),
+        ("health_check_path", options.health_check_path.clone()),
         ("listen_status", listen_status),
     ]);
     let values: BTreeMap<_, _> = values.into_iter().collect();
@@ -276,27 +278,25 @@ fn fill(value_of: impl Fn(&str) -> String) -> String {
 }
 
 /// Worker processes: the ConfigMap's number, else the flag's.
-pub fn workers(flags: &Flags, streams: &Streams) -> usize {
-    streams.settings.text("worker-processes").parse().unwrap_or(flags.worker_processes.0)
+pub fn workers(options: &Options, streams: &Streams) -> usize {
+    streams.settings.text("worker-processes").parse().unwrap_or(options.worker_processes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::Cli;
-    use clap::Parser;
+    use oxigress_core::metrics::Buckets;
     use oxigress_settings::key::{self, Key};
 
-    fn rendered(arguments: &[&str], machine: &Machine) -> String {
+    fn rendered(options: &Options, machine: &Machine) -> String {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::open(folder.path()).unwrap();
-        let flags = Cli::parse_from([&["oxigress"], arguments].concat()).flags();
-        render(&flags, &runtime, Path::new("/m/x.so"), machine, &Streams::default())
+        render(options, &runtime, Path::new("/m/x.so"), machine, &Streams::default())
     }
 
     #[test]
     fn no_placeholder_is_left() {
-        let text = rendered(&[], &Machine::default());
+        let text = rendered(&Options::default(), &Machine::default());
         assert!(!text.contains("{{") && !text.contains("}}"), "{text}");
     }
 
@@ -319,34 +319,39 @@ mod tests {
     #[test]
     fn flags_stand_where_they_belong() {
         let machine = Machine { has_ipv6: true, ..Machine::default() };
-        let text = rendered(&["--http-port=8080", "--status-port=10246"], &machine);
+        let text = rendered(
+            &Options { http_port: 8080, status_port: Some(10246), ..Options::default() },
+            &machine,
+        );
         assert!(text.contains("listen 8080 default_server"));
         assert!(text.contains("listen [::]:8080 default_server"));
         assert!(text.contains("listen 127.0.0.1:10246;"));
-        assert!(!rendered(&[], &Machine::default()).contains("127.0.0.1:"));
+        assert!(!rendered(&Options::default(), &Machine::default()).contains("127.0.0.1:"));
     }
 
     #[test]
     fn requests_are_counted_if_the_operator_says_so() {
-        let line = |arguments: &[&str]| {
-            let text = rendered(arguments, &Machine::default());
+        let line = |metrics: Option<Buckets>| {
+            let options = Options { metrics, ..Options::default() };
+            let text = rendered(&options, &Machine::default());
             text.lines().find(|line| line.starts_with("ingress_metrics ")).map(str::to_owned)
         };
-        assert_eq!(line(&[]), None);
-        let all =
-            ["--enable-metrics", "--time-buckets=0.5,1", "--length-buckets=9", "--size-buckets=8"];
-        assert_eq!(line(&all).unwrap(), "ingress_metrics time=0.5,1 length=9 size=8;");
+        assert_eq!(line(None), None);
+        let buckets = Buckets::default().with_time("0.5,1").unwrap();
+        let buckets = buckets.with_length("9").unwrap().with_size("8").unwrap();
+        assert_eq!(line(Some(buckets)).unwrap(), "ingress_metrics time=0.5,1 length=9 size=8;");
     }
 
     #[test]
     fn a_journal_is_kept_in_memory_unless_the_operator_says_so() {
         let memory = Machine { is_memory_backed: true, ..Machine::default() };
-        let has_one = |arguments: &[&str], machine: &Machine| {
-            rendered(arguments, machine).lines().any(|line| line.starts_with("ingress_journal "))
+        let has_one = |journal, machine: &Machine| {
+            let text = rendered(&Options { journal, ..Options::default() }, machine);
+            text.lines().any(|line| line.starts_with("ingress_journal "))
         };
-        assert!(has_one(&[], &memory) && !has_one(&["--journal=off"], &memory));
+        assert!(has_one(Journal::Auto, &memory) && !has_one(Journal::Off, &memory));
         let disk = Machine::default();
-        assert!(!has_one(&[], &disk) && has_one(&["--journal=on"], &disk));
+        assert!(!has_one(Journal::Auto, &disk) && has_one(Journal::On, &disk));
     }
 
     /// nginx.conf with these values of the ConfigMap, with a TCP and a UDP listener and all else that keys say
@@ -354,7 +359,6 @@ mod tests {
     fn with_keys(values: &[(&str, &str)]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::open(folder.path()).unwrap();
-        let flags = Cli::parse_from(["oxigress"]).flags();
         let machine = Machine { has_ipv6: true, open_files: 1 << 20, ..Machine::default() };
         let listeners = ["tcp/9000", "udp/53"].map(|port| {
             (oxigress_core::model::StreamPort::parse(port).unwrap(), Default::default())
@@ -363,7 +367,7 @@ mod tests {
         for (name, text) in values {
             streams.settings.put(key::find(name).unwrap(), text);
         }
-        let text = render(&flags, &runtime, Path::new("/m/x.so"), &machine, &streams);
+        let text = render(&Options::default(), &runtime, Path::new("/m/x.so"), &machine, &streams);
         text.replace(&folder.path().display().to_string(), "")
     }
 

@@ -3,14 +3,14 @@
 //! Numbers and flags alone go in. What a port or a server name leads to is data in the zone.
 
 use super::{Machine, keys};
-use crate::flags::Flags;
+use crate::options::Options;
 use oxigress_core::model::StreamPort;
 use oxigress_settings::Skeleton;
 use oxigress_settings::streams::{Listener, Streams};
 
 /// The block; nothing where nothing listens.
-pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {
-    if streams.listeners.is_empty() && !flags.enable_ssl_passthrough {
+pub fn block(options: &Options, machine: &Machine, streams: &Streams) -> String {
+    if streams.listeners.is_empty() && options.ssl_passthrough_port.is_none() {
         return String::new();
     }
     let keys = &streams.settings;
@@ -45,8 +45,8 @@ pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {
     }}
 "
     );
-    if flags.enable_ssl_passthrough {
-        text += &passthrough(flags, machine, keys);
+    if let Some(inside) = options.ssl_passthrough_port {
+        text += &passthrough(options.https_port, inside, machine, keys);
     }
     for (port, listener) in &streams.listeners {
         text += &server(*port, *listener, machine, keys);
@@ -57,13 +57,12 @@ pub fn block(flags: &Flags, machine: &Machine, streams: &Streams) -> String {
 const FORMAT: &str = "'[$remote_addr] [$time_local] $protocol $status $bytes_sent '
         '$bytes_received $session_time'";
 
-fn passthrough(flags: &Flags, machine: &Machine, keys: &Skeleton) -> String {
+fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &Skeleton) -> String {
     let backlog = machine.backlog;
     let reuseport = if keys.flag("reuse-port") { "reuseport " } else { "" };
     let proxy = if keys.flag("use-proxy-protocol") { "proxy_protocol " } else { "" };
     let parameters = format!("{proxy}{reuseport}backlog={backlog}");
-    let listen = listen(flags.https_port, machine, keys, &parameters);
-    let inside = flags.ssl_passthrough_proxy_port;
+    let listen = listen(port, machine, keys, &parameters);
     format!(
         "
     # TLS that is passed through, by server name; all else goes on to http.
@@ -115,21 +114,16 @@ fn listen(port: u16, machine: &Machine, keys: &Skeleton, parameters: &str) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::Cli;
-    use clap::Parser;
 
-    fn rendered(arguments: &[&str], streams: &Streams) -> String {
-        let flags = Cli::parse_from([&["oxigress"], arguments].concat()).flags();
-        block(&flags, &Machine { has_ipv6: true, ..Machine::default() }, streams)
+    fn rendered(options: &Options, streams: &Streams) -> String {
+        block(options, &Machine { has_ipv6: true, ..Machine::default() }, streams)
     }
 
     #[test]
     fn nothing_stands_where_nothing_listens() {
-        assert_eq!(rendered(&[], &Streams::default()), "");
-        assert!(
-            rendered(&["--enable-ssl-passthrough"], &Streams::default())
-                .contains("pass 127.0.0.1:442;")
-        );
+        assert_eq!(rendered(&Options::default(), &Streams::default()), "");
+        let passing = Options { ssl_passthrough_port: Some(442), ..Options::default() };
+        assert!(rendered(&passing, &Streams::default()).contains("pass 127.0.0.1:442;"));
     }
 
     #[test]
@@ -138,7 +132,7 @@ mod tests {
         let both = Listener { takes_proxy: true, sends_proxy: true };
         let listeners = [(port("tcp/9000"), both), (port("udp/53"), Listener::default())];
         let streams = Streams { listeners: listeners.into(), ..Streams::default() };
-        let text = rendered(&[], &streams);
+        let text = rendered(&Options::default(), &streams);
         for line in [
             "listen 9000 proxy_protocol;",
             "listen [::]:9000 proxy_protocol;",

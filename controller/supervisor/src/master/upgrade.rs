@@ -4,7 +4,7 @@
 //!          sockets; both serve until QUIT ends the old one. Here QUIT is sent when every new worker has
 //!          started, and an upgrade that does not get that far is taken back.
 
-use super::master::{Master, Masters};
+use super::{Master, Masters};
 use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -3,8 +3,12 @@
 //! There may be two: during a binary upgrade the new one is a child of the old one, in its process group, and
 //! nginx keeps the old one's id in `nginx.pid.oldbin`.
 
-use super::output;
-use crate::processes::{self, Process};
+mod output;
+pub mod reload;
+pub mod upgrade;
+pub mod user;
+
+use crate::process::table::{self, Process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -87,7 +91,7 @@ impl Masters {
     fn orphans(&self, group: Pid) -> Vec<Process> {
         let own = process::getpid().as_raw_nonzero().get();
         let group = group.as_raw_nonzero().get();
-        let all: Vec<_> = processes::all().filter(|other| other.group == group).collect();
+        let all: Vec<_> = table::all().filter(|other| other.group == group).collect();
         // Only now: one that has just become a master is then among the living.
         let living: Vec<i32> =
             [self.current(), self.old()].iter().flatten().map(Master::pid).collect();
@@ -174,7 +178,7 @@ impl Master {
             let file = format!("/proc/{}/cmdline", other.pid.as_raw_nonzero());
             std::fs::read(file).is_ok_and(|title| title.starts_with(WORKER.as_bytes()))
         };
-        let own = processes::all().filter(|other| other.parent == self.pid());
+        let own = table::all().filter(|other| other.parent == self.pid());
         own.filter(is_worker).count()
     }
 }

@@ -1,13 +1,17 @@
 //! What more than one key says together: lines of nginx.conf that are not one directive a key.
 
 use super::Machine;
-use crate::flags::Flags;
+use crate::options::Options;
 use oxigress_settings::Skeleton;
 use oxigress_settings::form::HTML;
 use oxigress_settings::{ACCESS_LOG, ERROR_LOG};
 
 /// Placeholders and what they stand for.
-pub fn values(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+pub fn values(
+    options: &Options,
+    machine: &Machine,
+    keys: &Skeleton,
+) -> Vec<(&'static str, String)> {
     let mut values = vec![
         ("worker_cpu_affinity", line("worker_cpu_affinity", &keys.text("worker-cpu-affinity"))),
         ("error_log", error_log(keys)),
@@ -21,7 +25,7 @@ pub fn values(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'stati
         ("client_headers", client_headers(keys)),
     ];
     values.extend(logs(machine, keys));
-    values.extend(listeners(flags, machine, keys));
+    values.extend(listeners(options, machine, keys));
     values.extend(trust(keys));
     values
 }
@@ -202,7 +206,7 @@ pub fn addresses(machine: &Machine, keys: &Skeleton) -> Vec<String> {
     all
 }
 
-fn listeners(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+fn listeners(options: &Options, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
     let reuseport = if keys.flag("reuse-port") { " reuseport" } else { "" };
     let proxy = if keys.flag("use-proxy-protocol") { " proxy_protocol" } else { "" };
     let parameters = format!("{proxy}{reuseport} backlog={}", machine.backlog);
@@ -211,14 +215,12 @@ fn listeners(flags: &Flags, machine: &Machine, keys: &Skeleton) -> Vec<(&'static
             |address: &String| format!("listen {address}{port} default_server{tls}{parameters};");
         addresses(machine, keys).iter().map(line).collect::<Vec<_>>().join("\n        ")
     };
-    let https = match flags.enable_ssl_passthrough {
+    let https = match options.ssl_passthrough_port {
         // The stream listener hands on what it does not pass through.
-        true => {
-            format!("listen 127.0.0.1:{} default_server ssl;", flags.ssl_passthrough_proxy_port)
-        }
-        false => lines(flags.https_port, " ssl"),
+        Some(port) => format!("listen 127.0.0.1:{port} default_server ssl;"),
+        None => lines(options.https_port, " ssl"),
     };
-    vec![("listen_http", lines(flags.http_port, "")), ("listen_https", https)]
+    vec![("listen_http", lines(options.http_port, "")), ("listen_https", https)]
 }
 
 /// Whose word counts about who the client is.

@@ -178,8 +178,7 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags::Cli;
-    use clap::Parser;
+    use crate::options::Options;
     use oxigress_settings::key;
 
     fn wanted(level: &str) -> Streams {
@@ -190,7 +189,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refused_settings_are_tried_again_ever_more_seldom_and_others_at_once() {
-        let sizes = Sizes::of(&Cli::parse_from(["oxigress"]).flags());
+        let sizes = Sizes::of(&Options::default());
         let mut listeners = Listeners::default();
         assert!(listeners.next_try().is_none());
         let mut tries = Vec::new();

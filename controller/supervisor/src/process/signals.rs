@@ -1,0 +1,68 @@
+//! The signals that ask a role to end, and its tie to the process that started it.
+
+use rustix::process::{Signal, getpid, kill_process};
+use std::io;
+use std::time::Duration;
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::Instant;
+
+/// Tells a role which process started it.
+pub const PARENT: &str = "OXIGRESS_PARENT";
+/// Signals that come closer are one.
+pub const SAME: Duration = Duration::from_millis(300);
+/// The signals that ask for an end.
+pub struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+}
+
+impl Signals {
+    /// From here on they no longer end the process by themselves.
+    pub fn new() -> io::Result<Self> {
+        end_with_parent();
+        Ok(Signals {
+            terminate: unix::signal(SignalKind::terminate())?,
+            interrupt: unix::signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Waits for one that is meant as another: a terminal and the script in it tell of the same Ctrl-C.
+    pub async fn stop_again(&mut self) {
+        let end = Instant::now() + SAME;
+        while tokio::time::timeout_at(end, self.stop()).await.is_ok() {}
+        self.stop().await;
+    }
+}
+
+/// A role that was started by a parent gets SIGTERM when the parent dies, also by SIGKILL.
+fn end_with_parent() {
+    let Ok(parent) = std::env::var(PARENT) else { return };
+    let signal = Some(Signal::TERM);
+    if rustix::process::set_parent_process_death_signal(signal).is_err() {
+        tracing::warn!("this role outlives a killed parent: the kernel refuses the death signal");
+    }
+    // It may have died before we asked.
+    if !is_started_by(Some(&parent)) {
+        tracing::info!("the parent is gone already");
+        let _ = kill_process(getpid(), Signal::TERM);
+    }
+}
+
+/// Whether the process that started this one is the parent of both roles, rather than an operator's own supervisor.
+pub fn has_parent() -> bool {
+    is_started_by(std::env::var(PARENT).ok().as_deref())
+}
+
+/// Whether the process that started this one is `parent`.
+fn is_started_by(parent: Option<&str>) -> bool {
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    parent.is_some() && now.as_deref() == parent
+}
