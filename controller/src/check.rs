@@ -2,16 +2,16 @@
 //! annotation, whether it means the same.
 
 use crate::flags::Flags;
-use crate::source::folder::Folder;
-use crate::source::kubernetes::Kubernetes;
-use crate::source::{Batch, Source};
-use crate::translate::annotation::table::{self, Status};
-use crate::translate::{Translation, translate};
 use crate::{cluster, command};
 use anyhow::Context;
 use oxigress_core::text::line::Escaped;
 use oxigress_objects::verdict::Severity;
 use oxigress_objects::{Changed, Kind, ObjectRef, World};
+use oxigress_provider::folder::Folder;
+use oxigress_provider::kubernetes::Kubernetes;
+use oxigress_provider::{Batch, Source};
+use oxigress_translate::annotation::table::{self, Status};
+use oxigress_translate::{Translation, Wants, translate};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
@@ -24,7 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// All that an API server has of what is read, once.
 async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
     let client = cluster::connect(&flags.cluster).await?;
-    let mut source = Kubernetes::watch(client, &flags.options(Default::default()));
+    let mut source = Kubernetes::watch(
+        client,
+        &flags.provider_options(),
+        Box::new(Wants::new(flags.options(Default::default()))),
+    );
     let batch = tokio::time::timeout(PATIENCE, source.next()).await;
     batch.with_context(|| {
         format!("the API server has not told everything within {} s: see above", PATIENCE.as_secs())

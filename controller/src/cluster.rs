@@ -21,7 +21,7 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Half of it would do in a data centre; with the 50 s of a silent watch it stays within the 60 s in which a dead watch
 /// is noticed.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longer than the server lets a watch last ([`crate::source::kubernetes::WATCH`]), so that only silence is cut off,
+/// Longer than the server lets a watch last ([`oxigress_provider::kubernetes::WATCH`]), so that only silence is cut off,
 /// and within the 60 s in which a dead watch is noticed.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 

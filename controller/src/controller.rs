@@ -2,15 +2,10 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
-use crate::dns::{Report, Resolver};
 use crate::flags::Flags;
 use crate::metrics::{self, ChangeToLive, Metrics, Scrape};
 use crate::parent;
-use crate::source::folder::Folder;
-use crate::source::kubernetes::{Kubernetes, Pulse};
-use crate::source::{Batch, Source};
 use crate::status::{Change, News, Reporter, Status};
-use crate::translate::{Options, Reviews, Translator};
 use crate::webhook::{Checks, Question, Webhook};
 use crate::{cluster, health, local};
 use anyhow::Context;
@@ -19,15 +14,23 @@ use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_provider::dns::{Report, Resolver};
+use oxigress_provider::folder::Folder;
+use oxigress_provider::kubernetes::{Kubernetes, Pulse};
+use oxigress_provider::{Batch, Source};
 use oxigress_publish::Writes;
 use oxigress_publish::client::{Answer, Client, ClientError};
+use oxigress_publish::item::Item;
+use oxigress_publish::owners::HostOwner;
 use oxigress_publish::room::View;
+use oxigress_publish::withheld::Reason;
 use oxigress_publish::{LONGEST, Next, Outgoing, Publisher};
 use oxigress_settings::streams::{self, Streams};
 use oxigress_supervisor::process::drain;
 use oxigress_supervisor::process::signals::Signals;
 use oxigress_supervisor::runtime::Runtime;
 use oxigress_supervisor::runtime::arrival::Arrival;
+use oxigress_translate::{Options, Reviews, Translator, Wants, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -72,7 +75,11 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             if let (Some(node), None) = (&options.node, &options.zone) {
                 options.zone = cluster::zone(&client, node).await;
             }
-            let source = Kubernetes::watch(client.clone(), &options);
+            let source = Kubernetes::watch(
+                client.clone(),
+                &flags.provider_options(),
+                Box::new(Wants::new(options.clone())),
+            );
             let pulse = source.pulse();
             tokio::spawn(feed(source, sender));
             cluster = Some(client);
@@ -180,6 +187,12 @@ async fn feed(mut source: impl Source, batches: mpsc::Sender<(Instant, Batch)>) 
             return;
         }
     }
+}
+
+/// The namespace of a host, as the publisher counts what belongs to whom.
+fn owner_of<'t>(translator: &'t Translator, host: &HostPattern) -> Option<HostOwner<'t>> {
+    let (ingress, created) = translator.owner_of(host)?;
+    Some(HostOwner { namespace: &ingress.namespace, created })
 }
 
 type Landing = (Client, Duration, Result<Answer, ClientError>);
@@ -335,7 +348,7 @@ impl Controller {
         let now = Instant::now();
         let outgoing = if self.wants_to_depart() && now >= self.wait_until {
             let translator = &self.translator;
-            let owner = |host: &HostPattern| translator.owner_of(host);
+            let owner = |host: &HostPattern| owner_of(translator, host);
             let view = View { snapshot: translator.snapshot(), owner: &owner };
             match self.publisher.outgoing(&view) {
                 Ok(outgoing) => {
@@ -363,7 +376,7 @@ impl Controller {
     /// Tells the publisher of an answer.
     fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
-        let owner = |host: &HostPattern| translator.owner_of(host);
+        let owner = |host: &HostPattern| owner_of(translator, host);
         let view = View { snapshot: translator.snapshot(), owner: &owner };
         let next = self.publisher.answered(answer, took, &view);
         self.report_withheld();
@@ -376,7 +389,14 @@ impl Controller {
     /// Tells whoever wrote an object what nginx does not get of it.
     fn report_withheld(&mut self) {
         if let Some(withheld) = self.publisher.take_withheld() {
-            let verdicts = self.translator.set_withheld(&withheld);
+            let item = |(item, reason): (Item, Reason)| WithheldItem {
+                name: item.to_string(),
+                reason: reason.to_string(),
+                record: item.record,
+                guest: item.guest,
+            };
+            let withheld = withheld.into_iter().map(item).collect();
+            let verdicts = self.translator.set_withheld(withheld);
             self.report(verdicts, BTreeMap::new(), BTreeMap::new());
         }
     }

@@ -8,8 +8,6 @@ pub mod metrics;
 mod selector;
 
 use crate::command::Tool;
-use crate::translate::Options;
-use crate::translate::owner::HostOwnership;
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -20,6 +18,8 @@ use oxigress_core::balancer::destinations::{self, Destinations};
 use oxigress_objects::Key;
 use oxigress_settings::grammar::parse_bool;
 use oxigress_supervisor as supervisor;
+use oxigress_translate::HostOwnership;
+use oxigress_translate::Options;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -221,7 +221,7 @@ pub struct Flags {
     pub disable_svc_external_name: bool,
     /// What other namespaces may do with a host; its owner is the namespace of the oldest Ingress that names it
     #[arg(long, value_name = "MODE", default_value = "settings")]
-    pub host_ownership: HostOwnership,
+    pub host_ownership: Ownership,
     /// Compare all paths of a host as regular expressions when one Ingress has use-regex or rewrite-target, as
     /// ingress-nginx does
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
@@ -250,6 +250,17 @@ pub enum Journal {
     Auto,
     On,
     Off,
+}
+
+/// Values of --host-ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ownership {
+    /// Every namespace may set everything, as in ingress-nginx
+    Shared,
+    /// Every namespace may add paths; settings of the host are its owner's
+    Settings,
+    /// Paths of other namespaces are refused too
+    Strict,
 }
 
 /// A number of worker processes.
@@ -294,12 +305,29 @@ impl Flags {
             disable_svc_external_name: self.disable_svc_external_name,
             tcp_services_configmap: key_of(&self.tcp_services_configmap),
             udp_services_configmap: key_of(&self.udp_services_configmap),
-            host_ownership: self.host_ownership,
+            host_ownership: match self.host_ownership {
+                Ownership::Shared => HostOwnership::Shared,
+                Ownership::Settings => HostOwnership::Settings,
+                Ownership::Strict => HostOwnership::Strict,
+            },
             regex_per_host: self.regex_per_host,
             https_port: self.https_port,
             reserved_ports: self.reserved_ports(),
             destinations: self.own_destinations(),
             local_addresses,
+        }
+    }
+
+    /// What is watched at an API server.
+    pub fn provider_options(&self) -> oxigress_provider::kubernetes::Options {
+        oxigress_provider::kubernetes::Options {
+            watch_namespace: Some(self.watch_namespace.clone()).filter(|name| !name.is_empty()),
+            watches_namespaces: self.cluster.namespace_selector().is_some(),
+            configmap: key_of(&self.configmap),
+            default_backend_service: key_of(&self.default_backend_service),
+            default_ssl_certificate: key_of(&self.default_ssl_certificate),
+            tcp_services_configmap: key_of(&self.tcp_services_configmap),
+            udp_services_configmap: key_of(&self.udp_services_configmap),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `oxigress`: serves Kubernetes Ingress with nginx, from a Kubernetes API server or a folder of manifests.
 //!
-//! Data moves one way: [`source`] → `World` → [`translate`] → `publish`; verdicts go back to the
+//! Data moves one way: `provider` → `World` → `translate` → `publish`; verdicts go back to the
 //! person who wrote an object. `oxigress_supervisor` is the other role: it starts nginx and keeps it running.
 //! [`flags`] holds what the operator says. Nothing is decided here.
 
@@ -9,17 +9,16 @@ mod check;
 mod cluster;
 mod command;
 mod controller;
-mod dns;
 mod echo;
 mod flags;
+#[cfg(test)]
+mod golden;
 mod health;
 mod local;
 mod log;
 mod metrics;
 mod parent;
-mod source;
 mod status;
-mod translate;
 mod webhook;
 
 use command::Asked;

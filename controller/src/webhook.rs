@@ -18,7 +18,6 @@ pub use checks::Checks;
 
 use crate::flags::Flags;
 use crate::flags::cluster::path_of;
-use crate::translate::{Candidate, Judgement, Reviews, Translator};
 use certificate::Files;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
@@ -30,6 +29,7 @@ use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, World};
+use oxigress_translate::{Candidate, Judgement, Reviews, Translator};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;

@@ -14,10 +14,12 @@ pub mod ingress;
 mod key;
 pub mod parallel;
 pub mod published;
+mod references;
 pub mod secret;
 pub mod service;
 pub mod verdict;
 mod world;
 
 pub use key::{Key, Kind, ObjectRef};
+pub use references::References;
 pub use world::{Changed, ConfigMap, Namespace, Object, SecretHistory, Seen, World};

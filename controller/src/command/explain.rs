@@ -1,13 +1,13 @@
 //! `oxigress explain`: where a request goes, of a running nginx or of a folder of manifests, readable or as JSON.
 
 use super::{Output, Question, read, socket};
-use crate::source::folder::Folder;
-use crate::translate::translate;
 use anyhow::{Context, bail};
 use oxigress_core::explain::{self, Asked, Backend, Explanation, Rule};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::record::{Kind, snapshot_records};
 use oxigress_objects::{Changed, World};
+use oxigress_provider::folder::Folder;
+use oxigress_translate::translate;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;

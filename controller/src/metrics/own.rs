@@ -1,12 +1,12 @@
 //! What the controller knows: its writes, the certificates and Ingresses that lead nowhere.
 
 use super::ChangeToLive;
-use crate::source::kubernetes::Pulse;
-use crate::translate::secret_behind;
 use oxigress_core::metrics::{labels, sample, title};
 use oxigress_core::model::Snapshot;
 use oxigress_objects::{Key, World};
+use oxigress_provider::kubernetes::Pulse;
 use oxigress_publish::Writes;
+use oxigress_translate::secret_behind;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use tokio::sync::oneshot;

@@ -3,9 +3,9 @@
 //! Source:  ingress-nginx's controller. No configuration is rendered here: `render_*` say how many Ingresses a candidate was
 //!          compared with, and in what time; `config_size` is the AdmissionReview's.
 
-use crate::translate::Judgement;
 use oxigress_core::metrics::{sample, title};
 use oxigress_objects::Key;
+use oxigress_translate::Judgement;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -5,7 +5,6 @@
 //! Errors:  what is no review is a [`Refusal`]; an object that cannot be read is an answer, since its review can be.
 
 use super::Refusal;
-use crate::translate::Judgement;
 use k8s_openapi::api::networking::v1 as networking;
 use kube::core::Status;
 use kube::core::admission::{AdmissionResponse, META_API_VERSION_V1, META_KIND};
@@ -13,6 +12,7 @@ use oxigress_core::model::shorten;
 use oxigress_objects::convert;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, Kind, Object as WorldObject};
+use oxigress_translate::Judgement;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 

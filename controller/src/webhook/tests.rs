@@ -1,7 +1,6 @@
 //! The real server over TLS, with a translator behind it.
 
 use super::*;
-use crate::translate::Options;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -13,6 +12,7 @@ use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use oxigress_fuzz::Random;
 use oxigress_objects::Changed;
 use oxigress_objects::document::{self, Found};
+use oxigress_translate::Options;
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
@@ -494,7 +494,7 @@ fn seeds() -> Vec<Vec<u8>> {
         };
         seeds.extend(odd.iter().map(|value| with(value).into_bytes()));
     }
-    let rows = crate::translate::annotation::table::ROWS.iter();
+    let rows = oxigress_translate::annotation::table::ROWS.iter();
     let values = ["true", "x", "n/a", "http://x/", "10.0.0.0/8", "deny all;", ""];
     seeds.extend(rows.zip(values.iter().cycle()).map(|(row, value)| {
         let all = json!({ format!("nginx.ingress.kubernetes.io/{}", row.name): value });

@@ -16,7 +16,7 @@ const PREFIX: &str = "nginx.ingress.kubernetes.io";
 
 /// Objects of all golden pairs, in their order.
 fn objects() -> Vec<(ObjectRef, Object)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     let inputs = files.iter().filter(|path| path.to_str().unwrap().ends_with(".in.yaml"));

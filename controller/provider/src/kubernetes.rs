@@ -18,11 +18,11 @@ mod tests;
 mod watch;
 
 pub use pulse::Pulse;
+pub use scope::Options;
 
 use super::{Batch, Place, Problem, Source};
-use crate::translate::{Options, Wants};
 use kube::Client;
-use oxigress_objects::{Key, Kind, ObjectRef, Seen};
+use oxigress_objects::{Key, Kind, ObjectRef, References, Seen};
 use scope::Subject;
 use sparse::Sparse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,8 +70,8 @@ struct Watch {
 }
 
 impl Kubernetes {
-    /// Begins to watch.
-    pub fn watch(client: Client, options: &Options) -> Self {
+    /// Begins to watch. Of Secrets and ConfigMaps those are kept that `references` has.
+    pub fn watch(client: Client, options: &Options, references: Box<dyn References>) -> Self {
         let subjects = Subject::all(options);
         let pulse = Pulse::new(subjects.len());
         let (sender, news) = mpsc::channel(WAITING);
@@ -84,7 +84,7 @@ impl Kubernetes {
             listing: None,
         };
         let mut source = Kubernetes {
-            sparse: Sparse::new(client.clone(), Wants::new(options.clone()), sender.clone()),
+            sparse: Sparse::new(client.clone(), references, sender.clone()),
             client,
             watches: subjects.into_iter().map(watch).collect(),
             pulse,

@@ -13,7 +13,7 @@ use super::options::DEFAULT_PREFIX;
 use super::owner::{self, Held, Holder, HostOwnership, HostView};
 use super::patterns::Compiler;
 use super::{Reviews, Translator, backend, class, conflict, inspect, pattern_budget, tls};
-use crate::translate::backend::Usage;
+use crate::backend::Usage;
 use oxigress_core::model::{HostPattern, shorten};
 use oxigress_core::patterns::is_plain;
 use oxigress_objects::ingress::{Ingress, PathType};

@@ -135,7 +135,7 @@ impl Namespace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::translate::{Options, golden, translate};
+    use crate::{Options, testing, translate};
     use oxigress_core::model::policy::PolicyId;
     use oxigress_core::model::{HostPattern, PathPattern, Rule};
     use oxigress_core::patterns::Patterns;
@@ -202,7 +202,7 @@ mod tests {
             text
         };
         let all: String = (0..22).map(|n| ingress(&format!("i{n:02}"), 300)).collect();
-        let world = golden::world(&(all + &ingress("small", 1)));
+        let world = testing::world(&(all + &ingress("small", 1)));
         let translation = translate(&world, &Options::default());
         let count = |host: &str| {
             let host = HostPattern::parse(host).unwrap();
@@ -231,7 +231,7 @@ mod tests {
             )
         };
         let is_closed = |pattern: &str, path: &str| {
-            let snapshot = translate(&golden::world(&text(pattern)), &Options::default()).snapshot;
+            let snapshot = translate(&testing::world(&text(pattern)), &Options::default()).snapshot;
             let server = encode_server(&snapshot.servers[&HostPattern::parse("a.test").unwrap()]);
             let route = ServerView::new(&server).rule(path.as_bytes(), &Patterns::default());
             let route = route.unwrap().unwrap();

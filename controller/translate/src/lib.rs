@@ -6,6 +6,9 @@
 //! Errors:  none; what is not served gets a note, everything else is served.
 //! Source:  ingress-nginx's controller.
 //! Rejected: computing all and comparing, which costs in proportion to the cluster.
+//! Knows:    objects, the operator's options, the ConfigMap's settings, and the model of what is served.
+//! Does not: know a client, a clock, the environment or a log; where objects come from; how the result gets to nginx.
+#![forbid(unsafe_code)]
 
 pub mod annotation;
 mod backend;
@@ -15,33 +18,35 @@ mod follow;
 #[cfg(test)]
 mod fuzz;
 mod gate;
-#[cfg(test)]
-pub mod golden;
 mod host_upstream_tls;
 mod ingress;
 mod inspect;
 mod judge;
 mod notes;
 mod options;
-pub mod owner;
+mod owner;
 mod passthrough;
 mod pattern_budget;
 mod patterns;
 mod plan;
 #[cfg(test)]
 mod properties;
-pub mod relation;
+mod relation;
 mod review;
 mod stream;
+#[cfg(test)]
+mod testing;
 mod tls;
 mod wants;
 mod withheld;
 
 pub use judge::{Candidate, Judgement};
 pub use options::Options;
+pub use owner::HostOwnership;
 pub use review::Reviews;
 pub use tls::secret_behind;
 pub use wants::Wants;
+pub use withheld::WithheldItem;
 
 use oxigress_objects::acceptance::Acceptance;
 
@@ -49,7 +54,7 @@ use backend::Usage;
 use follow::Follower;
 use ingress::{Claims, Leads};
 use notes::{Notes, Part};
-use owner::{Holder, HostOwnership, HostView};
+use owner::{Holder, HostView};
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     Backend, BackendId, Bundle, BundleId, Certificate, CertificateId, EndpointSet, HostPattern,
@@ -161,6 +166,11 @@ impl Translator {
             patch: Patch::default(),
             is_first: true,
         }
+    }
+
+    /// All there is to say now.
+    pub fn verdicts(&self) -> &Verdicts {
+        self.notes.verdicts()
     }
 
     /// All there is to serve now.

@@ -4,10 +4,28 @@
 //!          object elsewhere that a flag names.
 //! Source:  ingress-nginx's controller.
 
-use crate::translate::Options;
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// What the operator decided about what is watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `--watch-namespace`
+    pub watch_namespace: Option<String>,
+    /// Whether labels of namespaces count, because of `--watch-namespace-selector`.
+    pub watches_namespaces: bool,
+    /// `--configmap`
+    pub configmap: Option<Key>,
+    /// `--default-backend-service`
+    pub default_backend_service: Option<Key>,
+    /// `--default-ssl-certificate`
+    pub default_ssl_certificate: Option<Key>,
+    /// `--tcp-services-configmap`
+    pub tcp_services_configmap: Option<Key>,
+    /// `--udp-services-configmap`
+    pub udp_services_configmap: Option<Key>,
+}
 
 /// Helm's releases: large, many, and never served.
 const NO_RELEASES: &str = "type!=helm.sh/release.v1";
@@ -37,7 +55,7 @@ impl Subject {
             of(Kind::Secret),
             of(Kind::ConfigMap),
         ];
-        if options.watch_namespace_selector.is_some() {
+        if options.watches_namespaces {
             all.push(Subject { namespace: None, ..of(Kind::Namespace) });
         }
         let backend = &options.default_backend_service;

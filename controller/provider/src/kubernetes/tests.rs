@@ -2,9 +2,9 @@
 
 use super::fake::Fake;
 use super::*;
-use crate::source::folder::Folder;
-use crate::translate::translate;
+use crate::folder::Folder;
 use oxigress_objects::{Changed, Key, World};
+use oxigress_translate::{Options as TranslateOptions, Wants, translate};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +17,42 @@ struct Fixture {
     mended: Vec<String>,
     published: BTreeMap<Key, Option<oxigress_objects::published::Published>>,
     is_incomplete: bool,
+}
+
+/// What is watched with options of translation.
+fn watched(options: &TranslateOptions) -> Options {
+    Options {
+        watch_namespace: options.watch_namespace.clone(),
+        watches_namespaces: options.watch_namespace_selector.is_some(),
+        configmap: options.configmap.clone(),
+        default_backend_service: options.default_backend_service.clone(),
+        default_ssl_certificate: options.default_ssl_certificate.clone(),
+        tcp_services_configmap: options.tcp_services_configmap.clone(),
+        udp_services_configmap: options.udp_services_configmap.clone(),
+    }
+}
+
+/// Those flags of a golden case that decide which objects are served from.
+fn options(case: &str) -> TranslateOptions {
+    let flags = case.lines().find_map(|line| line.strip_prefix("# flags: ")).unwrap_or_default();
+    let mut options = TranslateOptions::default();
+    for flag in flags.split_whitespace() {
+        let (name, value) = flag.split_once('=').unwrap_or((flag, "true"));
+        match name {
+            "--annotations-prefix" => options.annotations_prefix = value.into(),
+            "--configmap" => options.configmap = Key::parse(value),
+            "--default-backend-service" => options.default_backend_service = Key::parse(value),
+            "--default-ssl-certificate" => options.default_ssl_certificate = Key::parse(value),
+            "--enable-ssl-passthrough" => options.ssl_passthrough = true,
+            "--ingress-class-by-name" => options.ingress_class_by_name = true,
+            "--tcp-services-configmap" => options.tcp_services_configmap = Key::parse(value),
+            "--udp-services-configmap" => options.udp_services_configmap = Key::parse(value),
+            "--watch-ingress-without-class" => options.watch_ingress_without_class = true,
+            "--watch-namespace" => options.watch_namespace = Some(value.into()),
+            _ => {}
+        }
+    }
+    options
 }
 
 const CLASS: &str = "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: nginx}, \
@@ -40,7 +76,7 @@ fn secret(name: &str, word: &str) -> String {
 }
 
 impl Fixture {
-    async fn with(options: Options, manifests: &[&str]) -> Self {
+    async fn with(options: TranslateOptions, manifests: &[&str]) -> Self {
         let fake = Fake::default();
         fake.apply(&manifests.join("\n---\n"));
         let mut fixture = Fixture::on(fake, options);
@@ -49,11 +85,12 @@ impl Fixture {
     }
 
     async fn new(manifests: &[&str]) -> Self {
-        Self::with(Options::default(), manifests).await
+        Self::with(TranslateOptions::default(), manifests).await
     }
 
-    fn on(fake: Fake, options: Options) -> Self {
-        let source = Kubernetes::watch(fake.client(), &options);
+    fn on(fake: Fake, options: TranslateOptions) -> Self {
+        let source =
+            Kubernetes::watch(fake.client(), &watched(&options), Box::new(Wants::new(options)));
         Fixture {
             fake,
             source,
@@ -179,10 +216,11 @@ async fn without_the_right_to_see_classes_everything_else_is_served() {
     let fake = Fake::default();
     fake.apply(&[ingress("a", ""), object("Service", "shop", "")].join("\n---\n"));
     fake.refuse("ingressclasses", true);
-    let mut f = Fixture::on(fake, Options::default());
+    let mut f = Fixture::on(fake, TranslateOptions::default());
     f.next().await;
     assert!(f.world.hides_classes && !f.is_incomplete);
-    let served = |f: &Fixture| translate(&f.world, &Options::default()).snapshot.servers.len();
+    let served =
+        |f: &Fixture| translate(&f.world, &TranslateOptions::default()).snapshot.servers.len();
     assert_eq!(served(&f), 1);
     f.fake.refuse("ingressclasses", false);
     f.until(|f| !f.world.hides_classes).await;
@@ -197,7 +235,7 @@ async fn a_refused_kind_that_is_needed_holds_the_first_batch_back() {
     let fake = Fake::default();
     fake.apply(&object("Service", "a", ""));
     fake.refuse("secrets", true);
-    let mut f = Fixture::on(fake, Options::default());
+    let mut f = Fixture::on(fake, TranslateOptions::default());
     let wait = tokio::time::timeout(Duration::from_secs(120), f.source.next()).await;
     assert!(wait.is_err());
     f.fake.refuse("secrets", false);
@@ -294,7 +332,10 @@ async fn what_is_published_of_an_ingress_comes_with_it() {
 async fn labels_of_namespaces_decide_at_once() {
     let selector: kube::core::Selector =
         [("team".to_owned(), "shop".to_owned())].into_iter().collect();
-    let options = Options { watch_namespace_selector: Some(selector), ..Options::default() };
+    let options = TranslateOptions {
+        watch_namespace_selector: Some(selector),
+        ..TranslateOptions::default()
+    };
     let namespace = |labels: &str| {
         format!(
             "{{apiVersion: v1, kind: Namespace, metadata: {{name: default, labels: {{{labels}}}}}}}\n"
@@ -313,10 +354,10 @@ async fn labels_of_namespaces_decide_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn one_namespace_is_watched_and_what_flags_name_elsewhere() {
-    let options = Options {
+    let options = TranslateOptions {
         watch_namespace: Some("default".into()),
         configmap: Some(Key::new("system", "settings")),
-        ..Options::default()
+        ..TranslateOptions::default()
     };
     let elsewhere =
         "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: system}}\n";
@@ -333,9 +374,10 @@ async fn one_namespace_is_watched_and_what_flags_name_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn a_folder_and_an_api_server_with_the_same_objects_are_served_alike() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut cases =
-        vec![fs::read_to_string(root.join("../conf/examples/shop/shop.yaml")).unwrap_or_default()];
-    for entry in fs::read_dir(root.join("testdata")).unwrap() {
+    let mut cases = vec![
+        fs::read_to_string(root.join("../../conf/examples/shop/shop.yaml")).unwrap_or_default(),
+    ];
+    for entry in fs::read_dir(root.join("../testdata")).unwrap() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().ends_with(".in.yaml") {
             cases.push(fs::read_to_string(path).unwrap());
@@ -350,7 +392,7 @@ async fn a_folder_and_an_api_server_with_the_same_objects_are_served_alike() {
         if text.contains("# then") || batch.problems.iter().any(|problem| !problem.is_other_kind) {
             continue;
         }
-        let options = crate::translate::golden::options(&text);
+        let options = options(&text);
         let (mut world, mut changed) = (World::default(), Changed::default());
         batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
         let f = Fixture::with(options.clone(), &[&text]).await;

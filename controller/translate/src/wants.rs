@@ -7,7 +7,7 @@
 use super::patterns::Compiler;
 use super::relation::Relation;
 use super::{Options, class, ingress};
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, Seen, World};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
 
@@ -33,35 +33,6 @@ impl Wants {
         };
         wants.ask_operator();
         wants
-    }
-
-    /// Whether an object of this kind decides about others.
-    pub fn depends_on(&self, id: &ObjectRef) -> bool {
-        match id.kind {
-            Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
-            Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
-            Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
-        }
-    }
-
-    /// Whether the object is served from.
-    pub fn has(&self, id: &ObjectRef) -> bool {
-        self.by_operator.contains(id) || self.by_ingress.has(id)
-    }
-
-    /// Takes over an object that others depend on; answers what is newly or no longer wanted because of it, and
-    /// everything that it wants.
-    pub fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
-        let mut changed = Changed::default();
-        self.world.apply(seen, &mut changed);
-        self.update(&changed)
-    }
-
-    /// The same for whether IngressClasses can be seen.
-    pub fn hide_classes(&mut self, hides: bool) -> BTreeSet<ObjectRef> {
-        let mut changed = Changed::default();
-        self.world.hide_classes(hides, &mut changed);
-        self.update(&changed).0
     }
 
     fn update(&mut self, changed: &Changed) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
@@ -112,5 +83,31 @@ impl Wants {
         let different = self.by_operator.symmetric_difference(&new).cloned().collect();
         self.by_operator = new;
         different
+    }
+}
+
+impl References for Wants {
+    fn depends_on(&self, id: &ObjectRef) -> bool {
+        match id.kind {
+            Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
+            Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
+            Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
+        }
+    }
+
+    fn has(&self, id: &ObjectRef) -> bool {
+        self.by_operator.contains(id) || self.by_ingress.has(id)
+    }
+
+    fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {
+        let mut changed = Changed::default();
+        self.world.apply(seen, &mut changed);
+        self.update(&changed)
+    }
+
+    fn hide_classes(&mut self, hides: bool) -> BTreeSet<ObjectRef> {
+        let mut changed = Changed::default();
+        self.world.hide_classes(hides, &mut changed);
+        self.update(&changed).0
     }
 }

@@ -1,14 +1,19 @@
-//! Golden pairs: `testdata/NAME.in.yaml` → `testdata/NAME.out.yaml`; the listing is the feature list.
+//! Golden pairs: `testdata/NAME.in.yaml` → `testdata/NAME.out.yaml`; the listing is the feature list. They stand in the
+//! binary, because a case begins with a command line.
 //!
 //! The input is manifests. Comment lines say what manifests cannot: `# flags: …` the command line, `# then`
 //! that what follows happens later, `# delete KIND NAMESPACE/NAME` that an object goes. The output is what is
 //! served at the end and what is said about it. `UPDATE_GOLDEN=1 cargo test golden` writes it anew.
 
-use super::*;
 use crate::flags::Cli;
 use clap::Parser;
+use oxigress_core::model::Snapshot;
 use oxigress_core::model::{HttpsRedirect, Rule};
 use oxigress_objects::document::{self, Found};
+use oxigress_objects::verdict::Verdicts;
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_settings::Settings;
+use oxigress_translate::{Options, Translator, translate};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::Path;
@@ -39,23 +44,11 @@ fn golden() {
 }
 
 /// What the command line in the comments of a case says.
-pub fn options(input: &str) -> Options {
+fn options(input: &str) -> Options {
     let flags = input.lines().find_map(|line| line.strip_prefix("# flags: ")).unwrap_or_default();
     let flags =
         Cli::parse_from(std::iter::once("oxigress").chain(flags.split_whitespace())).flags();
     flags.options(Default::default())
-}
-
-/// A world of manifests, all of which can be read.
-pub fn world(manifests: &str) -> World {
-    let mut world = World::default();
-    for document in document::read(manifests, false) {
-        for found in document.found.unwrap() {
-            let Found::Object(id, object) = found else { panic!("document {}", document.number) };
-            world.apply((id, Some(object)), &mut Changed::default());
-        }
-    }
-    world
 }
 
 fn run(input: &str) -> String {
@@ -87,16 +80,16 @@ fn run(input: &str) -> String {
         for id in step.lines().filter_map(|line| line.strip_prefix("# delete ")) {
             world.apply((parse_ref(id), None), &mut changed);
         }
-        let before = translator.snapshot.clone();
+        let before = translator.snapshot().clone();
         let (patch, _) = translator.update(&world, &changed);
         let scratch = translate(&world, &options);
-        assert_eq!(translator.snapshot, scratch.snapshot, "incremental differs from scratch");
-        assert_eq!(translator.notes.verdicts(), &scratch.verdicts);
+        assert_eq!(translator.snapshot(), &scratch.snapshot, "incremental differs from scratch");
+        assert_eq!(translator.verdicts(), &scratch.verdicts);
         let mut patched = before;
         patch.apply(&mut patched);
-        assert_eq!(patched, translator.snapshot, "the delta misses something");
+        assert_eq!(&patched, translator.snapshot(), "the delta misses something");
     }
-    let view = view(&translator.snapshot, translator.notes.verdicts(), unread);
+    let view = view(translator.snapshot(), translator.verdicts(), unread);
     serde_saphyr::to_string(&view).unwrap()
 }
 
@@ -167,7 +160,7 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     let fields = |settings: &oxigress_core::model::Settings| {
         serde_json::to_value(settings).unwrap().as_object().unwrap().clone()
     };
-    let usual = settings::Settings::default().published();
+    let usual = Settings::default().published();
     let (usual, mut settings) = (fields(&usual), fields(&snapshot.settings));
     settings.retain(|name, value| usual.get(name) != Some(value));
     put("settings", settings);

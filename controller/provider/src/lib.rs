@@ -1,5 +1,12 @@
-//! Where objects come from. Every source ends in the same [`oxigress_objects::World`].
+//! Where objects come from: a folder of manifests, or a Kubernetes API server; and what DNS says of their names.
+//!
+//! Shape:     a [`Source`] lists and watches and makes batches; all end in the same [`oxigress_objects::World`].
+//! Knows:     objects, files, the API server, name servers.
+//! Does not:  know what objects are translated to. Which Secrets and ConfigMaps are worth keeping says a
+//!            [`References`](oxigress_objects::References).
+#![forbid(unsafe_code)]
 
+pub mod dns;
 pub mod folder;
 pub mod kubernetes;
 

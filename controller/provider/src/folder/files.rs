@@ -3,7 +3,7 @@
 //! Of two files with one object the first by path is served, whichever came first: a restart decides
 //! alike. A file that is leaving steps back behind one that stays, so a moved file is no duplicate.
 
-use crate::source::{Place, Problem, until_mended};
+use crate::{Place, Problem, until_mended};
 use oxigress_objects::document::{Document, Found};
 use oxigress_objects::{Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,8 @@
 //!          no pods, so the Service's own number counts.
 
 use super::{Lack, Resolved, Usage, find_port};
-use crate::translate::Options;
-use crate::translate::ingress::Leads;
+use crate::Options;
+use crate::ingress::Leads;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use oxigress_objects::external_name::ExternalName;
 use oxigress_objects::ingress::Port;

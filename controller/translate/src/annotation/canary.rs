@@ -4,7 +4,7 @@
 //!          of requests a canary gets is at most the one that its other rules say.
 
 use super::value::Value;
-use crate::translate::patterns::{Compiler, Searched};
+use crate::patterns::{Compiler, Searched};
 use oxigress_core::model::{Cookie, Split, shorten};
 use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::{is_plain, parse_bool};

@@ -10,7 +10,6 @@
 use super::annotation::{ClientTls, Hosts};
 use super::follow::Follower;
 use super::ingress::{Claim, Claims};
-use clap::ValueEnum;
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::literal_prefix;
 use oxigress_objects::Key;
@@ -19,14 +18,14 @@ use oxigress_objects::verdict::Note;
 use std::collections::BTreeSet;
 
 /// `--host-ownership`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostOwnership {
-    /// Every namespace may set everything, as in ingress-nginx
+    /// Every namespace may set everything, as in ingress-nginx.
     Shared,
-    /// Every namespace may add paths; settings of the host are its owner's
+    /// Every namespace may add paths; settings of the host are its owner's.
     #[default]
     Settings,
-    /// Paths of other namespaces are refused too
+    /// Paths of other namespaces are refused too.
     Strict,
 }
 

@@ -214,7 +214,7 @@ fn name_unsupported(reader: &mut Reader<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::translate::patterns::Compiler;
+    use crate::patterns::Compiler;
     use oxigress_objects::{Key, World};
     use oxigress_settings::Defaults;
 

@@ -4,7 +4,7 @@
 //!          here it closes the host.
 
 use super::reader::Reader;
-use crate::translate::patterns::{Compiler, Searched};
+use crate::patterns::{Compiler, Searched};
 use oxigress_core::model::policy::{ClientCertificates, HeaderValue, VerifyClient};
 use oxigress_core::model::{BundleId, shorten};
 use oxigress_settings::grammar::parse_bool;

@@ -3,8 +3,8 @@
 //! Source:  ingress-nginx's annotations.
 
 use super::reader::Reader;
-use crate::translate::backend::first_port;
-use crate::translate::ingress::Leads;
+use crate::backend::first_port;
+use crate::ingress::Leads;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Errors, HeaderName, HeaderValue, Policies, ResponseHeader};
 use oxigress_objects::{Key, Kind, ObjectRef};

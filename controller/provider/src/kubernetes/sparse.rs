@@ -1,16 +1,15 @@
 //! Which Secrets and ConfigMaps are kept, and how one comes that was not: only what something is served from is.
 //!
-//! Shape:   translate's [`Wants`] decides. An Ingress (a class, the operator's ConfigMap) that wants a Secret which is not
+//! Shape:   [`References`] decides. An Ingress (a class, the operator's ConfigMap) that wants a Secret which is not
 //!          there waits until a GET is answered: a host never shows the default certificate because of us. An event of the
 //!          watch wins over the answer to a GET, which may be older.
 
 use super::watch::{self, Found, News, Told};
-use crate::translate::Wants;
 use k8s_openapi::api::core::v1 as core;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
-use oxigress_objects::{Kind, Object, ObjectRef, Seen};
+use oxigress_objects::{Kind, Object, ObjectRef, References, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
@@ -22,7 +21,7 @@ const AT_ONCE: usize = 16;
 /// Who waits for what.
 pub struct Sparse {
     client: Client,
-    wants: Wants,
+    references: Box<dyn References>,
     sender: mpsc::Sender<News>,
     slots: Arc<Semaphore>,
     /// Before that, a list brings everything.
@@ -45,10 +44,14 @@ struct Held {
 
 impl Sparse {
     /// Nothing is known and nothing is asked.
-    pub fn new(client: Client, wants: Wants, sender: mpsc::Sender<News>) -> Self {
+    pub fn new(
+        client: Client,
+        references: Box<dyn References>,
+        sender: mpsc::Sender<News>,
+    ) -> Self {
         Sparse {
             client,
-            wants,
+            references,
             sender,
             slots: Arc::new(Semaphore::new(AT_ONCE)),
             is_started: false,
@@ -68,7 +71,7 @@ impl Sparse {
 
     /// Whether something is served from it.
     pub fn wants(&self, id: &ObjectRef) -> bool {
-        self.wants.has(id)
+        self.references.has(id)
     }
 
     /// Whether an answer is outstanding.
@@ -125,10 +128,10 @@ impl Sparse {
         (id, object): Seen,
         watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
     ) -> Option<Seen> {
-        if !self.wants.depends_on(&id) {
+        if !self.references.depends_on(&id) {
             return Some((id, object));
         }
-        let (different, all) = self.wants.apply((id.clone(), object.clone()));
+        let (different, all) = self.references.apply((id.clone(), object.clone()));
         self.look(different, watch_of);
         let waits_for: BTreeSet<_> =
             all.into_iter().filter(|wanted| self.questions.contains_key(wanted)).collect();
@@ -146,7 +149,7 @@ impl Sparse {
         hides: bool,
         watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
     ) {
-        let different = self.wants.hide_classes(hides);
+        let different = self.references.hide_classes(hides);
         self.look(different, watch_of);
     }
 
@@ -156,7 +159,7 @@ impl Sparse {
         watch_of: &impl Fn(&ObjectRef) -> Option<(usize, bool)>,
     ) {
         for id in different {
-            if !self.wants.has(&id) {
+            if !self.references.has(&id) {
                 self.doubtful.insert(id);
             } else if self.is_started
                 && let Some((subject, false)) = watch_of(&id)
@@ -187,7 +190,7 @@ impl Sparse {
             return Vec::new();
         }
         let doubtful = std::mem::take(&mut self.doubtful);
-        let unwanted: Vec<_> = doubtful.into_iter().filter(|id| !self.wants.has(id)).collect();
+        let unwanted: Vec<_> = doubtful.into_iter().filter(|id| !self.references.has(id)).collect();
         for id in &unwanted {
             self.heard(id);
         }

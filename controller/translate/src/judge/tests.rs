@@ -1,8 +1,7 @@
 //! One test for each check of ingress-nginx's admission controller, through the same manifests and flags that people write.
 
 use super::*;
-use crate::flags::Cli;
-use clap::Parser;
+use crate::testing;
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::{Changed, Object};
 use std::cell::RefCell;
@@ -80,8 +79,7 @@ struct Court {
 
 impl Court {
     fn new(flags: &str, manifests: &[String]) -> Self {
-        let flags = Cli::parse_from(std::iter::once("oxigress").chain(flags.split_whitespace()));
-        let mut translator = Translator::new(flags.flags().options(Default::default()));
+        let mut translator = Translator::new(testing::options(flags));
         let (mut world, mut changed) = (World::default(), Changed::default());
         for text in std::iter::once(CLASS).chain(manifests.iter().map(String::as_str)) {
             for (id, object) in objects(text) {

@@ -7,31 +7,43 @@ use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
 use oxigress_objects::verdict::{Note, VerdictChanges};
 use oxigress_objects::{Key, Kind, ObjectRef};
-use oxigress_publish::item::Item;
-use oxigress_publish::owners::HostOwner;
-use oxigress_publish::withheld::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A record that nginx does not get, or the rules in it that are another namespace's than the host's owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithheldItem {
+    /// The record.
+    pub record: RecordRef,
+    /// The namespace whose rules are meant; `None`: the record itself.
+    pub guest: Option<String>,
+    /// The words that name it.
+    pub name: String,
+    /// Why it is withheld.
+    pub reason: String,
+}
+
+type Identity = (RecordRef, Option<String>);
+
 impl Translator {
-    /// The oldest Ingress that names a host, or the host that it follows.
-    pub fn owner_of(&self, host: &HostPattern) -> Option<HostOwner<'_>> {
+    /// The oldest Ingress that names a host, or the host that it follows, and its time of creation in seconds since 1970.
+    pub fn owner_of(&self, host: &HostPattern) -> Option<(&Key, i64)> {
         let claims = |host| self.claimants.get(host).and_then(BTreeSet::first);
         let followed = || self.followers_onto(host).first().and_then(|(_, source)| claims(source));
         let (created, key) = claims(host).or_else(followed)?;
-        Some(HostOwner { namespace: &key.namespace, created: *created })
+        Some((key, *created))
     }
 
     /// Says of each object behind a withheld record that it is not served, and why.
-    pub fn set_withheld(&mut self, withheld: &BTreeMap<Item, Reason>) -> VerdictChanges {
+    pub fn set_withheld(&mut self, withheld: Vec<WithheldItem>) -> VerdictChanges {
         let mut notes = Vec::new();
         if !withheld.is_empty() {
-            let objects = self.objects_of_records(withheld);
-            for (item, reason) in withheld {
-                let of = objects.get(item).cloned().unwrap_or_default();
-                let message = match &item.guest {
-                    None => format!("{item} is not served and its requests are refused: {reason}"),
-                    Some(_) => format!("{item} are not served: {reason}"),
+            let objects = self.objects_of_records(&withheld);
+            for WithheldItem { record, guest, name, reason } in withheld {
+                let message = match &guest {
+                    None => format!("{name} is not served and its requests are refused: {reason}"),
+                    Some(_) => format!("{name} are not served: {reason}"),
                 };
+                let of = objects.get(&(record, guest)).cloned().unwrap_or_default();
                 notes.extend(of.into_iter().map(|o| (o, Note::rejected(message.clone()))));
             }
         }
@@ -41,16 +53,18 @@ impl Translator {
 
     fn objects_of_records(
         &self,
-        withheld: &BTreeMap<Item, Reason>,
-    ) -> BTreeMap<Item, BTreeSet<ObjectRef>> {
-        let mut objects: BTreeMap<Item, BTreeSet<ObjectRef>> = BTreeMap::new();
+        withheld: &[WithheldItem],
+    ) -> BTreeMap<Identity, BTreeSet<ObjectRef>> {
+        let all: BTreeSet<Identity> =
+            withheld.iter().map(|item| (item.record.clone(), item.guest.clone())).collect();
+        let mut objects: BTreeMap<Identity, BTreeSet<ObjectRef>> = BTreeMap::new();
         let mut of_ingress = |kind, key: &str, rule: &Rule| {
             let record = RecordRef { kind, key: key.to_owned() };
             // Of a server alone the rules of a guest are withheld by themselves.
             let by_guest = (kind == record::Kind::Server)
-                .then(|| Item::of_guest(record.clone(), &rule.origin.namespace));
-            for item in by_guest.into_iter().chain([Item::from(record)]) {
-                if withheld.contains_key(&item) {
+                .then(|| (record.clone(), Some(rule.origin.namespace.clone())));
+            for item in by_guest.into_iter().chain([(record, None)]) {
+                if all.contains(&item) {
                     let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
                     objects.entry(item).or_default().insert(ObjectRef::new(Kind::Ingress, key));
                 }
@@ -83,8 +97,8 @@ impl Translator {
                 }
             }
         }
-        for item in withheld.keys() {
-            let record = &item.record;
+        for item in &all {
+            let (record, _) = item;
             let object = match record.kind {
                 record::Kind::Certificate => {
                     Key::parse(&record.key).map(|key| ObjectRef::new(Kind::Secret, key))
