@@ -5,10 +5,9 @@
 use crate::flags::Flags;
 use crate::metrics::{self, ChangeToLive, Metrics, Scrape};
 use crate::parent;
-use crate::status::{Change, News, Reporter, Status};
-use crate::webhook::{Checks, Question, Webhook};
 use crate::{cluster, health, local};
 use anyhow::Context;
+use oxigress_admission::{Checks, Question, Webhook};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
@@ -26,6 +25,7 @@ use oxigress_publish::room::View;
 use oxigress_publish::withheld::Reason;
 use oxigress_publish::{LONGEST, Next, Outgoing, Publisher};
 use oxigress_settings::streams::{self, Streams};
+use oxigress_status::{Change, News, Reporter, Status};
 use oxigress_supervisor::process::drain;
 use oxigress_supervisor::process::signals::Signals;
 use oxigress_supervisor::runtime::Runtime;
@@ -95,7 +95,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
     let checks = Arc::new(Checks::default());
     let (sender, questions) = mpsc::channel(1);
-    if let Some(webhook) = Webhook::open(flags, sender, checks.clone()).await? {
+    if let Some(webhook) =
+        Webhook::open(&flags.cluster.admission_options(), sender, checks.clone()).await?
+    {
         tokio::spawn(webhook.serve());
     }
     let status = match cluster {
@@ -165,7 +167,7 @@ fn start_status(
     let maps =
         [&options.configmap, &options.tcp_services_configmap, &options.udp_services_configmap];
     let maps = maps.into_iter().flatten().cloned().collect();
-    Ok(Some(Status::start(&flags.cluster, client, pod, maps)?))
+    Ok(Some(Status::start(&flags.cluster.status_options(), client, pod, maps)?))
 }
 
 async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {

@@ -275,13 +275,6 @@ fn key_of(flag: &Option<MaybeKey>) -> Option<Key> {
     flag.as_ref().and_then(|key| key.0.clone())
 }
 
-impl MaybeKey {
-    /// The key, unless the text was empty.
-    pub fn key(&self) -> Option<&Key> {
-        self.0.as_ref()
-    }
-}
-
 impl Flags {
     /// What translate needs of them. `local_addresses` are the machine's own.
     pub fn options(&self, local_addresses: BTreeSet<std::net::IpAddr>) -> Options {

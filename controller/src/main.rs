@@ -18,8 +18,6 @@ mod local;
 mod log;
 mod metrics;
 mod parent;
-mod status;
-mod webhook;
 
 use command::Asked;
 use flags::{Cli, Command};

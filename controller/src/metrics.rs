@@ -12,10 +12,10 @@ pub use live::ChangeToLive;
 pub use own::{Scrape, source, text};
 
 use crate::flags::Flags;
-use crate::status::lease::Leadership;
-use crate::webhook::Checks;
+use oxigress_admission::Checks;
 use oxigress_core::metrics::Options;
 use oxigress_net::socket::get;
+use oxigress_status::Leadership;
 use oxigress_supervisor::runtime::Runtime;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -95,6 +95,31 @@ pub struct ClusterFlags {
 }
 
 impl ClusterFlags {
+    /// What the writers of status and Events need of them.
+    pub fn status_options(&self) -> oxigress_status::Options {
+        oxigress_status::Options {
+            writes_status: self.update_status,
+            empties_status: self.update_status_on_shutdown,
+            update_interval: Duration::from_secs(self.status_update_interval),
+            publish_service: super::key_of(&self.publish_service),
+            publish_status_address: self.publish_status_address.clone(),
+            report_node_internal_ip_address: self.report_node_internal_ip_address,
+            has_election: !self.disable_leader_election,
+            election_id: self.election_id.clone(),
+            election_ttl: self.election_ttl,
+            writes_events: !self.disable_sync_events,
+        }
+    }
+
+    /// What the admission webhook needs of them.
+    pub fn admission_options(&self) -> oxigress_admission::Options {
+        oxigress_admission::Options {
+            listen: self.validating_webhook.0,
+            certificate: path_of(&self.validating_webhook_certificate).cloned(),
+            key: path_of(&self.validating_webhook_key).cloned(),
+        }
+    }
+
     /// The time between a request to end and the end.
     pub fn shutdown_grace_period(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_period)

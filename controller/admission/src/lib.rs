@@ -6,6 +6,9 @@
 //!          a judgement takes milliseconds and a burst is no reason to refuse objects; 503 when their time is over.
 //! Errors:  a [`Refusal`] is an HTTP status; whatever an Ingress says is an answer with 200.
 //! Source:  ingress-nginx's admission controller; limits are ours.
+//! Knows:     AdmissionReviews, HTTPS, and how to ask translation.
+//! Does not:  know when the controller's loop answers, or what is published.
+#![forbid(unsafe_code)]
 
 mod certificate;
 mod checks;
@@ -16,8 +19,6 @@ mod tests;
 pub use certificate::CertificateError;
 pub use checks::Checks;
 
-use crate::flags::Flags;
-use crate::flags::cluster::path_of;
 use certificate::Files;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
@@ -32,6 +33,7 @@ use oxigress_objects::{Key, World};
 use oxigress_translate::{Candidate, Judgement, Reviews, Translator};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +51,17 @@ const MAX_REQUESTS: usize = 16;
 /// Connections: the API servers' idle ones, and as many again that are making their handshakes. Several API servers may
 /// come from one address. The API server opens another connection when it needs it.
 const BOUNDS: Bounds = Bounds { all: 256, of_client: 128, idle: Duration::from_secs(60) };
+
+/// What the operator decided about the webhook.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `--validating-webhook`; without it there is none.
+    pub listen: Option<SocketAddr>,
+    /// `--validating-webhook-certificate`
+    pub certificate: Option<PathBuf>,
+    /// `--validating-webhook-key`
+    pub key: Option<PathBuf>,
+}
 
 /// Why there is no webhook.
 #[derive(Debug, thiserror::Error)]
@@ -165,19 +178,15 @@ struct Judge {
 impl Webhook {
     /// Listens, if `--validating-webhook` says so. What is sent to `controller` is answered by [`Question::answer`].
     pub async fn open(
-        flags: &Flags,
+        options: &Options,
         controller: mpsc::Sender<Question>,
         checks: Arc<Checks>,
     ) -> Result<Option<Self>, StartError> {
-        let cluster = &flags.cluster;
-        let Some(address) = cluster.validating_webhook.0 else { return Ok(None) };
-        let file = |flag, name| path_of(flag).cloned().ok_or(StartError::NoFile(name));
+        let Some(address) = options.listen else { return Ok(None) };
+        let file = |file: &Option<PathBuf>, flag| file.clone().ok_or(StartError::NoFile(flag));
         let files = Files {
-            certificate: file(
-                &cluster.validating_webhook_certificate,
-                "--validating-webhook-certificate",
-            )?,
-            key: file(&cluster.validating_webhook_key, "--validating-webhook-key")?,
+            certificate: file(&options.certificate, "--validating-webhook-certificate")?,
+            key: file(&options.key, "--validating-webhook-key")?,
         };
         let context = files.load()?;
         let listener = listen(address).await.map_err(|why| StartError::Listen(address, why))?;

@@ -5,23 +5,29 @@
 //! Memory:  news of one object replace each other, so there are never more than there are objects.
 //! Errors:  none ends it; each cause is logged once in ten seconds, and what failed is tried again.
 //! Source:  ingress-nginx's controller.
+//! Knows:     verdicts, whether Ingresses are accepted, what the API server says of them, and the API server.
+//! Does not:  know why a verdict was given, or what is served.
+#![forbid(unsafe_code)]
 
-pub mod address;
-pub mod event;
-pub mod lease;
+mod address;
+mod event;
+mod lease;
 mod news;
-pub mod write;
+mod options;
+mod write;
 
+pub use address::TwoSources;
+pub use lease::Leadership;
 pub use news::{Change, News};
+pub use options::Options;
 
-use crate::flags::cluster::ClusterFlags;
 use address::{AddressError, Doorbell};
 use event::{Draft, Speaker};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
-use lease::{Election, Leadership, Times};
+use lease::{Election, Times};
 use news::Desk;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::{Key, Kind, ObjectRef};
@@ -40,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at the addresses, however often it rings.
 const RINGS: Duration = Duration::from_secs(1);
 /// The least --status-update-interval.
-const MIN_INTERVAL: u64 = 5;
+const MIN_INTERVAL: Duration = Duration::from_secs(5);
 /// So long emptying the status may take at the end.
 const END: Duration = Duration::from_secs(60);
 /// Lines about one cause.
@@ -68,22 +74,22 @@ impl Reporter {
 impl Status {
     /// Starts it for this pod. `maps` are the ConfigMaps that flags name.
     pub fn start(
-        flags: &ClusterFlags,
+        options: &Options,
         client: Client,
         pod: Key,
         maps: BTreeSet<Key>,
     ) -> Result<Self, address::TwoSources> {
-        let (source, problems) = address::Source::of(flags, &pod)?;
+        let (source, problems) = address::Source::of(options, &pod)?;
         for problem in problems {
             tracing::error!("{problem}");
         }
         let (stop, stopped) = oneshot::channel();
         let (give_back, given_back) = oneshot::channel::<()>();
         let (mut leadership, mut election) = (None, None);
-        if !flags.disable_leader_election {
+        if options.has_election {
             let (held, receiver) = lease::channel();
-            let times = Times::of(flags.election_ttl);
-            let part = Election::new(&pod.namespace, &flags.election_id, &pod.name, times);
+            let times = Times::of(options.election_ttl);
+            let part = Election::new(&pod.namespace, &options.election_id, &pod.name, times);
             let leases = Api::namespaced(client.clone(), &pod.namespace);
             let end = async { drop(given_back.await) };
             election = Some(tokio::spawn(lease::keep(part, leases, held, end)));
@@ -91,15 +97,15 @@ impl Status {
         }
         let desk = Arc::new(Desk::default());
         let now = Instant::now();
-        let mut speaker = Speaker::new(!flags.disable_sync_events, now);
+        let mut speaker = Speaker::new(options.writes_events, now);
         // Without an election everybody speaks, as in ingress-nginx; nobody writes status.
         speaker.lead(leadership.is_none());
         let writer = Writer {
             desk: desk.clone(),
             client,
-            source: flags.update_status.then_some(source),
-            empties: flags.update_status_on_shutdown,
-            interval: Duration::from_secs(flags.status_update_interval.max(MIN_INTERVAL)),
+            source: options.writes_status.then_some(source),
+            empties: options.empties_status,
+            interval: options.update_interval.max(MIN_INTERVAL),
             pod,
             maps,
             known_maps: BTreeSet::new(),

@@ -12,7 +12,7 @@ use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use oxigress_fuzz::Random;
 use oxigress_objects::Changed;
 use oxigress_objects::document::{self, Found};
-use oxigress_translate::Options;
+use oxigress_translate::Options as TranslateOptions;
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
@@ -98,7 +98,7 @@ async fn start_when(has_all: bool) -> Running {
             world.apply((id, Some(object)), &mut changed);
         }
     }
-    let mut translator = Translator::new(Options::default());
+    let mut translator = Translator::new(TranslateOptions::default());
     translator.update(&world, &changed);
     let loops = Arc::new(Mutex::new(()));
     let turn = loops.clone();
@@ -426,22 +426,20 @@ async fn a_new_certificate_is_shown_and_a_broken_one_is_not() {
 
 #[tokio::test]
 async fn files_that_are_missing_at_start_name_their_flag() {
-    use clap::Parser;
-    let open = async |arguments: &[&str]| {
-        let all = [&["oxigress"], arguments].concat();
-        let flags = crate::flags::Cli::parse_from(all).flags();
+    let mut options = Options::default();
+    let open = async |options: &Options| {
         let (sender, _questions) = mpsc::channel(1);
-        Webhook::open(&flags, sender, Arc::default()).await.map(|webhook| webhook.is_some())
+        Webhook::open(options, sender, Arc::default()).await.map(|webhook| webhook.is_some())
     };
-    assert!(!open(&[]).await.unwrap());
-    let address = "--validating-webhook=127.0.0.1:1";
-    let error = open(&[address]).await.unwrap_err().to_string();
+    assert!(!open(&options).await.unwrap());
+    options.listen = "127.0.0.1:1".parse().ok();
+    let error = open(&options).await.unwrap_err().to_string();
     assert!(error.contains("needs --validating-webhook-certificate"), "{error}");
-    let certificate = "--validating-webhook-certificate=/nowhere/tls.crt";
-    let error = open(&[address, certificate]).await.unwrap_err().to_string();
+    options.certificate = Some("/nowhere/tls.crt".into());
+    let error = open(&options).await.unwrap_err().to_string();
     assert!(error.contains("needs --validating-webhook-key"), "{error}");
-    let error = open(&[address, certificate, "--validating-webhook-key=x"]).await.unwrap_err();
-    let error = error.to_string();
+    options.key = Some("x".into());
+    let error = open(&options).await.unwrap_err().to_string();
     assert!(error.starts_with("--validating-webhook-certificate /nowhere/tls.crt: "), "{error}");
 }
 

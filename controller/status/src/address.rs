@@ -5,7 +5,7 @@
 //! Read when it is asked for. A [`Doorbell`] says when something may have changed; what it rings for is read anew, so
 //! a watch that lost something is made good by the next look.
 
-use crate::flags::cluster::ClusterFlags;
+use crate::Options;
 use futures_util::stream::{BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::api::ListParams;
@@ -73,16 +73,16 @@ impl From<Error> for AddressError {
 }
 
 impl Source {
-    /// What the flags say, and what is wrong with single addresses.
-    pub fn of(flags: &ClusterFlags, pod: &Key) -> Result<(Self, Vec<String>), TwoSources> {
-        let service = flags.publish_service.as_ref().and_then(|service| service.key());
-        let (fixed, problems) = parse(&flags.publish_status_address);
-        match (service, flags.publish_status_address.trim().is_empty()) {
+    /// What the options say, and what is wrong with single addresses.
+    pub fn of(options: &Options, pod: &Key) -> Result<(Self, Vec<String>), TwoSources> {
+        let service = options.publish_service.as_ref();
+        let (fixed, problems) = parse(&options.publish_status_address);
+        match (service, options.publish_status_address.trim().is_empty()) {
             (Some(_), false) => Err(TwoSources),
             (Some(service), true) => Ok((Source::Service(service.clone()), problems)),
             (None, false) => Ok((Source::Fixed(fixed), problems)),
             (None, true) => {
-                let is_internal = flags.report_node_internal_ip_address;
+                let is_internal = options.report_node_internal_ip_address;
                 Ok((Source::Nodes { pod: pod.clone(), is_internal }, problems))
             }
         }
