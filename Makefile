@@ -45,13 +45,17 @@ check: configure ## format, lints, licences; links, flags and commands in the do
 	$(CARGO) deny --log-level error check bans licenses sources
 	$(CARGO) test $(tested) --features oxigress-store/failpoints --test docs -- --test-threads 2 pages
 
+# The crates whose tests need no nginx.
+controller := admission net objects provider publish settings status supervisor translate validate
+pure := -p oxigress-core -p oxigress-store -p oxigress $(addprefix -p oxigress-,$(controller))
+
 .PHONY: unit
 unit: ## the tests that need no nginx
-	$(CARGO) test -p oxigress-core -p oxigress-store -p oxigress --features oxigress-store/failpoints
+	$(CARGO) test $(pure) --features oxigress-store/failpoints
 
 # Unoptimised: that compiles in half the time, and the programs under test are target/dist's. One selection: another has
 # other features, and compiles tokio and what depends on it again.
-tested := -p oxigress-core -p oxigress-store -p oxigress -p oxigress-nginx -p oxigress-tests
+tested := $(pure) -p oxigress-nginx -p oxigress-tests
 
 .PHONY: test
 test: packages kubernetes-begin test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers

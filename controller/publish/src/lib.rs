@@ -12,35 +12,38 @@
 //! Does not:  know the objects that the snapshot was made from, or when a request is sent.
 #![forbid(unsafe_code)]
 
-pub mod backoff;
+mod backoff;
 pub mod client;
-pub mod item;
-pub mod owners;
+mod item;
+mod owners;
 mod parts;
 #[cfg(test)]
 mod progress;
 mod quota;
 mod refusal;
-pub mod room;
+mod room;
 #[cfg(test)]
 mod tests;
-pub mod withheld;
+mod withheld;
+
+pub use item::Item;
+pub use owners::HostOwner;
+pub use oxigress_net::pause::LONGEST;
+pub use room::View;
+pub use withheld::Reason;
 
 use backoff::{Backoff, QUICK};
 use bytes::Bytes;
 use client::{Answer, ClientError};
 use hyper::{Method, StatusCode};
-use item::Item;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Keys, TABLES};
 use oxigress_core::wire::native::{Applied, Patch, Problem, Status, WireVersion};
-pub use oxigress_net::pause::LONGEST;
 use quota::Quota;
-use room::View;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
-use withheld::{Reason, Withheld};
+use withheld::Withheld;
 
 /// A request to the configuration endpoint.
 #[derive(Debug)]

@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn annotations_page_has_this_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/annotations.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/annotations.md");
         let page = std::fs::read_to_string(path).unwrap();
         let (begin, end) = (
-            "<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress annotations_page -->\n",
+            "<!-- annotations: UPDATE_GOLDEN=1 cargo test -p oxigress-translate annotations_page -->\n",
             "<!-- end -->",
         );
         let (before, rest) = page.split_once(begin).unwrap();
