@@ -39,7 +39,7 @@ pub struct External {
     pub source: ExternalAuth,
     /// Tells these settings from all others.
     digest: [u8; 32],
-    asks_for_return: bool,
+    needs_return_parameter: bool,
 }
 
 /// The parameter of a sign-in URL, unless the policy names another.
@@ -107,11 +107,11 @@ impl Basic {
 impl External {
     fn new(source: &ExternalAuth) -> Self {
         let parameter = source.signin_parameter.as_deref().unwrap_or(RETURN_PARAMETER);
-        let asks = |url: &Template| auth::asks_for_return(url.as_str(), parameter);
+        let asks = |url: &Template| auth::needs_return_parameter(url.as_str(), parameter);
         // Cannot fail: it came from JSON. If it did, answers would be told apart by everything else.
         let digest = sha256(&serde_json::to_vec(source).unwrap_or_default());
         External {
-            asks_for_return: source.signin.as_ref().is_some_and(asks),
+            needs_return_parameter: source.signin.as_ref().is_some_and(asks),
             source: source.clone(),
             digest,
         }
@@ -122,7 +122,7 @@ impl External {
         let url = template::bytes(self.source.signin.as_ref()?.parts(), request);
         let parameter = self.source.signin_parameter.as_deref().unwrap_or(RETURN_PARAMETER);
         let back = [scheme(request), authority(request), request.target()];
-        Some(auth::signin(&url, self.asks_for_return.then_some((parameter, back))))
+        Some(auth::signin(&url, self.needs_return_parameter.then_some((parameter, back))))
     }
 
     /// The target of the question.

@@ -14,7 +14,9 @@
 use crate::configuration::Patience;
 use crate::ffi::ZoneLock;
 use crate::records;
-use oxigress_store::journal::{Asked, Claim, Format, Ownership, ReplayError, Stop, Tail, Writer};
+use oxigress_store::journal::{
+    Acquired, Claim, Format, Ownership, ReplayError, Stop, Tail, Writer,
+};
 use oxigress_store::{Role, Store};
 use std::cmp::Ordering;
 use std::io;
@@ -166,7 +168,7 @@ impl Agent {
 
     /// Takes a journal that is nobody's.
     fn take(&mut self) -> Result<(), StepError> {
-        let Asked::Owned(ownership) = Ownership::ask(&self.path, self.store.birth())? else {
+        let Acquired::Owned(ownership) = Ownership::acquire(&self.path, self.store.birth())? else {
             return Ok(());
         };
         if self.store.role() == Role::Follower {
@@ -174,7 +176,7 @@ impl Agent {
                 self.messages.push(format!("the rest of the journal is left out: {error}"));
             }
             self.set_role(Role::Leader)?;
-            self.messages.push("the journal is taken over, writes are welcome".into());
+            self.messages.push("this nginx has taken over the journal and accepts writes".into());
         }
         if self.store.live().generation == 0 {
             // Nothing was ever written here: what stands in the file and could not be used stays.

@@ -6,7 +6,7 @@
 use crate::ffi::{Request, monotonic_milliseconds, monotonic_nanoseconds};
 use crate::policy::Compiled;
 use oxigress_core::model::policy::{Ipv6Prefix, Limits, RateLimit, Template};
-use oxigress_core::policy::limits::{Admission, Bucket, Counts, Overload, Taken, client_network};
+use oxigress_core::policy::limits::{Admission, Bucket, Charge, Counts, Overload, client_network};
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::text::template;
 use siphasher::sip::SipHasher13;
@@ -104,7 +104,7 @@ impl Limiter {
         };
         let rates = self.counts.rates();
         let take = |unit, bucket: &Bucket| rates.take(key(unit), bucket, monotonic_nanoseconds);
-        let mut second: Option<Taken> = None;
+        let mut second: Option<Charge> = None;
         if let Some((bucket, status)) = &self.second {
             match take(Unit::Second, bucket) {
                 Admission::Admitted(taken) => second = Some(taken),
@@ -117,7 +117,7 @@ impl Limiter {
         if let Some((bucket, status)) = &self.minute
             && let Admission::Refused { excess_milli } = take(Unit::Minute, bucket)
         {
-            second.iter().for_each(|taken| rates.give_back(taken));
+            second.iter().for_each(|taken| rates.refund(taken));
             self.log_rate(request, limits, excess_milli, "minute");
             return Some(*status);
         }

@@ -72,22 +72,22 @@ pub fn statistics_numbered<'g>(set: &Record<'g>, index: u32, number: u32) -> Opt
     set.cell_numbered(index as usize + 1, number).and_then(Cell::new)
 }
 
-/// Endpoints that came from a journal or from another zone are not new to the set.
-pub fn settle(set: Option<Record<'_>>) {
+/// Marks endpoints that came from a journal or from another zone as older than those that join.
+pub fn mark_endpoints_older(set: Option<Record<'_>>) {
     let Some(set) = set else { return };
-    (0..set.cell_count()).filter_map(|n| statistics(&set, n)).for_each(|cell| cell.settle());
+    (0..set.cell_count()).filter_map(|n| statistics(&set, n)).for_each(|cell| cell.mark_older());
 }
 
-/// Endpoints that are new to a set begin at `now` with the mean latency of the others.
-pub fn welcome(set: Option<Record<'_>>, now: u64) {
+/// Initialises the endpoints that are new to a set: they join at `now`, with the mean latency of the others.
+pub fn initialise_endpoints(set: Option<Record<'_>>, now: u64) {
     let Some(set) = set else { return };
     let all = || (0..set.cell_count()).filter_map(|index| statistics(&set, index));
-    if all().all(|cell| cell.is_welcome()) {
+    if all().all(|cell| cell.is_initialised()) {
         return;
     }
     let known = || all().map(|cell| cell.latency(now)).filter(|latency| *latency > 0.0);
     let mean = known().sum::<f32>() / known().count().max(1) as f32;
-    all().for_each(|cell| cell.welcome(now, mean));
+    all().for_each(|cell| cell.initialise(now, mean));
 }
 
 /// A hasher for keys that are keyed hashes already.

@@ -6,7 +6,7 @@ use crate::peer::Key;
 use crate::records::Held;
 use crate::retired;
 use crate::route::{Live, RequestFacts};
-use oxigress_core::balancer::cookie::{self, Asked};
+use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::ring;
 use oxigress_core::gateway::{self, Silent};
@@ -42,7 +42,7 @@ pub fn hash(key: &[u8], values: &impl Values) -> u32 {
 }
 
 /// What the affinity cookie of a request says.
-fn held<'r>(request: &Request<'r>, affinity: &AffinityView<'_>) -> Option<cookie::Held<'r>> {
+fn held<'r>(request: &Request<'r>, affinity: &AffinityView<'_>) -> Option<cookie::Value<'r>> {
     cookie::split(cookie::value(request.all_headers(b"cookie"), affinity.name())?)
 }
 
@@ -71,7 +71,7 @@ pub fn set_cookie(
         Some(decision) => decision.texts[5],
         None => request.variable(b"location_path").unwrap_or_default(),
     };
-    let mut asked = Asked {
+    let mut asked = RequestView {
         host: Some(request.host()),
         path,
         is_tls: request.is_https(),

@@ -1,4 +1,4 @@
-//! Texts that OpenSSL has to understand.
+//! Checks of texts that OpenSSL reads: cipher lists, groups, certificates, revocation lists, key pairs.
 
 use openssl::nid::Nid;
 use openssl::pkey::{Id, PKey, PKeyRef, Private};
@@ -9,21 +9,21 @@ use oxigress_core::model::{Bundle, BundleId};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// Most certificates of a bundle of authorities: public ones have some 150. A worker takes some 25 milliseconds to read
-/// so many, once.
+/// The most certificates of a bundle of authorities. Public bundles have about 150; reading so many costs a worker
+/// about 25 milliseconds, once.
 pub const MAX_AUTHORITIES: usize = 200;
 /// Most revocation lists of a bundle.
 pub const MAX_LISTS: usize = 200;
 /// Most certificates that all lists of a bundle revoke together: some 10 milliseconds.
 pub const MAX_REVOKED: usize = 20_000;
-/// Longest chain.
+/// The most certificates of a chain.
 pub const MAX_CHAIN: usize = 10;
-/// Lengths of RSA keys.
+/// The lengths of RSA keys, in bits, that are accepted.
 pub const RSA_BITS: RangeInclusive<u32> = 2048..=4096;
 
 /// A chain and the key of its first certificate, which belong together.
 pub struct Pair {
-    /// The leaf first.
+    /// The certificates, the leaf first, then intermediates.
     pub chain: Vec<X509>,
     /// The private key of the leaf.
     pub key: PKey<Private>,
@@ -66,7 +66,7 @@ pub fn authorities(pem: &[u8]) -> Result<Vec<X509>, String> {
     let count = blocks(pem);
     if count > MAX_AUTHORITIES {
         return Err(format!(
-            "{count} certificates, at most {MAX_AUTHORITIES} are taken: keep those that vouch for your peers"
+            "{count} certificates, at most {MAX_AUTHORITIES} are accepted: keep the authorities that issue your peers' certificates"
         ));
     }
     let all = X509::stack_from_pem(pem).map_err(|_| "a certificate cannot be read: send PEM")?;
@@ -76,7 +76,7 @@ pub fn authorities(pem: &[u8]) -> Result<Vec<X509>, String> {
     let mut store = X509StoreBuilder::new().map_err(|_| "out of memory")?;
     for certificate in &all {
         let added = store.add_cert(certificate.clone());
-        added.map_err(|_| "a certificate cannot be used to vouch for others: remove it")?;
+        added.map_err(|_| "a certificate cannot be used as an authority: remove it")?;
     }
     Ok(all)
 }
@@ -91,7 +91,7 @@ pub fn revocations(pem: &[u8]) -> Result<Vec<X509Crl>, String> {
     let count = blocks(pem);
     if count > MAX_LISTS {
         return Err(format!(
-            "{count} revocation lists, at most {MAX_LISTS} are taken: remove some"
+            "{count} revocation lists, at most {MAX_LISTS} are accepted: remove some"
         ));
     }
     let (mut all, mut revoked) = (Vec::new(), 0);
@@ -104,7 +104,7 @@ pub fn revocations(pem: &[u8]) -> Result<Vec<X509Crl>, String> {
         revoked += list.get_revoked().map_or(0, |entries| entries.len());
         if revoked > MAX_REVOKED {
             return Err(format!(
-                "the lists revoke more than {MAX_REVOKED} certificates, which is the most that is taken: remove expired ones, \
+                "the lists revoke more than {MAX_REVOKED} certificates, the most that is accepted: remove expired entries, \
                  or check revocation where certificates are issued"
             ));
         }
@@ -155,7 +155,7 @@ pub fn bundle_id(text: &str) -> BundleId {
     BundleId::of_digest(openssl::sha::sha256(text.as_bytes()))
 }
 
-/// A bundle of whichever kind.
+/// Checks a bundle of authorities or of revocation lists.
 pub fn bundle(pem: &[u8]) -> Result<(), String> {
     let begin = b"-----BEGIN X509 CRL-----";
     match pem.windows(begin.len()).any(|window| window == begin) {
@@ -164,7 +164,7 @@ pub fn bundle(pem: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Blocks of PEM, whole or not.
+/// Counts blocks of PEM, complete or not.
 fn blocks(pem: &[u8]) -> usize {
     pem.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"-----BEGIN ")).count()
 }
@@ -193,10 +193,10 @@ pub enum PairError {
     /// The chain is no PEM certificates.
     #[error("a certificate of the chain cannot be read: send PEM")]
     Chain,
-    /// The chain is empty.
+    /// The chain has no PEM block with a certificate.
     #[error("the chain has no certificate that can be read: send PEM")]
     NoCertificate,
-    /// So many certificates.
+    /// The chain is longer than [`MAX_CHAIN`]; this is its length.
     #[error("the chain has {0} certificates, at most {MAX_CHAIN} are taken: shorten it")]
     Length(usize),
     /// The key is no PEM, or has a passphrase.
@@ -205,16 +205,16 @@ pub enum PairError {
     /// OpenSSL does not know the kind of the certificate's key.
     #[error("the key in the certificate is of an unknown kind: use RSA or ECDSA")]
     PublicKey,
-    /// They are of two pairs.
+    /// The key does not belong to the certificate.
     #[error("the private key does not belong to the certificate: send the pair, the leaf first")]
     Mismatch,
-    /// An RSA key of so many bits.
+    /// An RSA key whose number of bits is not accepted.
     #[error(
-        "a private key of RSA and {0} bits is not taken: use RSA of 2048 to 4096 bits or ECDSA"
+        "a private key of RSA and {0} bits is not accepted: use RSA of 2048 to 4096 bits or ECDSA"
     )]
     Bits(u32),
-    /// Another algorithm or curve.
-    #[error("a private key of this kind is not taken: use RSA, P-256, P-384, P-521 or Ed25519")]
+    /// The key is of an algorithm or curve that is not accepted.
+    #[error("a private key of this kind is not accepted: use RSA, P-256, P-384, P-521 or Ed25519")]
     Kind,
 }
 
@@ -225,7 +225,7 @@ pub fn pair(chain_pem: &[u8], key_pem: &[u8]) -> Result<Pair, PairError> {
     if chain.len() > MAX_CHAIN {
         return Err(PairError::Length(chain.len()));
     }
-    // A passphrase is never asked for on a terminal.
+    // The empty passphrase keeps OpenSSL from prompting on a terminal.
     let key = PKey::private_key_from_pem_passphrase(key_pem, b"").map_err(|_| PairError::Key)?;
     check_strength(&key)?;
     let public = leaf.public_key().map_err(|_| PairError::PublicKey)?;
@@ -254,7 +254,7 @@ mod tests {
     use openssl::ec::{EcGroup, EcKey};
     use openssl::rsa::RsaPrivateKeyBuilder;
 
-    /// Only its length is that of a key: making a real one of 8192 bits takes seconds.
+    /// A key with the right length only, because generating a real one of 8192 bits costs seconds.
     fn rsa(bits: i32) -> PKey<Private> {
         let mut modulus = BigNum::from_u32(1).unwrap();
         modulus.set_bit(bits - 1).unwrap();

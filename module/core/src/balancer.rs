@@ -1,7 +1,7 @@
-//! One of several endpoints.
+//! Choosing one of several endpoints.
 //!
-//! An attempt never gets an endpoint that this request has tried already: where the reference may ask a
-//! dead endpoint three times, a retry here goes to another one or ends.
+//! An attempt never gets an endpoint that this request has tried already: where ingress-nginx may try a dead endpoint
+//! three times, a retry here goes to another one or ends.
 //!
 //! * [`pick`]: round robin, least connections, the faster of two.
 //! * [`ring`]: consistent hashing, and subsets.

@@ -65,7 +65,7 @@ impl<V, K: Hash + Eq + Clone, S: BuildHasher + Default> Cache<V, K, S> {
         self.find(key, version)
     }
 
-    /// Adds a value that takes so many bytes, in place of the key's former one.
+    /// Adds a value and its size, in place of the key's former one.
     pub fn insert(&mut self, key: K, version: u64, value: V, bytes: usize) {
         self.bytes += bytes;
         let entry = Entry { version, value, bytes, was_used: false };

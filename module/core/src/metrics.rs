@@ -1,8 +1,8 @@
-//! Request metrics: what is counted for each rule, and how it is told to Prometheus.
+//! Request metrics: the counters of each rule, and their text for Prometheus.
 //!
 //! * [`observe`]: one request, into the cell of its rule.
 //! * [`Buckets`]: the bounds of the histograms.
-//! * [`Exposition`]: the text of many cells, as [`Options`] say.
+//! * [`Exposition`]: the text of many cells, formatted by [`Options`].
 //!
 //! Series are bounded by what is configured: a rule has one cell of [`WORDS`] words, whatever clients send.
 //! Source: ingress-nginx's metrics.

@@ -1,7 +1,7 @@
-//! The model both programs share: what one generation of configuration says.
+//! The model that both programs share: the content of one generation of configuration.
 //!
 //! Shape:   [`Snapshot`] > [`Server`] > [`Rule`] > backend id > [`EndpointSet`] > [`Endpoint`];
-//!          certificates and the server names they answer to stand beside the servers.
+//!          certificates and their server names are separate from the servers.
 //! Units:   ports are TCP ports, paths are as nginx normalises them (decoded, no dot segments).
 //! Errors:  [`Invalid`], whose text names the value and the remedy; the wire adds the JSON pointer.
 //! Source:  docs/module/endpoint.md; limits are ours.
@@ -34,12 +34,12 @@ pub const MAX_RULES: usize = 10_000;
 /// Longest certificate chain or key, in bytes of PEM.
 pub const MAX_PEM_BYTES: usize = 128 * 1024;
 
-/// Values that hold for every server.
+/// Settings that hold for every server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Settings {
-    /// Serves requests that no rule takes; absent: 404.
+    /// The backend of requests that match no rule; absent: 404.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_backend: Option<BackendId>,
     /// Status of redirects to HTTPS.
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Requests with one of these `User-Agent`s are answered with 403.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_user_agents: Vec<HeaderPattern>,
-    /// The same by `Referer`.
+    /// Requests with one of these `Referer`s are answered with 403.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_referers: Vec<HeaderPattern>,
 }
@@ -71,13 +71,13 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub enum RedirectCode {
-    /// 301
+    /// Status 301, after which a client may change POST to GET.
     MovedPermanently,
-    /// 302
+    /// Status 302, after which a client may change POST to GET.
     Found,
-    /// 307
+    /// Status 307, which keeps method and body.
     TemporaryRedirect,
-    /// 308
+    /// Status 308, which keeps method and body.
     PermanentRedirect,
 }
 
@@ -141,19 +141,19 @@ fn checked_rules<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Rule>,
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Rule {
-    /// Which paths it takes.
+    /// The paths that the rule matches.
     pub path: PathPattern,
-    /// Where they go; absent: to the default backend, or 404 if there is none.
+    /// The backend of the rule's requests; absent: the default backend, or 404 if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendId>,
-    /// Whose rule it is: only logged, never matched.
+    /// The objects that the rule comes from: logged, never matched.
     #[serde(default)]
     pub origin: Origin,
-    /// What is decided per request.
+    /// The decisions of a rule that are made per request.
     #[serde(default)]
     pub policy: Policy,
-    /// What else is decided per request; absent: nothing. One that is not there answers 503, as a policy that
-    /// protects may be missing.
+    /// The policies of the rule; absent: none. If they have no record the rule answers 503, as a missing policy may
+    /// be one that protects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyId>,
 }
@@ -165,9 +165,9 @@ pub struct Rule {
 pub struct Origin {
     /// Namespace of the Ingress and the Service.
     pub namespace: String,
-    /// Name of the Ingress.
+    /// The name of the Ingress that has the rule.
     pub ingress: String,
-    /// Name of the Service.
+    /// The name of the Service that the rule leads to.
     pub service: String,
     /// Port as the Ingress writes it: a number or a name.
     pub port: String,
@@ -203,12 +203,12 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HttpsRedirect {
-    /// Never: switched off, or a path exempt from redirects such as ACME challenges.
+    /// Plain HTTP requests are never redirected, such as ACME challenges.
     #[default]
     Never,
-    /// If the requested host has a certificate.
+    /// Plain HTTP requests are redirected if their host has a certificate.
     WithCertificate,
-    /// Always.
+    /// Every plain HTTP request is redirected.
     Always,
 }
 

@@ -1,11 +1,11 @@
 //! Regular expressions that users write, with bounded work.
 //!
 //! Shape:   compiled when first needed and kept, a worker each: for paths and for what is searched in other values.
-//! Units:   work in steps of about a nanosecond, eight for one state of an automaton at one byte or one step of
-//!          [`backtrack`]; compiling in nanoseconds, told from the pattern before it is compiled ([`price`]).
-//! Errors:  a pattern that is too dear or cannot be compiled, or that exceeds its budget on a value, gives no answer.
+//! Units:   work in steps of about a nanosecond: eight for one state of an automaton at one byte, or for one step of
+//!          [`backtrack`]; compiling in nanoseconds, estimated from the pattern before it is compiled ([`price`]).
+//! Errors:  a pattern that is too expensive or does not compile, or that exceeds its budget on a value, has no answer.
 //! Source:  automata, whose time is linear; look-around and back-references on [`backtrack`], whose steps are counted.
-//! Rejected: lazily built automata, which are faster on long texts and take 10 KiB and more for each pattern.
+//! Rejected: lazily built automata, which are faster on long texts and need 10 KiB and more for each pattern.
 
 mod backtrack;
 mod compile;
@@ -36,22 +36,22 @@ pub const MAX_PATTERN_BYTES: usize = 1_024;
 const MAX_VALUE_BYTES: usize = 1_024;
 /// Steps of a pattern with look-around or back-references at one value.
 const MAX_STEPS: u64 = 60_000;
-/// A compiled pattern.
+/// The most bytes of one compiled pattern.
 const MAX_COMPILED_BYTES: usize = 64 * 1_024;
 /// Compiled patterns of a worker, of each kind: some five thousand of those that paths have.
 const MAX_KEPT_BYTES: usize = 16 * 1_024 * 1_024;
-/// A try, however short: finding the compiled form and setting an engine up.
+/// The steps of any attempt: finding the compiled form and setting an engine up.
 const TRY_STEPS: u64 = 100;
-/// The groups a template can name, and the whole.
+/// The number of groups that a template can name, counting the whole match.
 const GROUPS: usize = 10;
 
-/// Nanoseconds that compiling may take. Whoever compiles a pattern hands one in, so that nobody does without saying whose
-/// budget it is charged to.
+/// The nanoseconds that compiling may cost. A caller that compiles a pattern passes an allowance, so that none
+/// compiles without naming the budget that is charged.
 #[derive(Debug)]
 pub struct Allowance(u64);
 
 impl Allowance {
-    /// So many nanoseconds.
+    /// An allowance of so many nanoseconds.
     pub const fn of(nanoseconds: u64) -> Self {
         Allowance(nanoseconds)
     }
@@ -61,35 +61,35 @@ impl Allowance {
         Allowance(u64::MAX)
     }
 
-    /// What is left of it.
+    /// The nanoseconds that are left.
     pub const fn left(&self) -> u64 {
         self.0
     }
 
-    /// A part of it; `None`: there is not so much left.
+    /// A part of the allowance; `None` if less is left.
     pub fn split(&mut self, nanoseconds: u64) -> Option<Allowance> {
         self.0 = self.0.checked_sub(nanoseconds)?;
         Some(Allowance(nanoseconds))
     }
 }
 
-/// The work that one request may ask for.
+/// The work that one request may cause.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     steps: u64,
-    /// Of these, what namespaces that have used up their shares get together.
+    /// The part of the steps that namespaces over their shares have together.
     scarce: u64,
     may_compile: bool,
     bill: Bill,
 }
 
 impl Budget {
-    /// What the paths of one request may cost, the patterns that it is the first to need included. Together with
-    /// [`Self::OF_VALUES`] and one pattern that is compiled when the budget is nearly used up, a request keeps a worker
-    /// for less than 5 milliseconds.
+    /// The budget for the paths of one request, including patterns that it is the first to need. Together with
+    /// [`Self::OF_VALUES`] and one pattern that is compiled when the budget is nearly exhausted, a request keeps a
+    /// worker for less than 5 milliseconds.
     pub const OF_PATH: Budget = Budget::of(3_000_000);
 
-    /// What the header patterns of one request, or the subject of one certificate, may cost.
+    /// The budget for the header patterns of one request, or for the subject of one certificate.
     pub const OF_VALUES: Budget = Budget::of(1_000_000);
 
     const fn of(steps: u64) -> Self {
@@ -103,12 +103,13 @@ impl Budget {
     }
 }
 
-/// What a pattern's groups matched, as places in the path.
+/// The ranges of the path that a pattern's groups matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Captures([(u32, u32); GROUPS]);
 
 impl Captures {
-    /// What group `number` matched in `path`, that the pattern was tried on; empty if it matched nothing.
+    /// The text that group `number` matched in `path`, which must be the path that the pattern was matched with;
+    /// empty for a group without a match.
     pub fn get<'p>(&self, number: u8, path: &'p [u8]) -> &'p [u8] {
         let (start, end) = self.0.get(usize::from(number)).copied().unwrap_or_default();
         path.get(start as usize..end as usize).unwrap_or_default()
@@ -122,16 +123,16 @@ impl Captures {
     }
 }
 
-/// A pattern could not be compiled or had too much work to do.
+/// A pattern does not compile, or exceeds its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAnswer;
 
-/// How a pattern is meant.
+/// Where a pattern has to match.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// Somewhere in the value.
+    /// The pattern may match anywhere in the value.
     Search,
-    /// From the beginning of a path, upper and lower case alike, with captures.
+    /// The pattern matches from the beginning of a path, in any case, with captures.
     Path,
 }
 
@@ -156,12 +157,12 @@ impl Default for Patterns {
 }
 
 impl Patterns {
-    /// Whether a pattern of the operator is found in `value`; `None` if it cannot be told.
+    /// Whether a pattern of the operator is found in `value`; `None` if that cannot be decided.
     pub fn is_match(&self, pattern: &[u8], value: &[u8]) -> Option<bool> {
         self.is_match_within(pattern, value, &mut Budget::of(u64::MAX))
     }
 
-    /// Whether a pattern of a user is found in `value`; `None` if it cannot be told within the budget.
+    /// Whether a pattern of a user is found in `value`; `None` if that cannot be decided within the budget.
     pub fn is_match_within(
         &self,
         pattern: &[u8],
@@ -180,7 +181,7 @@ impl Patterns {
         }
     }
 
-    /// These patterns as a namespace uses them, which has its share of the worker's time.
+    /// These patterns for a namespace, which has its share of the worker's time.
     pub fn of<'p>(&'p self, namespace: &'p [u8]) -> NamespacePatterns<'p> {
         NamespacePatterns { patterns: self, namespace }
     }
@@ -191,7 +192,7 @@ impl Patterns {
         self.of_paths.borrow().len()
     }
 
-    /// What the groups of `pattern` match in a path that begins with a match of it.
+    /// The captures of `pattern` in a path that begins with a match of it.
     pub fn captures(
         &self,
         pattern: &[u8],
@@ -204,7 +205,7 @@ impl Patterns {
     }
 }
 
-/// What the groups of a pattern of paths match; the outer `None`: it cannot be told within the budget.
+/// The captures of a pattern of paths; the outer `None` if they cannot be decided within the budget.
 fn captures(
     compiled: &Compiled,
     path: &[u8],
@@ -228,7 +229,7 @@ fn captures(
     budget.spend(cost)?;
     let mut slots: Slots = [None; 2 * GROUPS];
     let input = Input::new(path).anchored(Anchored::Yes);
-    // An engine takes no more slots than its pattern has.
+    // An engine accepts no more slots than its pattern has.
     let own = slots.get_mut(..compiled.slots)?;
     let is_found = scratch.search(&compiled.engine, &input, own);
     let place = |slot: usize| Some(slots.get(slot)?.as_ref()?.get());
@@ -236,19 +237,19 @@ fn captures(
     Some(is_found.then(|| Captures::new(span)))
 }
 
-/// The patterns that one namespace has written.
+/// The patterns as one namespace uses them.
 pub struct NamespacePatterns<'p> {
     patterns: &'p Patterns,
     namespace: &'p [u8],
 }
 
 impl NamespacePatterns<'_> {
-    /// As [`Patterns::is_match_within`], with little budget where the namespace has used up its share.
+    /// As [`Patterns::is_match_within`], with a small budget where the namespace has exhausted its share.
     pub fn is_match(&self, pattern: &[u8], value: &[u8], budget: &mut Budget) -> Option<bool> {
         self.charged(budget, |budget| self.patterns.is_match_within(pattern, value, budget))
     }
 
-    /// As [`Patterns::captures`], with little budget where the namespace has used up its share.
+    /// As [`Patterns::captures`], with a small budget where the namespace has exhausted its share.
     pub fn captures(
         &self,
         pattern: &[u8],
@@ -277,7 +278,7 @@ impl NamespacePatterns<'_> {
     }
 }
 
-/// Runs a program and charges its steps; `None`: it took too many.
+/// Runs a program and charges its steps; `None` if it needs too many.
 fn run(
     program: &Program,
     value: &[u8],

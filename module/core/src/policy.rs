@@ -1,7 +1,7 @@
-//! What policies decide about a request. What they say stands in [`crate::model::policy`].
+//! The decisions of policies about a request. Their settings are in [`crate::model::policy`].
 //!
 //! * [`networks`]: whether an address lies in one of many networks.
-//! * [`passwords`]: entries of a password file and what it costs to check one; [`turns`]: the queue of such checks,
+//! * [`passwords`]: entries of a password file and what it costs to check one; [`fair_queue`]: the queue of such checks,
 //!   fair among tenants.
 //! * [`auth`]: the subrequest to an external auth server, and its answer.
 //! * [`cors`]: the headers of cross-origin responses.
@@ -9,7 +9,7 @@
 
 pub mod auth;
 pub mod cors;
+pub mod fair_queue;
 pub mod limits;
 pub mod networks;
 pub mod passwords;
-pub mod turns;

@@ -64,12 +64,12 @@ pub struct Change {
 }
 
 impl Change {
-    /// Writes a record.
+    /// A change that writes a record.
     pub fn upsert(kind: Kind, key: impl AsRef<[u8]>, value: Vec<u8>) -> Self {
         Change { kind, key: key.as_ref().to_vec(), value: Some(value) }
     }
 
-    /// Removes a record.
+    /// A change that removes a record.
     pub fn remove(kind: Kind, key: impl AsRef<[u8]>) -> Self {
         Change { kind, key: key.as_ref().to_vec(), value: None }
     }

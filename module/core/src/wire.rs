@@ -4,7 +4,7 @@
 //! Errors:  [`DecodeError`] carries the JSON pointer (RFC 6901) of the value that is wrong.
 //! Source:  docs/module/endpoint.md: UTF-8, depth, duplicate keys, ranges; unknown fields are counted, not refused.
 
-/// Makes structs with `#[serde(remote = "Self")]` objects and nothing else. A derived struct also takes an
+/// Makes structs with `#[serde(remote = "Self")]` objects and nothing else. A derived struct would also accept an
 /// array of its fields in order, so that `"snapshot": []` would be an empty snapshot.
 macro_rules! objects {
     ($($name:ident),*) => {$(

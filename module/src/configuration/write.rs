@@ -3,7 +3,7 @@
 use super::answer::tag;
 use super::{Answer, Shared};
 use crate::ffi::{ZoneLock, clear_errors, monotonic_milliseconds, random};
-use crate::records::{cells, settle, welcome};
+use crate::records::{cells, initialise_endpoints, mark_endpoints_older};
 use crate::retired::Keeping;
 use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Keys, Operations, TABLES};
@@ -309,11 +309,11 @@ impl Write<'_> {
                     .and_then(|()| transaction.upsert(kind_number, key, value, cells))
                     .map(drop),
                 Some(value) if *kind == Kind::Endpoints => {
-                    settle(transaction.get(kind_number, key));
+                    mark_endpoints_older(transaction.get(kind_number, key));
                     let written = transaction.upsert(kind_number, key, value, cells);
                     written.map(|written| {
                         if written == Written::Changed {
-                            welcome(transaction.get(kind_number, key), now);
+                            initialise_endpoints(transaction.get(kind_number, key), now);
                         }
                     })
                 }

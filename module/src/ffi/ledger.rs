@@ -8,7 +8,7 @@
 
 use super::{log, zone};
 use crate::peer::{self, Begun};
-use oxigress_core::policy::limits::{Counts, Held};
+use oxigress_core::policy::limits::{Counts, Slot};
 use oxigress_store::{MAX_SLOTS, Reader};
 use std::cell::RefCell;
 use std::ptr::{NonNull, null_mut};
@@ -33,7 +33,7 @@ struct Page {
     limited_used: AtomicU32,
     /// Of the zone of `ingress_limits` that `limited` is about.
     limits_birth: AtomicU64,
-    /// [`Held`] requests; 0: none.
+    /// [`Slot`] requests; 0: none.
     limited: [AtomicU64; ENTRIES],
 }
 
@@ -119,7 +119,7 @@ impl Ledger {
 
     /// Says what is remembered at a place of [`Ledger::reserve_limited`].
     #[inline]
-    pub fn write_limited(&self, place: u32, held: Held) {
+    pub fn write_limited(&self, place: u32, held: Slot) {
         if let Some(entry) = self.limited(place) {
             entry.store(held.to_bits(), Release);
         }
@@ -222,7 +222,7 @@ fn settle(page: &Page, Accounts { reader, counts }: Accounts<'_>) {
     let counts = counts.filter(|counts| page.limits_birth.load(Relaxed) == counts.birth());
     let used = (page.limited_used.load(Acquire) as usize).min(ENTRIES);
     for entry in &page.limited[..used] {
-        if let (Some(held), Some(counts)) = (Held::from_bits(entry.swap(0, Acquire)), counts) {
+        if let (Some(held), Some(counts)) = (Slot::from_bits(entry.swap(0, Acquire)), counts) {
             counts.connections().end(held);
         }
     }

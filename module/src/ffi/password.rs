@@ -14,8 +14,8 @@ use nginx::sys::{
     ngx_log_t, ngx_msec_t, ngx_pool_cleanup_add, ngx_pool_t, ngx_thread_task_alloc,
     ngx_thread_task_post,
 };
+use oxigress_core::policy::fair_queue::FairQueue;
 use oxigress_core::policy::passwords::Hash;
-use oxigress_core::policy::turns::Turns;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -41,7 +41,7 @@ unsafe extern "C" {
 #[derive(Default)]
 pub struct Checks {
     at_work: Cell<usize>,
-    waiting: RefCell<Turns<*mut Check>>,
+    waiting: RefCell<FairQueue<*mut Check>>,
 }
 
 /// One password. Freed with its request's pool.

@@ -49,7 +49,7 @@ pub(crate) fn granules_for(payload: usize) -> Result<u32, WriteError> {
 /// quarter of all records in one write.
 const KEPT_FOR_REMOVALS: u32 = 64;
 
-/// Granules that upserts may take, of all there are.
+/// The number of granules that upserts may use.
 pub(crate) fn capacity(memory: Memory) -> u32 {
     let capacity = memory.header().capacity.load(Relaxed);
     capacity - capacity / KEPT_FOR_REMOVALS
@@ -94,7 +94,7 @@ pub(crate) fn allocate(memory: Memory, payload: usize) -> Result<Block, WriteErr
 #[cfg(feature = "poison")]
 const POISON: u32 = 0xdede_dede;
 
-/// Overwrites what a block held, so that whoever still reads it reads nonsense.
+/// Overwrites the content of a freed block, so that a reader that still uses it reads nonsense.
 #[inline]
 fn poison(memory: Memory, block: Block, granules: u32) {
     #[cfg(feature = "poison")]
@@ -119,7 +119,6 @@ pub(crate) fn check_alive(memory: Memory, block: Block) {
     let _ = (memory, block);
 }
 
-/// Gives a block back.
 pub(crate) fn release(memory: Memory, block: Block) {
     let mut granules = granules_of(memory, block);
     let mut flags = memory.word(block, FLAGS).load(Relaxed);
@@ -134,7 +133,7 @@ pub(crate) fn release(memory: Memory, block: Block) {
         granules += granules_of(memory, after);
     }
     if flags & BEFORE_IS_FREE != 0 {
-        // Its size stands in its last word, right before this block.
+        // The size of a free block is its last word too, right before this block.
         let before = memory.word(block - 1, GRANULE - 4).load(Relaxed);
         start = block - before;
         unlink(memory, start);

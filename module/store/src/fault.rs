@@ -2,7 +2,7 @@
 //!
 //! `OXIGRESS_PLANTED_FAULT` names the one that is in force; `nginx-build/sanitize planted` tries them all.
 //!
-//! | fault | what goes wrong | who must find it |
+//! | fault | what goes wrong | which checker must find it |
 //! |---|---|---|
 //! | `overrun` | a byte behind the block is written | AddressSanitizer, valgrind, Miri |
 //! | `leak` | a commit forgets a heap allocation | AddressSanitizer, valgrind |
@@ -14,7 +14,7 @@
 //! | `pool-overrun` | the module writes a byte behind an allocation of nginx's pool | AddressSanitizer on nginx |
 //! | `long-string` | nginx gets a string that ends a byte too late | AddressSanitizer on nginx |
 //!
-//! The fault is read when the store is made, in nginx by the master: a worker's environment is another.
+//! The fault is read when the store is created, in nginx by the master: a worker's environment differs.
 
 /// The fault is in force. A constant `false` in every normal build.
 #[inline]

@@ -6,7 +6,7 @@
 //! Writing: a node of an older generation is copied and listed as replaced; one of the generation under
 //!          construction is changed, or exchanged for one of another size.
 //! Unique:  the shape depends on the records alone (a node that would hold a single record is that record
-//!          in its parent), so the same records take the same bytes whatever came before.
+//!          in its parent), so the same records need the same bytes, whatever the history.
 //! Source:  CHAMP, Steindorfer and Vinju 2015. Rejected: a radix tree on the key's bytes, deeper for keys
 //!          that share long prefixes as host names and ids do.
 
@@ -122,9 +122,9 @@ pub(crate) enum Visited {
 
 /// What differs between two indexes.
 pub(crate) enum Difference {
-    /// This record stands in the first only.
+    /// Only the first index has this record.
     Removed(Block),
-    /// This record stands in the second, and in the first not at all or with another value.
+    /// The second index has this record; the first lacks it or has another value.
     Written(Block),
 }
 
@@ -179,7 +179,7 @@ fn records_of(memory: Memory, child: Child) -> Vec<Block> {
     records
 }
 
-/// What stands at one bit of a node.
+/// The child at one bit of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Child {
     None,
@@ -187,7 +187,7 @@ enum Child {
     Node(Block),
 }
 
-/// A node taken apart, to be changed and written.
+/// The content of a node while it is changed.
 struct Node {
     records: u32,
     nodes: u32,
@@ -417,7 +417,6 @@ impl Editor<'_> {
 }
 
 enum Rest {
-    /// 0: nothing is left.
     Node(Block),
     Record(Block),
 }

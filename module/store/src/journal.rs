@@ -5,13 +5,13 @@
 //!          there were between them. When the deltas outgrow the base, a new file replaces the old one.
 //! Writing: no part of a write. [`Writer`] pins a generation, as a reader does, and compares indexes: time in
 //!          proportion to what changed, on any thread, and nothing that a writer waits for.
-//! Reading: up to the last frame that is whole and right; a base that is damaged is no base, so half a state is
+//! Reading: up to the last complete and valid frame; a damaged base is no base, so half a state is
 //!          never served. [`Tail`] reads on when the file grows.
-//! Who:     one process keeps the journal of a store, its agent. Several stores may share a journal, the ones of an nginx and
-//!          of the nginx that replaces it: a lock on `PATH.lock` says whose it is. An earlier store gives way to a
-//!          later one, which says so with a lock on `PATH.claim`, and follows it from then on; the kernel frees
+//! Agent:   one process writes the journal of a store. Several stores may share a journal, those of an nginx and
+//!          of the nginx that replaces it: a lock on `PATH.lock` decides which store owns it. An earlier store gives way to a
+//!          later one, which claims it with a lock on `PATH.claim`, and follows it from then on; the kernel frees
 //!          the locks of a process that dies.
-//! Errors:  what the file system says. The store is not touched by them.
+//! Errors:  those of the file system, which leave the store unchanged.
 //! Rejected: a frame for each write, by the writer: file operations on the event loop, and an order
 //!          to be kept among all workers.
 
@@ -20,20 +20,20 @@ mod lock;
 mod tail;
 mod writer;
 
-pub use lock::{Asked, Claim, Ownership};
+pub use lock::{Acquired, Claim, Ownership};
 pub use tail::{ReplayError, Stop, Tail};
 pub use writer::Writer;
 
 use crate::{Cells, Store};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Whether a store takes writes.
+/// Whether a store accepts writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Role {
-    /// It does.
+    /// This nginx accepts writes and owns the journal.
     Leader = 0,
-    /// Another store took over, and this one applies what stands in its journal.
+    /// Another store has taken over, and this one applies its journal.
     Follower = 1,
 }
 
@@ -56,7 +56,8 @@ pub struct Progress {
 }
 
 impl Store {
-    /// When the store was made, on a clock that all processes share; later stores take over from earlier ones.
+    /// The time when the store was created, on the monotonic clock, which all processes share; later stores take over
+    /// from earlier ones.
     pub fn birth(&self) -> u64 {
         self.memory.header().journal.birth.load(Relaxed)
     }

@@ -8,7 +8,7 @@ use crate::sync;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-/// Worker slots: nginx's NGX_MAX_PROCESSES.
+/// The number of worker slots, nginx's `NGX_MAX_PROCESSES`.
 pub const MAX_SLOTS: usize = if cfg!(feature = "loom") { 2 } else { 1024 };
 
 /// "oxigress", and the number of the layout in its last byte. A change of any structure in the block
@@ -19,7 +19,6 @@ const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x03");
 pub(crate) struct Header {
     pub layout: sync::OrderedU64,
     pub bytes: sync::OrderedU64,
-    /// Keys of the hash.
     pub seed: [sync::OrderedU64; 2],
     /// The generation that is live: the one word that publishes.
     pub current: sync::AtomicU32,
@@ -41,7 +40,7 @@ pub(crate) struct Header {
     pub cell_numbers: AtomicU32,
     /// A length and that many bytes of text for operators.
     pub note: [AtomicU8; 256],
-    /// What the journal says about this store ([`crate::journal`]).
+    /// The state of the journal for this store ([`crate::journal`]).
     pub journal: Journal,
     /// The generation that the journal's step still needs; its process in `pid`.
     pub pin: Slot,
@@ -52,11 +51,11 @@ pub(crate) struct Header {
 #[cfg_attr(feature = "loom", derive(Default))]
 #[repr(C)]
 pub(crate) struct Journal {
-    /// The process that keeps it or follows it; 0: nobody yet.
+    /// The process that writes or follows the journal; 0: none yet.
     pub agent: AtomicU32,
-    /// A [`crate::Role`].
+    /// The role of this nginx as a number of [`crate::Role`].
     pub role: AtomicU32,
-    /// When the store was made: a later one takes over from an earlier one.
+    /// The time when the store was created: a later store takes over from an earlier one.
     pub birth: AtomicU64,
     /// The last generation in the file.
     pub written: AtomicU64,
@@ -66,7 +65,7 @@ pub(crate) struct Journal {
 #[cfg_attr(feature = "loom", derive(Default))]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// 0: free.
+    /// The process id of the worker; 0 if the slot is free.
     pub pid: sync::AtomicU32,
     /// The worker holds no reference to anything older than this generation.
     pub acknowledged: sync::AtomicU64,

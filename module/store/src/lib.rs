@@ -60,23 +60,23 @@ use model::memory;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Why a block of memory is not a store.
+/// The error of a block of memory that is not a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// Less than the header and a few records need.
+    /// The block is smaller than the header and a few records.
     #[error("{bytes} bytes are too few for a store, at least {least} are needed")]
     TooSmall {
-        /// What there is.
+        /// The bytes of the block.
         bytes: usize,
-        /// What is needed.
+        /// The bytes of the smallest store.
         least: usize,
     },
-    /// It was not written by this version.
+    /// Another version wrote the block.
     #[error("the memory holds layout {found:#x}, this program reads {known:#x}: restart nginx")]
     Layout {
-        /// What stands there.
+        /// The layout number in the memory.
         found: u64,
-        /// What this program writes.
+        /// The layout number of this program.
         known: u64,
     },
 }
@@ -85,7 +85,7 @@ pub enum OpenError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// No block of this size is free, or only what is kept for removals.
-    #[error("the store is full: {needed_bytes} bytes asked for, {free_bytes} free")]
+    #[error("the store is full: {needed_bytes} bytes needed, {free_bytes} free")]
     Full {
         /// Bytes of the block that could not be had.
         needed_bytes: usize,
@@ -93,7 +93,7 @@ pub enum WriteError {
         /// the blocks was large enough.
         free_bytes: usize,
     },
-    /// Longer than a record's length fields can say.
+    /// A key or value exceeds the length fields of a record.
     #[error("a record of {bytes} bytes is too long")]
     TooLong {
         /// Bytes of the key or the value.
@@ -111,9 +111,9 @@ pub enum WriteError {
 /// same store may answer `true`, unless the holder's process has died; and what the last holder wrote is
 /// visible to the next.
 pub unsafe trait WriterLock {
-    /// Takes the lock if nobody has it; never waits.
+    /// Acquires the lock if it is free; never waits.
     fn try_lock(&self) -> bool;
-    /// Gives it back.
+    /// Releases the lock, which this process holds.
     fn unlock(&self);
 }
 
@@ -125,14 +125,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes an empty store of the `bytes` at `start`.
+    /// Creates an empty store in the `bytes` at `start`.
     ///
-    /// `seed` keys the hash of the keys: random, so that nobody can choose colliding keys. `is_alive` says
-    /// whether a worker process still runs.
+    /// `seed` keys the hash of the keys: random, so that keys cannot be chosen to collide. `is_alive` returns whether
+    /// a worker process still runs.
     ///
     /// # Safety
-    /// The bytes are zeroed or unused before, readable and writable as long as any handle, reader or
-    /// guard is used, and nothing but stores touch them. `start` is aligned to 64.
+    /// The bytes are zeroed or unused before, readable and writable as long as any handle, reader or guard
+    /// is used, and only stores access them. `start` is aligned to 64.
     pub unsafe fn create(
         start: NonNull<u8>,
         bytes: usize,
@@ -178,8 +178,8 @@ impl Store {
         }
     }
 
-    /// Leaves a note for whoever asks next: at most 255 bytes are kept. Notes that two workers leave at the
-    /// same time may mix.
+    /// Stores a note for the next call of [`Store::note`]: at most 255 bytes are kept. Notes that two workers store
+    /// at the same time may mix.
     pub fn set_note(&self, text: &str) {
         let note = &self.memory.header().note;
         let length = text.floor_char_boundary(note.len() - 1);
@@ -197,12 +197,12 @@ impl Store {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Replaced records wait until every worker and the journal have moved on from them.
+    /// Whether replaced records wait for workers, or for the journal, to move on from them.
     pub fn has_garbage(&self) -> bool {
         reclaim::has_batches(self.memory)
     }
 
-    /// Whether writes are welcome, as of the last one that said so.
+    /// Whether the store accepts writes, as the last write left it.
     pub fn role(&self) -> Role {
         match self.memory.header().journal.role.load(Acquire) {
             0 => Role::Leader,
@@ -210,7 +210,7 @@ impl Store {
         }
     }
 
-    /// Slots that were ever used.
+    /// The number of slots that were ever used.
     pub fn slots_used(&self) -> usize {
         (self.memory.header().slots_used.load(Acquire) as usize).min(MAX_SLOTS)
     }
@@ -223,7 +223,7 @@ impl Store {
     }
 }
 
-/// What is live.
+/// The live generation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     /// Identity of a line of generations.
@@ -234,12 +234,12 @@ pub struct Live {
     pub counts: [u32; 16],
 }
 
-/// Bytes of the store.
+/// The memory of a store, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// All that records can use.
     pub capacity_bytes: usize,
-    /// Not in use.
+    /// Bytes that no record uses.
     pub free_bytes: usize,
 }
 

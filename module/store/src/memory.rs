@@ -21,7 +21,7 @@ pub(crate) struct Memory {
     bytes: usize,
 }
 
-// SAFETY: the words are atomics, and bytes are only handed out while nobody writes them.
+// SAFETY: the words are atomics, and bytes are only handed out while no process writes them.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

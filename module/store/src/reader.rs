@@ -1,4 +1,4 @@
-//! Looking records up.
+//! How a worker looks records up in the newest generation.
 
 use crate::memory::Block;
 use crate::record::{self, Record};
@@ -49,7 +49,7 @@ impl Reader {
         Guard { reader: self, block: current, root, generation }
     }
 
-    /// The store it reads.
+    /// The store that the reader belongs to.
     pub fn store(&self) -> Store {
         self.store
     }
@@ -66,7 +66,7 @@ impl Drop for Reader {
     }
 }
 
-/// Where a record stands in one generation. Zeroes are "nowhere".
+/// The place of a record in one generation. Zeroes are "nowhere".
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Place {
@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// Where a cell stands in one generation. Zeroes are "nowhere".
+/// The place of a cell in one generation. Zeroes are "nowhere".
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct CellPlace {
@@ -114,7 +114,6 @@ impl KeyHash {
 /// One generation, held. Records borrow from it, so none can outlive it.
 pub struct Guard<'r> {
     reader: &'r Reader,
-    /// Of the generation.
     block: Block,
     root: Block,
     generation: u64,
@@ -126,7 +125,7 @@ impl Guard<'_> {
         self.generation
     }
 
-    /// How many records of a kind it has: what asks for none need not be looked up.
+    /// The number of records of a kind, to skip look-ups of a kind without records.
     #[inline]
     pub fn count(&self, kind: u8) -> u32 {
         reclaim::count(self.reader.store.memory, self.block, usize::from(kind).min(15))
@@ -150,12 +149,12 @@ impl Guard<'_> {
         index::find(self.reader.store.memory, self.root, hash.0, kind, key)
     }
 
-    /// The record of a hash, for somebody who did not keep the key.
+    /// The record of a hash, for a caller that did not keep the key.
     pub fn find_hashed(&self, hash: KeyHash, kind: u8) -> Option<Record<'_>> {
         index::find_hashed(self.reader.store.memory, self.root, hash.0, kind)
     }
 
-    /// Where a record of this guard stands, to find it again without a look-up.
+    /// The place of a record of this guard, to find it again without a look-up.
     #[inline]
     pub fn place(&self, record: &Record<'_>) -> Place {
         Place { generation: self.generation, block: record.block() }
@@ -169,7 +168,7 @@ impl Guard<'_> {
         is_valid.then(|| Record::new(self.reader.store.memory, place.block))
     }
 
-    /// Where a cell of a record of this guard stands, to find it again without a look-up.
+    /// The place of a cell of this guard's records, to find it again without a look-up.
     #[inline]
     pub fn cell_place(&self, record: &Record<'_>, index: usize) -> Option<CellPlace> {
         let (block, words) = record.cell_block(index)?;
@@ -226,7 +225,7 @@ impl Pin {
         })
     }
 
-    /// The generation it holds.
+    /// The number of the generation that the guard reads.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }

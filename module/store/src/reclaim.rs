@@ -124,7 +124,7 @@ pub(crate) fn free_batches(memory: Memory, is_alive: fn(u32) -> bool, batches: u
         compiler_fence(SeqCst);
         failpoint("free.cut");
         for block in listed(memory, batch) {
-            // Before the table that says where they are.
+            // Cells before their table.
             cells_of(memory, block).for_each(|cell| arena::release(memory, cell));
             arena::release(memory, block & !WITH_CELLS);
             failpoint("free.block");
@@ -135,7 +135,6 @@ pub(crate) fn free_batches(memory: Memory, is_alive: fn(u32) -> bool, batches: u
     batch != 0 && memory.long(batch, BATCH_GENERATION).load(Relaxed) <= safe
 }
 
-/// What a batch lists.
 fn listed(memory: Memory, batch: Block) -> impl Iterator<Item = Block> {
     let count = memory.word(batch, BATCH_COUNT).load(Relaxed) as usize;
     (0..count).map(move |place| memory.word(batch, BATCH_BLOCKS + place * 4).load(Relaxed))
@@ -172,7 +171,7 @@ fn safe_generation(memory: Memory, is_alive: fn(u32) -> bool) -> u64 {
         if is_alive(pid) {
             safe = safe.min(slot.acknowledged.load(Acquire));
         } else {
-            // Unless a new worker has taken the slot meanwhile.
+            // Unless a new worker has acquired the slot meanwhile.
             let _ = slot.pid.compare_exchange(pid, 0, Release, Relaxed);
         }
     }
@@ -192,7 +191,7 @@ pub(crate) fn attach(memory: Memory, slot: usize, pid: u32) {
     }
 }
 
-/// Takes the pin for process `pid`. Answers whether it is this one's; a dead one's is taken over.
+/// Acquires the pin for process `pid`, also from a dead process. Returns whether this process has it.
 pub(crate) fn attach_pin(memory: Memory, pid: u32, is_alive: fn(u32) -> bool) -> bool {
     let pin = &memory.header().pin;
     let holder = pin.pid.load(Acquire);

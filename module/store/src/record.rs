@@ -4,7 +4,7 @@
 //! then the key, then the value at a multiple of 8. Immutable once published.
 //!
 //! A cell: 64-bit counters that every process changes, under a name of the record's key. Its first word holds a
-//! number in its upper half that no other cell of this store has: whoever comes back to a cell later can tell
+//! number in its upper half that no other cell of this store has, by which a later look-up can tell
 //! whether it is still the same.
 //!
 //! An attachment: `cells u32, words u32`, then the block of each cell, in the order of their names. A record
@@ -71,19 +71,19 @@ impl<'g> Record<'g> {
         Record { memory, block, generation: PhantomData }
     }
 
-    /// Its kind.
+    /// The kind of the record, as the caller numbers them.
     #[inline]
     pub fn kind(&self) -> u8 {
         self.memory.word(self.block, KIND_AND_KEY_LENGTH).load(Relaxed) as u8
     }
 
-    /// Its key.
+    /// The key of the record within its kind.
     #[inline]
     pub fn key(&self) -> &'g [u8] {
         self.bytes(KEY, self.key_length())
     }
 
-    /// Its value.
+    /// The value of the record, as it was written.
     #[inline]
     pub fn value(&self) -> &'g [u8] {
         let length = self.memory.word(self.block, VALUE_LENGTH).load(Relaxed) as usize;
@@ -202,7 +202,7 @@ pub(crate) fn hash(memory: Memory, kind: u8, key: &[u8]) -> u64 {
     SipHasher13::new_with_keys(seed[0].load(Relaxed), second).hash(key)
 }
 
-/// Bytes a record takes, its head and rounding included.
+/// The bytes of a record, including head and rounding.
 pub(crate) fn bytes_needed(key: &[u8], value: &[u8]) -> Result<usize, WriteError> {
     let payload = value_offset(key.len()) + value.len() - HEAD;
     Ok(arena::granules_for(payload)? as usize * crate::memory::GRANULE)
@@ -238,7 +238,7 @@ pub(crate) fn write(memory: Memory, new: &NewRecord<'_>) -> Result<Block, WriteE
     Ok(block)
 }
 
-/// What tells a cell from every other that the store had.
+/// The number by which a cell differs from every other of the store.
 #[inline]
 pub fn cell_number(cell: &[AtomicU64]) -> Option<u32> {
     Some((cell.first()?.load(Relaxed) >> 32) as u32)

@@ -25,11 +25,11 @@ pub struct Transaction<'l, L: WriterLock> {
     replaced: Vec<Block>,
     has_changed: bool,
     is_finished: bool,
-    /// A change that failed half way: what stands in the new index is not to be published.
+    /// The error of a change that failed half way: the new index must not be published.
     failure: Option<WriteError>,
 }
 
-/// What an upsert did.
+/// The effect of an upsert on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The record already had this value.
@@ -104,7 +104,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.has_changed
     }
 
-    /// From the end of this write on, writes are welcome or are not.
+    /// Sets whether the store accepts writes once this write is committed.
     pub fn set_role(&mut self, role: Role) {
         self.store.memory.header().journal.role.store(role as u32, Release);
     }
@@ -115,12 +115,12 @@ impl<L: WriterLock> Transaction<'_, L> {
         self.live.epoch = epoch;
     }
 
-    /// Free and total bytes, with what this write has taken so far.
+    /// Free and total bytes, including the changes of this write.
     pub fn space(&self) -> Space {
         self.store.space()
     }
 
-    /// Bytes a record takes, rounding included.
+    /// The bytes of a record, including rounding.
     pub fn bytes_needed(key: &[u8], value: &[u8]) -> usize {
         record::bytes_needed(key, value).unwrap_or(usize::MAX)
     }
@@ -141,7 +141,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         });
     }
 
-    /// Writes a record. `cells` says which cells it has: those of the record it replaces stay, by name.
+    /// Writes a record. `cells` names its cells: those of the replaced record with the same names stay.
     ///
     /// After an error the write can only be given up.
     pub fn upsert(
@@ -185,7 +185,7 @@ impl<L: WriterLock> Transaction<'_, L> {
         let before = replaced.map(|old| (old, cells(kind, old.value())));
         let before = before.as_ref().map(|(old, names)| (*old, names));
         let Attached { attachment, dropped } = record::attach(memory, &names, before)?;
-        // Cells of this very write are not told apart: they wait for the next generation too.
+        // Cells of this very write are treated the same: they wait for the next generation too.
         self.replaced.extend(dropped);
         let generation = self.live.generation;
         let new = NewRecord { generation, hash, kind, key, value, attachment };

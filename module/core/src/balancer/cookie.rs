@@ -14,9 +14,9 @@ use std::time::{Duration, UNIX_EPOCH};
 /// A longer value is no cookie.
 pub const MAX_VALUE_BYTES: usize = 256;
 
-/// What an affinity cookie says.
+/// The two parts of an affinity cookie's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<'a> {
+pub struct Value<'a> {
     /// Balanced: hashed. Persistent: the endpoint's [`persistent_key`]. Never empty.
     pub key: &'a [u8],
     /// The [`tag`] of the backend it was made for; empty if there is none.
@@ -44,20 +44,20 @@ fn last_value<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// The parts of a cookie's value; `None` if there is no key.
-pub fn split(value: &[u8]) -> Option<Held<'_>> {
+pub fn split(value: &[u8]) -> Option<Value<'_>> {
     let (key, rest) = divide(value);
     let tag = rest.map_or(&[][..], |rest| divide(rest).0);
-    (!key.is_empty()).then_some(Held { key, tag })
+    (!key.is_empty()).then_some(Value { key, tag })
 }
 
-/// What stands before the first `|`, and what behind it.
+/// Splits a value at its first `|`.
 fn divide(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     let bar = memchr::memchr(b'|', value);
     let parts = bar.and_then(|at| Some((value.get(..at)?, value.get(at + 1..)?)));
     parts.map_or((value, None), |(before, after)| (before, Some(after)))
 }
 
-/// What stands for a backend in its clients' cookies, so that they do not tell its name.
+/// The tag of a backend in cookies, which does not reveal its name.
 pub fn tag(backend: &[u8]) -> [u8; 32] {
     md5_hex(&[&md5_hex(&[backend]), backend])
 }
@@ -67,7 +67,7 @@ pub fn persistent_key(backend: &[u8], endpoint: &[u8]) -> [u8; 32] {
     md5_hex(&[backend, endpoint])
 }
 
-/// A new key for a client that any endpoint may get. `attempt` tells keys of one request apart.
+/// A new key for a client without an endpoint. `attempt` makes the keys of one request differ.
 pub fn balanced_key(now_ms: u64, attempt: u32, pid: u32, random: u64) -> String {
     let (seconds, millis) = (now_ms / 1_000 + u64::from(attempt), now_ms % 1_000);
     format!("{seconds}.{millis:03}.{pid}.{}", super::pick::below(999_999, random) + 1)
@@ -87,20 +87,20 @@ fn md5_hex(parts: &[&[u8]]) -> [u8; 32] {
 
 /// What of a request matters for the cookie it is answered with.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestView<'a> {
     /// Its host, lower case; `None` in the server of hosts that no other server names.
     pub host: Option<&'a [u8]>,
     /// The path of its rule, as the Ingress writes it.
     pub path: &'a [u8],
-    /// It came over TLS.
+    /// Whether the request came over TLS.
     pub is_tls: bool,
-    /// The header `User-Agent`.
+    /// The value of `User-Agent`, which decides about `SameSite=None`.
     pub user_agent: Option<&'a [u8]>,
-    /// Seconds since 1970.
+    /// The current time, in seconds since 1970.
     pub now_seconds: u64,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestView<'a> {
     // The root's path may be written as an empty text.
     fn path(&self) -> &'a [u8] {
         or_root(self.path)
@@ -112,26 +112,26 @@ fn or_root(path: &[u8]) -> &[u8] {
 }
 
 /// A cookie is given out here: the host's paths, or else those of its first label's wildcard, have this one.
-pub fn is_given(affinity: &AffinityView<'_>, asked: &Asked<'_>) -> bool {
-    let host = asked.host.unwrap_or(b"_");
+pub fn is_given(affinity: &AffinityView<'_>, request: &RequestView<'_>) -> bool {
+    let host = request.host.unwrap_or(b"_");
     let is_host = |pattern: &[u8]| pattern == host;
     let parent = host.iter().position(|byte| *byte == b'.').and_then(|dot| host.get(dot..));
     let is_wildcard = |pattern: &[u8]| parent.is_some() && pattern.strip_prefix(b"*") == parent;
     let paths = affinity.locations().find(|(pattern, _)| is_host(pattern));
     match paths.or_else(|| affinity.locations().find(|(pattern, _)| is_wildcard(pattern))) {
-        Some((_, mut paths)) => paths.any(|path| or_root(path) == asked.path()),
+        Some((_, mut paths)) => paths.any(|path| or_root(path) == request.path()),
         None => false,
     }
 }
 
 /// The value of `Set-Cookie` for a client that was given `key`.
-pub fn set_cookie(affinity: &AffinityView<'_>, asked: &Asked<'_>, key: &[u8]) -> String {
+pub fn set_cookie(affinity: &AffinityView<'_>, request: &RequestView<'_>, key: &[u8]) -> String {
     let mut text = format!("{}={}|{}", utf8(affinity.name()), utf8(key), utf8(affinity.tag()));
     if let Some(expires) = affinity.expires() {
         let _ = write!(
             text,
             "; Expires={}",
-            cookie_time(asked.now_seconds.saturating_add_signed(expires))
+            cookie_time(request.now_seconds.saturating_add_signed(expires))
         );
     }
     if let Some(max_age) = affinity.max_age() {
@@ -140,15 +140,15 @@ pub fn set_cookie(affinity: &AffinityView<'_>, asked: &Asked<'_>, key: &[u8]) ->
     if let Some(domain) = affinity.domain() {
         let _ = write!(text, "; Domain={}", utf8(domain));
     }
-    let path = affinity.path().unwrap_or(asked.path());
+    let path = affinity.path().unwrap_or(request.path());
     // A rule's path may have a `;`, which would begin an attribute.
     let path = str::from_utf8(path).ok().filter(|path| Cookie::check_attribute(path).is_ok());
     let _ = write!(text, "; Path={}", path.unwrap_or("/"));
-    if affinity.secure() == Some(true) || affinity.secure().is_none() && asked.is_tls {
+    if affinity.secure() == Some(true) || affinity.secure().is_none() && request.is_tls {
         text.push_str("; Secure");
     }
     text.push_str("; HttpOnly");
-    let takes_none_for_strict = || asked.user_agent.is_some_and(takes_none_for_strict);
+    let takes_none_for_strict = || request.user_agent.is_some_and(takes_none_for_strict);
     match affinity.same_site() {
         None => {}
         Some(SameSite::None)
@@ -163,7 +163,7 @@ fn utf8(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Browsers of 2018 and before that take `SameSite=None` for `Strict` (the reference's list).
+/// Browsers of 2018 and before that treat `SameSite=None` as `Strict` (the list of ingress-nginx).
 fn takes_none_for_strict(user_agent: &[u8]) -> bool {
     let has = |text: &str| user_agent.windows(text.len()).any(|part| part == text.as_bytes());
     let old = ["Chrome/4", "Chrome/5", "Chrome/6", "CPU iPhone OS 12", "iPad; CPU OS 12"];

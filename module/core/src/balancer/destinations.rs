@@ -1,7 +1,7 @@
-//! Where connections to endpoints may lead, whoever named the endpoint.
+//! The addresses to which the gateway may connect, whatever object names them.
 //!
-//! Shape:   a few comparisons for an address of nobody's concern; a port of our own is looked at more closely. What an
-//!          IPv6 address means, mapped or translated, is judged as the IPv4 address that it leads to.
+//! Shape:   a few comparisons for an ordinary address; a port of the gateway itself is compared with its listeners. An
+//!          IPv6 address that embeds an IPv4 one is judged as the latter.
 //! Source:  RFC 6890 (special addresses), RFC 6052 and RFC 8215 (NAT64), RFC 4291 §2.5.5 (mapped, compatible).
 
 use crate::policy::networks::Networks;
@@ -9,12 +9,12 @@ use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What the operator says, in the words of the directive `ingress_destinations`.
+/// The arguments of the directive `ingress_destinations`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `loopback`: this machine may be an endpoint.
     pub allows_loopback: bool,
-    /// `deny=NETWORK`
+    /// The networks of `deny=NETWORK`: no endpoint may be in one of them.
     pub denied: Vec<IpNet>,
     /// `own=PORT`: ports where other processes of the ingress listen.
     pub own_ports: Vec<u16>,
@@ -48,10 +48,10 @@ impl Display for Settings {
     }
 }
 
-/// Where connections may lead.
+/// The addresses to which the gateway may open connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
-    /// Addresses that are no server of anybody's are denied.
+    /// Whether addresses that cannot belong to a server are denied.
     is_strict: bool,
     allows_loopback: bool,
     denied: Networks,
@@ -62,17 +62,17 @@ pub struct Destinations {
 /// Why a connection is not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// A listener of this ingress.
+    /// The address is a listener of the gateway itself.
     OwnListener,
-    /// This machine.
+    /// The address is a loopback address or one of this machine's.
     Loopback,
     /// `0.0.0.0/8` or `::`, which lead to this machine.
     Unspecified,
-    /// Neighbours on the link: metadata services of clouds.
+    /// The address is link-local, such as the metadata services of clouds.
     LinkLocal,
-    /// Multicast or broadcast.
+    /// The address is a multicast or broadcast address.
     Multicast,
-    /// A network of `--deny-destinations`.
+    /// The address is in a network of `--deny-destinations`.
     Listed,
 }
 
@@ -108,7 +108,7 @@ impl Destinations {
         }
     }
 
-    /// The same, and none of these listeners is reached; an unspecified address stands for all of this machine's.
+    /// Also denies these listeners; an unspecified address means all addresses of this machine.
     pub fn with_own(mut self, listeners: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.own.extend(listeners.into_iter().map(|l| SocketAddr::new(meant(l.ip()), l.port())));
         self.own.sort_unstable();
@@ -116,8 +116,8 @@ impl Destinations {
         self
     }
 
-    /// Why no connection is made to an address; `None`: it is made. `is_local` says whether an address is this machine's; it
-    /// is asked for ports of our own only.
+    /// Why no connection may be made to an address; `None` if it may. `is_local` returns whether an address is one of
+    /// this machine's; it is called for the gateway's own ports only.
     #[inline]
     pub fn denial(&self, to: SocketAddr, is_local: impl FnOnce(IpAddr) -> bool) -> Option<Denial> {
         let address = meant(to.ip());
@@ -165,7 +165,7 @@ fn meant(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The IPv4 address in an IPv6 one that stands for it.
+/// The IPv4 address that an IPv6 address embeds.
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, high, low] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));

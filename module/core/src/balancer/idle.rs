@@ -1,11 +1,11 @@
 //! Idle upstream connections: which to use again, which to give up.
 //!
-//! Shape:   one [`Idle`] a worker and upstream. Entries stand in one array; places in it link them by age, and those
-//!          whose keys hash alike by age too. So the newest of a key is taken first (its endpoint is the
+//! Shape:   one [`Idle`] a worker and upstream. Entries are in one array; indexes link them by age, and those
+//!          whose keys have the same hash by age too. The newest connection of a key is reused first (its endpoint is the
 //!          least likely to have closed it), and the oldest of all goes when there is no room.
 //! Cost:    a constant for each call, apart from entries of other keys in the same chain; no allocation
-//!          after `new`. Twice as many chains as entries keep strangers rare: half an entry on average.
-//! Errors:  none. A place that is nobody's is answered with nothing.
+//!          after `new`. With twice as many chains as entries, a chain has half a foreign entry on average.
+//! Errors:  none. A place without an entry has no value.
 //! Source:  nginx's keepalive module, which looks at every connection of every endpoint.
 
 use crate::balancer::Identity;
@@ -14,9 +14,9 @@ use std::num::NonZeroU32;
 /// What two requests have in common that may use one connection after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The hash of the backend's id in this zone: keyed, so nobody can choose ids that collide.
+    /// The hash of the backend's id in this zone; it is keyed, so that ids cannot be chosen to collide.
     pub backend: u64,
-    /// Who speaks on the connection: HTTP, gRPC, FastCGI, whatever tells them apart.
+    /// A number for HTTP, gRPC, FastCGI and so on, which must not share connections.
     pub protocol: u64,
     /// A keyed hash of what decided its TLS handshake and its local address; 0 for plain connections that
     /// the kernel gave an address.
@@ -40,7 +40,7 @@ impl Key {
     }
 }
 
-/// Where an entry stands, from [`Idle::put`] until it is taken, removed or gives way.
+/// The place of an entry, from [`Idle::put`] until it is reused, removed or evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub u32);
 
@@ -59,15 +59,14 @@ const ALONE: Link = Link { newer: NONE, older: NONE };
 #[derive(Debug)]
 struct Entry<V> {
     key: Key,
-    /// Absent in an entry that is free, whose `age.older` is then the next free one.
+    /// `None` in a free entry, whose `age.older` is then the next free one.
     value: Option<V>,
     age: Link,
     chain: Link,
-    /// Of its chain.
     head: u32,
 }
 
-/// Idle connections, or whatever `V` stands for one.
+/// A pool of idle connections; `V` identifies one.
 #[derive(Debug)]
 pub struct Idle<V> {
     entries: Vec<Entry<V>>,
@@ -81,7 +80,7 @@ pub struct Idle<V> {
 }
 
 impl<V: Copy> Idle<V> {
-    /// Room for `capacity` entries.
+    /// A pool without entries, with memory for `capacity` of them.
     pub fn new(capacity: NonZeroU32) -> Self {
         let capacity = capacity.get().min(1 << 30);
         Idle {
@@ -100,7 +99,7 @@ impl<V: Copy> Idle<V> {
         self.count as usize
     }
 
-    /// There are none.
+    /// Whether the pool has no entries.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -154,7 +153,7 @@ impl<V: Copy> Idle<V> {
         (Place(place), given_up)
     }
 
-    /// Takes one entry out.
+    /// Removes the entry at a place and returns its connection.
     #[inline]
     pub fn remove(&mut self, place: Place) -> Option<V> {
         let entry = self.entries.get_mut(place.0 as usize)?;

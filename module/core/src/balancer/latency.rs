@@ -27,7 +27,7 @@ pub fn update(bits: u64, now: u32, sample_seconds: f32) -> u64 {
     }
     let (seconds, stored) = unpack(bits);
     if is_before(now, stored) {
-        // Another worker's clock is ahead: its time stands, or the next decay would count twice.
+        // Another worker's clock is ahead: its time is kept, or the next decay would count twice.
         return bits;
     }
     let keep = keep(stored, now);
@@ -54,7 +54,7 @@ fn is_before(now: u32, stored: u32) -> bool {
     now.wrapping_sub(stored) > u32::MAX / 2
 }
 
-// A latency of 0 is one that nginx's clock of milliseconds could not tell: known, so not all bits 0.
+// A latency of 0 means less than nginx's clock of milliseconds can resolve. It is known, so not all bits are 0.
 fn pack(seconds: f32, now: u32) -> u64 {
     let seconds = seconds.clamp(f32::MIN_POSITIVE, LONGEST);
     u64::from(seconds.to_bits()) << 32 | u64::from(now)

@@ -1,11 +1,11 @@
 //! Choosing an endpoint where neither a cookie nor a hash decides.
 //!
 //! Shape:   the caller shows its endpoints as [`Candidates`]; an answer is an index or, if all are closed,
-//!          `None`. Nothing is stored here: what turns and requests in flight are is the caller's.
+//!          `None`. Nothing is stored here: the caller keeps turns and requests in flight.
 //! Cost:    constant while nothing is closed, [`least_conn`] excepted; linear where something is closed or,
 //!          unless [`Candidates::at_weight`] is better than its default, where weights differ.
-//! Weights: [`round_robin`] gives each endpoint exactly its weight in turns. The others give what the weight
-//!          says when endpoints are equally busy and fast: they draw, or break ties, by weight, and compare
+//! Weights: [`round_robin`] gives each endpoint exactly its weight in turns. The others approach the
+//!          weights when endpoints are equally busy and fast: they draw, or break ties, by weight, and compare
 //!          requests in flight per weight.
 //! Rejected: `(in_flight + 1) / weight` for [`least_conn`] and [`p2c`]. With one request at a time all would
 //!          go to the heaviest endpoint.
@@ -24,16 +24,16 @@ pub trait Candidates {
     fn count(&self) -> usize;
     /// May be chosen in this attempt: not tried, not ejected, below its limit.
     fn is_open(&self, index: usize) -> bool;
-    /// From 1 to 1,000.
+    /// The weight of an endpoint, from 1 to 1,000.
     fn weight(&self, index: usize) -> u32;
-    /// Requests it has now.
+    /// The number of requests that an endpoint has in flight.
     fn in_flight(&self, index: usize) -> u32;
     /// Moving average in seconds, decayed to now; 0: unknown.
     fn latency(&self, index: usize) -> f32;
     /// Sum of all weights; equal to the count when all are 1.
     fn total_weight(&self) -> u64;
 
-    /// The endpoint that covers `position` when each takes as much room as it weighs.
+    /// The endpoint at `position` on a line on which each endpoint is as long as its weight.
     fn at_weight(&self, position: u64) -> Option<usize> {
         at_weight_of(self, position, |_| true)
     }
@@ -126,12 +126,12 @@ pub fn ewma(c: &impl Candidates, random: &mut impl FnMut() -> u64) -> Option<usi
     }
 }
 
-/// The one of two drawn at random whose next request ends sooner: requests in flight (for its weight) and
-/// this one, times latency.
+/// Of two endpoints drawn at random, the one whose next request should end sooner: requests in flight (for its
+/// weight) and this one, times latency.
 ///
-/// Latency counts only where it is known of both. As 0 it would flood a new endpoint until its first answer,
-/// and for ever one that accepts and never answers; as a guess it would starve or flood one that is
-/// slower or faster. So a new endpoint gets what its requests in flight say: no more than others have.
+/// Latency counts only if it is known for both. Taken as 0 it would flood a new endpoint until its first answer, and
+/// forever one that accepts and never answers; a guess would starve or flood an endpoint that is slower or faster. So
+/// a new endpoint receives requests by its requests in flight: no more than others have.
 pub fn p2c(c: &impl Candidates, random: &mut impl FnMut() -> u64) -> Option<usize> {
     let (first, second) = draw_two(c, random)?;
     let Some(second) = second else { return Some(first) };

@@ -1,16 +1,15 @@
-//! Consistent hashing: equal keys lead to one node, and a node that leaves takes only its own keys along.
+//! Consistent hashing: equal keys lead to one node, and a node that leaves moves only its own keys.
 //!
 //! Shape:   160 points a node on a ring of 2³². A record holds them sorted, 8 bytes a point, little-endian:
 //!          `point u32`, `node u32`.
 //! Source:  ingress-nginx's Lua balancer, chash and chashsubset: same points, so that a client that comes from
 //!          ingress-nginx stays where it was.
-//! Errors:  a ring of damaged bytes answers some node or none instead of panicking.
+//! Errors:  a ring of damaged bytes has some node or none instead of panicking.
 
-/// Points of one node.
+/// The number of points of one node.
 pub const POINTS: usize = 160;
-/// Bytes of one point.
 const ENTRY: usize = 8;
-/// Points a retry walks past before it asks node by node: where most nodes are closed, a ring of ten
+/// The most points a retry passes before it tries node by node: if most nodes are closed, walking a ring of ten
 /// thousand nodes would keep the event loop busy for milliseconds.
 const MAX_WALK: usize = 4_096;
 
@@ -20,7 +19,7 @@ pub fn hash(key: &[u8]) -> u32 {
     crc32fast::hash(key)
 }
 
-/// The same of a key that comes in parts.
+/// [`hash`] of a key in several parts.
 pub fn hash_parts(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     parts.into_iter().for_each(|part| hasher.update(part.as_ref()));

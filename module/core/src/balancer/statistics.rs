@@ -1,8 +1,8 @@
-//! What is known about an endpoint: a cell of words in shared memory that every worker changes.
+//! The statistics of an endpoint: a cell of words in shared memory that every worker changes.
 //!
 //! Shape:   [`WORDS`] words. A cell belongs to an endpoint of a backend and outlives changes of the set.
-//! Units:   milliseconds on a clock that all processes share and nobody sets.
-//! Errors:  none: what cannot be counted is not.
+//! Units:   milliseconds on the monotonic clock, which all processes share.
+//! Errors:  none: an overflow is not counted.
 //!
 //! | word | what |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | 2 | attempts |
 //! | 3 | failed attempts |
 //! | 4 | failed connections one after the other (upper half), failed attempts one after the other (lower half) |
-//! | 5 | how often it was left out (upper 16 bits), until when it is (lower 48 bits) |
+//! | 5 | how often it was ejected (upper 16 bits), the end of the ejection (lower 48 bits) |
 //! | 6 | when it joined the set; 0: not known |
 
 use crate::balancer::latency;
@@ -19,7 +19,7 @@ use crate::model::Ejection;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Words of a cell.
+/// The number of words of a cell.
 pub const WORDS: usize = 7;
 
 const TIME_BITS: u32 = 48;
@@ -27,19 +27,19 @@ const TIME: u64 = (1 << TIME_BITS) - 1;
 
 const TICKS_A_SECOND: u32 = 100;
 
-/// A new endpoint begins with this part of its share.
+/// The part of its share that a new endpoint begins with.
 const FIRST_SHARE: f32 = 0.1;
 
-/// Why an attempt failed.
+/// The stage at which an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection could be made.
+    /// The connection could not be established.
     Connect,
     /// The connection broke, timed out, or the answer was one that counts as a failure.
     Answer,
 }
 
-/// An endpoint's cell.
+/// The counters of one endpoint, shared by all workers.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell<'g>(&'g [AtomicU64; WORDS]);
 
@@ -67,7 +67,7 @@ impl<'g> Cell<'g> {
     pub fn begin(&self, limit: u32) -> Option<u32> {
         let more = |word: u64| ((word as u32) < limit).then_some(word + 1);
         let word = match limit {
-            // The lower half never overflows: a request takes more memory than a number.
+            // The lower half cannot overflow, because each request needs more memory than the number.
             0 => self.0[0].fetch_add(1, Relaxed),
             _ => self.0[0].fetch_update(Relaxed, Relaxed, more).ok()?,
         };
@@ -94,13 +94,13 @@ impl<'g> Cell<'g> {
         latency::average(self.0[1].load(Relaxed), tick(now))
     }
 
-    /// An attempt took so many seconds.
+    /// Records the latency of an attempt, in seconds.
     pub fn observe(&self, now: u64, seconds: f32) {
         let update = |bits| Some(latency::update(bits, tick(now), seconds));
         let _ = self.0[1].fetch_update(Relaxed, Relaxed, update);
     }
 
-    /// As [`Cell::observe`], where nobody chooses by latency: a sample a second is enough to tell of.
+    /// As [`Cell::observe`], where no algorithm uses latencies: one sample a second is enough for statistics.
     #[inline]
     pub fn observe_now_and_then(&self, now: u64, seconds: f32) {
         let last = self.0[1].load(Relaxed);
@@ -109,50 +109,51 @@ impl<'g> Cell<'g> {
         }
     }
 
-    /// A new endpoint begins at `now`, with the mean latency of the others.
-    pub fn welcome(&self, now: u64, mean_seconds: f32) {
+    /// Initialises a new endpoint: it joins at `now`, with the mean latency of the others.
+    pub fn initialise(&self, now: u64, mean_seconds: f32) {
         if self.0[6].load(Relaxed) == 0 {
             self.0[6].store(now.max(1), Relaxed);
             self.0[1].store(latency::seed(mean_seconds, tick(now)), Relaxed);
         }
     }
 
-    /// It joined at a time that nobody knows, before the endpoints that join now: what stands in a cell that was loaded.
-    pub fn settle(&self) {
+    /// Marks the endpoint as one that joined before those that join now: its cell was loaded from a journal, without
+    /// a time.
+    pub fn mark_older(&self) {
         let _ = self.0[6].compare_exchange(0, 1, Relaxed, Relaxed);
     }
 
-    /// It has been welcomed.
-    pub fn is_welcome(&self) -> bool {
+    /// Whether the cell has been initialised for its endpoint.
+    pub fn is_initialised(&self) -> bool {
         self.0[6].load(Relaxed) != 0
     }
 
-    /// Attempts, and those of them that failed.
+    /// The numbers of attempts and of failed attempts.
     pub fn totals(&self) -> (u64, u64) {
         (self.0[2].load(Relaxed), self.0[3].load(Relaxed))
     }
 
-    /// Failed attempts one after the other.
+    /// The number of failed attempts since the last success.
     pub fn failures_in_a_row(&self) -> u32 {
         self.0[4].load(Relaxed) as u32
     }
 
-    /// How often it was left out lately, and for how many milliseconds from `now` on it is.
+    /// The number of recent ejections, and the milliseconds from `now` until the last one ends.
     pub fn ejections(&self, now: u64) -> (u32, u64) {
         let word = self.0[5].load(Relaxed);
         ((word >> TIME_BITS) as u32, (word & TIME).saturating_sub(now))
     }
 
-    /// It is left out.
+    /// Whether the endpoint is ejected at this time.
     #[inline]
     pub fn is_ejected(&self, now: u64) -> bool {
         self.0[5].load(Relaxed) & TIME > now
     }
 
-    /// An attempt went well.
+    /// Counts an attempt that succeeded and ends a row of failures.
     #[inline]
     pub fn succeeded(&self) {
-        // Mostly there is nothing to forget: a load, and no line taken from the other workers.
+        // Usually there is nothing to reset: a load leaves the cache line with the other workers.
         if self.0[4].load(Relaxed) != 0 {
             self.0[4].store(0, Relaxed);
         }
@@ -213,7 +214,6 @@ impl<'g> Cell<'g> {
     }
 }
 
-/// The units of [`latency`].
 #[inline]
 fn tick(now: u64) -> u32 {
     (now / 10) as u32
@@ -292,8 +292,8 @@ mod tests {
         let words = words();
         let cell = cell(&words);
         cell.observe(10_000, 0.25);
-        cell.settle();
-        cell.welcome(10_000, 0.5);
+        cell.mark_older();
+        cell.initialise(10_000, 0.5);
         assert_eq!(cell.share(10_000, 1_000), 1.0);
         assert!((cell.latency(10_000) - 0.25).abs() < 0.001);
     }
@@ -303,8 +303,8 @@ mod tests {
         let words = words();
         let cell = cell(&words);
         assert_eq!(cell.share(50, 1_000), 1.0, "nobody knows when it joined");
-        cell.welcome(1_000, 0.5);
-        cell.welcome(9_000, 0.7);
+        cell.initialise(1_000, 0.5);
+        cell.initialise(9_000, 0.7);
         assert_eq!(cell.share(1_000, 1_000), 0.1);
         assert_eq!(cell.share(1_500, 1_000), 0.55);
         assert_eq!(cell.share(2_000, 1_000), 1.0);

@@ -1,10 +1,10 @@
 //! The parameters of a FastCGI request, changed after nginx has written them.
 //!
-//! nginx compiles `fastcgi_param` when it reads its configuration, and no user's text goes there. So the request is
-//! written with nginx.conf's parameters and those of the client's headers, and the route's own take their places.
+//! nginx compiles `fastcgi_param` when it reads its configuration, which has no text of users. So the request is
+//! written with nginx.conf's parameters and those of the client's headers, and the route's own then replace them.
 //!
 //! Shape:   a record has eight bytes before its content: version, type, request (2), length (2), padding, reserved.
-//!          BEGIN_REQUEST is first, then PARAMS up to an empty one, then what else there is.
+//!          BEGIN_REQUEST is first, then PARAMS up to an empty one, then the rest.
 //! Source:  the FastCGI specification 1.0, §3.3 and §3.4.
 
 const HEAD: usize = 8;
@@ -84,7 +84,7 @@ fn pair(bytes: &[u8]) -> Option<(Pair<'_>, &[u8])> {
     Some(((name, value), rest))
 }
 
-/// One byte, or four whose first bit is set.
+/// Reads a length of one byte, or of four bytes with the first bit set.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match *bytes {
         [short @ 0..=127, ref rest @ ..] => Some((short.into(), rest)),

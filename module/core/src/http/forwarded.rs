@@ -1,6 +1,6 @@
-//! What a proxy in front says of a request: scheme, host and port, where it is believed.
+//! Scheme, host and port as a trusted proxy in front reports them.
 //!
-//! Errors:  a text that cannot be one is as if it were not there.
+//! Errors:  a malformed value counts as absent.
 //! Source:  ingress-nginx's template of nginx.conf.
 
 /// The first host of `X-Forwarded-Host`: each proxy adds its own behind.
@@ -27,8 +27,8 @@ pub fn port(value: &[u8]) -> Option<u16> {
     first.parse().ok().filter(|port| *port > 0 && is_plain)
 }
 
-/// What a client calls the host it asked, with its port, as far as that is the host that the request was routed by:
-/// an absolute request target and `Host` may differ.
+/// The host with its port as the client wrote it, if it is the host that the request was routed by: an absolute
+/// request target and `Host` may differ.
 pub fn authority<'a>(host: &'a [u8], header: Option<&'a [u8]>) -> &'a [u8] {
     let Some(header) = header else { return host };
     let name = match header.iter().rposition(|byte| *byte == b':').map(|at| header.split_at(at)) {

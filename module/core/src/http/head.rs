@@ -1,7 +1,7 @@
-//! What of a client's request head is taken, before anything is decided: one request has one meaning, for us and for
-//! whoever gets it.
+//! Which headers of a client are kept, before anything is decided: a request must mean the same to the gateway and to
+//! endpoints.
 //!
-//! Shape:   [`Rules::treatment`] says what becomes of a header by its name. Most names are passed after a look at their
+//! Shape:   [`Rules::treatment`] decides about a header by its name. Most names pass after a look at their
 //!          first letter and length.
 //! Source:  RFC 9110 §7.6.1 (`Connection`), RFC 9113 §3.1 (`h2c`), RFC 7239 (`Forwarded`), RFC 8586 (`CDN-Loop`).
 
@@ -12,19 +12,19 @@ use crate::http::header::{is_alike, is_called, is_managed, is_reserved};
 pub enum Treatment {
     /// It is passed on; nginx.conf may replace it.
     Pass,
-    /// It is removed.
+    /// The header is removed from the request.
     Remove,
     /// It is removed unless the peer is trusted.
     RemoveUntrusted,
     /// `Connection`: the headers that it names are removed.
     Connection,
-    /// `Upgrade`: [`upgrade`] says what is left of it.
+    /// The header is `Upgrade`, which [`upgrade`] shortens.
     Upgrade,
-    /// `CDN-Loop`: [`passes`] counts.
+    /// The header is `CDN-Loop`, which [`passes`] reads.
     Loop,
 }
 
-/// The headers that nginx.conf replaces by name and whose client's value stays readable, for logs and for
+/// The headers that nginx.conf replaces by name. The client's value stays readable, for logs and for
 /// `X-Original-Forwarded-For`.
 const REPLACED: [&[u8]; 5] = [
     b"x-forwarded-for",
@@ -34,8 +34,8 @@ const REPLACED: [&[u8]; 5] = [
     b"x-forwarded-scheme",
 ];
 
-/// Headers by which applications commonly learn who a client is, which method or path is meant: what the word
-/// `common` of `strip-request-headers` stands for.
+/// Headers from which applications commonly derive the client, the method or the path: the meaning of the word
+/// `common` of `strip-request-headers`.
 pub const COMMON: [&str; 28] = [
     "CF-Connecting-IP",
     "CF-Connecting-IPv6",
@@ -67,7 +67,7 @@ pub const COMMON: [&str; 28] = [
     "X-WebAuth-",
 ];
 
-/// What the operator says about headers of clients.
+/// The operator's settings for headers of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Bits of the first letters of names that are looked at.
@@ -98,7 +98,8 @@ impl Rules {
         self.keep.push(name.into());
     }
 
-    /// Removes a header; a name that ends with a dash stands for all that begin with it, `common` for [`COMMON`].
+    /// Removes a header. A name that ends with a dash matches all names that begin with it, `common` those of
+    /// [`COMMON`].
     pub fn strip(&mut self, name: &[u8]) {
         if name.eq_ignore_ascii_case(b"common") {
             COMMON.iter().for_each(|name| self.strip(name.as_bytes()));
@@ -122,7 +123,7 @@ impl Rules {
             return Treatment::Remove;
         }
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        // Lengths first: they tell nearly all headers of browsers apart from these.
+        // Lengths first: they rule out nearly all headers of browsers.
         match name.len() {
             7 if is(b"upgrade") => return Treatment::Upgrade,
             8 if is(b"cdn-loop") => return Treatment::Loop,
@@ -154,24 +155,24 @@ impl Rules {
     }
 }
 
-/// A name that `keep-forwarded-headers` takes.
+/// Whether `keep-forwarded-headers` may list a name.
 pub fn may_be_kept(name: &str) -> bool {
     let name = name.as_bytes();
     name.eq_ignore_ascii_case(b"forwarded") || name.len() > 12 && is_called(name, b"x-forwarded-")
 }
 
-/// A name that `strip-request-headers` takes.
+/// Whether `strip-request-headers` may list a name.
 pub fn may_be_stripped(name: &str) -> bool {
     !is_reserved(name.as_bytes()) && name.len() > 1
 }
 
-/// The value of `Connection` names no header: what nearly all clients say.
+/// Whether the value of `Connection` names no header, as that of nearly all clients.
 #[inline]
 pub fn is_plain_connection(value: &[u8]) -> bool {
     [&b"keep-alive"[..], b"close", b"upgrade"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
-/// The headers that a value of `Connection` names, but for those that are ours to say.
+/// The headers that a value of `Connection` names, except for those that the gateway sets itself.
 pub fn named_by_connection(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let words = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     words.filter(|word| {
@@ -192,7 +193,7 @@ pub fn upgrade(value: &[u8]) -> Option<Vec<u8>> {
     Some(left.join(&b", "[..]))
 }
 
-/// A protocol of `Upgrade` after which an endpoint would take requests that nobody has judged.
+/// Whether a protocol of `Upgrade` would let an endpoint serve requests that bypass the gateway's policies.
 fn is_http(protocol: &[u8]) -> bool {
     let name = protocol.split(|byte| *byte == b'/').next().unwrap_or_default().trim_ascii();
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -202,7 +203,7 @@ fn is_http(protocol: &[u8]) -> bool {
     is(b"h2c") || is(b"h2") || is(b"http") || is_draft(b"h2c-") || is_draft(b"h2-")
 }
 
-/// Our name in `CDN-Loop`.
+/// The name that the gateway adds to `CDN-Loop`.
 pub const NAME: &[u8] = b"oxigress";
 
 /// A request that has passed through here so often leads in a circle.
@@ -235,7 +236,7 @@ mod tests {
         let kept = rules(&["X-Forwarded-Prefix"], &[]);
         assert_eq!(kept.treatment(b"x-forwarded-prefix"), Treatment::Pass);
         assert_eq!(kept.treatment(b"Forwarded"), Treatment::RemoveUntrusted);
-        // What nginx.conf replaces by this name goes in any other spelling, whoever says it.
+        // nginx.conf replaces this name; any other spelling is removed.
         assert_eq!(kept.treatment(b"X-Forwarded-For"), Treatment::Pass);
         assert_eq!(kept.treatment(b"X_Forwarded-For"), Treatment::Remove);
     }

@@ -1,17 +1,17 @@
 //! Names and values of headers, as bytes of a request.
 //!
-//! Shape:   one table of the headers that are ours to say; everything that treats such headers asks it.
+//! Shape:   one table of the headers that the gateway sets; everything that treats such headers reads it.
 //! Source:  RFC 9110 §5.
 
-/// It says how a message is framed or where it goes: no policy sets it or takes it away.
+/// The header frames or routes a message: policies neither set nor remove it.
 const RESERVED: u8 = 1;
-/// Endpoints learn from it about the client, the route and what we found out: only we say it.
+/// The header describes the client or the route to endpoints: only the gateway sets it.
 const MANAGED: u8 = 2;
-/// A client's copy never reaches an auth server: ours to say, about a body that is not sent, or such as would make the
-/// answer one about a copy (304, 206).
+/// A client's copy never reaches an auth server: the gateway sets the header, or it describes a body that is not
+/// sent, or it would make the answer a conditional one (304, 206).
 const WITHHELD: u8 = 4;
 
-/// Every header that is not the client's alone. A name that ends with a dash stands for all that begin with it.
+/// The headers that clients may not set freely. A name that ends with a dash matches all names that begin with it.
 const KNOWN: [(&str, u8); 35] = [
     ("accept-ranges", WITHHELD),
     ("cdn-loop", RESERVED | MANAGED),
@@ -62,12 +62,12 @@ pub fn is_called(name: &[u8], known: &[u8]) -> bool {
     }
 }
 
-/// A header that no policy sets or takes away.
+/// Whether policies may neither set nor remove a header.
 pub fn is_reserved(name: &[u8]) -> bool {
     is_known(name, RESERVED)
 }
 
-/// A header that endpoints take for ours, or that says what nginx has looked at under its own name.
+/// Whether endpoints trust a header as the gateway's, or nginx has read it under its own name.
 pub fn is_managed(name: &[u8]) -> bool {
     is_known(name, MANAGED)
 }
@@ -77,7 +77,7 @@ pub fn is_withheld_from_auth(name: &[u8]) -> bool {
     is_known(name, WITHHELD)
 }
 
-/// The same name, where `-` and `_` are one: CGI and what came after it cannot tell them apart.
+/// Whether two names are equal when `-` and `_` are the same, as CGI and its successors read them.
 pub fn is_alike(a: &[u8], b: &[u8]) -> bool {
     let plain = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
     a.len() == b.len() && a.iter().map(plain).eq(b.iter().map(plain))

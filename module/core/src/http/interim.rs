@@ -1,11 +1,11 @@
-//! Interim responses (RFC 9110 §15.2) before the response of an HTTP/1 endpoint: nginx takes the first head for the last.
+//! Interim responses (RFC 9110 §15.2) before the response of an HTTP/1 endpoint: nginx mistakes the first head for the last.
 
-/// What the first bytes of an answer are.
+/// The meaning of the first bytes of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// The beginning of the response itself, or of nothing that is known here.
     Response,
-    /// More bytes decide.
+    /// More bytes are needed to decide.
     Unknown,
     /// The head of an interim response, so many bytes long.
     Interim(usize),
@@ -20,9 +20,8 @@ pub fn first(bytes: &[u8]) -> First {
     }
 }
 
-/// What the status line says.
+/// The status of a response head.
 enum Status {
-    /// More bytes decide.
     More,
     /// 101, no interim status, or no status line.
     Other,
@@ -30,8 +29,8 @@ enum Status {
     Interim,
 }
 
-/// Reads the beginning of a status line as nginx does (`ngx_http_parse_status_line`), which takes more than RFC 9112 §4
-/// allows, such as further blanks before the status and within: what nginx would take for a status counts here.
+/// Reads the beginning of a status line as nginx does (`ngx_http_parse_status_line`), which accepts more than RFC
+/// 9112 §4 allows, such as further blanks before the status: whatever nginx reads as a status counts here.
 fn status(bytes: &[u8]) -> Status {
     let mut rest = bytes.iter();
     for expected in b"HTTP/" {

@@ -1,27 +1,27 @@
-//! Paths that endpoints read in more than one way, for operators who refuse them: what a router sees as one segment, an
-//! application server may see as another path.
+//! Paths that servers read in more than one way, for operators who refuse them: a segment of the router may be another
+//! path to an application server.
 //!
 //! Source:  RFC 3986 §3.3; the option is off unless the operator turns it on, as in ingress-nginx, which has none.
 
-/// Which paths are refused.
+/// The ambiguous forms of paths that an operator refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// `.` or `..` with parameters: `/a/..;/b`.
     pub parameters: bool,
-    /// `%2F`.
+    /// Refuses paths that contain `%2F`.
     pub encoded_slashes: bool,
-    /// `\` and `%5C`.
+    /// Refuses paths that contain `\` or `%5C`.
     pub backslashes: bool,
-    /// `//`
+    /// Refuses paths that contain `//` outside the query.
     pub double_slashes: bool,
 }
 
 impl Refused {
-    /// The words of the setting, and of the directive.
+    /// The words of the setting and of the directive.
     pub const WORDS: [&str; 5] =
         ["all", "parameters", "encoded-slashes", "backslashes", "double-slashes"];
 
-    /// Refuses what a word names; `None`: it is none of [`Refused::WORDS`].
+    /// Refuses the form that a word names; `None` if it is none of [`Refused::WORDS`].
     pub fn add(&mut self, word: &str) -> Option<()> {
         match word {
             "all" => Self::WORDS.iter().skip(1).try_for_each(|word| self.add(word))?,
@@ -34,13 +34,13 @@ impl Refused {
         Some(())
     }
 
-    /// Nothing is refused.
+    /// Whether every form of a path is allowed.
     #[inline]
     pub fn is_nothing(&self) -> bool {
         *self == Refused::default()
     }
 
-    /// Whether a request target, as the client sent it, is refused. What is encoded twice counts as encoded once, since
+    /// Whether a request target, as the client sent it, is refused. Double encoding counts as single encoding, since
     /// some endpoints decode twice.
     pub fn refuses(&self, target: &[u8]) -> bool {
         let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What endpoints say of themselves, as clients are to see it: `proxy_cookie_domain`, `proxy_cookie_path` and
+//! References of endpoints to themselves, translated for clients: `proxy_cookie_domain`, `proxy_cookie_path` and
 //! `proxy_redirect`, with texts.
 //!
-//! Errors:  none; `None` says that nothing changes.
+//! Errors:  none; `None` means that nothing changes.
 //! Source:  ngx_http_proxy_module.c: a domain is compared whole and without case, a path and a redirect from their
 //!          beginning. Nothing of it is a pattern or has variables.
 
@@ -42,7 +42,7 @@ pub fn cookie(
     is_changed.then(|| attributes.join(&b"; "[..]))
 }
 
-/// A dot before a domain says nothing, wherever it stands.
+/// A leading dot of a domain is ignored.
 fn replace_domain(text: &[u8], domain: &Replacement) -> Option<Vec<u8>> {
     let undotted = |text: &'_ [u8]| text.strip_prefix(b".").map_or(0, |_| 1);
     let (from, to) = (domain.from.as_str().as_bytes(), domain.to.as_str().as_bytes());

@@ -10,7 +10,7 @@ use std::fmt;
 pub const MAX_TIME_BOUNDS: usize = 11;
 /// Most bounds of `request_size` and `response_size`.
 pub const MAX_LENGTH_BOUNDS: usize = 10;
-/// Most bounds of `bytes_sent`.
+/// The most bounds of the histogram `bytes_sent`.
 pub const MAX_SIZE_BOUNDS: usize = 7;
 
 /// The bounds of all histograms.
@@ -22,7 +22,7 @@ pub struct Buckets {
 }
 
 impl Default for Buckets {
-    /// ingress-nginx's.
+    /// The bounds of ingress-nginx's histograms.
     fn default() -> Self {
         let bounds = |bounds: &[f64], unit| Bounds::of(bounds, unit);
         Buckets {
@@ -71,7 +71,7 @@ impl fmt::Display for Buckets {
 pub(super) struct Bounds {
     bounds: [f64; MAX_TIME_BOUNDS],
     count: usize,
-    /// The greatest whole number within each bucket; the places that are not used take everything.
+    /// The greatest whole number within each bucket; unused places hold the maximum.
     limits: [u64; MAX_TIME_BOUNDS],
 }
 
@@ -90,7 +90,6 @@ impl Bounds {
         all
     }
 
-    /// The bounds, growing.
     pub(super) fn all(&self) -> &[f64] {
         self.bounds.get(..self.count).unwrap_or_default()
     }

@@ -1,25 +1,25 @@
 //! One rule's cell.
 //!
 //! Shape:   [`WORDS`] 64-bit words, zero at first, which all workers add to; the first is the store's. [`ENTRIES`] words count
-//!          requests by status and method: the upper 15 bits say which, the lower 49 how many. A pair
-//!          takes a free word when it is first seen. When none is left, the request counts in one of six
+//!          requests by status and method: the upper 15 bits identify the pair, the lower 49 count. A pair
+//!          occupies a free word when it is first seen. When none is left, the request counts in one of six
 //!          words by the status's class, so that it is never lost and clients cannot make series without
 //!          end. Then the histograms: one word a bucket, one for the sum.
 //! Units:   milliseconds and bytes.
-//! Errors:  none. A cell that is shorter counts what it has room for.
+//! Errors:  none. A shorter cell counts as much as it has room for.
 //! Rejected: histograms by status and method, as the reference has them: 700 bytes for each pair that is seen.
-//!           Buckets of 32 bits: a busy rule would overflow one within days, and Prometheus would take that
-//!           for a restart.
+//!           Buckets of 32 bits: a busy rule would overflow one within days, and Prometheus would read that
+//!           as a restart.
 
 use super::buckets::{Buckets, MAX_LENGTH_BOUNDS, MAX_SIZE_BOUNDS, MAX_TIME_BOUNDS};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Pairs of status and method that are told apart.
+/// The most pairs of status and method that are counted separately.
 pub(super) const ENTRIES: usize = 32;
 /// By class of the status; 0: none of the five.
 const CLASSES: usize = 6;
-/// The first word is the store's: it tells the cell from every other.
+/// The first word belongs to the store, which numbers the cells.
 const ENTRIES_AT: usize = 1;
 const CLASSES_AT: usize = ENTRIES_AT + ENTRIES;
 const TIMES_AT: usize = CLASSES_AT + CLASSES;
@@ -81,7 +81,7 @@ impl Method {
 /// What became of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observation {
-    /// `r->method`.
+    /// The method as nginx's bit in `r->method`.
     pub method_mask: usize,
     /// The status that was logged.
     pub status: u16,
@@ -100,9 +100,9 @@ pub struct Observation {
 pub struct Attempts {
     /// To the last byte of the answer.
     pub response_ms: Option<u64>,
-    /// To the connection.
+    /// The time until the connection was made.
     pub connect_ms: Option<u64>,
-    /// To the answer's head.
+    /// The time until the response head was read.
     pub header_ms: Option<u64>,
 }
 
@@ -111,7 +111,6 @@ pub(super) const REQUEST: usize = 0;
 pub(super) const RESPONSE: usize = 1;
 pub(super) const CONNECT: usize = 2;
 pub(super) const HEADER: usize = 3;
-/// Those of lengths.
 pub(super) const REQUEST_SIZE: usize = 0;
 pub(super) const RESPONSE_SIZE: usize = 1;
 
@@ -194,9 +193,7 @@ pub(super) struct Totals {
     pub(super) requests: std::collections::BTreeMap<(u16, Method), u64>,
     /// Buckets and sum of each.
     pub(super) times: [[u64; TIME_WORDS]; 4],
-    /// As above.
     pub(super) lengths: [[u64; LENGTH_WORDS]; 2],
-    /// Buckets.
     pub(super) size: [u64; SIZE_WORDS],
 }
 
@@ -212,7 +209,6 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// Nothing was counted.
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

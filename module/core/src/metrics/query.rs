@@ -35,13 +35,13 @@ impl Options {
                 None => return Err(refuse()),
             }
         }
-        // Of a label that stands twice Prometheus would refuse everything.
+        // Prometheus refuses a text with a repeated label.
         options.constant.sort();
         options.constant.dedup_by(|a, b| a.0 == b.0);
         Ok(options)
     }
 
-    /// The query that says the same.
+    /// The query that [`Options::from_query`] reads as these options.
     pub fn to_query(&self) -> String {
         let Options { per_host, status_classes, excluded, constant } = self;
         let mut query = format!("per_host={per_host}&status_classes={status_classes}");

@@ -1,6 +1,6 @@
 //! The text that Prometheus reads, format 0.0.4.
 //!
-//! Written by hand: the crates `prometheus` and `prometheus-client` own the numbers that they tell, and ours lie
+//! Written by hand: the crates `prometheus` and `prometheus-client` own the numbers that they expose, and ours are
 //! in memory that many processes share.
 //!
 //! Series that were never counted are left out, as in the reference.
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU64;
 /// The namespace of all names.
 pub const PREFIX: &str = "nginx_ingress_controller_";
 
-/// What is told about requests: names without [`PREFIX`], and what they mean.
+/// The metric families, without [`PREFIX`], and their help texts.
 pub const FAMILIES: [(&str, &str); 8] = [
     ("requests", "Requests that were answered"),
     ("request_duration_seconds", "From the first byte of a request to the last of its answer"),
@@ -32,16 +32,16 @@ pub const FAMILIES: [(&str, &str); 8] = [
     ("bytes_sent", "The same as response_size, which is to be used instead"),
 ];
 
-/// What is told, and how.
+/// The series that are exposed, and their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// With the label `host`.
+    /// Whether series of requests have the label `host`.
     pub per_host: bool,
     /// Statuses as 2xx and so on.
     pub status_classes: bool,
     /// Names of [`FAMILIES`] that are left out.
     pub excluded: BTreeSet<String>,
-    /// Labels of every series.
+    /// Names and values of labels that every series has.
     pub constant: Vec<(String, String)>,
 }
 
@@ -72,9 +72,9 @@ impl Options {
 pub struct Labels<'a> {
     /// The host pattern of the server, `_` for all others.
     pub host: &'a [u8],
-    /// The Ingress's namespace.
+    /// The namespace of the Ingress.
     pub namespace: &'a [u8],
-    /// Its name.
+    /// The name of the Ingress.
     pub ingress: &'a [u8],
     /// The Service of the path.
     pub service: &'a [u8],
@@ -84,7 +84,7 @@ pub struct Labels<'a> {
     pub canary: &'a [u8],
 }
 
-/// Cells that are told together.
+/// The samples of many cells, added up by labels.
 pub struct Exposition {
     options: Options,
     constant: String,
@@ -92,7 +92,7 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Nothing yet.
+    /// A text without samples.
     pub fn new(options: Options) -> Self {
         let mut constant = String::new();
         for (name, value) in &options.constant {
@@ -101,7 +101,7 @@ impl Exposition {
         Exposition { options, constant, series: BTreeMap::new() }
     }
 
-    /// Takes what a cell has counted. Cells whose labels are equal are added up.
+    /// Adds the counts of a cell. Cells with equal labels are added up.
     pub fn add(&mut self, labels: &Labels<'_>, cell: &[AtomicU64]) {
         let mut totals = Totals::default();
         totals.add(cell);
@@ -127,7 +127,7 @@ impl Exposition {
         }
     }
 
-    /// The text.
+    /// All samples in Prometheus' text format.
     pub fn text(&self, buckets: &Buckets) -> String {
         let mut out = String::new();
         for (name, help) in FAMILIES {
@@ -222,13 +222,13 @@ pub fn title(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}");
 }
 
-/// One sample.
+/// Appends one sample, with its labels, as a line.
 pub fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let labels = self::labels(labels);
     let _ = writeln!(out, "{PREFIX}{name}{{{labels}}} {}", number(value));
 }
 
-/// `name="value",name="value"`
+/// Formats labels as `name="value",name="value"`, with values escaped.
 pub fn labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {
@@ -238,7 +238,6 @@ pub fn labels(labels: &[(&str, &str)]) -> String {
     text
 }
 
-/// `name="value",`
 fn label(out: &mut String, name: &str, value: &[u8]) {
     let _ = write!(out, "{name}=\"");
     for character in String::from_utf8_lossy(value).chars() {

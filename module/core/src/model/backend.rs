@@ -1,6 +1,6 @@
 //! Backends and their endpoints.
 //!
-//! Source: ingress-nginx's backends for what it has; the rest says "off" by default.
+//! Source: ingress-nginx's backends for the fields that it has; all others are off by default.
 
 use super::{BackendId, Invalid, MAX_ALTERNATIVES, MAX_ENDPOINTS};
 use serde::{Deserialize, Serialize};
@@ -27,19 +27,20 @@ pub struct Backend {
     /// Cookie affinity; decides before all else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Backends that take a part of the requests, in the order they are asked: at most [`MAX_ALTERNATIVES`].
+    /// Backends that serve a part of the requests, in order of precedence: at most [`MAX_ALTERNATIVES`].
     #[serde(deserialize_with = "checked_alternatives", skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<BackendId>,
-    /// Which requests it takes where it is an alternative.
+    /// Which requests the backend serves where it is an alternative.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
-    /// When a failing endpoint is left out for a while; absent: never.
+    /// When a failing endpoint is ejected; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ejection: Option<Ejection>,
     /// Milliseconds in which a new endpoint's share grows from a tenth to the whole; 0: at once.
     #[serde(skip_serializing_if = "is_zero")]
     pub slow_start_ms: u32,
-    /// Requests one endpoint has at the same time, at most; 0: any number. When all are busy: 503.
+    /// The most concurrent requests of one endpoint; 0: no limit. If all endpoints are at the limit the answer is
+    /// 503.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_in_flight: u32,
     /// The element of ingress-nginx's wire format it came from, without its endpoints, as JSON text;
@@ -90,8 +91,8 @@ pub struct HashBy {
     /// is unknown is empty.
     #[serde(deserialize_with = "checked_key")]
     pub key: String,
-    /// The key chooses a subset of this many endpoints, of which each request takes one at random; 0: one
-    /// endpoint.
+    /// The key chooses a subset of this many endpoints, one of which is drawn at random for each request; 0: it
+    /// chooses one endpoint.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub subset_size: u32,
 }
@@ -112,25 +113,25 @@ impl HashBy {
     }
 }
 
-/// A client stays with an endpoint, which a cookie names.
+/// Cookie affinity: a client stays with the endpoint that its cookie selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Affinity {
-    /// What the cookie says.
+    /// Whether the cookie holds a hash key or names an endpoint.
     pub mode: AffinityMode,
-    /// Its name and attributes.
+    /// The name and the attributes of the cookie.
     pub cookie: Cookie,
 }
 
-/// What an affinity cookie says.
+/// The meaning of an affinity cookie's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AffinityMode {
-    /// A key that is hashed: new endpoints take their share of the clients.
+    /// A key that is hashed: new endpoints receive their share of the clients.
     #[default]
     Balanced,
-    /// The endpoint: a client leaves it only when it is gone.
+    /// The name of an endpoint: a client moves only when the endpoint has left the set.
     Persistent,
 }
 
@@ -139,34 +140,34 @@ pub enum AffinityMode {
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Cookie {
-    /// A token.
+    /// The name of the cookie, a token of RFC 9110 §5.6.2.
     #[serde(deserialize_with = "checked_name")]
     pub name: String,
     /// `Expires`, seconds from now; negative: long ago.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
-    /// `Max-Age`, seconds.
+    /// `Max-Age`, in seconds; the attribute is left out if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age: Option<i64>,
     /// `Path`; absent: the path of the rule.
     #[serde(deserialize_with = "checked_attribute", skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// `Domain`
+    /// `Domain`; the attribute is left out if absent.
     #[serde(deserialize_with = "checked_attribute", skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// `Secure`; absent: if the request came over TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure: Option<bool>,
-    /// `SameSite`
+    /// `SameSite`; the attribute is left out if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_site: Option<SameSite>,
-    /// `SameSite=None` is left out for browsers that take it for `Strict`.
+    /// Whether `SameSite=None` is left out for browsers that treat it as `Strict`.
     #[serde(skip_serializing_if = "is_false")]
     pub conditional_same_site_none: bool,
-    /// A client whose endpoint failed gets another, and a new cookie.
+    /// Whether a client whose endpoint failed moves to another one, with a new cookie.
     #[serde(skip_serializing_if = "is_false")]
     pub change_on_failure: bool,
-    /// Where a cookie is given out: host patterns, and the paths of their rules as the Ingress writes them.
+    /// The host patterns on which the cookie is set, with the paths of their rules as the Ingress writes them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub locations: BTreeMap<String, Vec<String>>,
 }
@@ -231,7 +232,7 @@ impl Cookie {
     }
 }
 
-/// The attribute `SameSite`.
+/// The values of the cookie attribute `SameSite`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "RFC 6265bis")]
 pub enum SameSite {
@@ -251,40 +252,41 @@ impl SameSite {
     }
 }
 
-/// Which requests an alternative takes: the first rule that says something decides. Empty texts say nothing.
+/// Which requests an alternative serves: the first of header, cookie and weight that is set and matches decides.
+/// Empty texts are not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Split {
-    /// Requests of `weight_total` that it takes.
+    /// The number of requests, of every `weight_total`, that the alternative serves.
     pub weight: u32,
-    /// Below 100: 100.
+    /// The requests among which `weight` are counted; values below 100 count as 100.
     pub weight_total: u32,
-    /// A header whose value decides: `header_value` if there is one, else `header_pattern`, else `always`
-    /// and `never`.
+    /// The header whose value decides: it is compared with `header_value` if that is set, else with `header_pattern`,
+    /// else with `always` and `never`.
     pub header: String,
-    /// This value is for the alternative.
+    /// The value with which a request goes to the alternative.
     pub header_value: String,
-    /// A regular expression: values that match are for the alternative.
+    /// A regular expression; requests whose value matches go to the alternative.
     pub header_pattern: String,
-    /// A cookie that says `always` or `never`.
+    /// The name of a cookie whose value is `always` or `never`.
     pub cookie: String,
 }
 
-/// When a failing endpoint is left out for a while.
+/// When a failing endpoint is ejected for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Ejection {
-    /// So many failed attempts one after the other; 0: does not count.
+    /// The number of consecutive failed attempts that ejects; 0: failures do not eject.
     pub failures: u32,
-    /// So many connections one after the other that could not be made; 0: does not count.
+    /// The number of consecutive failed connections that ejects; 0: they do not eject.
     pub connect_failures: u32,
-    /// The first time it is left out, in milliseconds; each time after it another of these is added.
+    /// The length of the first ejection, in milliseconds; each further one is longer by as much.
     pub base_ms: u32,
-    /// The longest it is left out.
+    /// The length of the longest ejection, in milliseconds.
     pub max_ms: u32,
-    /// When fewer than this share of the endpoints is left, none is left out: 0 to 100.
+    /// If less than this percentage of the endpoints is left, none is ejected: 0 to 100.
     pub panic_percent: u8,
 }
 
@@ -320,7 +322,7 @@ impl EndpointSet {
         Ok(EndpointSet(kept))
     }
 
-    /// The endpoints, in order.
+    /// The endpoints in the order in which they were given.
     pub fn as_slice(&self) -> &[Endpoint] {
         &self.0
     }
@@ -346,21 +348,21 @@ impl From<EndpointSet> for Vec<Endpoint> {
 pub struct Endpoint {
     /// IPv4 or IPv6; a Unix socket cannot be expressed.
     pub address: IpAddr,
-    /// TCP or UDP port.
+    /// The TCP or UDP port that the endpoint listens on.
     pub port: NonZeroU16,
-    /// Its share beside the others': 1 to 1,000.
+    /// The share of the endpoint relative to the others: 1 to 1,000.
     #[serde(default = "one", deserialize_with = "checked_weight", skip_serializing_if = "is_one")]
     pub weight: u16,
-    /// It ends soon: it gets new requests only while all endpoints of the backend do.
+    /// The endpoint is about to end: it receives new requests only while all endpoints of the backend are draining.
     #[serde(default, skip_serializing_if = "is_false")]
     pub draining: bool,
 }
 
 impl Endpoint {
-    /// The largest weight.
+    /// The largest weight that an endpoint may have.
     pub const MAX_WEIGHT: u16 = 1_000;
 
-    /// An endpoint of weight 1 that takes new requests.
+    /// An endpoint of weight 1 that is not draining.
     pub fn new(address: IpAddr, port: NonZeroU16) -> Self {
         Endpoint { address, port, weight: 1, draining: false }
     }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 pub struct Bundle(Arc<str>);
 
 impl Bundle {
-    /// Most bytes of PEM.
+    /// The most bytes of PEM in one bundle.
     pub const MAX_BYTES: usize = 1024 * 1024;
 
-    /// Takes at most [`Bundle::MAX_BYTES`]; what the text says is checked by `oxigress-validate`.
+    /// Refuses more than [`Bundle::MAX_BYTES`]; `oxigress-validate` checks the content.
     pub fn parse(text: impl Into<Arc<str>>) -> Result<Self, Invalid> {
         let text = text.into();
         match text.len() > Bundle::MAX_BYTES {
@@ -27,7 +27,7 @@ impl Bundle {
         }
     }
 
-    /// The PEM.
+    /// The PEM text of the bundle.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -53,13 +53,13 @@ impl From<Bundle> for String {
     }
 }
 
-/// Identity of a [`Bundle`]: the SHA-256 of its text, so what an id stands for never changes.
+/// The identity of a [`Bundle`]: the SHA-256 of its text, so that the text of an id never changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BundleId(String);
 
 impl BundleId {
-    /// 64 lower-case hexadecimal digits.
+    /// Reads an id of 64 lower-case hexadecimal digits.
     pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
         let text = text.into();
         let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
@@ -77,7 +77,7 @@ impl BundleId {
         BundleId(digest.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The text form.
+    /// The id as hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! What is decided per request about the paths of a rule, beyond where they lead.
+//! The policies of rules: everything that is decided per request besides the backend.
 //!
-//! Shape:   a rule names at most one [`Policies`], which any number of rules share: the controller names one by
-//!          a digest of its content, so that ten thousand Ingresses that say the same have one record, and each
+//! Shape:   a rule names at most one [`Policies`], which any number of rules share: the controller identifies it by
+//!          a digest of its content, so that ten thousand Ingresses with equal policies have one record, and each
 //!          worker one compiled form.
-//! Units:   fields say theirs; an absent field is what nginx.conf says.
+//! Units:   each field names its own; for an absent field the value of nginx.conf holds.
 //! Errors:  [`Invalid`]: every text has its grammar, here, for both programs.
 //! Source:  ingress-nginx's annotations; limits are ours.
 
@@ -28,15 +28,15 @@ use serde::{Deserialize, Serialize};
 
 crate::wire::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
 
-/// What is decided per request about the paths of the rules that name it.
+/// The policies of the rules that name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Policies {
-    /// Every request is answered with this status: a protecting setting that cannot be honoured.
+    /// The status that answers every request, because a setting that protects could not be honoured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<u16>,
-    /// Every request is sent elsewhere.
+    /// The redirect that answers every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<Redirect>,
     /// A redirect to HTTPS keeps the slash at the end of the request target.
@@ -54,32 +54,32 @@ pub struct Policies {
     /// `Host` as the endpoint sees it; absent: the client's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_host: Option<Template>,
-    /// Cross-origin resource sharing.
+    /// Headers of cross-origin responses; absent: the endpoint's own pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cors: Option<Cors>,
-    /// Who may come in.
+    /// Address lists and authentication; absent: every client is admitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
-    /// How often and how fast.
+    /// Rates, concurrent requests and bandwidth of each client; absent: no limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// How nginx talks to client and endpoint.
+    /// Settings of nginx's proxy modules toward client and endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Proxy>,
     /// Headers of every response, whatever its status, in place of the endpoint's own of the same name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_headers: Vec<ResponseHeader>,
-    /// Headers that the endpoint gets beside nginx.conf's, in place of the client's of the same name; an empty
-    /// value takes the client's away.
+    /// Headers that the endpoint receives in addition to nginx.conf's; they replace the client's of the same name,
+    /// and an empty value removes it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub request_headers: Vec<RequestHeader>,
     /// Statuses that another backend answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Errors>,
-    /// Serves, as an error of 503, while the rule's backend has no endpoint.
+    /// The backend that serves, as an error of 503, while the rule's backend has no endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<BackendId>,
-    /// Gets a copy of every request.
+    /// A server that receives a copy of every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<Mirror>,
     /// Requests are left out of the access log.
@@ -92,11 +92,11 @@ pub(super) fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Sends a client elsewhere.
+/// A redirect that answers every request of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Redirect {
-    /// 300 to 308.
+    /// The status of the redirect, 300 to 308.
     #[serde(deserialize_with = "checked_redirect_code")]
     pub code: u16,
     /// `Location`, as it is: a URL, or a path on the same host and port when it begins with a slash, which
@@ -121,11 +121,11 @@ fn checked_redirect_code<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u1
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Rewrite {
-    /// What takes the place of the whole path: text with variables and captures of the rule's path pattern
-    /// (`$1`; of a path that is no pattern only the text counts). One that begins with `http://`, `https://` or
-    /// `$scheme` sends the client there instead, with status 302.
+    /// The text that replaces the whole path: text with variables and captures of the rule's path pattern (`$1`;
+    /// captures of a path that is no pattern are empty). If it begins with `http://`, `https://` or `$scheme`, the
+    /// client is redirected there instead, with status 302.
     pub target: Template,
-    /// `X-Forwarded-Prefix` for the endpoint.
+    /// The value of `X-Forwarded-Prefix` that the endpoint receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forwarded_prefix: Option<Template>,
 }
@@ -138,17 +138,17 @@ pub struct Cors {
     /// none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origins: Option<Vec<HeaderValue>>,
-    /// `Access-Control-Allow-Methods`
+    /// The value of `Access-Control-Allow-Methods` in preflight responses.
     pub methods: HeaderValue,
-    /// `Access-Control-Allow-Headers`
+    /// The value of `Access-Control-Allow-Headers` in preflight responses.
     pub headers: HeaderValue,
     /// `Access-Control-Expose-Headers`; absent: no such header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposed: Option<HeaderValue>,
-    /// `Access-Control-Allow-Credentials: true`
+    /// Whether responses have `Access-Control-Allow-Credentials: true`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub credentials: bool,
-    /// `Access-Control-Max-Age`, seconds.
+    /// The value of `Access-Control-Max-Age`, in seconds.
     pub max_age: i64,
 }
 
@@ -156,16 +156,16 @@ pub struct Cors {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct ResponseHeader {
-    /// Its name.
+    /// The name of the header in the response.
     pub name: HeaderName,
-    /// Its value, literally.
+    /// The value of the header, without variables.
     pub value: HeaderValue,
 }
 
 /// A header for the endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestHeader {
-    /// Its name.
+    /// The name of the header in the request to the endpoint.
     pub name: HeaderName,
     /// Its value, with variables; one that turns out empty is not sent.
     pub value: Template,
@@ -176,10 +176,10 @@ pub struct RequestHeader {
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Errors {
-    /// 300 to 599.
+    /// The intercepted statuses, each from 300 to 599.
     #[serde(deserialize_with = "checked_error_codes")]
     pub codes: Vec<u16>,
-    /// Who answers; absent: the default backend.
+    /// The backend that answers; absent: the default backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendId>,
     /// Only nginx's own errors count; those of an endpoint pass as they are.
@@ -197,11 +197,11 @@ fn checked_error_codes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<
     }
 }
 
-/// Gets a copy of every request; its answers are dropped.
+/// A server that receives a copy of every request; its answers are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Mirror {
-    /// Where to.
+    /// The server that receives the copy.
     pub to: AuthHost,
     /// Path and query of the copy, with variables; empty: the client's.
     #[serde(default = "Template::empty")]
@@ -271,7 +271,7 @@ impl PolicyId {
         }
     }
 
-    /// The text form.
+    /// The id as it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// A value that cannot be served: its message names the value and the remedy.
+/// The error of a value that cannot be served: its message names the value and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Invalid {
@@ -13,13 +13,13 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// `message` is lower case and says what to do.
+    /// An error whose `message` is lower case and names the remedy.
     pub fn new(message: impl Into<String>) -> Self {
         Invalid { message: message.into() }
     }
 }
 
-/// Which hosts a server answers for.
+/// The hosts of a server.
 ///
 /// Text form, also on the wire: `shop.example`, `*.example` or `_` for every other host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,27 +59,27 @@ impl HostPattern {
         Ok(HostPattern(name))
     }
 
-    /// The text form.
+    /// The pattern as it is written, in lower case.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// `*.name`, which takes exactly one label in place of the star.
+    /// Whether the pattern is `*.name`, which matches exactly one label in place of the star.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
 
-    /// The wildcard that takes this host too; None: it is a wildcard itself, or none can.
+    /// The wildcard that matches this host too; `None` if the pattern is a wildcard itself or has a single label.
     pub fn wildcard_above(&self) -> Option<Self> {
         let (label, parent) = self.0.split_once('.')?;
         (label != "*").then(|| HostPattern(format!("*.{parent}")))
     }
 }
 
-/// Which paths a rule takes.
+/// The paths that a rule matches.
 ///
-/// A prefix covers whole segments: `/cart` takes `/cart` and `/cart/1`, not `/carts`. A trailing slash
-/// of a prefix says nothing (Kubernetes: `/cart/` equals `/cart`), so it is dropped on parsing.
+/// A prefix covers whole segments: `/cart` matches `/cart` and `/cart/1`, not `/carts`. A trailing slash of a prefix
+/// has no meaning (Kubernetes: `/cart/` equals `/cart`), so it is dropped on parsing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawPath", into = "RawPath")]
 pub enum PathPattern {
@@ -103,7 +103,7 @@ impl PathPattern {
     /// Longest path of a rule.
     pub const MAX_BYTES: usize = 4_096;
 
-    /// Exactly `path`.
+    /// A pattern that matches exactly `path`.
     pub fn exact(path: &str) -> Result<Self, Invalid> {
         Ok(PathPattern::Exact(Self::check(path)?.into()))
     }
@@ -183,14 +183,14 @@ impl fmt::Display for PathPattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum StreamPort {
-    /// TCP
+    /// A TCP port of 1 to 65535.
     Tcp(NonZeroU16),
-    /// UDP
+    /// A UDP port of 1 to 65535.
     Udp(NonZeroU16),
 }
 
 impl StreamPort {
-    /// Reads the text form.
+    /// Reads `tcp/` or `udp/` and a port.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let (protocol, number) = text.split_once('/').unwrap_or_default();
         let number = number.parse().map_err(|_| protocol);
@@ -236,7 +236,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Longest id, in bytes.
+            /// The length of the longest id, in bytes.
             pub const MAX_BYTES: usize = 512;
 
             /// Refuses an empty text, one over [`Self::MAX_BYTES`], and control bytes.
@@ -244,7 +244,7 @@ macro_rules! id {
                 let text = text.into();
                 if text.is_empty() || text.len() > Self::MAX_BYTES {
                     return Err(Invalid::new(format!(
-                        concat!($word, " id of {} bytes: 1 to {} are taken"),
+                        concat!($word, " id of {} bytes: 1 to {} are accepted"),
                         text.len(), Self::MAX_BYTES
                     )));
                 }
@@ -252,7 +252,7 @@ macro_rules! id {
                 Ok($name(text))
             }
 
-            /// The id as text.
+            /// The id as it is written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -261,14 +261,14 @@ macro_rules! id {
 }
 
 id!(
-    /// Names a backend. The controller writes `namespace/service/port`, where no part can hold a slash,
-    /// so two Services never share one, and `//` and more behind it for backends apart; ingress-nginx's
-    /// dialect uses its own names.
+    /// The identity of a backend. The controller writes `namespace/service/port`, where no part can hold a slash, so
+    /// two Services never share one, with a suffix after `//` for separate backends of one port; ingress-nginx's wire
+    /// format uses its own names.
     BackendId,
     "backend"
 );
 id!(
-    /// Names a certificate. The controller writes `namespace/secret`; ingress-nginx's dialect a uid.
+    /// The identity of a certificate. The controller writes `namespace/secret`; ingress-nginx's wire format a uid.
     CertificateId,
     "certificate"
 );
@@ -300,8 +300,8 @@ macro_rules! text_form {
 pub(crate) use text_form;
 
 impl CertificateId {
-    /// ingress-nginx's word for no certificate: the host is shown the default one and not redirected to HTTPS, whatever
-    /// its wildcard has.
+    /// The id with which ingress-nginx marks a host without a certificate: the host presents the default one and is
+    /// not redirected to HTTPS, whatever its wildcard has.
     pub const NONE: &'static str = "-1";
 }
 

@@ -22,7 +22,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Choices that stay allocated.
+    /// The number of choices whose memory is kept between runs.
     const KEPT: usize = 4_096;
 
     /// Where `group` was found last.
@@ -32,7 +32,7 @@ impl Memory {
     }
 }
 
-/// Looks for a program in a value, from its beginning or from anywhere; takes the steps from `steps`.
+/// Searches a value for a match, from its beginning or from anywhere, and deducts the steps from `steps`.
 pub fn find(
     program: &Program,
     value: &[u8],
@@ -126,7 +126,7 @@ impl Run<'_> {
         }
     }
 
-    /// The position behind what an instruction takes at `at`.
+    /// The position after the bytes that an instruction matches at `at`.
     fn take(&mut self, instruction: &Instruction, at: usize) -> Result<Option<usize>, NoAnswer> {
         let rest = self.value.get(at..).unwrap_or_default();
         let begins = |text: &[u8], ignores_case: bool| {

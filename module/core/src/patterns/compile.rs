@@ -18,7 +18,7 @@ const MAX_PRICE: u64 = 1_000_000;
 pub const STATE_STEPS: u64 = 8;
 /// Beyond so many, a path of nginx's longest line could cost more than a request may.
 const MANY_STATES: u64 = 32;
-/// Brackets within brackets.
+/// The deepest nesting of groups and classes.
 const MAX_NESTING: u32 = 64;
 
 /// A pattern that can be run.
@@ -38,7 +38,7 @@ pub fn is_plain(pattern: &str) -> bool {
     pattern.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte))
 }
 
-/// What every path that a pattern takes begins with, in lower case.
+/// The text, in lower case, that every path begins with that a pattern matches.
 pub fn literal_prefix(pattern: &str) -> Vec<u8> {
     let mut literal = match is_plain(pattern) {
         true => leading_text(pattern).as_bytes().to_vec(),
@@ -60,7 +60,7 @@ fn leading_literal(hir: &Hir) -> &[u8] {
     }
 }
 
-/// What all that a pattern takes surely begins with, whether it is served or not: the letters before anything else.
+/// The letters that a pattern begins with, which every match begins with too, even for a pattern that is refused.
 pub fn leading_text(pattern: &str) -> &str {
     if pattern.contains('|') && scan(pattern).has_alternatives {
         return "";
@@ -79,7 +79,7 @@ enum Read {
     Extended(u64, String),
 }
 
-/// Reads a pattern, and refuses one that is too dear before anything is built of it.
+/// Parses a pattern and refuses one that is too expensive before anything is built.
 fn read(pattern: &str, meaning: Meaning) -> Result<Read, Invalid> {
     let extended = |reason| {
         let price = price::of_extended(pattern);
@@ -92,7 +92,7 @@ fn read(pattern: &str, meaning: Meaning) -> Result<Read, Invalid> {
     };
     let price = price::of_automaton(pattern, &ast);
     check_price(price)?;
-    // Bytes, as PCRE takes them without its UTF flag; a class of other letters needs characters.
+    // Patterns match bytes, as PCRE's without its UTF flag; a class of other letters needs characters.
     let hir = translate(pattern, &ast, meaning, false)
         .or_else(|_| translate(pattern, &ast, meaning, true));
     match hir {
@@ -108,7 +108,7 @@ fn parse(pattern: &str) -> Result<Result<Ast, String>, Invalid> {
         return Err(refusal);
     }
     if scanned.is_possessive {
-        // `regex-syntax` takes `a++` for `(?:a+)+`.
+        // `regex-syntax` reads `a++` as `(?:a+)+`.
         return Ok(Err("repetition that gives nothing back is not supported".into()));
     }
     let mut parser = regex_syntax::ast::parse::ParserBuilder::new();

@@ -8,14 +8,14 @@ use regex_automata::nfa::thompson::backtrack::{BoundedBacktracker, Cache as Boun
 use regex_automata::nfa::thompson::pikevm::{self, PikeVM};
 use regex_automata::util::primitives::NonMaxUsize;
 
-/// What runs a pattern.
+/// The matcher of a compiled pattern.
 pub enum Engine {
     /// Of one way at each byte, anchored.
     OnePass(Box<onepass::DFA>),
     /// The first notes where it was, as long as there is room for that. The program is for values on which all states at
     /// each byte would cost too much: it counts those that there are.
     Linear(BoundedBacktracker, PikeVM, Option<Program>),
-    /// Of look-around and back-references.
+    /// The matcher of patterns with look-around or back-references.
     Backtracking(Program),
 }
 

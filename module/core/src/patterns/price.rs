@@ -1,7 +1,7 @@
-//! What compiling a pattern costs, told from its syntax tree before it is compiled.
+//! The cost of compiling a pattern, estimated from its syntax tree before it is compiled.
 //!
 //! Units:   nanoseconds of CPU, as an upper bound on a machine of 2020 or later. The price depends on the pattern alone,
-//!          so every replica and every restart decides alike.
+//!          so every replica and every restart decides the same.
 //! Source:  the parser and the compiler of automata are linear in the text, but for classes of characters beyond ASCII:
 //!          each has hundreds of ranges, and regardless of case each code point of a range is looked up.
 
@@ -16,7 +16,7 @@ pub const OF_PATTERN: u64 = 20_000;
 const OF_BYTE: u64 = 300;
 /// A named class of characters, such as `\p{L}`.
 const OF_NAMED_CLASS: u64 = 400_000;
-/// A class whose case folding walks through all of Unicode: no budget has room for it.
+/// A class whose case folding walks through all of Unicode; it exceeds every budget.
 const OF_WIDE_CLASS: u64 = 5_000_000;
 /// `\w` as an automaton over UTF-8.
 const OF_PERL_CLASS: u64 = 150_000;
@@ -28,8 +28,8 @@ const OF_CODE_POINT: u64 = 10;
 /// A state of an automaton.
 const OF_STATE: u64 = 300;
 
-/// The price of a pattern with look-around or back-references, told from its text: its classes have bytes only, and
-/// the length of its program is bounded.
+/// The price of a pattern with look-around or back-references, from its text: its classes have bytes only, and the
+/// length of its program is bounded.
 pub fn of_extended(pattern: &str) -> u64 {
     OF_PATTERN + OF_BYTE * pattern.len() as u64
 }

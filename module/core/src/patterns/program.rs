@@ -1,6 +1,6 @@
 //! A pattern with look-around or back-references as a program for [`super::backtrack`].
 //!
-//! Source:  `fancy-regex` parses the text. Its own engine is not used: it counts how often it backtracks, and not the
+//! Source:  `fancy-regex` parses the text. Its own engine is not used: it counts how often it backtracks, but not the
 //!          work that it delegates in between, so a pattern of 30 bytes could take seconds.
 //! Errors:  a construct that is not served is named.
 
@@ -14,67 +14,66 @@ use fancy_regex::Expr;
 use std::fmt;
 use tree::Builder;
 
-/// Instructions of a program.
 const MAX_INSTRUCTIONS: usize = MAX_COMPILED_BYTES / size_of::<Instruction>();
 /// The flag of `fancy-regex` for upper and lower case alike.
 const CASE_INSENSITIVE: u32 = 1;
 
-/// A set of bytes.
+/// A set of bytes, one bit for each.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bytes([u64; 4]);
 
 /// A place in the list of instructions.
 pub type Place = usize;
 
-/// What the matcher does at a place.
+/// One step of the matcher.
 #[derive(Clone, Debug)]
 pub enum Instruction {
-    /// Takes one byte of the set with this index.
+    /// Matches one byte of the set with this index.
     One(usize),
-    /// Takes these bytes; upper and lower case of ASCII alike if told so.
+    /// Matches these bytes, optionally in any case of ASCII letters.
     Text {
         bytes: Box<[u8]>,
         ignores_case: bool,
     },
-    /// Goes on if the assertion holds.
+    /// Continues if the assertion holds.
     Assert(Assert),
     /// Tries the first place, then the second.
     Split(Place, Place),
     Jump(Place),
-    /// Notes the position in a slot.
+    /// Stores the position in a slot.
     Save(usize),
-    /// Ends the loop if its round, which began at the position in the slot, took nothing.
+    /// Ends the loop if its round, which began at the position in the slot, matched nothing.
     Progress {
         began: usize,
         out: Place,
     },
-    /// Takes what the group took.
+    /// Matches the text that the group matched.
     Same {
         group: usize,
         ignores_case: bool,
     },
-    /// Goes to the place if the group took nothing.
+    /// Continues at the place if the group matched nothing.
     Unless {
         group: usize,
         to: Place,
     },
-    /// Looks whether the instructions behind it, which end with [`Instruction::Done`], hold here.
+    /// Checks whether the following instructions, up to [`Instruction::Done`], match here.
     Ahead {
         is_negative: bool,
         next: Place,
     },
-    /// Looks whether they hold for `shortest` to `longest` bytes that end here.
+    /// Checks whether they match `shortest` to `longest` bytes that end here.
     Behind {
         is_negative: bool,
         shortest: usize,
         longest: usize,
         next: Place,
     },
-    /// Takes what they take first, and nothing else.
+    /// Matches their first match, without alternatives.
     Atomic {
         next: Place,
     },
-    /// A part, or all of it, was found.
+    /// A part, or the whole, has matched.
     Done,
 }
 
@@ -99,9 +98,9 @@ pub enum Assert {
 pub struct Program {
     pub instructions: Vec<Instruction>,
     pub sets: Vec<Bytes>,
-    /// Two for each group, the whole included, and one for each loop.
+    /// Two for each group, counting the whole match, and one for each loop.
     pub slots: usize,
-    /// Groups, the whole included.
+    /// The number of groups, counting the whole match.
     pub groups: usize,
     /// Parts that were written out.
     visits: usize,
@@ -137,7 +136,7 @@ impl Program {
             return Err(NoProgram::not_served(&format!("\\{escape}, of another meaning in PCRE")));
         }
         let flags = if ignores_case { CASE_INSENSITIVE } else { 0 };
-        // Its flags would go on behind the group that they stand in.
+        // Without this, flags would continue after the group that contains them.
         let text = scan(pattern).text;
         let tree = Expr::parse_tree_with_flags(&text, flags)
             .map_err(|error| NoProgram::Unread(error.to_string()))?;
@@ -159,7 +158,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Bytes that it takes.
+    /// The memory of the program, in bytes.
     pub fn bytes(&self) -> usize {
         let texts = self.instructions.iter().map(|instruction| match instruction {
             Instruction::Text { bytes, .. } => bytes.len(),
@@ -169,7 +168,7 @@ impl Program {
     }
 }
 
-/// An escape that `fancy-regex` takes otherwise than PCRE does.
+/// An escape that `fancy-regex` reads differently from PCRE.
 fn other_escape(pattern: &str) -> Option<char> {
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {

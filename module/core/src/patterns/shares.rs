@@ -1,9 +1,9 @@
-//! What the patterns of each namespace have cost a worker of late, so that none takes the worker from the others.
+//! The recent cost of each namespace's patterns for a worker, so that no namespace starves the others.
 //!
-//! Shape:   a bucket for each namespace whose patterns are dear: it fills by what they cost and empties at a quarter of
-//!          the worker's time. While it is over a second's share, a request's patterns of that namespace get [`FREE`] steps
-//!          together and none is compiled for it: what is cheap goes on.
-//! Errors:  none; where more namespaces are dear than are counted, those that owe least are forgotten.
+//! Shape:   a leaky bucket for each namespace whose patterns are expensive: it fills by their cost and drains at a quarter of
+//!          the worker's time. While it is over a second's share, a request's patterns of that namespace have [`FREE`] steps
+//!          together and none is compiled: cheap patterns still match.
+//! Errors:  none; if more namespaces are expensive than are counted, those with the least in their bucket are forgotten.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl Bucket {
 pub struct Bill([(Payer, u64); 4]);
 
 impl Bill {
-    /// Nothing yet.
+    /// A bill without costs.
     pub const fn nobody() -> Self {
         Bill([(Payer(0), 0); 4])
     }
@@ -78,15 +78,15 @@ impl Bill {
 }
 
 impl Shares {
-    /// Who pays for the patterns of a namespace.
+    /// The payer for the patterns of a namespace.
     pub fn payer(&self, namespace: &[u8]) -> Payer {
         Payer(self.hasher.hash_one(namespace))
     }
 
-    /// Whether it has not used up its share.
+    /// Whether the payer has not exhausted its share.
     pub fn has_more(&self, payer: Payer) -> bool {
         let Ok(buckets) = self.buckets.try_borrow() else { return true };
-        // Mostly nobody is dear.
+        // Usually there are no buckets.
         buckets.is_empty()
             || buckets.get(&payer).is_none_or(|bucket| bucket.steps(Instant::now()) <= MOST)
     }

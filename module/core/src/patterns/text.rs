@@ -8,7 +8,7 @@ use crate::model::Invalid;
 /// Flags within one group: each is written again at each of its alternatives.
 const MAX_FLAGS: usize = 8;
 
-/// What is told from a text.
+/// The result of scanning a pattern.
 #[derive(Debug)]
 pub struct Scanned {
     /// The same pattern for `fancy-regex`: flags of the rest of a group are groups of their own, and a brace that repeats
@@ -31,7 +31,7 @@ struct Level {
     is_extended: bool,
 }
 
-/// What stands before a place.
+/// The item before the current place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     Nothing,
@@ -47,7 +47,7 @@ struct Scanner<'p> {
     scanned: Scanned,
 }
 
-/// Reads a pattern.
+/// Rewrites flags and escapes so that both engines read a pattern as PCRE does.
 pub fn scan(pattern: &str) -> Scanned {
     let mut scanner = Scanner {
         rest: pattern,
@@ -273,7 +273,7 @@ fn flags(text: &str) -> Option<(&str, char)> {
     (!flags.is_empty()).then_some((flags, ends))
 }
 
-/// Whether flags make white space no part of the pattern; `None`: they say nothing about it.
+/// Whether flags make white space insignificant; `None` if they do not mention it.
 fn sets_extended(flags: &str) -> Option<bool> {
     let (set, unset) = flags.split_once('-').unwrap_or((flags, ""));
     match (set.contains('x'), unset.contains('x')) {

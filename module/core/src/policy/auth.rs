@@ -1,17 +1,17 @@
-//! What another server says about a request, and what it is told.
+//! External authentication: the auth subrequest and its answer.
 //!
-//! Source:  ingress-nginx's annotations; what cannot be honoured closes.
+//! Source:  ingress-nginx's annotations; an answer that cannot be honoured refuses the request.
 
 use crate::http::header;
 
 /// What the answer of an auth server means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The request goes on.
+    /// The auth server admits the request.
     Allowed,
     /// The client gets this status, which is final.
     Refused(u16),
-    /// It said neither: nobody comes in.
+    /// The answer is neither: the request is refused.
     Broken,
 }
 
@@ -44,16 +44,16 @@ pub fn target(text: &[u8]) -> Vec<u8> {
     target
 }
 
-/// Whether a sign-in URL is told where the client wanted to go: not if it says so itself.
-pub fn asks_for_return(signin: &str, parameter: &str) -> bool {
+/// Whether a sign-in URL needs the parameter with the URL to return to, because it does not have it yet.
+pub fn needs_return_parameter(signin: &str, parameter: &str) -> bool {
     let (_, query) = signin.split_once('?').unwrap_or((signin, ""));
     !query.split('&').any(|pair| {
         pair.split_once('=').is_some_and(|(name, value)| name == parameter && !value.is_empty())
     })
 }
 
-/// `Location` of a client that has to sign in; `back`: the parameter, and scheme, authority and request target
-/// that it takes the client back to.
+/// The `Location` for a client that has to sign in. `back` has the parameter, and scheme, authority and request
+/// target of the URL to return to.
 pub fn signin(url: &[u8], back: Option<(&str, [&[u8]; 3])>) -> Vec<u8> {
     let mut location = Vec::with_capacity(url.len() + 64);
     push_printable(&mut location, url);
@@ -181,11 +181,11 @@ mod tests {
 
     #[test]
     fn a_url_that_says_where_to_return_is_left_alone() {
-        assert!(asks_for_return("https://in.test/start", "rd"));
-        assert!(asks_for_return("https://in.test/start?x=rd", "rd"));
-        assert!(asks_for_return("https://in.test/start?rd=", "rd"));
-        assert!(asks_for_return("https://in.test/start?ard=1", "rd"));
-        assert!(!asks_for_return("https://in.test/start?a=b&rd=$scheme://x", "rd"));
-        assert!(asks_for_return("https://in.test/start?rd=1", "next"));
+        assert!(needs_return_parameter("https://in.test/start", "rd"));
+        assert!(needs_return_parameter("https://in.test/start?x=rd", "rd"));
+        assert!(needs_return_parameter("https://in.test/start?rd=", "rd"));
+        assert!(needs_return_parameter("https://in.test/start?ard=1", "rd"));
+        assert!(!needs_return_parameter("https://in.test/start?a=b&rd=$scheme://x", "rd"));
+        assert!(needs_return_parameter("https://in.test/start?rd=1", "next"));
     }
 }

@@ -1,31 +1,31 @@
-//! Cross-origin resource sharing: which origins may read, and what they are told.
+//! Cross-origin resource sharing: which origins may read responses, and the headers that permit it.
 //!
-//! Shape:   [`Origins`] is read once from a policy; [`Origins::decide`] is asked once a request.
-//! Source:  ingress-nginx's annotations; the Fetch standard for what an origin is. Other than in the reference a text is
-//!          compared from both ends, a list with nothing in it allows nobody, and answers say that they depend on
+//! Shape:   [`Origins`] is read once from a policy; [`Origins::decide`] runs once a request.
+//! Source:  ingress-nginx's annotations; the Fetch standard for what an origin is. Unlike in ingress-nginx a text is
+//!          compared from both ends, an empty list allows no origin, and answers have `Vary` if they depend on
 //!          the origin.
 
 use crate::model::policy::Cors;
 
-/// Who may read.
+/// The origins that may read responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
-    /// Everybody.
+    /// Every origin may read responses.
     Any,
-    /// These.
+    /// Only origins that match one of these patterns may.
     Listed(Vec<Pattern>),
 }
 
 /// One entry of a list, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// This origin.
+    /// Matches this origin and no other.
     Exact(Vec<u8>),
     /// One label, of letters, digits and `-`, between two texts.
     AnyLabel {
-        /// `https://`
+        /// The scheme with its separator, such as `https://`.
         before: Vec<u8>,
-        /// `.shop.test:8443`
+        /// The rest of the origin, such as `.shop.test:8443`.
         after: Vec<u8>,
     },
 }
@@ -33,9 +33,9 @@ pub enum Pattern {
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision<'r> {
-    /// Its answer says nothing of sharing.
+    /// The response has no headers of sharing.
     Unshared,
-    /// Its answer tells the client; this is `Access-Control-Allow-Origin`.
+    /// The response permits the client; the value is that of `Access-Control-Allow-Origin`.
     Shared(&'r [u8]),
 }
 
@@ -50,12 +50,12 @@ impl Origins {
         }
     }
 
-    /// Whether the answer depends on who asks.
+    /// Whether the answer depends on the `Origin` of the request.
     pub fn vary(&self) -> bool {
         matches!(self, Origins::Listed(_))
     }
 
-    /// What the client is told whose `Origin` this is.
+    /// The decision about a client with this `Origin`.
     pub fn decide<'r>(&self, origin: Option<&'r [u8]>) -> Decision<'r> {
         match (self, origin) {
             (Origins::Any, _) => Decision::Shared(b"*"),
@@ -84,7 +84,7 @@ impl Pattern {
             && !name.is_empty();
         match (is_fine, rest.starts_with('*')) {
             (true, false) => Some(Pattern::Exact(text.into())),
-            // `*` stands for a label: `https://*shop.test` would be an end of one.
+            // `*` matches a whole label: `https://*shop.test` would match a part of one.
             (true, true) if name.starts_with('.') && name.len() > 1 => Some(Pattern::AnyLabel {
                 before: format!("{scheme}://").into(),
                 after: name.into(),

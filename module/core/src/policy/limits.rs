@@ -1,21 +1,21 @@
-//! How often and how many at once: what all workers count together, without a lock.
+//! Rates and concurrent requests of clients, counted by all workers together, without a lock.
 //!
 //! Shape:   [`Counts`] is a block of words in shared memory: a header, then sets of [`Rates`], then sets of
 //!          [`Connections`]. A key is 64 bits of a keyed hash; it names a set, and a tag within it.
-//! Units:   nanoseconds on a clock that all processes share and nobody sets.
-//! Errors:  none. A table that is full forgets the client that has used the least, so that a flood from many
-//!          addresses neither locks others out nor frees those who are at their limit.
-//! Crash:   a process may die between any two operations: each leaves the words as somebody could have found them.
+//! Units:   nanoseconds on the monotonic clock, which all processes share.
+//! Errors:  none. A full table forgets the client that has used the least, so that a flood from many
+//!          addresses neither locks others out nor frees those that are at their limit.
+//! Crash:   a process may die between any two operations: each leaves the words in a valid state.
 //! Source:  ngx_http_limit_req_lookup, ngx_http_limit_conn_handler.
 //!
-//! nginx keeps the requests above the rate and when they were counted. Here stands when they will have drained
-//! away, which says the same in one word: exact for each rate, and drained or not without knowing the rate.
+//! nginx keeps the requests above the rate and when they were counted. Here a word holds when they will have drained
+//! away, which has the same information: exact for each rate, and drained or not without knowing the rate.
 
 mod connections;
 mod rates;
 
-pub use connections::{Begun, Connections, Held, Overload};
-pub use rates::{Admission, Bucket, Rates, Taken};
+pub use connections::{Admitted, Connections, Overload, Slot};
+pub use rates::{Admission, Bucket, Charge, Rates};
 
 use crate::model::policy::Ipv6Prefix;
 use std::net::{IpAddr, Ipv6Addr};
@@ -28,15 +28,15 @@ const LAYOUT: u64 = 0x6f78_6c69_6d69_0001;
 /// Words of the header: layout, words of the block, two of the key of the hash, birth, then [`Forgotten`].
 const HEADER_WORDS: usize = 8;
 
-/// Tries until a count that others change all the time is given up.
+/// The most attempts at a count that other workers change at the same time.
 const MAX_TRIES: usize = 1_000;
 
-/// What was forgotten because the table was full.
+/// The counts that were lost because the table was full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Clients whose requests had not drained away.
+    /// The number of forgotten clients whose requests had not drained away.
     pub rates: u64,
-    /// Requests under way.
+    /// The number of forgotten requests that were in flight.
     pub connections: u64,
 }
 
@@ -62,8 +62,8 @@ pub struct Counts<'m> {
 }
 
 impl<'m> Counts<'m> {
-    /// Makes a block of zeroes one; `None` if it is too small. `key` is random, so that nobody can choose
-    /// clients that share a set; `birth` tells this block from one before it.
+    /// Initialises a block of zeroes; `None` if it is too small. `key` is random, so that clients cannot be chosen to
+    /// share a set; `birth` distinguishes this block from earlier ones.
     pub fn create(words: &'m [AtomicU64], key: [u64; 2], birth: u64) -> Option<Self> {
         let (header, _) = words.split_first_chunk::<HEADER_WORDS>()?;
         header[1].store(words.len() as u64, Relaxed);
@@ -79,8 +79,8 @@ impl<'m> Counts<'m> {
         let (header, rest) = words.split_first_chunk::<HEADER_WORDS>()?;
         let is_ours =
             header[0].load(SeqCst) == LAYOUT && header[1].load(Relaxed) == words.len() as u64;
-        // A rate takes a third of a set of 32 bytes, a connection an eighth of one of 64: room for more than
-        // twice as many of the former, since they stay when the request has ended.
+        // A rate needs a third of a set of 32 bytes, a connection an eighth of one of 64: there is room for more than
+        // twice as many rates, since they stay after the request has ended.
         let (rates, connections) = rest.split_at_checked(rest.len() / 4 * 3)?;
         let (rates, connections) =
             (Rates::new(rates, &header[5])?, Connections::new(connections, &header[6])?);
@@ -98,13 +98,13 @@ impl<'m> Counts<'m> {
         self.header[4].load(Relaxed)
     }
 
-    /// Requests by time.
+    /// The table of rates.
     #[inline]
     pub fn rates(&self) -> &Rates<'m> {
         &self.rates
     }
 
-    /// Requests at once.
+    /// The table of concurrent requests.
     #[inline]
     pub fn connections(&self) -> &Connections<'m> {
         &self.connections

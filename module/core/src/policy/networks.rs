@@ -8,7 +8,7 @@
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Networks, ready to be asked.
+/// A set of networks, sorted for look-ups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     v4: Vec<(u32, u32)>,

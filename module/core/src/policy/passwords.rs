@@ -1,15 +1,15 @@
 //! A password file, as `htpasswd` writes it.
 //!
-//! Shape:   lines `user:hash`, the rest of a line after another colon is a remark. The first line of a user counts.
-//! Errors:  a line that is no entry, or whose hash is unknown or costs too much, is not there: its user is unknown.
-//! Source:  ngx_http_auth_basic_handler; what an entry may cost is ours.
+//! Shape:   lines `user:hash`; a second colon begins a remark. The first line of a user counts.
+//! Errors:  a line that is no entry, or whose hash is unknown or too expensive, is ignored: its user is unknown.
+//! Source:  ngx_http_auth_basic_handler; the limits of cost are ours.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 
 /// bcrypt: the logarithm of its rounds.
 const MAX_BCRYPT_COST: u32 = 12;
-/// sha256-crypt and sha512-crypt. Without a number they take 5,000.
+/// The most rounds of sha256-crypt and sha512-crypt, whose default is 5,000.
 const MAX_SHA_ROUNDS: u32 = 100_000;
 /// yescrypt: `$y$j9T$` is what distributions write, 16 MiB and some ten milliseconds. Its letters are
 /// logarithms in an alphabet that begins with `./0`.
@@ -17,7 +17,7 @@ const YESCRYPT: &[u8] = b"$y$j";
 /// crypt(3) refuses longer ones too, so that a hash of a long text is no way to spend our time.
 pub const MAX_PASSWORD: usize = 512;
 
-/// Users and their hashes.
+/// The users of a password file and their hashes.
 #[derive(Clone, Debug)]
 pub struct Passwords<S> {
     users: HashMap<Vec<u8>, Hash, S>,
@@ -36,17 +36,17 @@ impl std::fmt::Debug for Hash {
 }
 
 impl Hash {
-    /// For C.
+    /// The hash with a trailing NUL, for C functions.
     pub fn with_nul(&self) -> &[u8] {
         &self.0
     }
 
-    /// Without the NUL.
+    /// The hash without the trailing NUL.
     pub fn bytes(&self) -> &[u8] {
         self.0.split_last().map_or(&[], |(_, hash)| hash)
     }
 
-    /// crypt(3) is asked, and takes [`MAX_PASSWORD`] bytes.
+    /// Whether a password is short enough for crypt(3), which accepts [`MAX_PASSWORD`] bytes.
     pub fn takes(&self, password: &[u8]) -> bool {
         self.bytes().starts_with(b"{") || password.len() < MAX_PASSWORD
     }
@@ -78,12 +78,13 @@ impl<S: BuildHasher> Passwords<S> {
         self.users.get(user)
     }
 
-    /// What a password of an unknown user is tried on, so that it takes as long; `None`: there are no users.
+    /// The hash against which passwords of unknown users are checked, so that the answer needs the same time; `None`
+    /// if there are no users.
     pub fn stand_in(&self) -> Option<&Hash> {
         self.first.as_ref()
     }
 
-    /// Entries whose hash is unknown or costs too much.
+    /// The number of entries whose hash is unknown or too expensive.
     pub fn refused(&self) -> usize {
         self.refused
     }
@@ -138,7 +139,7 @@ fn number(text: &[u8]) -> Option<u32> {
         .ok()
 }
 
-/// Two texts are the same; takes as long for any two of one length.
+/// Whether two texts are equal, in constant time for texts of one length.
 pub fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | a ^ b) == 0
 }
@@ -148,8 +149,8 @@ const VERDICT_SECONDS: u64 = 60;
 /// Verdicts of each kind: some 800 KiB. Wrong passwords do not push right ones out.
 const MAX_VERDICTS: usize = 10_000;
 
-/// What was found out about names and passwords lately, so that a hash which is slow by design is not computed for
-/// each request. Whoever asks names them by a keyed hash of file, name and password: nothing secret is kept.
+/// Recent verdicts about passwords, so that a hash which is slow by design is not computed for each request. The key
+/// is a keyed hash of file, name and password: no secret is stored.
 #[derive(Debug, Default)]
 pub struct Verdicts {
     right: Recent,
@@ -157,7 +158,7 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Whether the password was right; `None`: nobody knows.
+    /// Whether the password was right; `None` without a recent verdict.
     pub fn get(&self, key: u128, now_seconds: u64) -> Option<bool> {
         match (self.right.has(key, now_seconds), self.wrong.has(key, now_seconds)) {
             (true, _) => Some(true),
@@ -166,7 +167,7 @@ impl Verdicts {
         }
     }
 
-    /// Notes whether the password is right.
+    /// Stores a verdict for a minute.
     pub fn put(&mut self, key: u128, is_right: bool, now_seconds: u64) {
         let list = if is_right { &mut self.right } else { &mut self.wrong };
         list.put(key, now_seconds);
@@ -198,7 +199,7 @@ impl Recent {
     }
 }
 
-/// `WWW-Authenticate` that asks for a password.
+/// The `WWW-Authenticate` of a challenge.
 pub fn challenge(realm: &str) -> Vec<u8> {
     let mut value = b"Basic realm=\"".to_vec();
     for byte in realm.bytes() {

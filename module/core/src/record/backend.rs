@@ -59,7 +59,6 @@ struct Place {
     bytes: U32,
 }
 
-/// Bits of [`Header::flags`].
 mod flag {
     pub const ALTERNATIVES: u8 = 1;
     pub const AFFINITY: u8 = 1 << 1;
@@ -80,7 +79,7 @@ enum Section {
     /// The name, or the id of a backend without one.
     Name,
     HashKey,
-    /// `count u32`, then texts.
+    /// The number of alternatives (`count u32`), then their ids as texts.
     Alternatives,
     Affinity,
     /// `weight u32`, `weight_total u32`, then four texts.

@@ -28,7 +28,7 @@ impl Record for Certificates {
     }
 }
 
-/// [`Certificate`] read in place.
+/// A [`Certificate`] that is read in place.
 #[derive(Clone, Copy)]
 pub struct CertificateView<'g>(pub &'g [u8]);
 

@@ -112,13 +112,10 @@ impl Choice {
     }
 }
 
-/// Bits of [`Header::flags`].
 mod flag {
-    /// All weights are 1.
     pub const IS_EVEN: u8 = 1;
     /// The backend's record has alternatives, a cookie or a hash key.
     pub const HAS_MORE: u8 = 2;
-    /// Failing endpoints are ejected.
     pub const EJECTS: u8 = 4;
 }
 
@@ -150,7 +147,7 @@ struct Header {
 struct Entry {
     address: [u8; 16],
     port: U16,
-    /// 4 or 6.
+    /// 4 for IPv4, 6 for IPv6.
     family: u8,
     name_bytes: u8,
     name_at: U32,

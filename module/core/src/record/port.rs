@@ -1,4 +1,4 @@
-//! Ports of stream listeners.
+//! The ports of stream listeners and their backends.
 
 use super::table::Record;
 use crate::model::{BackendId, StreamPort};

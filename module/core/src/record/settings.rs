@@ -19,7 +19,7 @@ struct Header {
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 struct TextHead {
-    /// [`BLOCKS_REFERER`] and [`IS_REGEX`].
+    /// A combination of [`BLOCKS_REFERER`] and [`IS_REGEX`].
     role: u8,
     bytes: U16,
 }
@@ -27,7 +27,7 @@ struct TextHead {
 const BLOCKS_REFERER: u8 = 1;
 const IS_REGEX: u8 = 2;
 
-/// [`Settings`] read in place.
+/// The [`Settings`] of a generation, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct SettingsView<'g> {
     header: Option<&'g Header>,

@@ -214,7 +214,7 @@ records! {
         3 Endpoints endpoints: endpoints::EndpointSets;
         /// Backends by id. A rule may name a backend that is not here: it answers 503.
         2 Backend backends: backend::Backends;
-        /// Certificates with their keys.
+        /// Certificates with their keys, by id.
         4 Certificate certificates: certificate::Certificates;
         /// Authorities and revocation lists by their digest. A host or policy that names one that is not here is closed.
         11 Bundle bundles: bundle::Bundles;
@@ -227,7 +227,7 @@ records! {
         5 Name names: name::Names;
         /// TLS server names whose connections are passed through to a backend without being decrypted.
         7 Passthrough passthrough: passthrough::Passthroughs;
-        /// Hosts and their rules.
+        /// The rules of hosts, by host pattern.
         1 Server servers: server::Servers;
         /// The backend of a stream listener's port.
         8 Port ports: port::Ports;

@@ -15,13 +15,13 @@ pub fn backend_of_port<'g>(records: &impl Records<'g>, port: StreamPort) -> Opti
     records.value(Kind::Port, key.get(..key.len() - unused)?)
 }
 
-/// The id of the backend that connections for a server name are passed through to: the exact name, then `*.` in
-/// place of its first label. A host with a server of its own is not taken by a wildcard: who terminates its TLS has
-/// said so more closely.
+/// The id of the backend to which the connections of a server name are passed through: the exact name, then `*.` in
+/// place of its first label. A wildcard does not apply to a host with a server of its own, which terminates TLS and
+/// is more specific.
 pub fn passthrough<'g>(records: &impl Records<'g>, server_name: &[u8]) -> Option<&'g [u8]> {
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let name = normal(server_name, &mut buffer)?;
-    // No server name, though a record may have this key.
+    // `_` is no server name, though a record may have this key.
     if name == HostPattern::DEFAULT.as_bytes() {
         return None;
     }

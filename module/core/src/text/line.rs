@@ -1,4 +1,4 @@
-//! One event is one line: text that comes from others is escaped before it stands in a line of ours.
+//! One event is one line: foreign text is escaped before it is written into a line.
 //!
 //! Log lines of both programs, error messages, Events and metric labels use this one list of characters.
 

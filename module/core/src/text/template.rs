@@ -7,13 +7,13 @@
 
 use std::borrow::Cow;
 
-/// Longest text that a template expands to: as much as nginx takes for all headers of a request, twice.
+/// The longest text that a template expands to: twice the limit of nginx for all headers of a request.
 pub const MAX_EXPANDED_BYTES: usize = 64 * 1024;
 
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// As it is.
+    /// Text that stands for itself.
     Literal(&'a [u8]),
     /// The value of a variable of nginx or of ours, as it is written: nginx looks it up in lower case.
     Variable(&'a [u8]),
@@ -21,8 +21,8 @@ pub enum Part<'a> {
     Capture(u8),
 }
 
-/// Variables that a text of a user may have: what a request says and where it came from. Nothing that tells of
-/// this machine, other requests or secrets.
+/// The variables that a text of a user may have: content and origin of the request, but nothing about this machine,
+/// other requests or secrets.
 const NAMES: [&str; 58] = [
     "args",
     "best_http_host",
@@ -84,7 +84,7 @@ const NAMES: [&str; 58] = [
     "uri",
 ];
 
-/// Variables whose name goes on.
+/// Prefixes of variables whose name continues with that of a parameter, cookie or header.
 const PREFIXES: [&str; 3] = ["arg_", "cookie_", "http_"];
 
 /// Whether a text of a user may have this variable.
@@ -118,7 +118,7 @@ pub trait Values {
     /// What the path pattern's group of this number matched.
     fn capture(&self, number: u8) -> &[u8];
 
-    /// What stands in the place of a part.
+    /// The text that replaces a part.
     fn value<'v>(&'v self, part: Part<'v>) -> Cow<'v, [u8]> {
         match part {
             Part::Literal(text) => Cow::Borrowed(text),
@@ -139,7 +139,7 @@ pub fn expand<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -
     (!text.iter().any(|byte| b"\r\n\0".contains(byte))).then_some(text)
 }
 
-/// As [`expand`], whatever comes of it: for a key, which no header holds and whose length says nothing.
+/// As [`expand`], without its limits: for a key, which is no header and may have any length.
 pub fn bytes<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -> Vec<u8> {
     parts.fold(Vec::new(), |mut text, part| {
         text.extend_from_slice(&values.value(part));

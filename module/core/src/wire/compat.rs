@@ -21,7 +21,7 @@ use std::num::NonZeroU16;
 
 super::objects!(Element, Address, SessionAffinity, CookieAffinity, HashBy, TrafficShaping);
 
-/// One backend. `endpoints` are taken out before the rest is kept for `GET`.
+/// One backend. `endpoints` are removed before the rest is stored for `GET`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
@@ -85,7 +85,7 @@ pub struct Address {
 pub enum AddressText {
     /// IPv4 or IPv6, the latter with or without brackets.
     Ip(IpAddr),
-    /// To be resolved.
+    /// A host name, which the controller resolves.
     Name(HostPattern),
 }
 
@@ -120,7 +120,7 @@ impl From<AddressText> for String {
     }
 }
 
-/// A port as text.
+/// A port number that is written as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PortText(pub NonZeroU16);
@@ -141,7 +141,7 @@ impl From<PortText> for String {
     }
 }
 
-/// Cookie affinity.
+/// The cookie affinity of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
@@ -183,7 +183,7 @@ pub struct CookieAffinity {
     pub change_on_failure: Option<bool>,
 }
 
-/// Consistent hashing.
+/// The consistent hashing of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]
@@ -197,7 +197,7 @@ pub struct HashBy {
     pub upstream_hash_by_subset_size: Option<u32>,
 }
 
-/// Canary rules.
+/// The canary rules of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs, reason = "names and meanings are ingress-nginx's")]

@@ -1,4 +1,4 @@
-//! Our own dialect: `PUT` a whole snapshot, `PATCH` a delta.
+//! The native wire format: `PUT` a whole snapshot, `PATCH` a delta.
 //!
 //! ```json
 //! {"version": 1, "snapshot": {"servers": {"shop.test": {"rules": [
@@ -44,13 +44,13 @@ impl From<WireVersion> for u32 {
     }
 }
 
-/// Body of `PUT /configuration`.
+/// The body of `PUT /configuration`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Whole {
-    /// Always [`VERSION`].
+    /// The version of the format, always [`VERSION`].
     pub version: WireVersion,
-    /// All there is afterwards.
+    /// The whole configuration after the write.
     #[serde(default)]
     pub snapshot: Snapshot,
 }
@@ -59,15 +59,15 @@ pub struct Whole {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Patch {
-    /// Always [`VERSION`].
+    /// The version of the format, always [`VERSION`].
     pub version: WireVersion,
     /// Records that are new or replaced.
     #[serde(default, skip_serializing_if = "Upsert::is_empty")]
     pub upsert: Upsert,
-    /// Records that go. Removing what is not there is no error.
+    /// Records to be removed. Removing an absent record is no error.
     #[serde(default, skip_serializing_if = "Keys::is_empty")]
     pub remove: Keys,
-    /// Ends a whole that was sent in parts: records of the tables go that are neither upserted nor listed here. Absent:
+    /// Ends a snapshot that was sent in parts: records that are neither upserted nor listed here are removed. Absent:
     /// all other records stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retain: Option<Keys>,
@@ -86,7 +86,7 @@ impl Keys {
 }
 
 impl Patch {
-    /// What turns `old` into `new`.
+    /// The delta that turns `old` into `new`.
     pub fn between(old: &Snapshot, new: &Snapshot) -> Patch {
         let mut patch = Patch::default();
         if old.settings != new.settings {
@@ -118,12 +118,12 @@ impl Patch {
         snapshot
     }
 
-    /// Changes nothing.
+    /// Whether the delta changes nothing.
     pub fn is_empty(&self) -> bool {
         self.upsert.is_empty() && self.remove.is_empty() && self.retain.is_none()
     }
 
-    /// Records written and removed.
+    /// The numbers of records written and removed.
     pub fn count(&self) -> (usize, usize) {
         let settings = usize::from(self.upsert.settings.is_some());
         TABLES.iter().map(|table| (table.count)(self)).fold((settings, 0), |all, one| {
@@ -132,7 +132,7 @@ impl Patch {
         })
     }
 
-    /// Lets `later` follow: together they do what both do one after the other. A list of what is retained belongs to the
+    /// Appends `later`: together they do what both do one after the other. A list of retained records belongs to the
     /// write that it ends and is dropped.
     pub fn follow(&mut self, mut later: Patch) {
         self.upsert.settings = later.upsert.settings.take().or(self.upsert.settings.take());
@@ -142,7 +142,7 @@ impl Patch {
         self.retain = None;
     }
 
-    /// Does to `snapshot` what the module does to its store.
+    /// Applies the delta to a snapshot, as the module does to its store.
     pub fn apply(mut self, snapshot: &mut Snapshot) {
         if let Some(settings) = self.upsert.settings.take() {
             snapshot.settings = settings;
@@ -181,7 +181,7 @@ pub const MAX_FAULTS: usize = 1_000;
 pub struct Fault {
     /// JSON pointer of the value.
     pub pointer: String,
-    /// What is wrong and what to do.
+    /// The problem and its remedy.
     pub error: String,
 }
 
@@ -196,7 +196,7 @@ pub struct Problem {
     /// Further values that are wrong, one a record, at most [`MAX_FAULTS`] in all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Fault>,
-    /// Bytes the write would take, for status 507.
+    /// The bytes that the write needs, for status 507.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed_bytes: Option<u64>,
     /// Bytes there are, for status 507.
@@ -210,23 +210,23 @@ pub struct Problem {
     pub live: Option<String>,
 }
 
-/// Answer to `GET /configuration`.
+/// The answer to `GET /configuration`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// As in [`Applied`].
+    /// The identity of the line of generations, as in [`Applied`].
     pub epoch: String,
     /// The live generation; 0 before the first write.
     pub generation: u64,
-    /// Records by kind.
+    /// The number of records of each kind.
     pub counts: BTreeMap<String, u64>,
     /// Bytes of the zone that records can use.
     pub capacity_bytes: u64,
-    /// Of these, free.
+    /// Bytes of the zone that are free.
     pub free_bytes: u64,
-    /// How many workers nginx is to have; 0 if it does not say.
+    /// The configured number of workers; 0 if unknown.
     #[serde(default)]
     pub worker_processes: usize,
-    /// Those that run, by process slot.
+    /// The running workers, by process slot.
     pub workers: Vec<WorkerStatus>,
     /// The last generation in the journal; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -235,12 +235,12 @@ pub struct Status {
     pub last_error: Option<String>,
 }
 
-/// One worker process.
+/// A worker process and what it reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// nginx's process slot.
+    /// The worker's slot in nginx's process table.
     pub slot: usize,
-    /// Process id.
+    /// The process id of the worker.
     pub pid: u32,
     /// The oldest generation it may still be reading. It drives when memory is freed, nothing else.
     pub generation: u64,

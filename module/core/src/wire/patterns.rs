@@ -9,7 +9,7 @@ use crate::patterns::{Allowance, check_length, is_plain, path_is_valid, pattern_
 use std::collections::HashSet;
 use std::fmt::Display;
 
-/// What stands in a document's tables that has to be compiled.
+/// The patterns in a document's tables that have to be compiled.
 #[derive(Default)]
 pub struct Patterns<'d> {
     all: Vec<(Pointer<'d>, Meaning<'d>)>,
@@ -21,7 +21,7 @@ enum Meaning<'d> {
     Subject(&'d str),
 }
 
-/// Where it stands, written out only where it is refused.
+/// The place of a pattern, formatted only if it is refused.
 struct Pointer<'d> {
     table: &'static str,
     key: &'d dyn Display,
@@ -57,7 +57,7 @@ impl<'d> Patterns<'d> {
     /// `tables`. Aliases have the same patterns as their hosts.
     pub fn faults(&self, tables: &str) -> impl Iterator<Item = DecodeError> {
         let mut valid = HashSet::new();
-        // The controller has charged the namespaces whose patterns these are.
+        // The controller has charged the namespaces of these patterns.
         let any = Allowance::unlimited;
         self.all.iter().filter_map(move |(at, meaning)| {
             let checked = match meaning {

@@ -1,7 +1,7 @@
-//! Decoding that refuses what `serde_json` would let pass, and says where.
+//! Decoding that is stricter than `serde_json` and reports where a document is wrong.
 //!
 //! Two passes: the first reads the document for its form (UTF-8, syntax, depth, duplicate keys), also in
-//! parts nobody uses; the second reads the typed value. Rejected: one pass with a checking wrapper around
+//! unused parts; the second reads the typed value. Rejected: one pass with a checking wrapper around
 //! every type, which must be remembered for each new field.
 
 use serde::de::{
@@ -14,23 +14,23 @@ use std::fmt;
 /// Deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 64;
 
-/// What is wrong with a document, and where.
+/// The first fault of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} (at {pointer:?})")]
 pub struct DecodeError {
     /// JSON pointer of the value; empty for the whole document.
     pub pointer: String,
-    /// What to do about it.
+    /// The problem and its remedy.
     pub message: String,
 }
 
 impl DecodeError {
-    /// An error at `pointer`.
+    /// An error of the value at `pointer`.
     pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
         DecodeError { pointer: pointer.into(), message: message.into() }
     }
 
-    /// The document is of a wire version this program does not speak.
+    /// Whether the document has a version that this program does not support.
     pub fn is_version(&self) -> bool {
         self.pointer == "/version" && self.message.contains("is not understood")
     }
@@ -133,8 +133,8 @@ fn check_form(text: &str) -> Result<(), DecodeError> {
     })
 }
 
-/// serde's message without the text it may quote: a private key in the wrong place must not reach an
-/// answer or a log. Where the value stands is said by the pointer.
+/// serde's message without the text that it may quote: a private key in the wrong place must not reach an answer or a
+/// log. The pointer identifies the place.
 fn describe(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let (Some(start), Some(end)) = (message.find(": string \""), message.rfind("\", expected "))

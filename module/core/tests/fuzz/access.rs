@@ -1,4 +1,4 @@
-//! Who may come in: password files, networks, auth servers, origins.
+//! Access control: password files, networks, auth servers, origins.
 
 use crate::{ends_a_line, ends_a_target};
 use ipnet::IpNet;
@@ -33,7 +33,7 @@ fn fuzz_passwords() {
             let hash = hash.bytes();
             is_one_that_is_taken(hash);
             assert!(!user.is_empty() && !user.starts_with(b"#"));
-            // It stands in the first line of this user, at its beginning.
+            // The hash is in the first line of this user, at its beginning.
             let of_user = |line: &&[u8]| {
                 line.strip_prefix(user).is_some_and(|rest| rest.starts_with(b":"))
                     && !line.contains(&0)
@@ -199,7 +199,7 @@ fn fuzz_auth() {
         assert!(target.starts_with(b"/") && !ends_a_target(&target));
         assert_eq!(auth::target(&target), target);
         assert!(!ends_a_target(&auth::signin(url, None)));
-        // A parameter is a name that the controller took.
+        // The controller accepts only such names as parameters.
         let parameter = str::from_utf8(parameter)
             .ok()
             .filter(|text| text.bytes().all(|b| b.is_ascii_alphanumeric()));

@@ -1,7 +1,7 @@
-//! Cookies of clients and of endpoints, and what else endpoints say of themselves.
+//! Cookies of clients and of endpoints, and other references of endpoints to themselves.
 
 use crate::ends_a_line;
-use oxigress_core::balancer::cookie::{self, Asked};
+use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::http::reverse;
 use oxigress_core::model::policy::{HeaderValue, Replacement};
 use oxigress_core::model::{Backend, BackendId};
@@ -46,14 +46,14 @@ fn fuzz_cookie() {
         let Ok(backend) = serde_json::from_slice::<Backend>(backend) else { return };
         let value = encode_backend(&BackendId::parse("b").unwrap(), &backend);
         let Some(affinity) = BackendView::new(&value).affinity() else { return };
-        let asked = Asked {
+        let request = RequestView {
             host: Some(b"a.test"),
             path,
             is_tls: true,
             user_agent: Some(first),
             now_seconds: 1_700_000_000,
         };
-        let set = cookie::set_cookie(&affinity, &asked, b"key");
+        let set = cookie::set_cookie(&affinity, &request, b"key");
         assert!(!ends_a_line(set.as_bytes()), "{set:?}");
         assert!(set.split("; ").count() <= 9, "{set:?}");
         let sent = set.split(';').next().unwrap();

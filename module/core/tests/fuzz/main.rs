@@ -1,6 +1,6 @@
-//! What must hold of the parsers whatever they are given: `oxigress_fuzz` makes the inputs.
+//! Invariants of the parsers for any input: `oxigress_fuzz` makes the inputs.
 //!
-//! The name of a target is `fuzz_NAME`; docs/soak.md says how long each ran.
+//! The name of a target is `fuzz_NAME`; docs/soak.md lists how long each ran.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod access;

@@ -89,8 +89,8 @@ fn rank(pattern: &PathPattern) -> (u8, usize, &str, bool) {
     }
 }
 
-/// All engines have the same answers, for short paths and for such as nginx takes at most: automata of one way, those that
-/// note where they were, those that do not, and the one that backtracks.
+/// All engines have the same results, for short paths and for the longest that nginx accepts: one-pass automata,
+/// automata that record positions, automata that do not, and the backtracking matcher.
 #[test]
 fn fuzz_patterns() {
     let seeds = [
@@ -137,7 +137,7 @@ fn second_opinion(pattern: &str, path: &[u8]) -> Option<Option<Vec<Vec<u8>>>> {
         let mut whole = regex::bytes::RegexBuilder::new(&format!("\\A(?:{pattern})"));
         whole.case_insensitive(true).unicode(unicode).build().ok()
     };
-    // `regex` takes `a++` for `(?:a+)+`.
+    // `regex` reads `a++` as `(?:a+)+`.
     let is_possessive = ["*+", "++", "?+", "}+"].iter().any(|end| pattern.contains(end));
     if let Some(regex) = linear(false).or_else(|| linear(true)).filter(|_| !is_possessive) {
         let found = regex.captures(path);
@@ -160,7 +160,8 @@ fn second_opinion(pattern: &str, path: &[u8]) -> Option<Option<Vec<Vec<u8>>>> {
     }
     other(pattern)?;
     let found = other(&format!(r"\A(?:{pattern})"))?.captures(path).ok()?;
-    // `(.*)+` ends with an empty round, as in PCRE; that engine takes the round back, and what the group held with it.
+    // `(.*)+` ends with an empty round, as in PCRE; the other engine undoes the round together with the group's
+    // content.
     let groups = if [")*", ")+", "){"].iter().any(|end| pattern.contains(end)) { 1 } else { 10 };
     let group = |found: &fancy_regex::Captures<'_, [u8]>, group| {
         found.get(group).map_or(Vec::new(), |found| found.as_bytes().to_vec())
@@ -168,7 +169,7 @@ fn second_opinion(pattern: &str, path: &[u8]) -> Option<Option<Vec<Vec<u8>>>> {
     Some(found.map(|found| (0..groups).map(|number| group(&found, number)).collect()))
 }
 
-/// What a client says, of which nginx let no control byte and no space into the query.
+/// The values of a client, from which nginx has excluded control bytes and spaces in the query.
 struct Client<'a> {
     uri: &'a [u8],
     args: Vec<u8>,
@@ -183,7 +184,7 @@ impl Values for Client<'_> {
             b"request_uri" => Some([b"/", &*self.args].concat().into()),
             b"scheme" => Some((&b"https"[..]).into()),
             b"host" => Some((&b"shop.test"[..]).into()),
-            // nginx takes any byte but CR, LF and NUL in a header's value.
+            // nginx accepts any byte but CR, LF and NUL in a header's value.
             _ if name.starts_with(b"http_") => Some(self.uri.into()),
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! Texts with a grammar: what is taken has no byte that ends a line, and is taken again.
+//! Texts with a grammar: an accepted text has no byte that ends a line, and is accepted again.
 
 use crate::ends_a_line;
 use oxigress_core::http::header;

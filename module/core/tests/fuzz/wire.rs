@@ -1,4 +1,4 @@
-//! The JSON of the configuration endpoint, in both dialects.
+//! The JSON of the configuration endpoint, in both wire formats.
 
 use crate::ends_a_line;
 use oxigress_core::model::{PathPattern, Snapshot};
@@ -52,7 +52,7 @@ fn fuzz_native() {
     });
 }
 
-/// What was taken is written and taken again as the same, with nothing unknown in it.
+/// An accepted document is written and read again as the same, without unknown fields.
 fn taken_again<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(
     input: &[u8],
 ) -> Option<T> {

@@ -3,7 +3,7 @@
 use super::{Context, Request};
 use crate::ffi::{guard, log, worker};
 use nginx::sys::{AF_INET, AF_INET6, ngx_pool_cleanup_add, sockaddr_in, sockaddr_in6};
-use oxigress_core::policy::limits::{Begun, Held, Overload};
+use oxigress_core::policy::limits::{Admitted, Overload, Slot};
 use std::ffi::c_void;
 use std::fmt::Arguments;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -81,7 +81,7 @@ impl Request<'_> {
         let begun =
             counts.connections().begin(key, limit, |held| ledger.write_limited(place, held));
         match begun {
-            Ok(Begun { held, forgotten }) => {
+            Ok(Admitted { slot: held, forgotten }) => {
                 let counted = Counted { birth: counts.birth(), held: held.to_bits(), place };
                 // SAFETY: as above; the handler that reads it is set afterwards.
                 unsafe { cleanup.data.cast::<Counted>().write(counted) };
@@ -111,7 +111,7 @@ unsafe extern "C" fn end(data: *mut c_void) {
         let Some(worker) = (unsafe { worker::current() }) else { return };
         // One process that took another configuration over may have another zone now.
         let Some(counts) = worker.counts().filter(|counts| counts.birth() == birth) else { return };
-        if let Some(held) = Held::from_bits(held) {
+        if let Some(held) = Slot::from_bits(held) {
             counts.connections().end(held);
         }
         worker.ledger().clear_limited(place);

@@ -34,7 +34,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Of `length` bytes of changes whose CRC so far is in `crc`.
+    /// The head of a frame with `length` bytes of changes, whose CRC so far is in `crc`.
     pub(super) fn seal(length: u64, sequence: u32, mut crc: crc32fast::Hasher) -> Head {
         crc.update(&length.to_le_bytes());
         crc.update(&sequence.to_le_bytes());
@@ -76,13 +76,13 @@ impl<'a> Change<'a> {
         Change { kind: record.kind(), key: record.key(), value: None }
     }
 
-    /// What [`Change::push`] adds.
+    /// The bytes that [`Change::push`] appends to a frame.
     pub(super) fn bytes(&self) -> usize {
         CHANGE_HEAD + self.key.len() + self.value.map_or(0, <[u8]>::len)
     }
 
     pub(super) fn push(&self, to: &mut Vec<u8>) {
-        // Records have shorter keys and values than these fields can say.
+        // Keys and values of records are shorter than these fields can hold.
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(REMOVED - 1);
         to.push(self.kind);
         to.extend(length(self.key).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Whose the journal is.
+//! The ownership of a journal file.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -11,24 +11,24 @@ pub struct Ownership {
     path: PathBuf,
 }
 
-/// What asking for the journal gave.
-pub enum Asked {
-    /// It is this store's.
+/// The result of [`Ownership::acquire`].
+pub enum Acquired {
+    /// This process owns the journal for its store.
     Owned(Ownership),
-    /// It is another one's.
-    Taken,
+    /// Another process owns the journal.
+    Busy,
 }
 
 impl Ownership {
-    /// Asks for the journal at `path`, for a store that was made at `birth`. Never waits.
-    pub fn ask(path: &Path, birth: u64) -> io::Result<Asked> {
+    /// Acquires the journal at `path` for a store that was created at `birth`. Never waits.
+    pub fn acquire(path: &Path, birth: u64) -> io::Result<Acquired> {
         let path = beside(path, ".lock");
         let lock = open(&path)?;
         if !try_lock(&lock)? {
-            return Ok(Asked::Taken);
+            return Ok(Acquired::Busy);
         }
         lock.write_all_at(&birth.to_le_bytes(), 0)?;
-        Ok(Asked::Owned(Ownership { lock, path }))
+        Ok(Acquired::Owned(Ownership { lock, path }))
     }
 
     /// The lock is still where others look for it.
@@ -45,7 +45,7 @@ impl Ownership {
         }
     }
 
-    /// The [`crate::Store::birth`] of the last owner's store; `None` if it did not say yet.
+    /// The [`crate::Store::birth`] of the last owner's store; `None` if it has not written one yet.
     pub fn birth(path: &Path) -> io::Result<Option<u64>> {
         let mut bytes = [0; 8];
         let read = options().open(beside(path, ".lock"))?.read_at(&mut bytes, 0)?;
@@ -65,7 +65,7 @@ impl Claim {
         Ok(try_lock(&lock)?.then_some(Claim { _lock: lock }))
     }
 
-    /// Somebody has made one.
+    /// Whether a journal file exists.
     pub fn is_made(path: &Path) -> io::Result<bool> {
         Ok(Claim::make(path)?.is_none())
     }
@@ -77,7 +77,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The open file is the one that stands at a path.
+/// Whether the open file is the one at a path.
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     let identity = |facts: fs::Metadata| (facts.dev(), facts.ino());
     let named = fs::symlink_metadata(path).map(identity);
@@ -88,7 +88,7 @@ fn open(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// A link or a pipe that somebody left there is not followed or waited for.
+/// The flags do not follow a link and do not wait for a pipe.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);

@@ -11,33 +11,32 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// A place in a journal: what stands before it was taken.
+/// A position in a journal, up to which its frames have been applied.
 pub struct Tail {
     path: PathBuf,
     format: Format,
     file: File,
     /// Where the next frame begins.
     at: u64,
-    /// Its sequence.
     sequence: u32,
 }
 
-/// Changes take more bytes than the records of a store by their heads: less than this and than their bytes.
+/// An allowance for the heads of changes: a file has less than this and the bytes of its records.
 const HEADS: u64 = 1024 * 1024;
 
-/// Why a replay ended.
+/// The reason why a replay ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// All of the file was taken.
+    /// The end of the file was reached.
     End,
-    /// The rest of the file is not a whole frame: it is being written, or was cut.
+    /// The rest of the file is not a complete frame: it is being written, or was cut.
     Torn {
-        /// What was left out.
+        /// The length of the incomplete rest, in bytes.
         bytes: u64,
     },
-    /// The next frame is whole and not right.
+    /// The next frame is complete and its checksum is wrong.
     Damaged {
-        /// Where it begins.
+        /// The offset of the frame in the file.
         at: u64,
     },
 }
@@ -48,16 +47,15 @@ pub enum ReplayError {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The store does not take it.
+    /// The store refused a change.
     #[error(transparent)]
     Store(#[from] WriteError),
 }
 
 impl Tail {
-    /// The beginning of the journal at `path`; `None` if there is none. One that cannot be read is an error that says
-    /// why.
+    /// The beginning of the journal at `path`; `None` without a file. The error of an unreadable one has the reason.
     pub fn open(path: &Path, format: Format) -> io::Result<Option<Tail>> {
-        // A link or a pipe that somebody left there is not followed or waited for.
+        // The flags do not follow a link and do not wait for a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -80,23 +78,23 @@ impl Tail {
         Ok(Some(Tail { path: path.into(), format, file, at: FILE_HEAD, sequence: 0 }))
     }
 
-    /// Another file stands at the path by now: this one is not written to any more.
+    /// Whether another file has replaced this one, which is not written to any more.
     pub fn is_replaced(&self) -> bool {
         !is_at(&self.file, &self.path)
     }
 
-    /// There is more to be taken.
+    /// Whether the file has grown beyond the position.
     pub fn has_more(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.len() > self.at)
     }
 
-    /// The base was taken: the store holds a state.
+    /// Whether the base was applied, so that the store has a state.
     pub fn has_base(&self) -> bool {
         self.sequence > 0
     }
 
-    /// Writes the changes of all frames that are whole and right to the store. A base removes every record that
-    /// does not stand in it. After an error the tail stands in the middle of nothing: open another one.
+    /// Applies the changes of all complete and valid frames to the store. A base removes every record that it does
+    /// not have. After an error the position is undefined: open another tail.
     pub fn replay<L: WriterLock>(
         &mut self,
         transaction: &mut Transaction<'_, L>,
@@ -162,7 +160,8 @@ impl Tail {
     }
 }
 
-/// The changes of a frame, up to one that is not whole. They are not collected: the file says how many there are.
+/// The changes of a frame, up to an incomplete one. They are not collected, because the file determines how many
+/// there are.
 struct Changes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Changes<'a> {

@@ -112,7 +112,7 @@ proptest! {
         let (heap, folder) = (Heap::new(ZONE), Folder::new());
         let path = folder.journal();
         let mut writer = writer(&heap, &path);
-        // What each length of the file stands for.
+        // The state of each length of the file.
         let mut states = BTreeMap::from([(0, State::new())]);
         for (n, op) in ops.iter().enumerate() {
             apply(&heap, op, n);
@@ -269,16 +269,16 @@ fn one_store_owns_a_journal_and_a_later_one_may_claim_it() {
     let folder = Folder::new();
     let path = folder.journal();
     assert!(Ownership::is_free(&path).unwrap());
-    let Asked::Owned(first) = Ownership::ask(&path, 10).unwrap() else { panic!() };
-    assert!(matches!(Ownership::ask(&path, 20).unwrap(), Asked::Taken));
+    let Acquired::Owned(first) = Ownership::acquire(&path, 10).unwrap() else { panic!() };
+    assert!(matches!(Ownership::acquire(&path, 20).unwrap(), Acquired::Busy));
     assert!(!Ownership::is_free(&path).unwrap());
     assert_eq!(Ownership::birth(&path).unwrap(), Some(10));
     assert!(!Claim::is_made(&path).unwrap());
     let claim = Claim::make(&path).unwrap().unwrap();
     assert!(Claim::is_made(&path).unwrap());
     drop(first);
-    assert!(matches!(Ownership::ask(&path, 20).unwrap(), Asked::Owned(_)));
-    let Asked::Owned(second) = Ownership::ask(&path, 20).unwrap() else { panic!() };
+    assert!(matches!(Ownership::acquire(&path, 20).unwrap(), Acquired::Owned(_)));
+    let Acquired::Owned(second) = Ownership::acquire(&path, 20).unwrap() else { panic!() };
     assert!(second.is_in_place());
     fs::remove_file(folder.0.path().join("journal.lock")).unwrap();
     assert!(!second.is_in_place());

@@ -1,4 +1,4 @@
-//! Writing a journal.
+//! The agent that writes a journal.
 
 use super::Format;
 use super::frame::{Change, FILE_HEAD, FRAME_HEAD, Head, file_head};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 /// The base is written in pieces of about this size.
 const PIECE: usize = 256 * 1024;
-/// Deltas may take this much more than the base before a new file replaces both.
+/// The bytes by which deltas may exceed the base before a new file replaces both.
 const SLACK: u64 = 1024 * 1024;
 
 /// Writes the journal of a store. It holds one generation from step to step.
@@ -32,14 +32,14 @@ struct Open {
     file: File,
     /// Where the next frame goes.
     end: u64,
-    /// Its sequence.
     sequence: u32,
     /// Longer than this, the file is replaced.
     limit: u64,
 }
 
 impl Writer {
-    /// Begins to write the journal of `store` to `path`, for this process, with the first step; `None` if another process has begun.
+    /// Starts a journal of `store` at `path`, for this process, with the first step; `None` if another process writes
+    /// it.
     pub fn new(store: Store, path: &Path, format: Format, pid: u32) -> Option<Writer> {
         let pin = Pin::attach(store, pid)?;
         Some(Writer { store, path: path.into(), format, pin, file: None })

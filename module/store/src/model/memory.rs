@@ -1,4 +1,4 @@
-//! The block of a model: what `memory.rs` is for the real one, with every access told to loom.
+//! The block of a model: `memory.rs` with every access reported to loom.
 
 use super::words::Watch;
 use crate::layout::Header;

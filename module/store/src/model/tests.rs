@@ -1,4 +1,4 @@
-//! The models.
+//! What loom tries: readers and writers in every order.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -72,7 +72,7 @@ impl Site {
         unsafe { self.store.attach(slot, pid) }
     }
 
-    /// Two records whose values say which write they are of. Answers whether the lock was free.
+    /// Writes two records whose values name the write. Returns whether the lock was free.
     fn put(&self, version: u8) -> bool {
         let Some(mut transaction) = self.store.try_write(&self.lock) else { return false };
         put(&mut transaction, version);
@@ -91,7 +91,7 @@ impl Site {
         }
     }
 
-    /// What is free when nobody reads any more.
+    /// The free bytes when no reader is left.
     fn free_bytes(&self) -> usize {
         while self.store.try_free(&self.lock) {}
         self.store.space().free_bytes
@@ -180,7 +180,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     assert!(tried > 20, "only {tried} orders were tried");
 }
 
-/// A kill is no failure: it is not told.
+/// Suppresses the report of a kill, which is no failure.
 fn silence_kills() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Tells loom of accesses to something that stands elsewhere.
+/// Reports accesses to memory elsewhere to loom.
 ///
 /// Made at the first access, which in the store is a write: a model of a few records pays for those only.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Cells of records.
+//! The cells of records survive changes of their values.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Writers that die.
+//! Writers that are killed at each of their steps.
 
 use super::cells::a_cell_for_each_byte;
 use super::*;

@@ -1,4 +1,4 @@
-//! Readers on other threads.
+//! Readers on other threads while a writer publishes.
 
 use super::*;
 use std::sync::atomic::AtomicU64;

@@ -9,7 +9,7 @@ fn record(cookie: Cookie) -> Vec<u8> {
     encode_backend(&id, &Backend { name, affinity, ..Backend::default() })
 }
 
-const ASKED: Asked<'static> = Asked {
+const REQUEST: RequestView<'static> = RequestView {
     host: Some(b"shop.test"),
     path: b"/cart",
     is_tls: false,
@@ -17,9 +17,9 @@ const ASKED: Asked<'static> = Asked {
     now_seconds: 1_136_214_245, // Mon, 02-Jan-06 15:04:05 GMT
 };
 
-fn given(cookie: Cookie, asked: Asked<'_>) -> String {
+fn given(cookie: Cookie, request: RequestView<'_>) -> String {
     let record = record(cookie);
-    set_cookie(&BackendView::new(&record).affinity().unwrap(), &asked, b"k")
+    set_cookie(&BackendView::new(&record).affinity().unwrap(), &request, b"k")
 }
 
 const TAG: &str = "5a881deec44117eee2efd3540198e203";
@@ -66,7 +66,7 @@ fn a_value_over_256_bytes_is_none() {
 #[test]
 fn a_value_has_a_key_and_perhaps_a_tag() {
     let held = |key: &'static str, tag: &'static str| {
-        Some(Held { key: key.as_bytes(), tag: tag.as_bytes() })
+        Some(Value { key: key.as_bytes(), tag: tag.as_bytes() })
     };
     assert_eq!(split(b"a|b"), held("a", "b"));
     assert_eq!(split(b"a"), held("a", ""));
@@ -88,14 +88,14 @@ fn attributes_stand_in_the_references_order() {
         ..Cookie::default()
     };
     assert_eq!(
-        given(cookie, ASKED),
+        given(cookie, REQUEST),
         format!(
             "route=k|{TAG}; Expires=Mon, 02-Jan-06 15:04:05 GMT; Max-Age=172800; Domain=shop.test; Path=/x; \
              Secure; HttpOnly; SameSite=Lax"
         )
     );
     assert_eq!(
-        given(Cookie::default(), ASKED),
+        given(Cookie::default(), REQUEST),
         format!("INGRESSCOOKIE=k|{TAG}; Path=/cart; HttpOnly")
     );
 }
@@ -109,7 +109,7 @@ fn a_cookie_is_secure_if_it_is_said_or_else_over_tls() {
         (Some(false), false, false),
         (Some(false), true, false),
     ] {
-        let text = given(Cookie { secure, ..Cookie::default() }, Asked { is_tls, ..ASKED });
+        let text = given(Cookie { secure, ..Cookie::default() }, RequestView { is_tls, ..REQUEST });
         assert_eq!(text.contains("; Secure"), expected, "{secure:?} {is_tls}");
     }
 }
@@ -119,7 +119,7 @@ fn a_rules_path_cannot_begin_an_attribute() {
     for (path, expected) in
         [(&b"/a;Domain=evil.test"[..], "; Path=/;"), (b"", "; Path=/;"), (b"/\xff", "; Path=/;")]
     {
-        let text = given(Cookie::default(), Asked { path, ..ASKED });
+        let text = given(Cookie::default(), RequestView { path, ..REQUEST });
         assert!(text.contains(expected), "{text}");
     }
 }
@@ -136,7 +136,7 @@ fn dates_are_written_as_nginx_writes_them() {
         assert_eq!(cookie_time(seconds), expected);
     }
     // Long ago is not before 1970.
-    let text = given(Cookie { expires: Some(i64::MIN), ..Cookie::default() }, ASKED);
+    let text = given(Cookie { expires: Some(i64::MIN), ..Cookie::default() }, REQUEST);
     assert!(text.contains("Expires=Thu, 01-Jan-70 00:00:00 GMT"), "{text}");
 }
 
@@ -160,12 +160,12 @@ fn none_is_left_out_for_browsers_that_take_it_for_strict() {
             conditional_same_site_none: true,
             ..Cookie::default()
         };
-        let asked = Asked { user_agent: agent.map(str::as_bytes), ..ASKED };
-        let text = given(none.clone(), asked);
+        let request = RequestView { user_agent: agent.map(str::as_bytes), ..REQUEST };
+        let text = given(none.clone(), request);
         assert_eq!(!text.contains("SameSite"), is_left_out, "{agent:?}");
-        let always = given(Cookie { conditional_same_site_none: false, ..none.clone() }, asked);
+        let always = given(Cookie { conditional_same_site_none: false, ..none.clone() }, request);
         assert!(always.ends_with("; SameSite=None"));
-        let lax = given(Cookie { same_site: Some(SameSite::Lax), ..none }, asked);
+        let lax = given(Cookie { same_site: Some(SameSite::Lax), ..none }, request);
         assert!(lax.ends_with("; SameSite=Lax"));
     }
 }
@@ -197,8 +197,9 @@ fn a_cookie_is_given_out_at_its_locations_only() {
         (None, "/all", true),
         (Some("localhost"), "/all", false),
     ] {
-        let asked = Asked { host: host.map(str::as_bytes), path: path.as_bytes(), ..ASKED };
-        assert_eq!(is_given(&affinity, &asked), expected, "{host:?} {path}");
+        let request =
+            RequestView { host: host.map(str::as_bytes), path: path.as_bytes(), ..REQUEST };
+        assert_eq!(is_given(&affinity, &request), expected, "{host:?} {path}");
     }
 }
 

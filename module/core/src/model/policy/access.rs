@@ -1,4 +1,4 @@
-//! Who may come in, and how often.
+//! Access control and limits.
 //!
 //! Source: ingress-nginx's annotations.
 
@@ -25,7 +25,8 @@ pub const MAX_NETWORKS: usize = 10_000;
 /// Longest password file, in bytes.
 pub const MAX_PASSWORD_BYTES: usize = 1024 * 1024;
 
-/// Who may come in: the networks, then the password, then the auth server; all of them, or any of them.
+/// Access control: the networks, then the password, then the auth server. A request has to pass all of them, or any
+/// of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
@@ -36,13 +37,13 @@ pub struct Access {
         deserialize_with = "checked_networks_or_none"
     )]
     pub allow: Option<Vec<IpNet>>,
-    /// Never these clients.
+    /// Clients in these networks are refused, even if `allow` has them.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "checked_networks")]
     pub deny: Vec<IpNet>,
     /// A name and a password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub basic: Option<BasicAuth>,
-    /// Another server decides.
+    /// A subrequest to an auth server decides about each request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalAuth>,
     /// One of the three is enough.
@@ -67,12 +68,12 @@ fn checked_networks_or_none<'de, D: serde::Deserializer<'de>>(
     checked_networks(from).map(Some)
 }
 
-/// HTTP Basic authentication.
+/// HTTP Basic authentication (RFC 7617) against a password file.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct BasicAuth {
-    /// Shown to the user.
+    /// The realm of the challenge, which browsers show to the user.
     pub realm: String,
     /// Lines `user:hash`, as `htpasswd` writes them; at most [`MAX_PASSWORD_BYTES`]. Never logged, never
     /// returned.
@@ -97,40 +98,42 @@ impl fmt::Debug for BasicAuth {
     }
 }
 
-/// A server of a URL that a user wrote: reached through a backend, whose endpoints the controller keeps.
+/// The server of a URL that a user wrote: it is reached through a backend, whose endpoints the controller keeps up to
+/// date.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct AuthHost {
-    /// Its addresses.
+    /// The backend with the addresses of the server.
     pub backend: BackendId,
     /// Host name as the URL has it, without port: `Host` and the TLS server name.
     pub host: super::HeaderValue,
-    /// TLS.
+    /// Whether connections to the server use TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub https: bool,
 }
 
-/// Another server decides: 2xx lets a request in, 401 and 403 are the client's answer, all else is 500.
+/// External authentication: an answer of 2xx admits a request, 401 and 403 are returned to the client, all else
+/// becomes 500.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct ExternalAuth {
-    /// Who decides.
+    /// The auth server that receives the subrequest.
     pub to: AuthHost,
-    /// Path and query of the question.
+    /// The path and query of the auth subrequest.
     pub target: Template,
-    /// Method of the question; absent: GET.
+    /// The method of the auth subrequest; absent: GET.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// On 401 the client is sent here, with status 302.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signin: Option<Template>,
-    /// The parameter of `signin` that tells where the client wanted to go; absent: `rd`.
+    /// The parameter of `signin` that carries the URL to return to; absent: `rd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signin_parameter: Option<String>,
-    /// Headers of the answer that the endpoint gets, in place of the client's.
+    /// The headers of the answer that the endpoint receives, in place of the client's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_headers: Vec<HeaderName>,
-    /// More headers of the question.
+    /// Additional headers of the auth subrequest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<RequestHeader>,
     /// `X-Auth-Request-Redirect`; absent: the request target.
@@ -140,61 +143,61 @@ pub struct ExternalAuth {
     /// 304 307 308.
     #[serde(default, skip_serializing_if = "is_false")]
     pub always_sets_cookie: bool,
-    /// Answers are kept.
+    /// How long answers are cached; absent: every request has its own subrequest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<AuthCache>,
 }
 
-/// Answers of an auth server are kept, for all workers.
+/// The cache for answers of an auth server, which all workers share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct AuthCache {
-    /// What tells one client from another, with variables.
+    /// The text, with variables, by which clients are distinguished.
     pub key: Template,
-    /// How long; the first that has the status counts.
+    /// The lifetimes of answers; the first entry with the status counts.
     pub valid: Vec<Validity>,
 }
 
-/// How long an answer is kept.
+/// The lifetime of answers with certain statuses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Validity {
-    /// Of these statuses.
+    /// The statuses to which the lifetime applies.
     pub statuses: Vec<u16>,
-    /// Seconds.
+    /// The lifetime of a cached answer, in seconds.
     pub seconds: u32,
 }
 
-/// How often, how many at once, and how fast.
+/// Limits of requests by rate, concurrency and bandwidth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Limits {
-    /// Whose limit it is: rules with the same text share their counts. The controller says
+    /// The owner of the limits: rules with the same text share their counts. The controller writes
     /// `namespace/ingress/uid`.
     pub owner: String,
-    /// Requests a second, a client.
+    /// The rate of one client's requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<RateLimit>,
-    /// Requests a minute, a client.
+    /// The rate of one client's requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<RateLimit>,
-    /// Requests at the same time, a client.
+    /// The limit of one client's concurrent requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<ConnectionLimit>,
-    /// Clients that none of the above holds for.
+    /// Clients without limits of rate and concurrency.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "checked_networks")]
     pub exempt: Vec<IpNet>,
-    /// What a client is; absent: its address.
+    /// The text that identifies a client; absent: its address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Template>,
-    /// How many bits of an IPv6 address are one client.
+    /// The number of bits of an IPv6 address that identify one client.
     #[serde(skip_serializing_if = "is_default")]
     pub ipv6_prefix: Ipv6Prefix,
     /// Bytes a second of one response; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_rate: Option<u64>,
-    /// Bytes before `response_rate` begins to hold.
+    /// The number of bytes that are sent before `response_rate` applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_rate_after: Option<u64>,
 }
@@ -205,7 +208,7 @@ pub struct Limits {
 pub struct Ipv6Prefix(u8);
 
 impl Ipv6Prefix {
-    /// The number of bits.
+    /// The prefix length, in bits.
     pub fn get(self) -> u8 {
         self.0
     }
@@ -239,25 +242,25 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A rate; what comes above it and the burst is refused.
+/// A rate; requests above it and the burst are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct RateLimit {
-    /// Requests in the unit of the field.
+    /// The number of requests in each second or minute.
     pub requests: u32,
-    /// Requests that may come at once above the rate.
+    /// The number of requests above the rate that are admitted at once.
     #[serde(default)]
     pub burst: u32,
-    /// Status of a refusal.
+    /// The status of requests over the limit.
     pub status: u16,
 }
 
-/// Requests at the same time.
+/// A limit of concurrent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct ConnectionLimit {
-    /// At most this many.
+    /// The most concurrent requests of one client.
     pub requests: u32,
-    /// Status of a refusal.
+    /// The status of requests over the limit.
     pub status: u16,
 }

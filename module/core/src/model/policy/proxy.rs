@@ -9,7 +9,7 @@ use std::fmt;
 
 crate::wire::objects!(Proxy, Replacement, UpstreamTls);
 
-/// Settings of nginx's proxy modules; an absent one is what nginx.conf says.
+/// Settings of nginx's proxy modules; for an absent one the value of nginx.conf holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
@@ -44,25 +44,25 @@ pub struct Proxy {
     pub body_buffer_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_version: Option<HttpVersion>,
-    /// `Domain` of cookies.
+    /// Replacements of `Domain` in `Set-Cookie`, as nginx's `proxy_cookie_domain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie_domain: Option<Replacement>,
-    /// `Path` of cookies.
+    /// Replacements of `Path` in `Set-Cookie`, as nginx's `proxy_cookie_path`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cookie_path: Option<Replacement>,
-    /// `Location` and `Refresh`.
+    /// Replacements in `Location` and `Refresh`, as nginx's `proxy_redirect`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<ProxyRedirect>,
-    /// When another endpoint is asked; empty: never.
+    /// The conditions on which another endpoint is tried; empty: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_upstream: Option<Vec<Condition>>,
-    /// 0: no limit.
+    /// The time within which another endpoint may be tried, in seconds; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_upstream_timeout_seconds: Option<u32>,
-    /// Attempts, with the first; 0: no limit.
+    /// The number of attempts, counting the first; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_upstream_tries: Option<u32>,
-    /// `Connection` for the endpoint.
+    /// The value of `Connection` that the endpoint receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionHeader>,
     /// Follows a path that ends with a slash, for FastCGI.
@@ -71,12 +71,12 @@ pub struct Proxy {
     /// FastCGI parameters beside nginx.conf's, in place of those of the same name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fastcgi_params: Vec<RequestHeader>,
-    /// TLS toward the endpoint.
+    /// Certificates, ciphers and verification of TLS connections to endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTls>,
 }
 
-/// What an endpoint speaks.
+/// The protocol between nginx and endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "names of protocols")]
@@ -94,15 +94,15 @@ pub enum Protocol {
 /// The version of HTTP toward the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HttpVersion {
-    /// HTTP/1.0
+    /// HTTP/1.0, which closes the connection after each response.
     #[serde(rename = "1.0")]
     V10,
-    /// HTTP/1.1
+    /// HTTP/1.1, with keep-alive and upgrades.
     #[serde(rename = "1.1")]
     V11,
 }
 
-/// `Connection` for the endpoint.
+/// The value of `Connection` in requests to the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the header's values")]
 pub enum ConnectionHeader {
@@ -112,29 +112,29 @@ pub enum ConnectionHeader {
     KeepAlive,
 }
 
-/// Text in place of other text.
+/// A replacement of one text by another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Replacement {
-    /// What is replaced.
+    /// The text that is replaced, literally.
     pub from: HeaderValue,
-    /// By what.
+    /// The text that takes its place.
     pub to: HeaderValue,
 }
 
-/// What becomes of `Location` and `Refresh` of a response.
+/// How `Location` and `Refresh` of a response change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProxyRedirect {
-    /// They pass.
+    /// `Location` and `Refresh` of endpoints pass unchanged.
     Off,
-    /// What begins with the endpoint's URL gets the client's.
+    /// The URL of the endpoint is replaced by the client's.
     Default,
-    /// What begins with the one text begins with the other.
+    /// A beginning with the one text is replaced by the other.
     Replace(Replacement),
 }
 
-/// When another endpoint is asked.
+/// A condition on which another endpoint is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the words of proxy_next_upstream")]
@@ -152,7 +152,7 @@ pub enum Condition {
     NonIdempotent,
 }
 
-/// TLS toward an endpoint.
+/// Certificates, ciphers and verification of TLS connections to endpoints.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
@@ -163,10 +163,10 @@ pub struct UpstreamTls {
     /// PEM: its key. Never logged, never returned.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The bundle of those who vouch for endpoints; absent: nobody does. One that is not there: 503.
+    /// The bundle of trusted authorities; absent: none. A bundle without a record closes with 503.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<BundleId>,
-    /// A certificate that nobody vouches for, or of another name, ends the attempt.
+    /// Whether a certificate that is not trusted, or has another name, ends the attempt.
     #[serde(skip_serializing_if = "is_false")]
     pub verify: bool,
     /// Certificates between the endpoint's and the authority's; 0: 1.

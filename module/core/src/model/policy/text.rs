@@ -23,7 +23,7 @@ impl HeaderName {
         }
     }
 
-    /// As it is written.
+    /// The name as it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -35,21 +35,21 @@ impl HeaderName {
 pub struct HeaderValue(String);
 
 impl HeaderValue {
-    /// Reads a value.
+    /// Refuses control bytes and values over the limit.
     pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
         let text = text.into();
         check_value(&text)?;
         Ok(HeaderValue(text))
     }
 
-    /// As it is written.
+    /// The value as it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What values of a header it means, as nginx's `map` writes it: the whole value, upper and lower case alike, or
-/// after `~` (`~*`: without case) a regular expression that is found in it.
+/// A pattern for values of a header, in the form of nginx's `map`: the whole value in any case, or after `~` (`~*`:
+/// in any case) a regular expression that is found in the value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HeaderPattern(String);
@@ -83,7 +83,7 @@ impl HeaderPattern {
         })
     }
 
-    /// As it is written.
+    /// The pattern as it is written, with its prefix.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,7 +109,7 @@ fn check_value(text: &str) -> Result<(), Invalid> {
 pub struct Template(String);
 
 impl Template {
-    /// Reads a template; refuses a variable that nobody may ask for.
+    /// Reads a template; refuses variables that users may not read.
     pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
         let text = text.into();
         check_value(&text)?;
@@ -132,12 +132,12 @@ impl Template {
         Template(String::new())
     }
 
-    /// As it is written.
+    /// The text as it is written, with its variables.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its parts, in order.
+    /// The literals, variables and captures of the text, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         template::parts(self.0.as_bytes())
     }

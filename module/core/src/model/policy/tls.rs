@@ -1,4 +1,4 @@
-//! TLS toward clients, a host at a time: it is settled before there is a request.
+//! TLS toward clients by host: a handshake is over before there is a request.
 //!
 //! Source: ingress-nginx's annotations; 421 for another host's session: RFC 9110, 15.5.20.
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 
 crate::wire::objects!(TlsPolicy, ClientCertificates);
 
-/// How a host speaks TLS; an absent field is what nginx.conf says.
+/// The TLS settings of a host; for an absent field the value of nginx.conf holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct TlsPolicy {
-    /// OpenSSL's cipher list.
+    /// The accepted ciphers, in the format of OpenSSL's cipher list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ciphers: Option<HeaderValue>,
     /// The server's order of ciphers counts, not the client's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefers_server_ciphers: Option<bool>,
-    /// Clients show certificates.
+    /// Verification of client certificates; absent: none are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientCertificates>,
     /// Every request of the host is answered with 403: its client certificates cannot be checked.
@@ -27,11 +27,11 @@ pub struct TlsPolicy {
     pub denied: bool,
 }
 
-/// Clients show certificates.
+/// How client certificates are verified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct ClientCertificates {
-    /// The bundle of those who vouch for clients. One that is not there closes the host.
+    /// The bundle of trusted authorities. A bundle without a record closes the host.
     pub authorities: BundleId,
     /// The bundle of revocation lists; absent: nothing is revoked. One that is not there closes the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,12 +63,12 @@ impl TlsPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerifyClient {
-    /// Nobody asks.
+    /// Client certificates are not requested.
     Off,
-    /// There, and valid.
+    /// A request needs a client certificate that verifies.
     On,
     /// Valid, if there is one.
     Optional,
-    /// Anything; its state is told to endpoints.
+    /// A request needs no certificate; endpoints learn whether one was presented and whether it verifies.
     OptionalNoCa,
 }

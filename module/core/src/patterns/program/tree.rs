@@ -21,7 +21,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// The least and the most bytes that it takes; no most where there is no bound.
+    /// The least and the most bytes that a match has; no most if there is no bound.
     pub(super) fn width(&self) -> (usize, Option<usize>) {
         let sum = |all: &[Node]| {
             all.iter().map(Node::width).fold((0_usize, Some(0_usize)), |(low, high), one| {

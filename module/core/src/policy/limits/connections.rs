@@ -1,11 +1,11 @@
 //! Requests at the same time, by key: nginx's `limit_conn`.
 //!
 //! Shape:   a set is eight words, a cache line; each is free (0), or a key's tag (upper 40 bits) and its requests
-//!          under way (lower 24 bits). A place is given up with the last of them.
+//!          in flight (lower 24 bits). A word becomes free with the last of them.
 //! Exact:   two workers may give the same new key two places at the same moment: the requests of a key are the
 //!          sum over its set, looked at once more after counting. So there are never more than the limit, while
 //!          the set has room for all of its keys.
-//! Full:    a new key in a full set takes the place of the key with the fewest requests, whose requests are
+//! Full:    a new key in a full set replaces the key with the fewest requests, whose requests are
 //!          forgotten. A refusal would let a flood from many addresses lock all others out, and no count at all
 //!          would let a few addresses hide behind the flood; a key near its limit has many requests, and keeps
 //!          its place. A forgotten key may have at most as many requests above its limit as were forgotten.
@@ -19,39 +19,39 @@ const COUNT_BITS: u32 = 24;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// Of the hash, that choose the set; the others are the tag.
 const INDEX_BITS: u32 = 24;
-/// Places that fit into what a [`Held`] says.
+/// The most sets whose words a [`Slot`] can address.
 const MAX_SETS: usize = (1 << COUNT_BITS) / SET_WORDS;
 
-/// A request that is counted as under way: its tag and its place, in one word that is never 0.
+/// The slot of a counted request: its tag and its place, in one word that is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held(u64);
+pub struct Slot(u64);
 
-impl Held {
-    /// As one word.
+impl Slot {
+    /// The slot as one word, for a worker's ledger.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// From [`Held::to_bits`]; `None`: 0 stands for nothing.
+    /// The slot of [`Slot::to_bits`]; `None` for 0.
     pub fn from_bits(bits: u64) -> Option<Self> {
-        (bits != 0).then_some(Held(bits))
+        (bits != 0).then_some(Slot(bits))
     }
 }
 
-/// A request that was let in.
+/// An admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Begun {
-    /// Its count, for [`Connections::end`].
-    pub held: Held,
-    /// Requests of another client whose count was given up for it; 0 unless the set was full.
+pub struct Admitted {
+    /// The slot of the request, for [`Connections::end`].
+    pub slot: Slot,
+    /// The number of another client's requests that were forgotten; 0 unless the set was full.
     pub forgotten: u64,
 }
 
-/// As many requests as the limit allows are under way.
+/// The client has as many requests in flight as the limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overload;
 
-/// All requests under way that are limited.
+/// The table of limited requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Connections<'m> {
     sets: &'m [[AtomicU64; SET_WORDS]],
@@ -71,11 +71,11 @@ impl<'m> Connections<'m> {
         self.sets.len() * SET_WORDS
     }
 
-    /// Counts a request of `key` as under way unless `limit` are. `note` is told what it would be, before it is
-    /// counted: who notes that down can be ended by others when its worker was killed. The last word it is told
-    /// holds, if the answer is not a refusal.
+    /// Counts a request of `key` unless `limit` are in flight. Before the request is counted, `note` receives the
+    /// slot that it would have: a caller that records it lets others end the request if its worker is killed. The
+    /// last slot that `note` received is the one that counts, if the request is admitted.
     #[inline]
-    pub fn begin(&self, key: u64, limit: u32, note: impl Fn(Held)) -> Result<Begun, Overload> {
+    pub fn begin(&self, key: u64, limit: u32, note: impl Fn(Slot)) -> Result<Admitted, Overload> {
         let index = set_of(key, self.sets.len(), INDEX_BITS);
         let Some(set) = self.sets.get(index) else { return Err(Overload) };
         let (tag, limit) = (tag(key), u64::from(limit));
@@ -86,8 +86,8 @@ impl<'m> Connections<'m> {
             }
             let (place, word, forgotten) = place_of(&words, tag);
             let Some(cell) = set.get(place) else { return Err(Overload) };
-            let held = Held(tag << COUNT_BITS | (index * SET_WORDS + place) as u64);
-            note(held);
+            let slot = Slot(tag << COUNT_BITS | (index * SET_WORDS + place) as u64);
+            note(slot);
             let next = if word >> COUNT_BITS == tag { word + 1 } else { tag << COUNT_BITS | 1 };
             if cell.compare_exchange(word, next, SeqCst, SeqCst).is_err() {
                 continue;
@@ -95,21 +95,21 @@ impl<'m> Connections<'m> {
             self.forget(forgotten);
             let words = set.each_ref().map(|word| word.load(SeqCst));
             if sum(&words, tag) <= limit {
-                return Ok(Begun { held, forgotten });
+                return Ok(Admitted { slot, forgotten });
             }
-            self.end(held);
+            self.end(slot);
         }
         Err(Overload)
     }
 
-    /// A request has ended.
+    /// Ends a request, which frees its place in the count.
     #[inline]
-    pub fn end(&self, held: Held) {
-        let place = (held.0 & COUNT) as usize;
+    pub fn end(&self, slot: Slot) {
+        let place = (slot.0 & COUNT) as usize;
         let Some(cell) = self.sets.as_flattened().get(place) else { return };
         let less = |word: u64| {
             // Not below zero, and no other key's, whatever happened.
-            let is_own = word >> COUNT_BITS == held.0 >> COUNT_BITS && word & COUNT > 0;
+            let is_own = word >> COUNT_BITS == slot.0 >> COUNT_BITS && word & COUNT > 0;
             is_own.then(|| if word & COUNT == 1 { 0 } else { word - 1 })
         };
         let _ = cell.fetch_update(SeqCst, SeqCst, less);
@@ -129,8 +129,8 @@ impl<'m> Connections<'m> {
     }
 }
 
-/// Where a key is counted: its own place, else a free one, else that of the key with the fewest requests. Says the
-/// word that stands there, and how many requests are forgotten.
+/// The place of a key: its own, else a free one, else that of the key with the fewest requests. Also returns the word
+/// there, and the number of requests that are forgotten.
 #[inline]
 fn place_of(words: &[u64; SET_WORDS], tag: u64) -> (usize, u64, u64) {
     let rank = |word: u64| match word {
@@ -143,7 +143,7 @@ fn place_of(words: &[u64; SET_WORDS], tag: u64) -> (usize, u64, u64) {
     (place, word, rank(word).1)
 }
 
-/// Never 0.
+/// A tag of a key; never 0, which marks a free word.
 #[inline]
 fn tag(key: u64) -> u64 {
     (key & ((1 << (64 - INDEX_BITS)) - 1)).max(1)

@@ -1,10 +1,10 @@
 //! Leaky buckets, one a key: nginx's `limit_req` with `nodelay`.
 //!
-//! Shape:   a set is four words. The first has the tags of its three members, 21 bits each; 0 is nobody's place.
-//!          The others say until when each one's requests drain away. One word decides who is a member, so a key
+//! Shape:   a set is four words. The first has the tags of its three members, 21 bits each; 0 is a free place.
+//!          The others hold when each one's requests have drained away. One word decides about membership, so a key
 //!          never has two places.
-//! Exact:   of one key never more than `rate * time + burst + 1` requests are let in, by any number of threads,
-//!          as long as nobody took its place. A fourth key in a set takes the place of one that has drained, which
+//! Exact:   of one key never more than `rate * time + burst + 1` requests are admitted, by any number of threads,
+//!          as long as no other key replaces it. A fourth key in a set replaces one that has drained, which
 //!          loses nothing; else of the one that drains first, which is counted.
 
 use super::{MAX_TRIES, set_of};
@@ -46,7 +46,7 @@ impl Bucket {
 
 /// A request that was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Charge {
     place: usize,
     before: u64,
     after: u64,
@@ -55,16 +55,16 @@ pub struct Taken {
 /// What is to become of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It goes on.
-    Admitted(Taken),
+    /// The request is within the rate.
+    Admitted(Charge),
     /// It is above the rate and the burst by so many thousandths of a request.
     Refused {
-        /// As nginx logs it.
+        /// The excess over the rate in thousandths, as nginx logs it.
         excess_milli: u64,
     },
 }
 
-/// All buckets.
+/// The buckets of all clients and rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates<'m> {
     sets: &'m [[AtomicU64; SET_WORDS]],
@@ -118,20 +118,20 @@ impl<'m> Rates<'m> {
             if cell.compare_exchange(before, after, SeqCst, SeqCst).is_err() {
                 continue;
             }
-            // Another key may have taken the place meanwhile: then that one bears it, and this one counts anew.
+            // Another key may have replaced this one meanwhile: then it is charged, and this one counts again.
             if is_member(set, member, tag) {
                 let place = index * SET_WORDS + 1 + member;
-                return Admission::Admitted(Taken { place, before, after });
+                return Admission::Admitted(Charge { place, before, after });
             }
         }
         refused
     }
 
-    /// Takes a request back that was refused after all, unless somebody counted there since.
-    pub fn give_back(&self, taken: &Taken) {
-        let cell = self.sets.as_flattened().get(taken.place);
-        // Another key that took the place meanwhile has another word.
-        let _ = cell.map(|cell| cell.compare_exchange(taken.after, taken.before, SeqCst, SeqCst));
+    /// Refunds a request that was refused by a later check, unless the bucket has changed since.
+    pub fn refund(&self, charge: &Charge) {
+        let cell = self.sets.as_flattened().get(charge.place);
+        // If another key has replaced this one, the word differs.
+        let _ = cell.map(|cell| cell.compare_exchange(charge.after, charge.before, SeqCst, SeqCst));
     }
 
     #[inline]
@@ -149,7 +149,8 @@ impl<'m> Rates<'m> {
         let Some(member) = free.or_else(first) else { return };
         let left = until(member);
         if left > now {
-            // First it is emptied, then it changes hands: whoever counts in between is counted, if for another.
+            // The word is emptied before the tag changes: a request that counts in between is counted, if for another
+            // key.
             let cell = set.get(1 + member);
             let emptied = cell.map(|cell| cell.compare_exchange(left, 0, SeqCst, SeqCst));
             if !matches!(emptied, Some(Ok(_))) {
@@ -163,7 +164,7 @@ impl<'m> Rates<'m> {
     }
 }
 
-/// Never 0.
+/// A tag of a key; never 0, which marks a free set.
 #[inline]
 fn tag(key: u64) -> u64 {
     (key & TAG).max(1)

@@ -68,12 +68,12 @@ pub(super) fn encode_affinity(backend: &str, Affinity { mode, cookie }: &Affinit
     value
 }
 
-/// [`Affinity`] read in place.
+/// The affinity of a backend, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct AffinityView<'g> {
     header: &'g Header,
     name: &'g [u8],
-    /// Begins with the path.
+    /// The texts from the path on.
     rest: Reader<'g>,
 }
 
@@ -110,7 +110,7 @@ impl<'g> AffinityView<'g> {
         self.has(flag::EXPIRES).then_some(self.header.expires.get())
     }
 
-    /// `Max-Age`, in seconds.
+    /// `Max-Age`, in seconds; the attribute is left out if absent.
     pub fn max_age(&self) -> Option<i64> {
         self.has(flag::MAX_AGE).then_some(self.header.max_age.get())
     }

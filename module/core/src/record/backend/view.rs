@@ -123,7 +123,7 @@ impl<'g> BackendView<'g> {
     }
 }
 
-/// [`Split`](crate::model::Split) read in place.
+/// The [`Split`](crate::model::Split) of a backend, read in place.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "the fields are those of the model")]
 pub struct SplitView<'g> {

@@ -29,7 +29,7 @@ impl<'g> EndpointsView<'g> {
         EndpointsView { value, header }
     }
 
-    /// The number of endpoints.
+    /// The number of endpoints, draining ones included.
     #[inline]
     pub fn len(&self) -> usize {
         self.header.count.get() as usize
@@ -131,7 +131,7 @@ impl<'g> EndpointsView<'g> {
         Some(&entry.key)
     }
 
-    /// The endpoint at `index`.
+    /// The endpoint at `index`; `None` beyond the end.
     #[inline]
     pub fn get(&self, index: usize) -> Option<EndpointView<'g>> {
         if index >= self.len() {
@@ -147,7 +147,7 @@ impl<'g> EndpointsView<'g> {
         self.iter().any(|endpoint| endpoint.identity() == identity)
     }
 
-    /// All endpoints, in order.
+    /// All endpoints, in the order of the set.
     pub fn iter(&self) -> impl Iterator<Item = EndpointView<'g>> + use<'g> {
         let view = *self;
         (0..self.len()).map_while(move |index| view.get(index))

@@ -32,7 +32,7 @@ impl<'g> ServerView<'g> {
         ServerView { value, entries, exact, regexes }
     }
 
-    /// The number of rules.
+    /// The number of rules of the server.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -69,7 +69,7 @@ pub struct Operations {
     pub count: fn(&Patch) -> (usize, usize),
     /// Adds the records written, except for those that are encoded with others.
     pub encode: fn(&Patch, &mut Vec<Change>),
-    /// Adds the records removed.
+    /// Adds the removals of the delta's records.
     pub removals: fn(&Patch, &mut Vec<Change>),
     /// Adds the keys of the records written.
     pub keys: fn(&Patch, &mut Vec<RecordRef>),

@@ -9,18 +9,18 @@ use crate::model::{
     HostPattern, Invalid, MAX_ALTERNATIVES, SameSite, Split, shorten,
 };
 
-/// What an element says, in the words of the model.
+/// An element as a backend of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Converted {
-    /// The element's name.
+    /// The name of the element, which becomes the id.
     pub id: BackendId,
-    /// How it balances.
+    /// The settings of the element without its addresses.
     pub backend: Backend,
-    /// Its addresses.
+    /// The IP addresses among the element's endpoints.
     pub endpoints: EndpointSet,
     /// Host names among the endpoints: left out, for the caller to resolve.
     pub names: Vec<HostPattern>,
-    /// What is not served as it is written, for the log: ingress-nginx takes the whole array all the same.
+    /// Deviations from what is written, for the log: ingress-nginx accepts the whole array all the same.
     pub notes: Vec<String>,
 }
 
@@ -192,7 +192,7 @@ impl CookieAffinity {
 }
 
 impl HashBy {
-    /// What the reference's controller writes where an Ingress says nothing.
+    /// The size that ingress-nginx's controller writes for an Ingress without one.
     const DEFAULT_SUBSET_SIZE: u32 = 3;
 
     fn model(&self, notes: &mut Vec<String>) -> Option<model::HashBy> {

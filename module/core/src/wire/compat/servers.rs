@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 crate::wire::objects!(Servers);
 
-/// Body of `POST /configuration/servers`.
+/// The body of `POST /configuration/servers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[serde(remote = "Self")]
@@ -20,7 +20,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The uid that says "no certificate".
+    /// The uid of a host without a certificate.
     pub const NO_CERTIFICATE: &'static str = "-1";
 
     /// Certificates and the names that use them. Hosts that are no DNS names (regular expressions among

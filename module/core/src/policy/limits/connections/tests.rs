@@ -20,7 +20,7 @@ impl Block {
 fn a_request_above_the_limit_waits_for_one_to_end() {
     let block = block(4);
     let connections = block.connections();
-    let begin = |key| connections.begin(key, 2, |_| ()).map(|begun| begun.held);
+    let begin = |key| connections.begin(key, 2, |_| ()).map(|begun| begun.slot);
     let first = begin(9).unwrap();
     begin(9).unwrap();
     assert_eq!(begin(9), Err(Overload));
@@ -36,7 +36,7 @@ fn a_place_is_free_again_when_the_last_request_has_ended() {
     let block = block(1);
     let connections = block.connections();
     let begin = |key| connections.begin(key, 9, |_| ()).unwrap();
-    let all: Vec<_> = (1..=8).map(|key| begin(key).held).collect();
+    let all: Vec<_> = (1..=8).map(|key| begin(key).slot).collect();
     connections.end(all[3]);
     assert_eq!(begin(9).forgotten, 0);
     assert_eq!(block.1.load(SeqCst), 0);
@@ -51,19 +51,19 @@ fn a_full_set_forgets_the_key_with_the_fewest_requests() {
     let connections = block.connections();
     let begin = |key| connections.begin(key, 3, |_| ());
     // One key is at its limit, one has two requests, six have one.
-    let mut held: Vec<_> = [1, 1, 1, 2, 2].map(|key| begin(key).unwrap().held).into();
-    held.extend((3..=8).map(|key| begin(key).unwrap().held));
+    let mut slot: Vec<_> = [1, 1, 1, 2, 2].map(|key| begin(key).unwrap().slot).into();
+    slot.extend((3..=8).map(|key| begin(key).unwrap().slot));
     for newcomer in 100..200 {
         let begun = begin(newcomer).unwrap();
         assert_eq!(begun.forgotten, 1, "a new client comes in, and costs one request's count");
         assert_eq!(connections.under_way(newcomer), 1);
-        held.push(begun.held);
+        slot.push(begun.slot);
     }
     assert_eq!(block.1.load(SeqCst), 100);
     assert_eq!([connections.under_way(1), connections.under_way(2)], [3, 2]);
     assert_eq!(begin(1), Err(Overload), "who is at its limit is not freed by a flood");
     // What ends twice, since its place was given away, is counted down once.
-    held.into_iter().for_each(|held| connections.end(held));
+    slot.into_iter().for_each(|slot| connections.end(slot));
     assert!(block.0.iter().all(|word| word.load(Relaxed) == 0), "a count is left over");
 }
 
@@ -72,12 +72,12 @@ fn what_is_noted_is_what_is_held() {
     let block = block(4);
     let connections = block.connections();
     let noted = Cell::new(None);
-    let held = connections.begin(0, 1, |held| noted.set(Some(held))).unwrap().held;
-    assert_eq!(noted.get(), Some(held));
-    let again = Held::from_bits(held.to_bits()).unwrap();
+    let slot = connections.begin(0, 1, |slot| noted.set(Some(slot))).unwrap().slot;
+    assert_eq!(noted.get(), Some(slot));
+    let again = Slot::from_bits(slot.to_bits()).unwrap();
     connections.end(again);
     assert_eq!(connections.under_way(0), 0);
-    assert_eq!(Held::from_bits(0), None);
+    assert_eq!(Slot::from_bits(0), None);
 }
 
 /// Places come and go all the time, so that two threads often give a key two of them.
@@ -95,14 +95,14 @@ fn threads_never_hold_more_than_the_limit() {
                 for turn in 0..30_000_u64 {
                     let key = (turn / 3 + thread) % 4;
                     let begin = || connections.begin(key + 1, LIMIT, |_| ());
-                    let held: Vec<_> = (0..2).filter_map(|_| begin().ok()).collect();
-                    // Counted after they came in, and until before they go: never more than there are.
+                    let slot: Vec<_> = (0..2).filter_map(|_| begin().ok()).collect();
+                    // Admitted after they came in, and until before they go: never more than there are.
                     let count = &under_way[key as usize];
-                    let now = count.fetch_add(held.len() as i64, SeqCst) + held.len() as i64;
+                    let now = count.fetch_add(slot.len() as i64, SeqCst) + slot.len() as i64;
                     assert!(now <= i64::from(LIMIT), "{now} at once");
-                    admitted.fetch_add(held.len() as u64, Relaxed);
-                    count.fetch_sub(held.len() as i64, SeqCst);
-                    held.into_iter().for_each(|begun| connections.end(begun.held));
+                    admitted.fetch_add(slot.len() as u64, Relaxed);
+                    count.fetch_sub(slot.len() as i64, SeqCst);
+                    slot.into_iter().for_each(|begun| connections.end(begun.slot));
                 }
             });
         }
@@ -116,7 +116,7 @@ fn threads_never_hold_more_than_the_limit() {
 fn two_places_of_a_key_are_one_count() {
     let block = block(1);
     let connections = block.connections();
-    let other = connections.begin(1, 1, |_| ()).unwrap().held;
+    let other = connections.begin(1, 1, |_| ()).unwrap().slot;
     let is_first = Cell::new(true);
     let meanwhile = |_| {
         if is_first.replace(false) {

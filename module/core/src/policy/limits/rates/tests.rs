@@ -118,11 +118,11 @@ fn a_request_that_was_given_back_does_not_count() {
     let take = || rates.take(1, &bucket, || 1000);
     let Admission::Admitted(taken) = take() else { panic!("the first is refused") };
     assert!(!is_admitted(take()));
-    rates.give_back(&taken);
+    rates.refund(&taken);
     assert!(is_admitted(take()));
-    rates.give_back(&Taken { before: 0, ..taken });
+    rates.refund(&Charge { before: 0, ..taken });
     assert!(is_admitted(take()), "the same word once more");
-    rates.give_back(&taken);
+    rates.refund(&taken);
     assert!(is_admitted(take()));
 }
 
@@ -157,7 +157,7 @@ fn a_fourth_key_takes_the_place_of_one_that_has_drained() {
     assert_eq!([take(3, 2003), take(4, 2003), take(5, 2003)], [false; 3]);
 }
 
-/// Whoever takes, and at whatever moment: of one key exactly the burst and one come in, while the clock stands.
+/// With any number of threads, exactly the burst and one more are admitted while the clock does not move.
 #[test]
 fn threads_let_in_exactly_the_burst_and_one() {
     for round in 0..200_u64 {
@@ -203,7 +203,7 @@ fn threads_never_let_in_more_than_the_rate_while_time_passes() {
     let most = time / MS + 20 + 1;
     assert_eq!(block.evicted(), 0);
     assert!(admitted <= most, "{admitted} of {most}");
-    // They ask all the time, so almost nothing is left over.
+    // The threads try all the time, so almost nothing is left over.
     assert!(admitted + 1 >= time / MS, "{admitted} of {most}");
 }
 
@@ -232,7 +232,7 @@ fn threads_that_evict_each_other_s_keys_count_that() {
     });
     let all: u64 = admitted.iter().flat_map(HashMap::values).sum();
     let evicted = block.evicted();
-    // Each place that was given was used once; so was each that was taken away from somebody.
+    // Each place was used once when it was assigned, and once when it was taken from another key.
     assert!(all <= evicted + rates.capacity() as u64, "{all} with {evicted} evicted");
     assert!(evicted > 0);
 }

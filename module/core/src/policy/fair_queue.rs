@@ -1,29 +1,29 @@
-//! Waiting lines that take turns: who waits in one line is not delayed by how many wait in another.
+//! A queue that serves tenants in turn: the length of one tenant's line does not delay another tenant.
 //!
-//! Shape:   [`Turns`] has a line for each tenant, and in it a line for each of the tenant's resources. [`Turns::pop`]
-//!          takes the first of the next tenant's next line. A line exists while somebody waits in it.
-//! Bounds:  [`MAX_OF_RESOURCE`] and [`MAX_OF_TENANT`]; a line that is full refuses its own newcomers, and no others.
-//! Fair:    a newcomer whose own lines are empty is served after at most one turn of each other tenant.
+//! Shape:   a [`FairQueue`] has a line for each tenant, and in it a line for each of the tenant's resources. [`FairQueue::pop`]
+//!          removes the first item of the next tenant's next line. A line exists while it has items.
+//! Bounds:  [`MAX_OF_RESOURCE`] and [`MAX_OF_TENANT`]; a full line refuses new items of its own, and no others.
+//! Fair:    an item of a tenant without other items is served after at most one turn of each other tenant.
 
 use std::collections::VecDeque;
 
-/// Who may wait for one resource of a tenant.
+/// The most items that wait for one resource of a tenant.
 pub const MAX_OF_RESOURCE: usize = 250;
-/// Who may wait for all resources of a tenant.
+/// The most items that wait for all resources of a tenant.
 pub const MAX_OF_TENANT: usize = 1_000;
 
 /// Lines by tenant and resource.
 #[derive(Clone, Debug)]
-pub struct Turns<T>(Ring<Ring<VecDeque<T>>>);
+pub struct FairQueue<T>(Ring<Ring<VecDeque<T>>>);
 
-impl<T> Default for Turns<T> {
+impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Turns(Ring::default())
+        FairQueue(Ring::default())
     }
 }
 
-impl<T: PartialEq> Turns<T> {
-    /// Adds to the end of a line; `false`: it is full.
+impl<T: PartialEq> FairQueue<T> {
+    /// Adds an item to the end of a line; false if the line is full.
     pub fn push(&mut self, tenant: &[u8], resource: &[u8], item: T) -> bool {
         self.0.change(tenant, |lines| {
             let has_room = lines.len() < MAX_OF_TENANT;
@@ -37,24 +37,24 @@ impl<T: PartialEq> Turns<T> {
         })
     }
 
-    /// The first of the line whose turn it is.
+    /// Removes the first item of the line whose turn it is.
     pub fn pop(&mut self) -> Option<T> {
         self.0.pop()
     }
 
-    /// Takes somebody out of a line.
+    /// Removes an item from a line.
     pub fn remove(&mut self, tenant: &[u8], resource: &[u8], item: &T) {
         self.0.change(tenant, |lines| {
             lines.change(resource, |line| line.retain(|other| other != item));
         });
     }
 
-    /// How many wait.
+    /// The number of items in all lines.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Nobody waits.
+    /// Whether all lines are empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -134,41 +134,41 @@ mod tests {
 
     #[test]
     fn tenants_take_turns_and_so_do_their_resources() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for n in 0..3 {
-            assert!(turns.push(b"a", b"x", format!("ax{n}")));
+            assert!(queue.push(b"a", b"x", format!("ax{n}")));
         }
-        assert!(turns.push(b"a", b"y", "ay".into()));
-        assert!(turns.push(b"b", b"x", "b".into()));
-        let order: Vec<_> = std::iter::from_fn(|| turns.pop()).collect();
+        assert!(queue.push(b"a", b"y", "ay".into()));
+        assert!(queue.push(b"b", b"x", "b".into()));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, ["ax0", "b", "ay", "ax1", "ax2"]);
-        assert!(turns.is_empty() && turns.0.0.is_empty());
+        assert!(queue.is_empty() && queue.0.0.is_empty());
     }
 
     #[test]
     fn a_full_line_refuses_only_its_own() {
-        let mut turns = Turns::default();
-        let accepted = (0..300).filter(|n| turns.push(b"a", b"x", *n)).count();
+        let mut queue = FairQueue::default();
+        let accepted = (0..300).filter(|n| queue.push(b"a", b"x", *n)).count();
         assert_eq!(accepted, MAX_OF_RESOURCE);
-        assert!(turns.push(b"a", b"y", 0) && turns.push(b"b", b"x", 0));
-        let accepted = (0..2_000_u32).filter(|n| turns.push(b"c", &n.to_le_bytes(), *n as i32));
+        assert!(queue.push(b"a", b"y", 0) && queue.push(b"b", b"x", 0));
+        let accepted = (0..2_000_u32).filter(|n| queue.push(b"c", &n.to_le_bytes(), *n as i32));
         assert_eq!(accepted.count(), MAX_OF_TENANT);
-        assert!(turns.push(b"b", b"x", 1));
+        assert!(queue.push(b"b", b"x", 1));
     }
 
     #[test]
     fn who_leaves_leaves_the_line() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for n in 0..3 {
-            turns.push(b"a", b"x", n);
+            queue.push(b"a", b"x", n);
         }
-        turns.remove(b"a", b"x", &1);
-        turns.remove(b"a", b"y", &1);
-        turns.remove(b"b", b"x", &0);
-        assert_eq!(turns.len(), 2);
-        turns.remove(b"a", b"x", &0);
-        turns.remove(b"a", b"x", &2);
-        assert!(turns.pop().is_none() && turns.0.0.is_empty());
+        queue.remove(b"a", b"x", &1);
+        queue.remove(b"a", b"y", &1);
+        queue.remove(b"b", b"x", &0);
+        assert_eq!(queue.len(), 2);
+        queue.remove(b"a", b"x", &0);
+        queue.remove(b"a", b"x", &2);
+        assert!(queue.pop().is_none() && queue.0.0.is_empty());
     }
 
     proptest! {
@@ -178,16 +178,16 @@ mod tests {
             waiting in prop::collection::vec((0_u8..6, 0_u8..4), 0..400),
             served in 0_usize..400,
         ) {
-            let mut turns = Turns::default();
+            let mut queue = FairQueue::default();
             for (tenant, resource) in &waiting {
-                turns.push(&[*tenant], &[*resource], false);
+                queue.push(&[*tenant], &[*resource], false);
             }
             for _ in 0..served {
-                turns.pop();
+                queue.pop();
             }
-            let tenants = turns.0.0.len();
-            turns.push(b"new", b"x", true);
-            let before = std::iter::from_fn(|| turns.pop()).take_while(|is_new| !is_new).count();
+            let tenants = queue.0.0.len();
+            queue.push(b"new", b"x", true);
+            let before = std::iter::from_fn(|| queue.pop()).take_while(|is_new| !is_new).count();
             prop_assert_eq!(before, tenants);
         }
     }
