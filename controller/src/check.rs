@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All that an API server has of what is read, once.
 async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
-    let client = cluster::connect(&flags.cluster).await?;
+    let client = cluster::reach(&flags.cluster).await?;
     let mut source = Kubernetes::watch(
         client,
         &flags.provider_options(),

@@ -65,6 +65,17 @@ pub enum ClusterError {
         "the pod has no usable service account ({0}): set automountServiceAccountToken, or give --kubeconfig"
     )]
     ServiceAccount(#[from] kube::config::InClusterError),
+    /// No answer.
+    #[error(
+        "the API server at {url} does not answer: {why}: start it, or name another one with --kubeconfig or \
+         --apiserver-host"
+    )]
+    Silent {
+        /// Where it should be.
+        url: String,
+        /// The first cause.
+        why: String,
+    },
     /// TLS cannot be set up.
     #[error("the API server at {url}: {why}: correct its certificates or credentials")]
     Client {
@@ -78,6 +89,22 @@ pub enum ClusterError {
 /// A client for the API server that the flags name. Connects when it is first used.
 pub async fn connect(flags: &ClusterFlags) -> Result<Client, ClusterError> {
     client(config(flags).await?)
+}
+
+/// The same, for an API server that answers now.
+pub async fn reach(flags: &ClusterFlags) -> Result<Client, ClusterError> {
+    let config = config(flags).await?;
+    let url = config.cluster_url.to_string();
+    let client = client(config)?;
+    match client.apiserver_version().await {
+        // What it refuses is reported by whoever asks for it.
+        Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
+        Err(error) => Err(ClusterError::Silent { url, why: first_cause(&error) }),
+    }
+}
+
+fn first_cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), first_cause)
 }
 
 fn client(mut config: Config) -> Result<Client, ClusterError> {

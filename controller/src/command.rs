@@ -11,7 +11,7 @@ mod plugin;
 mod read;
 mod shutdown;
 
-use crate::flags::{Cli, Command, Flags};
+use crate::flags::{Cli, Command, Flags, help};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -24,43 +24,46 @@ use std::process::ExitCode;
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum Tool {
-    /// Prints backends and their endpoints, as nginx has them
+    /// Print backends and their endpoints, as nginx has them
     Backends {
         #[command(flatten)]
         place: Place,
         #[command(subcommand)]
         which: Option<Which>,
     },
-    /// Prints facts about the certificate of a host, never its key
+    /// Print facts about the certificate of a host, never its key
     Certs {
         #[command(flatten)]
         place: Place,
         #[command(subcommand)]
         which: OfHost,
     },
-    /// Prints nginx.conf, which holds no routes: `explain` and `backends` tell those
+    /// Print nginx.conf. It holds no routes: `explain` and `backends` show those
     Conf {
         #[command(flatten)]
         place: Place,
     },
-    /// Prints what was posted to /configuration/general
+    /// Print what was posted to /configuration/general
     General {
         #[command(flatten)]
         place: Place,
     },
-    /// Says where a request goes, and why: the rules that win and lose, policies, backend, endpoints
+    /// Print where a request goes, and why: rules that win and lose, policies, backend, endpoints
+    ///
+    /// It asks the nginx that runs, or with --folder translates a folder of manifests.
+    #[command(override_usage = "oxigress explain [OPTIONS] [METHOD] URL")]
     Explain(Box<Question>),
-    /// Asks the program to end, and waits until nginx has finished: for a preStop hook
+    /// Ask the program to end, and wait until nginx has finished: for a preStop hook
     WaitShutdown {
         #[command(flatten)]
         place: Place,
     },
-    /// Prints completions for a shell
+    /// Print completions for a shell
     Completion {
         /// bash, zsh, fish, elvish or powershell
         shell: Shell,
     },
-    /// Prints the manual page, or writes one for each command
+    /// Print the manual page, or write one for each command
     Man {
         /// Folder for a page of each command
         #[arg(long, value_name = "DIR")]
@@ -71,7 +74,7 @@ pub enum Tool {
 /// Where the program runs.
 #[derive(Args, Debug)]
 pub struct Place {
-    /// Its runtime folder
+    /// Runtime folder of the program
     #[arg(long, value_name = "DIR", default_value = "/run/oxigress", global = true)]
     pub runtime_dir: PathBuf,
 }
@@ -91,13 +94,13 @@ fn socket(runtime_dir: &Path) -> PathBuf {
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum Which {
-    /// Their names
+    /// Print their names
     List,
-    /// All, as JSON
+    /// Print all, as JSON
     All,
-    /// One, as JSON
+    /// Print one, as JSON
     Get {
-        /// Its name, such as default-shop-80
+        /// Name of the backend, such as default-shop-80
         name: String,
     },
 }
@@ -106,7 +109,7 @@ pub enum Which {
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum OfHost {
-    /// Of one host, as JSON
+    /// Print the certificate of one host, as JSON
     Get {
         /// The host, or a wildcard such as *.example.com
         host: String,
@@ -119,13 +122,13 @@ pub struct Question {
     /// Method, GET if left out, and URL such as https://shop.example.com/cart?id=1
     #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "URL"])]
     pub request: Vec<String>,
-    /// A header of the request; may stand more than once
+    /// Header of the request; may be given more than once
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
-    /// Explain what would be served of this folder of manifests, in place of what a running nginx has
+    /// Folder of manifests to explain, in place of what a running nginx has
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// How to print it
+    /// Form of the output
     #[arg(short, long, value_enum, default_value = "text")]
     pub output: Output,
     /// What the controller is started with
@@ -175,13 +178,13 @@ pub fn parse(arguments: impl Iterator<Item = OsString>) -> Asked {
         "dbg" => {
             let tool = Dbg::parse_from(arguments).tool;
             let command = Some(Command::Tool(tool));
-            Asked::Oxigress(Box::new(Cli { command, ..Cli::parse_from(["oxigress"]) }))
+            Asked::Oxigress(Box::new(Cli { command, ..help::parse(["oxigress".into()]) }))
         }
         "wait-shutdown" => {
             arguments.insert(1, "wait-shutdown".into());
-            Asked::Oxigress(Box::new(Cli::parse_from(arguments)))
+            Asked::Oxigress(Box::new(help::parse(arguments)))
         }
-        _ => Asked::Oxigress(Box::new(Cli::parse_from(arguments))),
+        _ => Asked::Oxigress(Box::new(help::parse(arguments))),
     }
 }
 

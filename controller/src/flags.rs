@@ -4,6 +4,7 @@
 
 pub mod accepted;
 pub mod cluster;
+pub mod help;
 pub mod metrics;
 mod selector;
 
@@ -30,7 +31,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "oxigress", args_conflicts_with_subcommands = true, disable_version_flag = true)]
 pub struct Cli {
-    /// One role alone, or a tool; without one, both roles run.
+    /// One role alone, or a tool. Without one, both roles run.
     #[command(subcommand)]
     pub command: Option<Command>,
     #[command(flatten)]
@@ -41,16 +42,19 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "clap shows the texts below")]
 pub enum Command {
-    /// Watches the Kubernetes API or manifests and publishes them to nginx
+    /// Watch the API server or manifests, and publish them to nginx
     Controller(Box<Flags>),
-    /// Starts nginx and keeps it running
+    /// Start nginx and keep it running
     Nginx(Box<Flags>),
-    /// Says what would be served of a folder of manifests or of a cluster, and what not
+    /// Print what would be served of a folder of manifests or of a cluster, and what not
+    ///
+    /// It needs no running program, writes nothing, and takes the controller's flags. It exits with 1 if something is
+    /// rejected, or an annotation is invalid or not supported.
     Check {
-        /// The folder
+        /// Folder of manifests
         #[arg(required_unless_present = "cluster", conflicts_with = "cluster")]
         folder: Option<PathBuf>,
-        /// What the API server of --kubeconfig, or of the pod, has; read once
+        /// Read the objects of the API server once, in place of a folder
         #[arg(long)]
         cluster: bool,
         #[command(flatten)]
@@ -58,13 +62,13 @@ pub enum Command {
     },
     #[command(flatten)]
     Tool(Tool),
-    /// Answers each request with what it was: a sample endpoint
+    /// Answer each request with what it was: a sample endpoint
     #[command(hide = true)]
     Echo {
-        /// Address and port
+        /// Address and port to listen on
         #[arg(long)]
         listen: SocketAddr,
-        /// Told in each answer
+        /// Name that each answer has
         #[arg(long)]
         name: String,
     },
@@ -98,44 +102,56 @@ impl Cli {
 /// What the operator says.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// Folder of manifests to serve in place of a cluster: *.yaml, *.yml, *.json, watched
+    /// Serve a folder of manifests in place of a cluster: *.yaml, *.yml, *.json
+    ///
+    /// Subfolders are read too. What is saved is served. The folder needs an IngressClass, and an EndpointSlice for
+    /// each Service.
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
-    /// Connect to endpoints on loopback addresses; by default with --manifests only
+    /// Connect to endpoints on loopback addresses; by default only with --manifests
     #[arg(long, value_name = "BOOLEAN", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean)]
     pub allow_loopback_destinations: Option<bool>,
-    /// Networks that no endpoint, auth server or mirror may be in, with commas between
+    /// Networks that no endpoint, auth server or mirror may be in, separated by commas
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',', value_parser = network)]
     pub deny_destinations: Vec<IpNet>,
-    /// Folder for sockets, pid file and the rendered nginx.conf; nothing is written elsewhere but to --temp-dir
+    /// Folder for sockets, the pid file and the rendered nginx.conf
+    ///
+    /// Nothing is written elsewhere but to --temp-dir, standard output and logs that the ConfigMap sends below
+    /// /var/log.
     #[arg(long, value_name = "DIR", default_value = "/run/oxigress")]
     pub runtime_dir: PathBuf,
-    /// Folder for what nginx buffers of requests and answers, so that clients cannot fill the runtime folder; without
-    /// it that is where they go
+    /// Folder for requests and responses that nginx buffers; by default the runtime folder
+    ///
+    /// On a file system of its own, clients cannot fill the runtime folder with what they send.
     #[arg(long, value_name = "DIR")]
     pub temp_dir: Option<PathBuf>,
-    /// nginx's worker processes; `auto`: as many as there are CPUs
+    /// Worker processes of nginx, 1 to 512; auto: one for each CPU that the container may use
     #[arg(long, value_name = "N", default_value = "auto", value_parser = worker_processes)]
     pub worker_processes: WorkerProcesses,
-    /// Shared memory for routes, endpoints and certificates
+    /// Shared memory for routes, endpoints and certificates, 1m to 1024g
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = zone_size)]
     pub zone_size: ZoneSize,
-    /// Largest size that this memory grows to when it lacks room; `auto`: a quarter of the memory limit
+    /// Size to which the shared memory grows when it lacks room; auto: a quarter of the memory limit
+    ///
+    /// Each growth is one reload of nginx that loses no request.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = zone_size_max)]
     pub zone_size_max: ZoneSizeMax,
-    /// Most bytes of this memory for the objects of one namespace; `0`: no limit but the memory itself, which namespaces
-    /// share: when it is full, the newest objects of the namespace that has most wait
+    /// Most bytes of shared memory for the objects of one namespace; 0: no limit
+    ///
+    /// What goes beyond it is withheld: its paths answer 503. Without a limit namespaces share the memory; when it is
+    /// full, the newest objects of the namespace that has most wait.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = namespace_bytes_max)]
     pub namespace_bytes_max: NamespaceBytesMax,
-    /// File in the runtime folder from which a restarted nginx serves at once, with the private keys that it
-    /// needs for that; `auto`: if the folder is memory-backed
+    /// Keep a file from which a restarted nginx serves at once; auto: if the runtime folder is memory-backed
+    ///
+    /// The file stands in the runtime folder and holds private keys.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub journal: Journal,
-    /// nginx; without it $NGINX_BINARY, then ../sbin/nginx beside this program
+    /// nginx; by default $NGINX_BINARY, then ../sbin/nginx beside this program
     #[arg(long, value_name = "FILE")]
     pub nginx_binary: Option<PathBuf>,
-    /// The module; without it ../modules/ngx_ingress_module.so beside this program
+    /// The nginx module; by default ../modules/ngx_ingress_module.so beside this program
     #[arg(long, value_name = "FILE")]
     pub module: Option<PathBuf>,
 
@@ -145,34 +161,38 @@ pub struct Flags {
     /// Port for HTTPS
     #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = port())]
     pub https_port: u16,
-    /// Loopback port where the configuration endpoint answers too, at /configuration
+    /// Loopback port that serves the configuration endpoint too, at /configuration
+    ///
+    /// Any local process may then change what is served.
     #[arg(long, value_name = "PORT", value_parser = port())]
     pub status_port: Option<u16>,
-    /// Port for health checks of this program
+    /// Port for health checks and metrics
     #[arg(long, value_name = "PORT", default_value_t = 10254, value_parser = port())]
     pub healthz_port: u16,
-    /// Address for health checks; all addresses without it
+    /// Address for health checks and metrics; by default all addresses
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     pub healthz_host: String,
     /// Path of health checks, also on the HTTP and HTTPS ports
     #[arg(long, value_name = "PATH", default_value = "/healthz", value_parser = url_path)]
     pub health_check_path: String,
 
-    /// Value of the annotation kubernetes.io/ingress.class that is served
+    /// Serve Ingresses whose annotation kubernetes.io/ingress.class has this value
     #[arg(long, value_name = "NAME", default_value = "nginx")]
     pub ingress_class: String,
-    /// Value of IngressClass spec.controller that is served
+    /// Serve IngressClasses whose spec.controller has this value
     #[arg(long, value_name = "NAME", default_value = "k8s.io/ingress-nginx")]
     pub controller_class: String,
-    /// Serve also the IngressClass named by --ingress-class, whatever its controller
+    /// Serve the IngressClass that --ingress-class names, whatever its spec.controller
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub ingress_class_by_name: bool,
-    /// Serve also Ingresses that name no class
+    /// Serve Ingresses that name no class
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub watch_ingress_without_class: bool,
-    /// Serve Ingresses of this namespace only, and look at no other but for what flags name
+    /// Serve Ingresses of this namespace only; by default those of all
+    ///
+    /// Nothing of other namespaces is read but what flags name.
     #[arg(long, value_name = "NAMESPACE", default_value = "")]
     pub watch_namespace: String,
     /// Ignore Ingresses with spec.defaultBackend
@@ -189,7 +209,7 @@ pub struct Flags {
     /// ConfigMap with global settings
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub configmap: Option<MaybeKey>,
-    /// Service for requests that no Ingress takes
+    /// Service for requests that no Ingress takes; by default they get 404
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_backend_service: Option<MaybeKey>,
     /// Honour the annotation ssl-passthrough
@@ -199,13 +219,13 @@ pub struct Flags {
     /// Loopback port inside nginx for TLS that is not passed through
     #[arg(long, value_name = "PORT", default_value_t = 442, value_parser = port())]
     pub ssl_passthrough_proxy_port: u16,
-    /// ConfigMap with TCP ports and where they lead: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]]
+    /// ConfigMap with TCP ports: NAMESPACE/SERVICE:PORT[:PROXY[:PROXY]] for each
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub tcp_services_configmap: Option<MaybeKey>,
-    /// ConfigMap with UDP ports and where they lead: NAMESPACE/SERVICE:PORT
+    /// ConfigMap with UDP ports: NAMESPACE/SERVICE:PORT for each
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub udp_services_configmap: Option<MaybeKey>,
-    /// Secret with the certificate for unknown hosts
+    /// Secret with the certificate for names that have none; by default self-signed
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = optional_key)]
     pub default_ssl_certificate: Option<MaybeKey>,
 
@@ -219,23 +239,26 @@ pub struct Flags {
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub disable_svc_external_name: bool,
-    /// What other namespaces may do with a host; its owner is the namespace of the oldest Ingress that names it
+    /// What other namespaces may do with a host, whose owner is the namespace of its oldest Ingress
     #[arg(long, value_name = "MODE", default_value = "settings")]
     pub host_ownership: Ownership,
-    /// Compare all paths of a host as regular expressions when one Ingress has use-regex or rewrite-target, as
-    /// ingress-nginx does
+    /// Let one Ingress with use-regex or rewrite-target make all paths of its host regular expressions
+    ///
+    /// ingress-nginx does so. By default only the paths of that Ingress are.
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub regex_per_host: bool,
-    /// Name servers and search domains for Services of type ExternalName; read again when it changes
+    /// Name servers and search domains for Services of type ExternalName
+    ///
+    /// The file is read again when it changes.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     pub resolv_conf: PathBuf,
 
-    /// Print the version and exit
+    /// Print the version
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = boolean, action = ArgAction::Set)]
     pub version: bool,
-    /// Log more: 2 says why, 5 says everything
+    /// Log more: 2 adds reasons, 5 everything
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
     pub verbosity: u8,
     #[command(flatten)]

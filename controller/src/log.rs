@@ -23,12 +23,21 @@ const MAX_LINE_BYTES: usize = 4_096 - 64;
 const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// Warnings of these crates are failures that this program reports itself.
-const OTHERS: &str = "kube_client=error,kube_runtime=error";
+const OTHERS: &str = "kube_client=off,kube_runtime=error";
 
 static QUEUE: Queue = Queue::new();
 
+/// Whose lines they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The program runs for months: each line has the time.
+    Log,
+    /// A person waits for a command to end: no line has the time.
+    Person,
+}
+
 /// Starts logging to standard error. `verbosity` is klog's `-v`: 2 and more is debug, 5 and more trace.
-pub fn start(verbosity: u8) {
+pub fn start(verbosity: u8, reader: Reader) {
     let level = match verbosity {
         0 | 1 => "info",
         2..=4 => "debug",
@@ -39,13 +48,16 @@ pub fn start(verbosity: u8) {
     QUEUE.start();
     std::panic::set_hook(Box::new(panicked));
     let lines = Lines { queue: &QUEUE, has_colours: io::stderr().is_terminal() };
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(false)
         .log_internal_errors(false)
-        .with_writer(lines)
-        .init();
+        .with_writer(lines);
+    match reader {
+        Reader::Log => subscriber.init(),
+        Reader::Person => subscriber.without_time().init(),
+    }
 }
 
 /// Waits until the last lines are written, but not for a standard error that takes none.

@@ -19,9 +19,13 @@ mod log;
 mod metrics;
 mod parent;
 
+use cluster::ClusterError;
 use command::Asked;
 use flags::{Cli, Command};
+use log::Reader;
+use oxigress_core::text::line::Escaped;
 use rustix::process::{Resource, Rlimit, setrlimit};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// What this process and nginx know, private keys among it, is never written to a core file.
@@ -36,16 +40,23 @@ fn main() -> ExitCode {
     let cli = match command::parse(flags::arguments()) {
         Asked::Oxigress(cli) => *cli,
         Asked::Plugin(arguments) => {
-            log::start(0);
-            return ended(command::run_plugin(arguments));
+            log::start(0, Reader::Person);
+            return ended(command::run_plugin(arguments), Reader::Person);
         }
     };
     let flags = cli.flags();
     if flags.version {
         let line = format!("{}\n", flags::version());
-        return ended(command::print(line.as_bytes()).map(|()| ExitCode::SUCCESS));
+        return ended(command::print(line.as_bytes()).map(|()| ExitCode::SUCCESS), Reader::Person);
     }
-    log::start(flags.verbosity);
+    let reader = match cli.command {
+        None | Some(Command::Controller(_) | Command::Nginx(_)) => Reader::Log,
+        Some(Command::Check { .. } | Command::Tool(_) | Command::Echo { .. }) => Reader::Person,
+    };
+    if let Err(error) = flags.folder() {
+        return ended(Err(error), Reader::Person);
+    }
+    log::start(flags.verbosity, reader);
     no_core_files();
     // While there is one thread: the others inherit it.
     if matches!(cli.command, Some(Command::Nginx(_)))
@@ -53,16 +64,27 @@ fn main() -> ExitCode {
     {
         tracing::warn!("ports below 1024 may be refused: NET_BIND_SERVICE: {error}");
     }
-    ended(run(cli))
+    ended(run(cli), reader)
 }
 
-fn ended(code: anyhow::Result<ExitCode>) -> ExitCode {
-    let code = code.unwrap_or_else(|error| {
+/// The exit code. An error is reported as its reader expects it, and one of the command line as clap reports its own.
+fn ended(code: anyhow::Result<ExitCode>, reader: Reader) -> ExitCode {
+    let error = match code {
+        Ok(code) => {
+            log::finish();
+            return code;
+        }
+        Err(error) => error,
+    };
+    if reader == Reader::Log && !error.is::<ClusterError>() {
         tracing::error!("{error:#}");
-        ExitCode::FAILURE
-    });
+        log::finish();
+        return ExitCode::FAILURE;
+    }
     log::finish();
-    code
+    // Nobody is left who could be told that it cannot be written.
+    let _ = writeln!(io::stderr(), "error: {}", Escaped(format!("{error:#}")));
+    ExitCode::FAILURE
 }
 
 #[tokio::main(worker_threads = 2)]

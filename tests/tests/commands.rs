@@ -5,11 +5,11 @@ use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::cluster::Cluster;
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Behaviour;
-use oxigress_tests::place::Directory;
+use oxigress_tests::place::{Directory, free_port};
 use oxigress_tests::process::is_alive;
 use oxigress_tests::prometheus::Page;
 use oxigress_tests::shop::Shop;
-use oxigress_tests::wait::{block_on, runtime, until};
+use oxigress_tests::wait::{block_on, until};
 use oxigress_tests::{dist, pass};
 use regex::Regex;
 use serde_json::Value;
@@ -47,6 +47,52 @@ fn check_reads_a_cluster_as_it_reads_a_folder() {
 #[test]
 fn the_dashboard_names_metrics_and_labels_that_there_are() {
     pass("dashboard", dashboard);
+}
+
+#[test]
+fn help_is_short_and_grouped_and_a_command_shows_its_own_flags() -> Result<()> {
+    let oxigress = dist::oxigress()?;
+    let (short, long) = (said(&run(&oxigress, &["-h"])?)?, said(&run(&oxigress, &["--help"])?)?);
+    ensure!(short.lines().count() <= 70, "{} lines: {short}", short.lines().count());
+    ensure!(short.contains("Status and Events:") && !short.contains("--election-ttl"), "{short}");
+    ensure!(long.contains("--election-ttl") && long.lines().count() > 150, "{long}");
+    let check = said(&run(&oxigress, &["check", "--help"])?)?;
+    ensure!(check.contains("--cluster") && !check.contains("--http-port"), "{check}");
+    // A pod's arguments can be given to it all the same.
+    let folder = dist::repository().join("conf/examples/shop").display().to_string();
+    said(&run(&oxigress, &["check", "--http-port=8080", &folder])?)?;
+    Ok(())
+}
+
+#[test]
+fn errors_of_the_command_line_have_no_time_and_say_what_to_do() -> Result<()> {
+    let oxigress = dist::oxigress()?;
+    let lines: [(&[&str], &str); 5] = [
+        (&["--manifests=a", "--kubeconfig=b"], "leave out --kubeconfig"),
+        (&["check", "/none/such"], "/none/such"),
+        (&["backends", "--runtime-dir=/none/such"], "--runtime-dir"),
+        (&["check", "--cluster", "--kubeconfig=/none/such"], "name a kubeconfig that can be read"),
+        (&["controller", "--apiserver-host=://"], "write a URL"),
+    ];
+    for (arguments, remedy) in lines {
+        let output = run(&oxigress, arguments)?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(1), "{arguments:?}: {}: {errors}", output.status);
+        ensure!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
+        ensure!(errors.contains(remedy), "{arguments:?}: {errors}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_api_server_that_does_not_answer_is_named_once() -> Result<()> {
+    let url = format!("https://127.0.0.1:{}", free_port()?);
+    let arguments = ["check", "--cluster", &format!("--apiserver-host={url}")];
+    let output = run(&dist::oxigress()?, &arguments)?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(errors.lines().count() == 1 && errors.matches(&url).count() == 1, "{errors}");
+    ensure!(errors.contains("Connection refused") && errors.contains("--kubeconfig"), "{errors}");
+    Ok(())
 }
 
 fn shop(directory: &Directory, is_apart: bool, flags: &[&str]) -> Result<Shop> {
@@ -91,7 +137,10 @@ fn tell(directory: &Directory) -> Result<()> {
     ensure!(!ask(&["backends", "get", "none"])?.status.success(), "a backend that is not there");
     let facts: Value = serde_json::from_str(&said(&ask(&["certs", "get", "tls.test"])?)?)?;
     ensure!(facts["subject"] == "CN=first", "{facts}");
-    ensure!(!ask(&["certs", "get", "keep.test"])?.status.success(), "a host without certificate");
+    let none = ask(&["certs", "get", "nope"])?;
+    let errors = String::from_utf8_lossy(&none.stderr).into_owned();
+    ensure!(!none.status.success() && errors.contains("nope has no certificate"), "{errors}");
+    ensure!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
     ensure!(said(&ask(&["conf"])?)?.contains("ingress_router;"), "nginx.conf");
     ensure!(said(&ask(&["general"])?)? == "{}\n", "general");
 
@@ -127,7 +176,8 @@ fn wait_shutdown(directory: &Directory, is_apart: bool) -> Result<()> {
     let before = shop.requests("a")?;
     let held = {
         let http = http.clone();
-        runtime().spawn(async move { send(&http, &Request::get("keep.test", "/held")).await })
+        // A thread of its own: those of the runtime may be in the cluster's network.
+        std::thread::spawn(move || block_on(send(&http, &Request::get("keep.test", "/held"))))
     };
     until("the request to be under way", || {
         ensure!(shop.requests("a")? > before, "no request");
@@ -147,7 +197,7 @@ fn wait_shutdown(directory: &Directory, is_apart: bool) -> Result<()> {
     ensure!(waiting.try_wait()?.is_none(), "it did not wait for nginx");
     ensure!(is_alive(master), "nginx did not wait for its request");
     shop.behave("a", Behaviour::Ok)?;
-    let answer = block_on(held)??;
+    let answer = held.join().map_err(|_| anyhow::anyhow!("a panic"))??;
     ensure!(answer.status == 200, "{answer}");
     let status = waiting.wait()?;
     ensure!(status.success() && !is_alive(master), "{status}, nginx lives: {}", is_alive(master));

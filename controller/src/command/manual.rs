@@ -1,27 +1,26 @@
 //! Completions and manual pages, from the same definitions as `--help`.
 
-use crate::flags::Cli;
+use crate::flags::help::command;
 use anyhow::Context;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use std::path::Path;
 
 /// The script that a shell reads.
 pub fn completion(shell: Shell) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "oxigress", &mut script);
+    clap_complete::generate(shell, &mut command(), "oxigress", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
 /// The page of the program; with a folder, a file there for each command.
 pub fn pages(folder: Option<&Path>) -> anyhow::Result<String> {
     if let Some(folder) = folder {
-        clap_mangen::generate_to(Cli::command(), folder)
+        clap_mangen::generate_to(command(), folder)
             .with_context(|| format!("{}: create the folder or name another", folder.display()))?;
         return Ok(String::new());
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+    clap_mangen::Man::new(command()).render(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 

@@ -13,26 +13,26 @@ use std::time::Duration;
 /// what translate reads.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterFlags {
-    /// kubeconfig with the API server and credentials; without it those of the pod, or of $KUBECONFIG
+    /// kubeconfig of the API server; by default the pod's own, then $KUBECONFIG
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub kubeconfig: Option<MaybePath>,
-    /// URL of the API server, in place of the one of the pod
+    /// URL of the API server, in place of the kubeconfig's or the pod's
     #[arg(long, value_name = "URL", default_value = "")]
     pub apiserver_host: String,
-    /// File of certificates that sign the one of --apiserver-host
+    /// Certificates that sign the one of --apiserver-host; by default the system's
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub certificate_authority: Option<MaybePath>,
     /// Serve Ingresses of namespaces with these labels only: `team=shop,stage in (test, live)`
     #[arg(long, value_name = "SELECTOR", value_parser = super::selector::parse)]
     pub watch_namespace_selector: Option<Selector>,
-    /// Prefer endpoints of this node's zone where the Service asks for it
+    /// Prefer endpoints of this zone or node where the Service asks for it
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub enable_topology_aware_routing: bool,
-    /// Zone of this node; without it the Node's label topology.kubernetes.io/zone
+    /// Zone of this program; by default the Node's label topology.kubernetes.io/zone
     #[arg(long, value_name = "ZONE", default_value = "")]
     pub zone: String,
-    /// The Node this program runs on; without it $NODE_NAME
+    /// Node of this program; by default $NODE_NAME
     #[arg(long, value_name = "NAME", default_value = "")]
     pub node_name: String,
 
@@ -44,26 +44,26 @@ pub struct ClusterFlags {
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub update_status_on_shutdown: bool,
-    /// Seconds between looks at the addresses for the status, 5 at least
+    /// Seconds between two looks at the addresses for the status, at least 5
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub status_update_interval: u64,
-    /// Service whose addresses are the status
+    /// Write the addresses of this Service into the status of Ingresses
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = super::optional_key)]
     pub publish_service: Option<MaybeKey>,
-    /// Addresses or names that are the status, separated by commas
+    /// Write these addresses or names into the status, separated by commas
     #[arg(long, value_name = "ADDRESSES", default_value = "")]
     pub publish_status_address: String,
-    /// The status is the nodes' internal addresses, also where they have external ones
+    /// Write the internal addresses of nodes into the status, also where they have external ones
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub report_node_internal_ip_address: bool,
-    /// Name of the Lease by which replicas choose the one that writes status
+    /// Name of the Lease by which replicas elect the one that writes status
     #[arg(long, value_name = "NAME", default_value = "ingress-controller-leader")]
     pub election_id: String,
-    /// How long a replica that is gone stays the chosen one, such as 30s
+    /// How long a replica that is gone stays elected, such as 30s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub election_ttl: Duration,
-    /// Choose nobody: no status is written
+    /// Elect nobody: no status is written, and every replica writes Events
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub disable_leader_election: bool,
@@ -72,16 +72,16 @@ pub struct ClusterFlags {
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub disable_sync_events: bool,
 
-    /// Address and port of the admission webhook, such as :8443; empty: none
+    /// Address and port of the admission webhook, such as :8443; by default none
     #[arg(long, value_name = "ADDRESS", default_value = "", value_parser = listen)]
     pub validating_webhook: MaybeAddress,
-    /// Its certificate; read again when it changes
+    /// Certificate of the webhook; read again when it changes
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub validating_webhook_certificate: Option<MaybePath>,
-    /// Its private key; read again when it changes
+    /// Private key of the webhook; read again when it changes
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub validating_webhook_key: Option<MaybePath>,
-    /// The webhook judges an Ingress by itself, and compares its hosts and paths alone with others
+    /// Let the webhook compare only hosts and paths of an Ingress with others
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub disable_full_test: bool,
@@ -89,7 +89,7 @@ pub struct ClusterFlags {
     /// Seconds after SIGTERM in which everything is served as before, but not ready
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub shutdown_grace_period: u64,
-    /// Seconds after nginx's end in which the program stays
+    /// Seconds for which the program stays after nginx has ended
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub post_shutdown_grace_period: u64,
 }

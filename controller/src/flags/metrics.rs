@@ -6,28 +6,28 @@ use oxigress_core::metrics::{self, Buckets, Options, PREFIX};
 /// What the operator says about metrics.
 #[derive(Args, Clone, Debug)]
 pub struct MetricsFlags {
-    /// Count requests, and tell Prometheus at /metrics on the port for health checks
+    /// Count requests and export them at /metrics, on the port for health checks
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub enable_metrics: bool,
-    /// Tell requests of one path apart by their host
+    /// Give metrics of requests a label host
     #[arg(long, default_value = "true", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub metrics_per_host: bool,
-    /// Tell statuses as 2xx, 3xx and so on
+    /// Count statuses as 2xx, 3xx and so on
     #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = super::boolean, action = ArgAction::Set)]
     pub report_status_classes: bool,
-    /// Bounds of the histograms of times, in seconds: 11 at most
+    /// Bounds of the histograms of times, in seconds: at most 11
     #[arg(long, value_name = "SECONDS", value_parser = time)]
     pub time_buckets: Option<String>,
-    /// Bounds of request_size and response_size, in bytes: 10 at most
+    /// Bounds of request_size and response_size, in bytes: at most 10
     #[arg(long, value_name = "BYTES", value_parser = length)]
     pub length_buckets: Option<String>,
-    /// Bounds of bytes_sent, in bytes: 7 at most
+    /// Bounds of bytes_sent, in bytes: at most 7
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub size_buckets: Option<String>,
-    /// Metrics of requests that are left out
+    /// Metrics of requests to leave out, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub exclude_socket_metrics: Vec<String>,
 }
