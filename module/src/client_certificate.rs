@@ -114,7 +114,7 @@ pub enum Told {
 
 /// The value of a header for endpoints: `None` where the connection was not asked for a certificate. REWRITE has
 /// seen to it that the connection was asked for what the request's host wants.
-pub fn told<'r>(request: &'r Request<'r>, what: Told) -> Option<Cow<'r, [u8]>> {
+pub fn told<'r>(request: &Request<'r>, what: Told) -> Option<Cow<'r, [u8]>> {
     if !request.is_https() || request.asked_for_certificate() == [0; 16] {
         return None;
     }

@@ -17,7 +17,7 @@ pub struct Variable {
     /// module knows.
     pub is_lasting: bool,
     /// `None`: not found, an empty text in a log.
-    pub value: for<'r> fn(&'r Request<'r>) -> Option<Cow<'r, [u8]>>,
+    pub value: for<'r> fn(&Request<'r>) -> Option<Cow<'r, [u8]>>,
 }
 
 /// Every variable of the module.
@@ -99,18 +99,18 @@ pub const VARIABLES: &[Variable] = &[
     },
 ];
 
-fn text<'r>(request: &'r Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
+fn text<'r>(request: &Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(request.decision()?.texts[place]))
 }
 
 /// `-` before a decision.
-fn upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn upstream_name<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
     Some(gateway::upstream_name(decision.texts, decision.backend))
 }
 
 /// The alternative that takes the request, as ingress-nginx writes its name; empty if none does.
-fn alternative_upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn alternative_upstream_name<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(id) = request.alternative() else { return Some(Cow::Borrowed(b"")) };
     // `namespace/service/port`; what tells it from other backends of the port is the controller's.
     let end = id.windows(2).position(|pair| pair == b"//").unwrap_or(id.len());
@@ -121,16 +121,16 @@ fn alternative_upstream_name<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8
     Some(Cow::Owned(id.iter().map(|byte| if *byte == b'/' { b'-' } else { *byte }).collect()))
 }
 
-fn location_path<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn location_path<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(gateway::location_path(request.decision()?.texts[5])))
 }
 
-fn best_http_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn best_http_host<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(forwarded::host(request)))
 }
 
 /// `Host` for the endpoint: what the policies say, else what the client said.
-fn upstream_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn upstream_host<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     match requests::host(request) {
         Some(host) => Some(Cow::Owned(host)),
         None => best_http_host(request),
@@ -138,18 +138,18 @@ fn upstream_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 }
 
 /// `Connection` for the endpoint: what the policies say, else `upgrade` if the client asks for one.
-fn connection<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn connection<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(requests::connection(request)))
 }
 
 /// The status that another backend answers; empty if none does.
-fn error_code<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn error_code<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     let code = request.error_status().map(|status| status.to_string().into_bytes());
     Some(code.map_or(Cow::Borrowed(&b""[..]), Cow::Owned))
 }
 
 /// `Content-Length` for that backend; empty where the body is not there to be sent.
-fn error_length<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn error_length<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     let length = request.content_length().filter(|_| request.has_body());
     Some(
         length
@@ -157,11 +157,11 @@ fn error_length<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
     )
 }
 
-fn scheme<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn scheme<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(forwarded::scheme(request)))
 }
 
-fn port<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn port<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     digits(forwarded::port(request)?)
 }
 
@@ -173,7 +173,7 @@ fn digits<'r>(port: u16) -> Option<Cow<'r, [u8]>> {
 }
 
 /// The client's `X-Request-ID`, else one made up: the same each time it is asked for in one request.
-fn request_id<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn request_id<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     match request.header(b"x-request-id") {
         Some(id) if !id.is_empty() => Some(Cow::Borrowed(id)),
         _ => Some(Cow::Borrowed(request.id()?)),
@@ -181,17 +181,17 @@ fn request_id<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
 }
 
 /// In an `ingress_auth` location: the auth server's name.
-fn auth_host<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn auth_host<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(request.question()?.host()))
 }
 
 /// In an `ingress_auth` location: the cache that the answer is kept in, or `off`.
-fn auth_cache<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn auth_cache<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     let is_kept = request.question().is_some_and(|question| !question.cache_key().is_empty());
     Some(Cow::Borrowed(if is_kept { b"ingress_auth" } else { b"off" }))
 }
 
 /// In an `ingress_auth` location: what the answer is kept under.
-fn auth_cache_key<'r>(request: &'r Request<'r>) -> Option<Cow<'r, [u8]>> {
+fn auth_cache_key<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     Some(Cow::Borrowed(request.question()?.cache_key()))
 }

@@ -54,6 +54,12 @@ fn main() {
         .expect("nginx's headers have its version");
     println!("cargo::metadata=version_number={version}");
 
+    println!("cargo::rustc-check-cfg=cfg(nginx_has_terminated)");
+    // 1.25.4: a request that ends while a thread works for it is marked.
+    if version.parse::<u32>().is_ok_and(|version| version >= 1_025_004) {
+        println!("cargo::rustc-cfg=nginx_has_terminated");
+    }
+
     // nginx 1.29.7 and later.
     println!("cargo::rustc-check-cfg=cfg(keepalive_local)");
     if bindings.contains("pub local: ngx_uint_t") {

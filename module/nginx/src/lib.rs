@@ -1,7 +1,59 @@
 //! A safe layer over nginx, for modules written in Rust.
+//!
+//! * A callback is a trait with a function of `&Request` or `&mut Conf` that answers a [`Code`] or a `Result`; the layer
+//!   makes nginx's own function pointer of it, and contains panics there ([`contain`]).
+//! * nginx's structs are seen through handles, [`Request`], [`Connection`], [`Upstream`], [`Cycle`] and others: references
+//!   to cells whose fields are read and written by copy, one accessor each. They are neither `Send` nor `Sync`.
+//! * What a module keeps with a server, a location or a request has the type that its [`module::HttpModule`] says.
+//! * Memory comes from a [`Pool`], with values that are dropped when it goes, or not; timers and posted events have
+//!   closures ([`event`]); work goes to threads while its request waits ([`thread`]); shared memory comes as one block
+//!   ([`zone`]).
+//! * Where nothing of that fits, [`sys`] has nginx's own names, from its headers by bindgen, as one set for everything.
+//!
+//! A module in full, which the test `nginx_layer` of the repository runs:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/hello.rs")]
+//! ```
+#![deny(missing_docs)]
 
+mod address;
+mod clock;
+mod code;
+mod conf;
+mod connection;
+mod cycle;
+pub mod event;
+mod event_loop;
 mod guard;
+mod handle;
+mod header;
 pub mod log;
+pub mod module;
+mod pool;
+pub mod process;
+mod request;
 pub mod sys;
+mod text;
+pub mod thread;
+mod upstream;
+pub mod zone;
 
+pub use address::{Address, RawAddress};
+pub use clock::{now_milliseconds, wall_clock};
+pub use code::Code;
+pub use conf::{
+    Argument, Conf, Refused, Server, UpstreamBlock, Variable, parse_milliseconds, parse_number,
+};
+pub use connection::{Connection, Proxied};
+pub use cycle::Cycle;
+pub use event_loop::{EventLoop, ForProcess};
 pub use guard::contain;
+pub use header::{Header, Headers};
+pub use pool::Pool;
+pub use request::{
+    AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, NextFilter, Phase, PhaseHandler,
+    Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, content_handler, crypt,
+};
+pub use text::bytes;
+pub use upstream::{Outcome, State, Upstream};

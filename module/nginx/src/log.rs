@@ -1,9 +1,6 @@
 //! nginx's error log.
 
-use crate::sys::{
-    NGX_MAX_ERROR_STR, ngx_cycle, ngx_log_error_core, ngx_log_s, ngx_log_t, ngx_uint_t,
-};
-use std::cell::UnsafeCell;
+use crate::sys::{NGX_MAX_ERROR_STR, ngx_cycle, ngx_log_error_core, ngx_uint_t};
 use std::fmt::{Arguments, Write};
 
 /// How much a line matters; nginx drops lines that matter less than `error_log` asks for.
@@ -24,36 +21,21 @@ pub enum Level {
     Info = crate::sys::NGX_LOG_INFO as u8,
 }
 
-/// A log of nginx's: of the cycle, of a connection, of a thread.
-#[repr(transparent)]
-pub struct Log(UnsafeCell<ngx_log_t>);
+crate::handle::handle! {
+    /// A log of nginx's: of the cycle, of a connection, of a thread.
+    Log of ngx_log_t
+}
 
 /// What is left of a line of nginx's after what it writes in front.
 const LINE_BYTES: usize = NGX_MAX_ERROR_STR as usize - b"1970/01/01 00:00:00 [info] 1#1: ".len();
 
 impl Log {
-    /// The log behind a pointer.
-    ///
-    /// # Safety
-    /// `log` is a log of nginx's that stays during `'l`.
-    #[inline]
-    pub unsafe fn from_ptr<'l>(log: *mut ngx_log_t) -> &'l Log {
-        // SAFETY: the same layout (transparent over a cell); alive during `'l`, as the caller promises.
-        unsafe { &*log.cast() }
-    }
-
     /// The log of the running cycle, for what belongs to no connection.
     #[inline]
     pub fn of_cycle() -> &'static Log {
         // SAFETY: nginx sets `ngx_cycle` before it loads a module, and a cycle has a log. A reload of a single process
         // keeps the old cycle for half a minute, and nobody holds a log for longer than a call.
         unsafe { Log::from_ptr((*ngx_cycle).log) }
-    }
-
-    /// nginx's own pointer.
-    #[inline]
-    pub fn as_ptr(&self) -> *mut ngx_log_t {
-        self.0.get()
     }
 
     /// Whether lines of that level are written.
@@ -98,5 +80,3 @@ impl Write for Line {
         Ok(())
     }
 }
-
-const _: () = assert!(size_of::<Log>() == size_of::<ngx_log_s>());

@@ -5,9 +5,8 @@
 use super::worker::Worker;
 use super::{destinations, log, memory};
 use crate::peer::{self, Begun, Outcome};
-use nginx::sys::{
-    AF_INET, AF_INET6, ngx_log_t, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6,
-};
+use nginx::log::Log;
+use nginx::sys::{AF_INET, AF_INET6, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6};
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::balancer::statistics::Failure;
@@ -112,14 +111,14 @@ impl InFlight {
     /// An endpoint that was chosen is not connected to: it counts as one that does not answer, and the log says why.
     ///
     /// # Safety
-    /// The choice was copied into a living pool; `log` is a log.
+    /// The choice was copied into a living pool.
     pub unsafe fn deny(
         &mut self,
         worker: &Worker,
         choice: &Choice,
         denial: Denial,
         backend: &[u8],
-        log: *mut ngx_log_t,
+        log: &Log,
     ) {
         self.begin(worker, &choice.begun);
         // SAFETY: vouched for by the caller.
@@ -136,13 +135,13 @@ impl InFlight {
     /// the endpoint is left out.
     ///
     /// # Safety
-    /// `name` is null or of a living pool; `log` is a log.
+    /// `name` is null or of a living pool.
     #[inline]
     pub unsafe fn end(
         &mut self,
         worker: &Worker,
         name: *const Name,
-        log: *mut ngx_log_t,
+        log: &Log,
         outcome: impl FnOnce(u64) -> Outcome,
     ) {
         let Some(begun) = self.begun() else { return };

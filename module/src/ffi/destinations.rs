@@ -1,16 +1,15 @@
 //! Where connections to endpoints may lead: `ingress_destinations`, and what listens on this machine.
 
-use super::directives::{Answer, OK, arguments, core_conf, refuse, refused};
-use super::log::Seldom;
-use super::{guard, log, memory};
-use nginx::sys::{
-    AF_INET, AF_INET6, ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_listening_t, ngx_log_t,
-    ngx_pool_cleanup_add, sockaddr, sockaddr_in, sockaddr_in6,
-};
+use super::directives::{core_conf, refuse};
+use super::log::{self, Seldom};
+use super::memory;
+use super::table::Core;
+use nginx::log::Log;
+use nginx::{Address, Conf, Cycle, Refused};
 use oxigress_core::balancer::destinations::{Denial, Destinations, Settings};
 use std::cell::RefCell;
-use std::ffi::{CStr, c_void};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ffi::CStr;
+use std::net::{IpAddr, SocketAddr};
 use std::ptr::null_mut;
 
 /// How long the addresses of this machine are taken for what they were.
@@ -20,44 +19,22 @@ const REFRESH_MILLISECONDS: u64 = 30_000;
 const OF_SERVICES: &CStr = c"kube-ipvs0";
 
 /// `ingress_destinations [loopback] [deny=NETWORK]... [own=PORT]...;`
-pub unsafe extern "C" fn ingress_destinations(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    _: *mut c_void,
-) -> Answer {
-    // SAFETY: nginx runs one directive at a time, with the configuration it reads.
-    guard::contain("ingress_destinations", refused(), || unsafe {
-        let conf = core_conf((*cf).cycle);
-        if !(*conf).destinations.is_null() {
-            return c"is duplicate".as_ptr().cast_mut();
+pub fn ingress_destinations(conf: &mut Conf) -> Result<(), Refused> {
+    if core_conf(conf)?.destinations.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let mut settings = Settings::default();
+    for word in conf.arguments().iter().skip(1) {
+        let word = word.bytes();
+        if str::from_utf8(word).ok().and_then(|word| settings.add(word)).is_none() {
+            let shown = word.escape_ascii();
+            let reason =
+                format_args!("invalid value \"{shown}\": it is loopback, deny=NETWORK or own=PORT");
+            return Err(refuse(conf, reason));
         }
-        let mut settings = Settings::default();
-        for word in arguments(cf).iter().skip(1) {
-            let word = memory::bytes(*word);
-            if str::from_utf8(word).ok().and_then(|word| settings.add(word)).is_none() {
-                let shown = word.escape_ascii();
-                return refuse(
-                    cf,
-                    format_args!(
-                        "invalid value \"{shown}\": it is loopback, deny=NETWORK or own=PORT"
-                    ),
-                );
-            }
-        }
-        let Some(cleanup) = ngx_pool_cleanup_add((*cf).pool, 0).as_mut() else { return refused() };
-        (*conf).destinations = Box::into_raw(Box::new(settings));
-        cleanup.data = (*conf).destinations.cast();
-        cleanup.handler = Some(release);
-        OK
-    })
-}
-
-/// nginx's callback when a configuration goes.
-unsafe extern "C" fn release(settings: *mut c_void) {
-    guard::contain("release_destinations", (), || {
-        // SAFETY: what the directive made, released once.
-        drop(unsafe { Box::from_raw(settings.cast::<Settings>()) });
-    });
+    }
+    core_conf(conf)?.destinations = Some(settings);
+    Ok(())
 }
 
 /// What a worker knows about destinations.
@@ -75,18 +52,9 @@ struct Local {
 
 impl Checked {
     /// As the cycle's directive says; `None` without one: whatever is named is connected to.
-    ///
-    /// # Safety
-    /// `cycle` is the running cycle.
-    pub unsafe fn of(cycle: *mut ngx_cycle_t) -> Option<Self> {
-        // SAFETY: vouched for by the caller; null, or made by the directive and only read since.
-        let settings = unsafe { core_conf(cycle).as_ref().and_then(|c| c.destinations.as_ref()) }?;
-        // SAFETY: vouched for by the caller; nginx fills the array with its listeners.
-        let listening = unsafe { (*cycle).listening.as_slice::<ngx_listening_t>() };
-        let own = listening.iter().filter_map(|listener| {
-            // SAFETY: a listener has an address, as long as its family says.
-            unsafe { socket_address(listener.sockaddr) }
-        });
+    pub fn of(cycle: &Cycle) -> Option<Self> {
+        let settings = cycle.core::<Core>()?.destinations.as_ref()?;
+        let own = cycle.listening().filter_map(Address::ip);
         let destinations = settings.destinations().with_own(own);
         Some(Checked { destinations, local: RefCell::default() })
     }
@@ -112,40 +80,13 @@ impl Checked {
 }
 
 /// Says that a connection is not made: every ten seconds at most.
-///
-/// # Safety
-/// `log` is a log of nginx.
-pub unsafe fn log_denial(log: *mut ngx_log_t, backend: &[u8], to: SocketAddr, denial: Denial) {
+pub fn log_denial(log: &Log, backend: &[u8], to: SocketAddr, denial: Denial) {
     static SELDOM: Seldom = Seldom::new();
     if SELDOM.is_due() {
         let backend = backend.escape_ascii();
         let line =
             format_args!("ingress: backend \"{backend}\": no connection to {to}, which {denial}");
-        // SAFETY: vouched for by the caller.
-        unsafe { log::write(log::ERROR, log, line) };
-    }
-}
-
-/// An address of nginx's; `None` for a Unix socket.
-///
-/// # Safety
-/// `address` is null or an address as long as its family says.
-unsafe fn socket_address(address: *const sockaddr) -> Option<SocketAddr> {
-    // SAFETY: vouched for by the caller.
-    unsafe {
-        match u32::from(address.as_ref()?.sa_family) {
-            AF_INET => {
-                let v4 = &*address.cast::<sockaddr_in>();
-                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-                Some(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)))
-            }
-            AF_INET6 => {
-                let v6 = &*address.cast::<sockaddr_in6>();
-                let ip = Ipv6Addr::from(*(&raw const v6.sin6_addr).cast::<[u8; 16]>());
-                Some(SocketAddr::new(ip.into(), u16::from_be(v6.sin6_port)))
-            }
-            _ => None,
-        }
+        log::write(log::ERROR, log, line);
     }
 }
 
@@ -162,7 +103,7 @@ fn local_addresses() -> Option<Vec<IpAddr>> {
         // SAFETY: the kernel's names end with a NUL.
         let is_of_services = unsafe { CStr::from_ptr(interface.ifa_name) } == OF_SERVICES;
         // SAFETY: null, or an address as long as its family says.
-        let address = unsafe { socket_address(interface.ifa_addr.cast()) };
+        let address = unsafe { Address::read(interface.ifa_addr.cast()) }.and_then(Address::ip);
         all.extend(address.filter(|_| !is_of_services).map(|address| address.ip()));
         next = interface.ifa_next;
     }

@@ -2,81 +2,101 @@
 
 use super::keepalive::{self, KeptByNginx};
 use super::pool::Settings;
-use super::table::{self, core_index, http_index};
-use super::{endpoint, guard, memory, tls, upstream, zone};
+use super::table::{Core, Http};
+use super::zone::StoreZone;
+use super::{answer, endpoint, log, memory, table, tls, upstream};
 use nginx::sys::{
-    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_LOG_EMERG, NGX_LOG_WARN, NGX_OK, ngx_array_push,
-    ngx_command_t, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_cycle_t,
-    ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t, ngx_http_core_module,
-    ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt,
-    ngx_http_phases_NGX_HTTP_ACCESS_PHASE, ngx_http_phases_NGX_HTTP_LOG_PHASE,
-    ngx_http_phases_NGX_HTTP_POST_READ_PHASE, ngx_http_phases_NGX_HTTP_PREACCESS_PHASE,
-    ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, ngx_http_phases_NGX_HTTP_REWRITE_PHASE,
-    ngx_http_request_t, ngx_http_ssl_module, ngx_http_ssl_srv_conf_t, ngx_http_upstream_init_pt,
-    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_pagesize, ngx_parse_size, ngx_shared_memory_add,
-    ngx_shm_zone_t, ngx_str_t, ngx_thread_pool_add, ngx_thread_pool_t, ngx_uint_t,
+    NGX_HTTP_UPSTREAM_CREATE, ngx_http_core_srv_conf_t, ngx_http_upstream_init_pt,
+    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_shm_zone_t, ngx_uint_t,
 };
+use nginx::thread::ThreadPool;
+use nginx::zone::{Zone, page_bytes};
+use nginx::{Argument, Conf, Cycle, EventLoop, Phase, Refused, VariableIndex, content_handler};
 use oxigress_core::balancer::destinations;
 use oxigress_core::http::head::Rules;
-use oxigress_core::http::paths::Refused;
+use oxigress_core::http::paths::Refused as RefusedPaths;
 use oxigress_core::metrics::Buckets;
 use oxigress_core::text::line::Escaped;
-use std::ffi::{OsStr, c_char, c_void};
+use std::ffi::{OsStr, c_void};
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::ptr::{self, null_mut, without_provenance_mut};
+use std::ptr::NonNull;
 
 /// A body of the configuration endpoint.
 pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
-/// Of the core module.
-#[repr(C)]
+/// What the core module keeps for a cycle.
+#[derive(Default)]
 pub struct CoreConf {
-    pub zone: *mut ngx_shm_zone_t,
-    /// Of `ingress_limits`; null without.
-    pub limits: *mut ngx_shm_zone_t,
+    zone: Option<NonNull<ngx_shm_zone_t>>,
+    /// Of `ingress_limits`.
+    limits: Option<NonNull<ngx_shm_zone_t>>,
     /// Absolute; empty without `ingress_journal`.
-    journal: ngx_str_t,
+    journal: Argument,
     /// Whose threads write the journal.
-    journal_pool: *mut ngx_thread_pool_t,
+    journal_pool: Option<ThreadPool>,
     /// Absolute; empty without `ingress_draining`.
-    pub draining: ngx_str_t,
-    /// Of `ingress_destinations`; null without.
-    pub destinations: *mut destinations::Settings,
+    draining: Argument,
+    /// Of `ingress_destinations`.
+    pub destinations: Option<destinations::Settings>,
     /// Upstreams with `ingress_balancer`.
     balancers: usize,
     /// Whose threads look at passwords.
-    password_pool: *mut ngx_thread_pool_t,
-    /// There is an `ingress_metrics`.
-    pub has_metrics: bool,
-    /// Its bounds.
-    pub buckets: Buckets,
+    password_pool: Option<ThreadPool>,
+    /// The bounds of `ingress_metrics`.
+    pub metrics: Option<Buckets>,
 }
 
 impl CoreConf {
-    /// The bounds of the histograms, if requests are counted.
-    pub fn metrics(&self) -> Option<Buckets> {
-        self.has_metrics.then_some(self.buckets)
+    /// The zone of `ingress_zone`.
+    pub fn zone(&self) -> Option<&Zone> {
+        // SAFETY: nginx made it for the cycle that this is of, and it lives as long.
+        self.zone.map(|zone| unsafe { Zone::from_ptr(zone.as_ptr()) })
+    }
+
+    /// The zone of `ingress_limits`.
+    pub fn limits(&self) -> Option<&Zone> {
+        // SAFETY: nginx made it for the cycle that this is of, and it lives as long.
+        self.limits.map(|zone| unsafe { Zone::from_ptr(zone.as_ptr()) })
+    }
+
+    /// The file of `ingress_journal`.
+    pub fn journal(&self) -> Option<PathBuf> {
+        path(&self.journal)
+    }
+
+    /// The file of `ingress_journal`, and whose threads write it.
+    pub fn journal_with_threads(&self) -> Option<(PathBuf, ThreadPool)> {
+        self.journal().zip(self.journal_pool)
+    }
+
+    /// The file of `ingress_draining`.
+    pub fn draining(&self) -> Option<PathBuf> {
+        path(&self.draining)
     }
 }
 
-/// Of an upstream or a server. Zeroes are "not set".
-#[repr(C)]
+fn path(text: &Argument) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(text.bytes())))
+}
+
+/// What the module keeps for an upstream or a server.
+#[derive(Default)]
 pub struct SrvConf {
-    /// Index of the variable that names the backend, plus one.
-    variable: ngx_int_t,
-    /// Index of the variable that says whether a peer is believed, plus one.
-    trust: ngx_int_t,
+    /// The variable that names the backend.
+    variable: Option<VariableIndex>,
+    /// The variable that says whether a peer is believed.
+    trust: Option<VariableIndex>,
     /// A location of this server has `ingress_router`.
     has_router: bool,
     /// The settings of its `ingress_target` locations; null: it has none for that protocol.
-    targets: [*mut *mut c_void; Target::COUNT],
+    targets: [Option<NonNull<*mut c_void>>; Target::COUNT],
     /// The name of its `ingress_error` location; empty: it has none.
-    error_location: ngx_str_t,
-    /// The names of its `ingress_auth` locations; empty: it has none for that protocol.
+    error_location: Argument,
+    /// The names of its `ingress_auth` locations.
     auth_locations: Locations,
-    /// The same of its `ingress_mirror` locations.
+    /// The names of its `ingress_mirror` locations.
     mirror_locations: Locations,
     /// A location of this server has `ingress_configuration`.
     has_configuration: bool,
@@ -88,43 +108,42 @@ pub struct SrvConf {
     pub kept_by_nginx: KeptByNginx,
     /// What the module does about them.
     pub keep: Settings,
-    /// Which headers of clients are kept and removed; null: as without directives.
-    pub(super) rules: *mut Rules,
+    /// Which headers of clients are kept and removed; `None`: as without directives.
+    pub rules: Option<Rules>,
     /// Which paths are refused.
-    pub refused_paths: Refused,
+    pub refused_paths: RefusedPaths,
     /// Of `ingress_proxied_client`: the header that says where the client is, and the one it is made of; empty without.
-    pub proxied_client: [ngx_str_t; 2],
+    pub proxied_client: [Argument; 2],
 }
 
 impl SrvConf {
-    /// The index of the variable that names the backend, if there is one.
+    /// The variable that names the backend, if there is one.
     #[inline]
-    pub fn backend_variable(&self) -> Option<ngx_uint_t> {
-        ngx_uint_t::try_from(self.variable - 1).ok()
+    pub fn backend_variable(&self) -> Option<VariableIndex> {
+        self.variable
     }
 
     /// Which headers of clients are kept and removed, where directives say so.
     #[inline]
     pub fn head_rules(&self) -> Option<&Rules> {
-        // SAFETY: null, or made by a directive, and only read since.
-        unsafe { self.rules.as_ref() }
+        self.rules.as_ref()
     }
 
-    /// The index of the variable that says whether a peer is believed, if there is one.
+    /// The variable that says whether a peer is believed, if there is one.
     #[inline]
-    pub fn trust_variable(&self) -> Option<ngx_uint_t> {
-        ngx_uint_t::try_from(self.trust - 1).ok()
+    pub fn trust_variable(&self) -> Option<VariableIndex> {
+        self.trust
     }
 }
 
-/// Of a location. Zeroes are "not set".
-#[repr(C)]
-struct LocConf {
+/// What the module keeps for a location.
+#[derive(Default)]
+pub struct LocConf {
     is_router: bool,
     is_error: bool,
     is_auth: bool,
     is_mirror: bool,
-    pool: *mut ngx_thread_pool_t,
+    pool: Option<ThreadPool>,
 }
 
 /// What servers of URLs speak: they are asked through a location for each.
@@ -145,7 +164,7 @@ impl Scheme {
 }
 
 /// The names of such locations of a server; empty: it has none for that scheme.
-type Locations = [ngx_str_t; Scheme::COUNT];
+type Locations = [Argument; Scheme::COUNT];
 
 /// What endpoints speak: each has a location of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,693 +193,381 @@ impl Target {
     ];
 }
 
-type InitUpstream =
-    unsafe extern "C" fn(*mut ngx_conf_t, *mut ngx_http_upstream_srv_conf_t) -> ngx_int_t;
-
-/// What a directive's function answers.
-pub type Answer = *mut c_char;
-
-pub const OK: Answer = null_mut();
-
-/// `(char *) NGX_CONF_ERROR`
-pub fn refused() -> Answer {
-    without_provenance_mut(usize::MAX)
-}
+type InitUpstream = unsafe extern "C" fn(
+    *mut nginx::sys::ngx_conf_t,
+    *mut ngx_http_upstream_srv_conf_t,
+) -> ngx_int_t;
 
 /// Says why, with file and line, and refuses the directive.
-///
-/// # Safety
-/// `cf` is the configuration being read.
-pub unsafe fn refuse(cf: *mut ngx_conf_t, reason: impl Display) -> Answer {
-    // SAFETY: vouched for by the caller.
-    unsafe { say(cf, NGX_LOG_EMERG, &Escaped(reason).to_string()) };
-    refused()
+pub fn refuse(conf: &Conf, reason: impl Display) -> Refused {
+    conf.refuse(Escaped(reason))
 }
 
-/// Logs a line with file and line.
-///
-/// # Safety
-/// `cf` is the configuration being read.
-unsafe fn say(cf: *mut ngx_conf_t, level: u32, line: &str) {
-    let (length, line) = (line.len(), line.as_ptr());
-    // SAFETY: vouched for by the caller; `%*s` takes a length and a pointer.
-    unsafe { ngx_conf_log_error(level as ngx_uint_t, cf, 0, c"%*s".as_ptr(), length, line) };
-}
-
-/// The directive's arguments, its name first.
-///
-/// # Safety
-/// `cf` is the configuration being read.
-pub unsafe fn arguments<'a>(cf: *mut ngx_conf_t) -> &'a [ngx_str_t] {
-    // SAFETY: nginx fills the array with strings.
-    unsafe { (*(*cf).args).as_slice() }
-}
-
-/// The name of the variable that an argument is.
-///
-/// # Safety
-/// `cf` is the configuration being read, `argument` one of its directive's.
-pub unsafe fn variable_name(cf: *mut ngx_conf_t, argument: ngx_str_t) -> Result<ngx_str_t, Answer> {
-    // SAFETY: vouched for by the caller.
-    let text = unsafe { memory::bytes(argument) };
-    match text.strip_prefix(b"$").filter(|name| !name.is_empty()) {
-        Some(name) => Ok(ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() }),
-        None => {
-            let shown = text.escape_ascii();
-            let reason = format_args!("invalid variable name \"{shown}\": it begins with \"$\"");
-            // SAFETY: vouched for by the caller.
-            Err(unsafe { refuse(cf, reason) })
-        }
-    }
-}
-
-/// `ingress_forwarded_headers $variable;`
-pub unsafe extern "C" fn ingress_forwarded_headers(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: nginx runs one directive at a time, with the configuration it reads; `conf` is of this server.
-    guard::contain("ingress_forwarded_headers", refused(), || unsafe {
-        let conf = &mut *conf.cast::<SrvConf>();
-        if conf.trust != 0 {
-            return c"is duplicate".as_ptr().cast_mut();
-        }
-        let [_, name] = arguments(cf) else { return refused() };
-        let mut variable = match variable_name(cf, *name) {
-            Ok(variable) => variable,
-            Err(answer) => return answer,
-        };
-        let index = ngx_http_get_variable_index(cf, &raw mut variable);
-        if index == NGX_ERROR as ngx_int_t {
-            return refused();
-        }
-        conf.trust = index + 1;
-        OK
+/// The name of the variable that the directive's argument is.
+pub fn variable_name(conf: &Conf) -> Result<&[u8], Refused> {
+    let argument = conf.argument();
+    argument.variable_name().ok_or_else(|| {
+        let shown = argument.bytes().escape_ascii();
+        refuse(conf, format_args!("invalid variable name \"{shown}\": it begins with \"$\""))
     })
 }
 
-pub unsafe extern "C" fn create_core_conf(cycle: *mut ngx_cycle_t) -> *mut c_void {
-    // SAFETY: the cycle's pool is alive; zeroes are a value.
-    unsafe { memory::zeroed::<CoreConf>((*cycle).pool) }.cast()
+/// The number of the variable that the directive's argument is.
+fn variable(conf: &Conf) -> Result<VariableIndex, Refused> {
+    conf.variable_index(variable_name(conf)?).ok_or(Refused::Told)
 }
 
-pub unsafe extern "C" fn create_srv_conf(cf: *mut ngx_conf_t) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { memory::zeroed::<SrvConf>((*cf).pool) }.cast()
+/// Refuses a directive that stands before `ingress_zone`, or without it.
+fn need_zone(conf: &mut Conf, directive: &str) -> Result<(), Refused> {
+    if has_zone(conf) {
+        return Ok(());
+    }
+    let reason = format_args!("\"{directive}\" needs an \"ingress_zone NAME SIZE;\" before http");
+    Err(refuse(conf, reason))
 }
 
-pub unsafe extern "C" fn create_loc_conf(cf: *mut ngx_conf_t) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { memory::zeroed::<LocConf>((*cf).pool) }.cast()
+/// `ingress_zone` has been read.
+pub fn has_zone(conf: &mut Conf) -> bool {
+    conf.core::<Core>().is_some_and(|core| core.zone.is_some())
+}
+
+/// What the core module keeps for the cycle that is read.
+pub fn core_conf(conf: &mut Conf) -> Result<&mut CoreConf, Refused> {
+    conf.core::<Core>().ok_or(Refused::Told)
+}
+
+/// What the core module keeps for the running cycle.
+pub fn running(here: EventLoop) -> Option<&'static CoreConf> {
+    Cycle::current(here).core::<Core>()
+}
+
+/// `ingress_forwarded_headers $variable;`
+pub fn ingress_forwarded_headers(conf: &mut Conf) -> Result<(), Refused> {
+    if conf.server::<Http>().trust.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let index = variable(conf)?;
+    conf.server::<Http>().trust = Some(index);
+    Ok(())
 }
 
 /// nginx runs an `if` or a `limit_except` inside of a location as a location of its own, with the outer one's
 /// handler: it gets the outer one's settings too.
-pub unsafe extern "C" fn merge_loc_conf(
-    cf: *mut ngx_conf_t,
-    outer: *mut c_void,
-    inner: *mut c_void,
-) -> Answer {
-    // SAFETY: nginx gives two of this module's configurations, and the inner location's context.
-    unsafe {
-        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        let flags = &*core.cast::<nginx::sys::ngx_http_core_loc_conf_s>();
-        if flags.noname() != 0 || flags.lmt_excpt() != 0 {
-            let (outer, inner) = (&*outer.cast::<LocConf>(), &mut *inner.cast::<LocConf>());
-            inner.is_router = outer.is_router;
-            inner.is_error = outer.is_error;
-            inner.pool = outer.pool;
-            if flags.lmt_excpt() != 0 && (*core).handler.is_none() && !outer.pool.is_null() {
-                (*core).handler = Some(endpoint::content_handler);
-            }
-        }
-        // Modules of this library come last, so all others have merged this location.
-        let inner = inner.cast::<LocConf>();
-        if (*inner).is_auth || (*inner).is_mirror {
-            keepalive::ignore_accelerators(cf);
-        }
-        if keepalive::check_location(cf).is_err() {
-            return refused();
+pub fn merge_location(
+    conf: &mut Conf,
+    outer: &LocConf,
+    inner: &mut LocConf,
+) -> Result<(), Refused> {
+    let core = conf.core_location();
+    if core.noname() != 0 || core.lmt_excpt() != 0 {
+        inner.is_router = outer.is_router;
+        inner.is_error = outer.is_error;
+        inner.pool = outer.pool;
+        if core.lmt_excpt() != 0 && core.handler.is_none() && outer.pool.is_some() {
+            core.handler = content_handler::<endpoint::Content>();
         }
     }
-    OK
-}
-
-/// # Safety
-/// The cycle has this module.
-pub unsafe fn core_conf(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
-    // SAFETY: one pointer a module; null before `create_core_conf`.
-    unsafe { (*(*cycle).conf_ctx.add(core_index())).cast() }
-}
-
-/// The zone of a cycle; null without `ingress_zone`.
-///
-/// # Safety
-/// The cycle has this module.
-pub unsafe fn zone_of(cycle: *mut ngx_cycle_t) -> *mut ngx_shm_zone_t {
-    // SAFETY: vouched for by the caller.
-    unsafe { core_conf(cycle).as_ref() }.map_or(null_mut(), |conf| conf.zone)
-}
-
-/// The zone of `ingress_limits` of a cycle; null without.
-///
-/// # Safety
-/// The cycle has this module.
-pub unsafe fn limits_zone_of(cycle: *mut ngx_cycle_t) -> *mut ngx_shm_zone_t {
-    // SAFETY: vouched for by the caller.
-    unsafe { core_conf(cycle).as_ref() }.map_or(null_mut(), |conf| conf.limits)
-}
-
-/// The bounds of the histograms, if requests are counted.
-///
-/// # Safety
-/// The cycle has this module.
-pub unsafe fn metrics_of(cycle: *mut ngx_cycle_t) -> Option<Buckets> {
-    // SAFETY: vouched for by the caller.
-    unsafe { core_conf(cycle).as_ref() }.and_then(CoreConf::metrics)
-}
-
-/// Requests are counted in a zone that is being made or taken over.
-///
-/// # Safety
-/// `data` is what `ingress_zone` left in the zone, in a cycle that is being initialised.
-pub unsafe fn counts_requests(data: *mut c_void) -> bool {
-    // SAFETY: vouched for by the caller.
-    unsafe { data.cast::<CoreConf>().as_ref() }.is_some_and(|conf| conf.has_metrics)
-}
-
-/// What the module keeps for the last cycle; null if there was none.
-///
-/// # Safety
-/// `cycle` runs, or is the empty one that nginx begins with.
-pub unsafe fn conf_of_last_cycle(cycle: *mut ngx_cycle_t) -> *mut CoreConf {
-    // SAFETY: vouched for by the caller. Without configurations nothing ran.
-    unsafe { if (*cycle).conf_ctx.is_null() { null_mut() } else { core_conf(cycle) } }
+    // Modules of this library come last, so all others have merged this location.
+    if inner.is_auth || inner.is_mirror {
+        keepalive::ignore_accelerators(conf);
+    }
+    keepalive::check_location(conf)
 }
 
 /// `ingress_zone NAME SIZE;`
-pub unsafe extern "C" fn ingress_zone(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    _: *mut c_void,
-) -> Answer {
-    // SAFETY: nginx runs one directive at a time, with the configuration it reads.
-    guard::contain("ingress_zone", refused(), || unsafe {
-        let conf = core_conf((*cf).cycle);
-        if !(*conf).zone.is_null() {
-            return c"is duplicate".as_ptr().cast_mut();
-        }
-        let [_, name, size] = arguments(cf) else { return refused() };
-        let (mut name, mut size_text) = (*name, *size);
-        let size = ngx_parse_size(&raw mut size_text);
-        let shown = memory::bytes(size_text).escape_ascii();
-        // The header of a zone takes 70 KiB; less than 1m serves nobody.
-        let Some(size) =
-            usize::try_from(size).ok().filter(|size| *size >= 8 * ngx_pagesize.max(32768))
-        else {
-            return refuse(
-                cf,
-                format_args!("invalid zone size \"{shown}\": it is a number of at least 256k"),
-            );
-        };
-        let zone = ngx_shared_memory_add(
-            cf,
-            &raw mut name,
-            size,
-            &raw mut table::ngx_ingress_module as *mut c_void,
-        );
-        if zone.is_null() {
-            return refused();
-        }
-        (*zone).init = Some(zone::init_zone);
-        (*zone).data = conf.cast();
-        (*conf).zone = zone;
-        OK
-    })
+pub fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
+    if has_zone(conf) {
+        return Err(Refused::DUPLICATE);
+    }
+    let [_, name, size] = *conf.arguments() else { return Err(Refused::Told) };
+    // The header of a zone takes 70 KiB; less than 1m serves nobody.
+    let Some(bytes) = size.size().filter(|size| *size >= 8 * page_bytes().max(32768)) else {
+        let shown = size.bytes().escape_ascii();
+        let reason = format_args!("invalid zone size \"{shown}\": it is a number of at least 256k");
+        return Err(refuse(conf, reason));
+    };
+    let tag = &raw mut table::ngx_ingress_module;
+    let zone = conf.add_zone::<StoreZone>(name.bytes(), bytes, tag);
+    core_conf(conf)?.zone = Some(zone.ok_or(Refused::Told)?);
+    Ok(())
+}
+
+/// `ingress_limits SIZE;`
+pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
+    if core_conf(conf)?.limits.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let size = *conf.argument();
+    let Some(bytes) = size.size().filter(|size| *size >= 8 * page_bytes()) else {
+        let (shown, least) = (size.bytes().escape_ascii(), 8 * page_bytes() / 1024);
+        let reason = format_args!("invalid size \"{shown}\": it is a number of at least {least}k");
+        return Err(refuse(conf, reason));
+    };
+    // Not the tag of `ingress_zone`, which looks for its last zone by that.
+    let tag = &raw mut table::ngx_http_ingress_module;
+    let zone = conf.add_zone::<super::limits::CountsZone>(b"ingress_limits", bytes, tag);
+    core_conf(conf)?.limits = Some(zone.ok_or(Refused::Told)?);
+    Ok(())
+}
+
+/// The directive's argument as the path of a file.
+fn file(conf: &Conf, directive: &str) -> Result<Argument, Refused> {
+    let path = *conf.argument();
+    if path.is_empty() {
+        return Err(refuse(conf, format_args!("\"{directive}\" needs the path of a file")));
+    }
+    conf.full_path(path).ok_or(Refused::Told)
 }
 
 /// `ingress_journal PATH;`
-pub unsafe extern "C" fn ingress_journal(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    _: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`.
-    guard::contain("ingress_journal", refused(), || unsafe {
-        let conf = core_conf((*cf).cycle);
-        if (*conf).journal.len > 0 {
-            return c"is duplicate".as_ptr().cast_mut();
-        }
-        let [_, path] = arguments(cf) else { return refused() };
-        let mut path = *path;
-        if path.len == 0 {
-            return refuse(cf, "\"ingress_journal\" needs the path of a file");
-        }
-        if ngx_conf_full_name((*cf).cycle, &raw mut path, 0) != NGX_OK as ngx_int_t {
-            return refused();
-        }
-        let pool = ngx_thread_pool_add(cf, null_mut());
-        if pool.is_null() {
-            return refused();
-        }
-        let shown = memory::bytes(path).escape_ascii();
-        if !memory::is_memory_backed(memory::bytes(path)) {
-            let line = format!(
-                "\"ingress_journal\" {shown} holds private keys, and its folder is not memory-backed: use a tmpfs"
-            );
-            say(cf, NGX_LOG_WARN, &line);
-        }
-        ((*conf).journal, (*conf).journal_pool) = (path, pool);
-        OK
-    })
+pub fn ingress_journal(conf: &mut Conf) -> Result<(), Refused> {
+    if !core_conf(conf)?.journal.is_empty() {
+        return Err(Refused::DUPLICATE);
+    }
+    let path = file(conf, "ingress_journal")?;
+    let threads = conf.default_threads().ok_or(Refused::Told)?;
+    let shown = path.bytes().escape_ascii();
+    if !memory::is_memory_backed(path.bytes()) {
+        conf.warn(Escaped(format_args!(
+            "\"ingress_journal\" {shown} holds private keys, and its folder is not memory-backed: use a tmpfs"
+        )));
+    }
+    let core = core_conf(conf)?;
+    (core.journal, core.journal_pool) = (path, Some(threads));
+    Ok(())
 }
 
-/// The journal of a cycle and whose threads write it; `None` without `ingress_journal`.
-///
-/// # Safety
-/// The cycle has this module.
-pub unsafe fn journal_of(cycle: *mut ngx_cycle_t) -> Option<(PathBuf, *mut ngx_thread_pool_t)> {
-    // SAFETY: vouched for by the caller.
-    let conf = unsafe { core_conf(cycle).as_ref() }?;
-    // SAFETY: this cycle's.
-    let path = unsafe { journal_of_zone(ptr::from_ref(conf).cast_mut().cast()) }?;
-    Some((path, conf.journal_pool))
+/// `ingress_draining FILE;`
+pub fn ingress_draining(conf: &mut Conf) -> Result<(), Refused> {
+    if !core_conf(conf)?.draining.is_empty() {
+        return Err(Refused::DUPLICATE);
+    }
+    let path = file(conf, "ingress_draining")?;
+    core_conf(conf)?.draining = path;
+    Ok(())
 }
-
-/// The journal of a zone that is being made; `None` without `ingress_journal`.
-///
-/// # Safety
-/// `data` is what `ingress_zone` left in the zone, in a cycle that is being initialised.
-pub unsafe fn journal_of_zone(data: *mut c_void) -> Option<PathBuf> {
-    // SAFETY: vouched for by the caller.
-    let conf = unsafe { data.cast::<CoreConf>().as_ref() }?;
-    // SAFETY: nginx made the string, in the cycle's pool.
-    let path = unsafe { memory::bytes(conf.journal) };
-    (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
-}
-
-/// # Safety
-/// `cf` is inside of http{}; `T` is what the module at `index` keeps for a location.
-unsafe fn loc_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
-    // SAFETY: nginx makes one pointer a module.
-    unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).loc_conf.add(index)).cast() }
-}
-
-/// # Safety
-/// As for [`loc_conf`], for a server or an upstream.
-unsafe fn srv_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
-    // SAFETY: as above.
-    unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).srv_conf.add(index)).cast() }
-}
-
-/// # Safety
-/// As for [`loc_conf`], for http{}.
-pub unsafe fn main_conf<T>(cf: *mut ngx_conf_t, index: usize) -> *mut T {
-    // SAFETY: as above.
-    unsafe { (*(*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).main_conf.add(index)).cast() }
-}
-
-const NO_ZONE: &str = "needs an \"ingress_zone NAME SIZE;\" before http";
 
 /// `ingress_configuration;`
-pub unsafe extern "C" fn ingress_configuration(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`; `conf` is of this location.
-    guard::contain("ingress_configuration", refused(), || unsafe {
-        if zone_of((*cf).cycle).is_null() {
-            return refuse(cf, format_args!("\"ingress_configuration\" {NO_ZONE}"));
-        }
-        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        (*core).handler = Some(endpoint::content_handler);
-        // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
-        // refuses one that is too large, with a reason.
-        (*core).client_body_buffer_size = MAX_BODY_BYTES + 1;
-        (*core).client_max_body_size = 0;
-        (*core).client_body_timeout = 30_000;
-        // Null names the pool "default", which nginx makes with 32 threads unless told otherwise.
-        let pool = ngx_thread_pool_add(cf, null_mut());
-        if pool.is_null() {
-            return refused();
-        }
-        (*conf.cast::<LocConf>()).pool = pool;
-        (*srv_conf::<SrvConf>(cf, http_index())).has_configuration = true;
-        OK
-    })
+pub fn ingress_configuration(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_configuration")?;
+    let core = conf.core_location();
+    core.handler = content_handler::<endpoint::Content>();
+    // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
+    // refuses one that is too large, with a reason.
+    core.client_body_buffer_size = MAX_BODY_BYTES + 1;
+    core.client_max_body_size = 0;
+    core.client_body_timeout = 30_000;
+    conf.location::<Http>().pool = Some(conf.default_threads().ok_or(Refused::Told)?);
+    conf.server::<Http>().has_configuration = true;
+    Ok(())
 }
 
 /// `ingress_router;`
-pub unsafe extern "C" fn ingress_router(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`; `conf` is of this location.
-    guard::contain("ingress_router", refused(), || unsafe {
-        if zone_of((*cf).cycle).is_null() {
-            return refuse(cf, format_args!("\"ingress_router\" {NO_ZONE}"));
-        }
-        // Null names the pool "default".
-        let pool = ngx_thread_pool_add(cf, null_mut());
-        if pool.is_null() {
-            return refused();
-        }
-        (*core_conf((*cf).cycle)).password_pool = pool;
-        (*conf.cast::<LocConf>()).is_router = true;
-        (*srv_conf::<SrvConf>(cf, http_index())).has_router = true;
-        OK
-    })
+pub fn ingress_router(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_router")?;
+    core_conf(conf)?.password_pool = Some(conf.default_threads().ok_or(Refused::Told)?);
+    conf.location::<Http>().is_router = true;
+    conf.server::<Http>().has_router = true;
+    Ok(())
 }
 
 /// `ingress_target PROTOCOL;`
-pub unsafe extern "C" fn ingress_target(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    _: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`, inside of a location.
-    guard::contain("ingress_target", refused(), || unsafe {
-        let [_, name] = arguments(cf) else { return refused() };
-        let name = memory::bytes(*name);
-        let Some((_, target)) = Target::ALL.iter().find(|(known, _)| *known == name) else {
-            let shown = name.escape_ascii();
-            return refuse(
-                cf,
-                format_args!(
-                    "invalid protocol \"{shown}\": it is http, https, grpc, grpcs or fastcgi"
-                ),
-            );
-        };
-        let conf = srv_conf::<SrvConf>(cf, http_index());
-        let Some(place) = (*conf).targets.get_mut(*target as usize) else { return refused() };
-        if !place.is_null() {
-            return c"is duplicate in this server".as_ptr().cast_mut();
-        }
-        *place = (*(*cf).ctx.cast::<ngx_http_conf_ctx_t>()).loc_conf;
-        OK
-    })
+pub fn ingress_target(conf: &mut Conf) -> Result<(), Refused> {
+    let name = *conf.argument();
+    let Some((_, target)) = Target::ALL.iter().find(|(known, _)| *known == name.bytes()) else {
+        let shown = name.bytes().escape_ascii();
+        let reason =
+            format_args!("invalid protocol \"{shown}\": it is http, https, grpc, grpcs or fastcgi");
+        return Err(refuse(conf, reason));
+    };
+    let settings = NonNull::new(conf.location_settings());
+    let place = conf.server::<Http>().targets.get_mut(*target as usize).ok_or(Refused::Told)?;
+    if place.is_some() {
+        return Err(Refused::Because(c"is duplicate in this server"));
+    }
+    *place = settings;
+    Ok(())
 }
 
 /// `ingress_error;`
-pub unsafe extern "C" fn ingress_error(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`; `conf` is of this location.
-    guard::contain("ingress_error", refused(), || unsafe {
-        if zone_of((*cf).cycle).is_null() {
-            return refuse(cf, format_args!("\"ingress_error\" {NO_ZONE}"));
-        }
-        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        let name = (*core).name;
-        if !memory::bytes(name).starts_with(b"@") {
-            return refuse(cf, "\"ingress_error\" stands in a named location");
-        }
-        let server = srv_conf::<SrvConf>(cf, http_index());
-        if (*server).error_location.len > 0 {
-            return c"is duplicate in this server".as_ptr().cast_mut();
-        }
-        (*server).error_location = name;
-        (*conf.cast::<LocConf>()).is_error = true;
-        OK
-    })
+pub fn ingress_error(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_error")?;
+    let name = location_name_of(conf);
+    if !name.bytes().starts_with(b"@") {
+        return Err(refuse(conf, "\"ingress_error\" stands in a named location"));
+    }
+    let server = conf.server::<Http>();
+    if !server.error_location.is_empty() {
+        return Err(Refused::Because(c"is duplicate in this server"));
+    }
+    server.error_location = name;
+    conf.location::<Http>().is_error = true;
+    Ok(())
 }
 
-/// The name of the `ingress_error` location in the server of a request, if it has one.
-///
-/// # Safety
-/// The request is alive.
-pub unsafe fn error_location(request: *mut ngx_http_request_t) -> Option<ngx_str_t> {
-    // SAFETY: nginx gives a request the configurations of its server; `create_srv_conf` made it for every server.
-    let name =
-        unsafe { (*(*(*request).srv_conf.add(http_index())).cast::<SrvConf>()).error_location };
-    (name.len > 0).then_some(name)
-}
-
-/// The settings of a target in the server of a request.
-///
-/// # Safety
-/// The request is alive.
-#[inline]
-pub unsafe fn target(request: *mut ngx_http_request_t, target: Target) -> Option<*mut *mut c_void> {
-    // SAFETY: nginx gives a request the configurations of its server.
-    let conf = unsafe { (*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
-    // SAFETY: `create_srv_conf` made it for every server.
-    let place = unsafe { (&raw const (*conf).targets).cast::<*mut *mut c_void>() };
-    // SAFETY: a place for each of them.
-    Some(unsafe { *place.add(target as usize) }).filter(|settings| !settings.is_null())
+/// The name of the location that is read.
+fn location_name_of(conf: &mut Conf) -> Argument {
+    // SAFETY: nginx keeps the name in the cycle's pool.
+    unsafe { Argument::from_raw(conf.core_location().name) }
 }
 
 /// `ingress_auth PROTOCOL;`
-pub unsafe extern "C" fn ingress_auth(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`; `conf` is of this location.
-    guard::contain("ingress_auth", refused(), || unsafe {
-        let locations = &raw mut (*srv_conf::<SrvConf>(cf, http_index())).auth_locations;
-        if let Err(answer) = take_location(cf, "ingress_auth", locations) {
-            return answer;
-        }
-        (*conf.cast::<LocConf>()).is_auth = true;
-        OK
-    })
+pub fn ingress_auth(conf: &mut Conf) -> Result<(), Refused> {
+    take_location(conf, "ingress_auth", |server| &mut server.auth_locations)?;
+    conf.location::<Http>().is_auth = true;
+    Ok(())
 }
 
 /// `ingress_mirror PROTOCOL;`
-pub unsafe extern "C" fn ingress_mirror(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`; `conf` is of this location.
-    guard::contain("ingress_mirror", refused(), || unsafe {
-        let locations = &raw mut (*srv_conf::<SrvConf>(cf, http_index())).mirror_locations;
-        match take_location(cf, "ingress_mirror", locations) {
-            // The request itself was measured.
-            Ok(core) => (*core).client_max_body_size = 0,
-            Err(answer) => return answer,
-        }
-        (*conf.cast::<LocConf>()).is_mirror = true;
-        OK
-    })
+pub fn ingress_mirror(conf: &mut Conf) -> Result<(), Refused> {
+    take_location(conf, "ingress_mirror", |server| &mut server.mirror_locations)?;
+    // The request itself was measured.
+    conf.core_location().client_max_body_size = 0;
+    conf.location::<Http>().is_mirror = true;
+    Ok(())
 }
 
 /// Makes the location of a directive `NAME PROTOCOL;` that of requests which the module makes itself.
-///
-/// # Safety
-/// `cf` is inside of a location, `locations` are of its server.
-unsafe fn take_location(
-    cf: *mut ngx_conf_t,
+fn take_location(
+    conf: &mut Conf,
     directive: &str,
-    locations: *mut Locations,
-) -> Result<*mut ngx_http_core_loc_conf_t, Answer> {
-    // SAFETY: vouched for by the caller; nginx runs one directive at a time.
-    unsafe {
-        let [_, name] = arguments(cf) else { return Err(refused()) };
-        let scheme = match memory::bytes(*name) {
-            b"http" => Scheme::Http,
-            b"https" => Scheme::Https,
-            other => {
-                let shown = other.escape_ascii();
-                let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
-                return Err(refuse(cf, reason));
-            }
-        };
-        let core: *mut ngx_http_core_loc_conf_t = loc_conf(cf, ngx_http_core_module.ctx_index);
-        if (*core.cast::<nginx::sys::ngx_http_core_loc_conf_s>()).exact_match() == 0 {
-            let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
-            return Err(refuse(cf, reason));
+    locations: fn(&mut SrvConf) -> &mut Locations,
+) -> Result<(), Refused> {
+    let protocol = *conf.argument();
+    let scheme = match protocol.bytes() {
+        b"http" => Scheme::Http,
+        b"https" => Scheme::Https,
+        other => {
+            let shown = other.escape_ascii();
+            let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
+            return Err(refuse(conf, reason));
         }
-        let Some(place) = (*locations).get_mut(scheme as usize) else { return Err(refused()) };
-        if place.len != 0 {
-            return Err(c"is duplicate in this server".as_ptr().cast_mut());
-        }
-        *place = (*core).name;
-        // Nobody comes here from outside.
-        (*core).internal = 1;
-        Ok(core)
+    };
+    if conf.core_location().exact_match() == 0 {
+        let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
+        return Err(refuse(conf, reason));
     }
-}
-
-/// The name of the location through which auth servers are asked, in the server of a request.
-///
-/// # Safety
-/// The request is alive.
-pub unsafe fn auth_location(request: *mut ngx_http_request_t, scheme: Scheme) -> Option<ngx_str_t> {
-    // SAFETY: vouched for by the caller.
-    unsafe { location_name(request, |conf| &conf.auth_locations, scheme) }
-}
-
-/// The name of the location through which copies go, in the server of a request.
-///
-/// # Safety
-/// The request is alive.
-pub unsafe fn mirror_location(
-    request: *mut ngx_http_request_t,
-    scheme: Scheme,
-) -> Option<ngx_str_t> {
-    // SAFETY: vouched for by the caller.
-    unsafe { location_name(request, |conf| &conf.mirror_locations, scheme) }
-}
-
-/// # Safety
-/// The request is alive.
-unsafe fn location_name(
-    request: *mut ngx_http_request_t,
-    locations: fn(&SrvConf) -> &Locations,
-    scheme: Scheme,
-) -> Option<ngx_str_t> {
-    // SAFETY: nginx gives a request the configurations of its server; `create_srv_conf` made it for every server,
-    // and it is only read since.
-    let conf = unsafe { &*(*(*request).srv_conf.add(http_index())).cast::<SrvConf>() };
-    locations(conf).get(scheme as usize).copied().filter(|name| name.len > 0)
-}
-
-/// The request's location has `ingress_auth`.
-///
-/// # Safety
-/// `request` is alive.
-#[inline]
-pub unsafe fn is_auth_location(request: *mut ngx_http_request_t) -> bool {
-    // SAFETY: vouched for by the caller.
-    unsafe { (*request_conf(request)).is_auth }
-}
-
-/// The request's location has `ingress_mirror`.
-///
-/// # Safety
-/// `request` is alive.
-#[inline]
-pub unsafe fn is_mirror_location(request: *mut ngx_http_request_t) -> bool {
-    // SAFETY: vouched for by the caller.
-    unsafe { (*request_conf(request)).is_mirror }
-}
-
-/// Whose threads look at passwords; null without an `ingress_router`.
-///
-/// # Safety
-/// On the event loop of a worker.
-pub unsafe fn password_pool() -> *mut ngx_thread_pool_t {
-    // SAFETY: nginx's pointer to the running cycle.
-    unsafe { core_conf(nginx::sys::ngx_cycle).as_ref() }
-        .map_or(null_mut(), |conf| conf.password_pool)
+    let name = location_name_of(conf);
+    let place = locations(conf.server::<Http>()).get_mut(scheme as usize).ok_or(Refused::Told)?;
+    if !place.is_empty() {
+        return Err(Refused::Because(c"is duplicate in this server"));
+    }
+    *place = name;
+    // Nobody comes here from outside.
+    conf.core_location().internal = 1;
+    Ok(())
 }
 
 /// `ingress_balancer [$variable];`
-pub unsafe extern "C" fn ingress_balancer(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_zone`; `conf` is of this upstream.
-    guard::contain("ingress_balancer", refused(), || unsafe {
-        if zone_of((*cf).cycle).is_null() {
-            return refuse(cf, format_args!("\"ingress_balancer\" {NO_ZONE}"));
-        }
-        let upstream: *mut ngx_http_upstream_srv_conf_t =
-            srv_conf(cf, nginx::sys::ngx_http_upstream_module.ctx_index);
-        let is_ours = |init: ngx_http_upstream_init_pt| {
-            init.is_some_and(|init| {
-                std::ptr::fn_addr_eq(init, upstream::init_upstream as InitUpstream)
-            })
-        };
-        if is_ours((*upstream).peer.init_upstream) {
-            return c"is duplicate".as_ptr().cast_mut();
-        }
-        if (*upstream).peer.init_upstream.is_some() {
-            // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
-            // lost without a word.
-            return refuse(
-                cf,
-                "\"ingress_balancer\" must stand before \"keepalive\" and any other balancing directive",
-            );
-        }
-        if let [_, name] = arguments(cf) {
-            let mut variable = match variable_name(cf, *name) {
-                Ok(variable) => variable,
-                Err(answer) => return answer,
-            };
-            let index = ngx_http_get_variable_index(cf, &raw mut variable);
-            if index == NGX_ERROR as ngx_int_t {
-                return refused();
-            }
-            (*conf.cast::<SrvConf>()).variable = index + 1;
-        }
-        let (conf, core) = (&mut *conf.cast::<SrvConf>(), core_conf((*cf).cycle));
-        conf.has_balancer = true;
-        conf.keep.number = (*core).balancers;
-        (*core).balancers += 1;
-        (*upstream).peer.init_upstream = Some(upstream::init_upstream);
-        (*upstream).flags = NGX_HTTP_UPSTREAM_CREATE as ngx_uint_t;
-        OK
-    })
+pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_balancer")?;
+    let is_ours = |init: ngx_http_upstream_init_pt| {
+        init.is_some_and(|init| std::ptr::fn_addr_eq(init, upstream::init_upstream as InitUpstream))
+    };
+    let init = conf.upstream().ok_or(Refused::Told)?.peer.init_upstream;
+    if is_ours(init) {
+        return Err(Refused::DUPLICATE);
+    }
+    if init.is_some() {
+        // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
+        // lost without a word.
+        return Err(refuse(
+            conf,
+            "\"ingress_balancer\" must stand before \"keepalive\" and any other balancing directive",
+        ));
+    }
+    if conf.arguments().len() > 1 {
+        let index = variable(conf)?;
+        conf.server::<Http>().variable = Some(index);
+    }
+    let core = core_conf(conf)?;
+    let number = core.balancers;
+    core.balancers += 1;
+    let server = conf.server::<Http>();
+    (server.has_balancer, server.keep.number) = (true, number);
+    let upstream = conf.upstream().ok_or(Refused::Told)?;
+    upstream.peer.init_upstream = Some(upstream::init_upstream);
+    upstream.flags = NGX_HTTP_UPSTREAM_CREATE as ngx_uint_t;
+    Ok(())
 }
 
-type PhaseHandler = unsafe extern "C" fn(*mut ngx_http_request_t) -> ngx_int_t;
+/// Runs when http{} has been read and merged.
+pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
+    keepalive::check_upstreams(conf)?;
+    add_handlers(conf).ok_or(Refused::Told)?;
+    conf.add_header_filter::<super::header_filter::Filter>();
+    for server in conf.servers() {
+        let Some(tls) = server.tls().filter(|_| server.conf::<Http>().has_router) else { continue };
+        // SAFETY: nginx's settings of a server with TLS; nobody else refers to them while they are read here.
+        let tls = unsafe { &mut *tls.as_ptr() };
+        if !tls.certificate_values.is_null() {
+            let reason = "\"ssl_certificate\" with a variable does not go with \"ingress_router\"";
+            return Err(refuse(conf, reason));
+        }
+        // SAFETY: it has a context, which nginx made for the server.
+        unsafe {
+            tls::choose_certificates(&raw mut tls.ssl);
+            tls::begin_handshakes(&raw mut tls.ssl);
+        }
+    }
+    Ok(())
+}
 
 /// What runs in which phase.
-const HANDLERS: [(u32, PhaseHandler); 6] = [
-    (ngx_http_phases_NGX_HTTP_REWRITE_PHASE, super::answer::rewrite_handler),
-    (ngx_http_phases_NGX_HTTP_PREACCESS_PHASE, super::limits::preaccess_handler),
-    (ngx_http_phases_NGX_HTTP_ACCESS_PHASE, super::access::access_handler),
+fn add_handlers(conf: &mut Conf) -> Option<()> {
+    conf.add_handler::<answer::Rewrite>(Phase::Rewrite)?;
+    conf.add_handler::<super::limits::Preaccess>(Phase::Preaccess)?;
+    conf.add_handler::<super::access::Access>(Phase::Access)?;
     // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.
-    (ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, super::mirror::handler),
-    (ngx_http_phases_NGX_HTTP_PRECONTENT_PHASE, super::precontent::handler),
-    (ngx_http_phases_NGX_HTTP_LOG_PHASE, super::metrics::log_handler),
-];
+    conf.add_handler::<super::mirror::Precontent>(Phase::Precontent)?;
+    conf.add_handler::<super::precontent::Precontent>(Phase::Precontent)?;
+    conf.add_handler::<super::metrics::Log>(Phase::Log)?;
+    let is_proxied = |server: &nginx::Server| !server.conf::<Http>().proxied_client[0].is_empty();
+    if conf.servers().iter().any(is_proxied) {
+        // It runs before nginx's realip looks where a client is.
+        conf.add_handler::<super::head::PostRead>(Phase::PostRead)?;
+    }
+    Some(())
+}
 
-/// What runs before nginx's realip looks where a client is, where a server has `ingress_proxied_client`.
-const POST_READ: (u32, PhaseHandler) =
-    (ngx_http_phases_NGX_HTTP_POST_READ_PHASE, super::head::post_read_handler);
+/// Runs when the configuration outside of http{} has been read.
+///
+/// Cells have the form that the configuration says: with another one the zone is not kept over a reload. A new
+/// one is made, and filled from it.
+pub fn init_core(cycle: &Cycle, core: &mut CoreConf) -> Result<(), Refused> {
+    if core.metrics.is_some() && core.zone.is_none() {
+        let reason = "\"ingress_metrics\" needs an \"ingress_zone NAME SIZE;\"";
+        log::cycle(log::EMERG, format_args!("{reason}"));
+        return Err(Refused::Told);
+    }
+    let last = Cycle::current(cycle.event_loop()).core::<Core>();
+    if let Some(zone) = core.zone()
+        && last.is_some_and(|last| last.metrics != core.metrics)
+    {
+        zone.set_noreuse(1);
+    }
+    Ok(())
+}
 
-/// Runs when http{} has been read and merged.
-pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
-    // SAFETY: nginx calls it inside of http{}.
-    guard::contain("postconfiguration", NGX_ERROR as ngx_int_t, || unsafe {
-        if keepalive::check_upstreams(cf).is_err() {
-            return NGX_ERROR as ngx_int_t;
-        }
-        let main: *mut ngx_http_core_main_conf_t = main_conf(cf, ngx_http_core_module.ctx_index);
-        let servers = (*main).servers.as_slice::<*mut ngx_http_core_srv_conf_t>();
-        let is_proxied = servers.iter().any(|server| {
-            let ours = *(*(**server).ctx).srv_conf.add(http_index());
-            (*ours.cast::<SrvConf>()).proxied_client[0].len > 0
-        });
-        let post_read = is_proxied.then_some(POST_READ);
-        for (phase, handler) in HANDLERS.into_iter().chain(post_read) {
-            let handlers = &raw mut (*main).phases[phase as usize].handlers;
-            let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
-            if place.is_null() {
-                return NGX_ERROR as ngx_int_t;
-            }
-            *place = Some(handler);
-        }
-        super::header_filter::install();
-        for server in servers {
-            let confs = (*(**server).ctx).srv_conf;
-            let ours: *mut SrvConf = (*confs.add(http_index())).cast();
-            let ssl: *mut ngx_http_ssl_srv_conf_t =
-                (*confs.add(ngx_http_ssl_module.ctx_index)).cast();
-            if !(*ours).has_router || (*ssl).ssl.ctx.is_null() {
-                continue;
-            }
-            if !(*ssl).certificate_values.is_null() {
-                let reason =
-                    "\"ssl_certificate\" with a variable does not go with \"ingress_router\"";
-                refuse(cf, reason);
-                return NGX_ERROR as ngx_int_t;
-            }
-            tls::choose_certificates(&raw mut (*ssl).ssl);
-            tls::begin_handshakes(&raw mut (*ssl).ssl);
-        }
-        NGX_OK as ngx_int_t
-    })
+/// What the module keeps for an upstream.
+///
+/// # Safety
+/// `upstream` is an upstream block.
+#[inline]
+pub unsafe fn upstream_conf<'u>(upstream: *mut ngx_http_upstream_srv_conf_t) -> &'u SrvConf {
+    // SAFETY: nginx makes a configuration of each module for an upstream block, and it lives as long as the cycle.
+    unsafe { &*(*(*upstream).srv_conf.add(table::http_index())).cast() }
+}
+
+/// As [`upstream_conf`], while nginx initialises the upstream.
+///
+/// # Safety
+/// `upstream` is an upstream block, and nobody refers to what is kept for it.
+pub unsafe fn upstream_conf_mut<'u>(
+    upstream: *mut ngx_http_upstream_srv_conf_t,
+) -> &'u mut SrvConf {
+    // SAFETY: nginx makes a configuration of each module for an upstream block, and it lives as long as the cycle.
+    unsafe { &mut *(*(*upstream).srv_conf.add(table::http_index())).cast() }
 }
 
 /// A location of the server has `ingress_configuration`.
@@ -868,52 +575,87 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
 /// # Safety
 /// `server` is a server of the running cycle.
 pub unsafe fn has_configuration(server: *mut ngx_http_core_srv_conf_t) -> bool {
-    // SAFETY: `create_srv_conf` made it for every server.
-    unsafe { (*(*(*(*server).ctx).srv_conf.add(http_index())).cast::<SrvConf>()).has_configuration }
+    // SAFETY: nginx makes a configuration of each module for a server, and it lives as long as the cycle.
+    unsafe {
+        (*(*(*(*server).ctx).srv_conf.add(table::http_index())).cast::<SrvConf>()).has_configuration
+    }
 }
 
-/// # Safety
-/// `request` is alive.
-unsafe fn request_conf(request: *mut ngx_http_request_t) -> *mut LocConf {
-    // SAFETY: nginx gives a request the configurations of its location.
-    unsafe { (*(*request).loc_conf.add(http_index())).cast() }
+/// Whose threads look at passwords; `None` without an `ingress_router`.
+pub fn password_pool(here: EventLoop) -> Option<ThreadPool> {
+    running(here)?.password_pool
 }
 
-/// The request's location has `ingress_router`.
-///
-/// # Safety
-/// `request` is alive.
-#[inline]
-pub unsafe fn is_router(request: *mut ngx_http_request_t) -> bool {
-    // SAFETY: vouched for by the caller.
-    unsafe { (*request_conf(request)).is_router }
+/// What the directives say of the location and the server that a request is in.
+pub trait Declared {
+    /// Its location has `ingress_router`.
+    fn is_router(&self) -> bool;
+    /// Its location has `ingress_error`.
+    fn is_error_location(&self) -> bool;
+    /// Its location has `ingress_auth`.
+    fn is_auth_location(&self) -> bool;
+    /// Its location has `ingress_mirror`.
+    fn is_mirror_location(&self) -> bool;
+    /// The name of the `ingress_error` location of its server, if there is one.
+    fn error_location(&self) -> Option<&[u8]>;
+    /// The name of the location through which auth servers are asked.
+    fn auth_location(&self, scheme: Scheme) -> Option<&[u8]>;
+    /// The name of the location through which copies go.
+    fn mirror_location(&self, scheme: Scheme) -> Option<&[u8]>;
+    /// The settings of a target of its server.
+    fn target_settings(&self, target: Target) -> Option<NonNull<*mut c_void>>;
+    /// The threads of its `ingress_configuration`; `None` elsewhere.
+    fn threads(&self) -> Option<ThreadPool>;
 }
 
-/// The request's location has `ingress_error`.
-///
-/// # Safety
-/// `request` is alive.
-#[inline]
-pub unsafe fn is_error(request: *mut ngx_http_request_t) -> bool {
-    // SAFETY: vouched for by the caller.
-    unsafe { (*request_conf(request)).is_error }
-}
+impl Declared for nginx::Request {
+    #[inline]
+    fn is_router(&self) -> bool {
+        self.location_conf::<Http>().is_router
+    }
 
-/// The thread pool of the request's `ingress_configuration`; null elsewhere.
-///
-/// # Safety
-/// `request` is alive.
-pub unsafe fn thread_pool(request: *mut ngx_http_request_t) -> *mut ngx_thread_pool_t {
-    // SAFETY: vouched for by the caller.
-    unsafe { (*request_conf(request)).pool }
-}
+    #[inline]
+    fn is_error_location(&self) -> bool {
+        self.location_conf::<Http>().is_error
+    }
 
-/// What the module keeps for an upstream. Written while the configuration is read, only read afterwards.
-///
-/// # Safety
-/// `upstream` is an upstream block.
-#[inline]
-pub unsafe fn upstream_conf(upstream: *mut ngx_http_upstream_srv_conf_t) -> *mut SrvConf {
-    // SAFETY: vouched for by the caller; `create_srv_conf` made it, and zeroes are a value.
-    unsafe { (*(*upstream).srv_conf.add(http_index())).cast() }
+    #[inline]
+    fn is_auth_location(&self) -> bool {
+        self.location_conf::<Http>().is_auth
+    }
+
+    #[inline]
+    fn is_mirror_location(&self) -> bool {
+        self.location_conf::<Http>().is_mirror
+    }
+
+    fn error_location(&self) -> Option<&[u8]> {
+        Some(self.server_conf::<Http>().error_location.bytes()).filter(|name| !name.is_empty())
+    }
+
+    fn auth_location(&self, scheme: Scheme) -> Option<&[u8]> {
+        let name = self.server_conf::<Http>().auth_locations.get(scheme as usize)?.bytes();
+        (!name.is_empty()).then_some(name)
+    }
+
+    fn mirror_location(&self, scheme: Scheme) -> Option<&[u8]> {
+        let name = self.server_conf::<Http>().mirror_locations.get(scheme as usize)?.bytes();
+        (!name.is_empty()).then_some(name)
+    }
+
+    #[inline]
+    fn target_settings(&self, target: Target) -> Option<NonNull<*mut c_void>> {
+        let [http, https, grpc, grpcs, fastcgi] = self.server_conf::<Http>().targets;
+        match target {
+            Target::Http => http,
+            Target::Https => https,
+            Target::Grpc => grpc,
+            Target::Grpcs => grpcs,
+            Target::Fastcgi => fastcgi,
+        }
+    }
+
+    fn threads(&self) -> Option<ThreadPool> {
+        self.location_conf::<Http>().pool
+    }
 }

@@ -4,7 +4,7 @@
 //! until the response itself begins, for each attempt anew. nginx's gRPC module refuses interim responses, and so
 //! does this one for FastCGI, which has none.
 
-use super::{Request, guard, log};
+use super::{Request, guard};
 use nginx::sys::{
     NGX_AGAIN, NGX_ERROR, NGX_HTTP_UPSTREAM_INVALID_HEADER, NGX_OK, ngx_http_request_t, ngx_int_t,
 };
@@ -56,16 +56,17 @@ pub unsafe fn install(raw: *mut ngx_http_request_t, request: &Request<'_>) -> Op
 unsafe extern "C" fn refuse_interim(raw: *mut ngx_http_request_t) -> ngx_int_t {
     guard::contain("process_header", NGX_ERROR as ngx_int_t, || {
         // SAFETY: nginx gives the live request, on the event loop.
-        let process = unsafe { Request::from_callback(raw) }.and_then(|it| it.interim().process);
-        let Some(process) = process else { return NGX_ERROR as ngx_int_t };
+        let Some(request) = (unsafe { Request::from_callback(raw) }) else {
+            return NGX_ERROR as ngx_int_t;
+        };
+        let Some(process) = request.interim().process else { return NGX_ERROR as ngx_int_t };
         // SAFETY: nginx's own callback for this request, which has an upstream.
         let (answer, status) = unsafe { (process(raw), (*(*raw).upstream).headers_in.status_n) };
         if answer != NGX_OK as ngx_int_t || !(100..200).contains(&status) {
             return answer;
         }
         let line = format_args!("ingress: status {status} is no response of a FastCGI endpoint");
-        // SAFETY: a request has a connection with a log.
-        unsafe { log::write(log::ERROR, (*(*raw).connection).log, line) };
+        request.log_error(line);
         NGX_HTTP_UPSTREAM_INVALID_HEADER as ngx_int_t
     })
 }
@@ -128,8 +129,7 @@ unsafe fn read_over(
             First::Unknown if seen.len() == MAX_HEAD => {
                 let line =
                     format_args!("ingress: an interim response is longer than {MAX_HEAD} bytes");
-                // SAFETY: a request has a connection with a log.
-                unsafe { log::write(log::ERROR, (*(*raw).connection).log, line) };
+                request.log_error(line);
                 return Err(NGX_HTTP_UPSTREAM_INVALID_HEADER as ngx_int_t);
             }
             First::Unknown => return Err(NGX_AGAIN as ngx_int_t),
@@ -139,8 +139,7 @@ unsafe fn read_over(
                 let _ = request.set_interim(callbacks);
                 if callbacks.count > MAX {
                     let line = format_args!("ingress: more than {MAX} interim responses");
-                    // SAFETY: a request has a connection with a log.
-                    unsafe { log::write(log::ERROR, (*(*raw).connection).log, line) };
+                    request.log_error(line);
                     return Err(NGX_HTTP_UPSTREAM_INVALID_HEADER as ngx_int_t);
                 }
                 // What follows takes its place: the buffer stays as large as it was.

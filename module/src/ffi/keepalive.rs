@@ -6,16 +6,16 @@
 //! if the scheme is known then, else when a request comes. What nginx 1.29.7 and later does without being asked,
 //! `local`, keeps locations apart: it is right wherever all requests of a location make the same handshake.
 
-use super::directives::{self, Answer, OK, SrvConf, refuse, refused};
-use super::{guard, log, memory};
+use super::directives::{self, SrvConf, refuse};
+use super::log;
+use super::table::Http;
 use nginx::sys::{
     NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
-    NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT, ngx_atoi,
-    ngx_command_t, ngx_conf_t, ngx_cycle_t, ngx_http_conf_ctx_t, ngx_http_request_t,
-    ngx_http_upstream_main_conf_t, ngx_http_upstream_srv_conf_t, ngx_msec_t, ngx_parse_time,
-    ngx_str_t, ngx_uint_t,
+    NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT,
+    ngx_http_proxy_loc_conf_t, ngx_http_upstream_conf_t, ngx_http_upstream_keepalive_srv_conf_t,
+    ngx_http_upstream_srv_conf_t, ngx_msec_t, ngx_uint_t,
 };
-use std::ffi::{CStr, c_void};
+use nginx::{Conf, Refused, Request, bytes, parse_milliseconds, parse_number};
 
 /// ingress-nginx's values of nginx's four directives.
 const CONNECTIONS: u32 = 320;
@@ -26,11 +26,11 @@ const REQUESTS: ngx_uint_t = 10_000;
 const MAX_CONNECTIONS: u32 = 1 << 16;
 
 /// What nginx's own `keepalive` does in an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptByNginx {
     /// Nothing.
-    Not = 0,
+    #[default]
+    Not,
     /// All locations share what is kept.
     ByAddress,
     /// Each location has its own.
@@ -38,39 +38,29 @@ pub enum KeptByNginx {
 }
 
 /// `ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000];`
-pub unsafe extern "C" fn ingress_keepalive(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: nginx runs one directive at a time; `conf` is of this upstream.
-    guard::contain("ingress_keepalive", refused(), || unsafe {
-        let conf = &mut *conf.cast::<SrvConf>();
-        if conf.has_keepalive {
-            return c"is duplicate".as_ptr().cast_mut();
+pub fn ingress_keepalive(conf: &mut Conf) -> Result<(), Refused> {
+    let server = conf.server::<Http>();
+    if server.has_keepalive {
+        return Err(Refused::DUPLICATE);
+    }
+    server.has_keepalive = true;
+    set_defaults(server);
+    let arguments = conf.arguments().to_vec();
+    let [_, connections, parameters @ ..] = arguments.as_slice() else { return Err(Refused::Told) };
+    let count = parse_number(connections.bytes()).and_then(|count| u32::try_from(count).ok());
+    let Some(count) = count.filter(|count| *count <= MAX_CONNECTIONS) else {
+        let shown = connections.bytes().escape_ascii();
+        let reason = format_args!("invalid value \"{shown}\" in \"ingress_keepalive\" directive");
+        return Err(refuse(conf, reason));
+    };
+    conf.server::<Http>().keep.connections = count;
+    for parameter in parameters {
+        if set(conf.server::<Http>(), parameter.bytes()).is_none() {
+            let shown = parameter.bytes().escape_ascii();
+            return Err(refuse(conf, format_args!("invalid parameter \"{shown}\"")));
         }
-        conf.has_keepalive = true;
-        set_defaults(conf);
-        let [_, connections, parameters @ ..] = directives::arguments(cf) else {
-            return refused();
-        };
-        let count = u32::try_from(ngx_atoi(connections.data, connections.len));
-        let Some(count) = count.ok().filter(|count| *count <= MAX_CONNECTIONS) else {
-            let shown = memory::bytes(*connections).escape_ascii();
-            let reason =
-                format_args!("invalid value \"{shown}\" in \"ingress_keepalive\" directive");
-            return refuse(cf, reason);
-        };
-        conf.keep.connections = count;
-        for parameter in parameters {
-            let text = memory::bytes(*parameter);
-            if set(conf, text).is_none() {
-                let shown = text.escape_ascii();
-                return refuse(cf, format_args!("invalid parameter \"{shown}\""));
-            }
-        }
-        OK
-    })
+    }
+    Ok(())
 }
 
 fn set_defaults(conf: &mut SrvConf) {
@@ -84,132 +74,99 @@ fn set_defaults(conf: &mut SrvConf) {
 fn set(conf: &mut SrvConf, parameter: &[u8]) -> Option<()> {
     let at = parameter.iter().position(|byte| *byte == b'=')?;
     let (name, value) = (parameter.get(..at)?, parameter.get(at + 1..)?);
-    let mut value = ngx_str_t { len: value.len(), data: value.as_ptr().cast_mut() };
-    // SAFETY: the value is a piece of the directive's argument.
-    let msec = |value: &mut ngx_str_t| unsafe { ngx_parse_time(value, 0) };
     match name {
-        b"time" => conf.keep.time_msec = ngx_msec_t::try_from(msec(&mut value)).ok()?,
-        b"timeout" => conf.keep.timeout_msec = ngx_msec_t::try_from(msec(&mut value)).ok()?,
-        b"requests" => {
-            // SAFETY: as above.
-            let requests = unsafe { ngx_atoi(value.data, value.len) };
-            conf.keep.requests = ngx_uint_t::try_from(requests).ok().filter(|n| *n != 0)?;
-        }
+        b"time" => conf.keep.time_msec = parse_milliseconds(value)?,
+        b"timeout" => conf.keep.timeout_msec = parse_milliseconds(value)?,
+        b"requests" => conf.keep.requests = parse_number(value).filter(|n| *n != 0)?,
         _ => return None,
     }
     Some(())
 }
 
-/// Settles who keeps the connections of an upstream with `ingress_balancer`; nginx's own directives have been
+/// Decides who keeps the connections of an upstream with `ingress_balancer`; nginx's own directives have been
 /// read. Says why it cannot be.
 ///
 /// # Safety
-/// nginx initialises `upstream`, of the configuration `cf`.
-pub unsafe fn settle(
-    cf: *mut ngx_conf_t,
+/// nginx initialises `upstream`, of the configuration.
+pub unsafe fn decide_keeper(
+    conf: &Conf,
     upstream: *mut ngx_http_upstream_srv_conf_t,
-) -> Result<(), ()> {
-    // SAFETY: vouched for by the caller.
-    unsafe {
-        let conf = &mut *directives::upstream_conf(upstream);
-        let name = memory::bytes((*upstream).host).escape_ascii();
-        let stock = of_upstream::<nginx::sys::ngx_http_upstream_keepalive_srv_conf_t>(
-            (*cf).cycle,
-            upstream,
-            c"ngx_http_upstream_keepalive_module",
-        );
-        if conf.backend_variable().is_some() {
-            if conf.has_keepalive {
-                refuse(
-                    cf,
-                    format_args!(
-                        "\"ingress_keepalive\" in upstream \"{name}\" goes with \"ingress_balancer\" without a \
-                         variable: with one, nginx's \"keepalive\" keeps connections"
-                    ),
-                );
-                return Err(());
-            }
-            conf.kept_by_nginx = stock.as_ref().map_or(KeptByNginx::Not, |stock| {
-                match (stock.max_cached, nginx::sys::keeps_by_location(stock)) {
-                    (0, _) => KeptByNginx::Not,
-                    (_, true) => KeptByNginx::ByLocation,
-                    (_, false) => KeptByNginx::ByAddress,
-                }
-            });
-            return Ok(());
-        }
-        if !conf.has_keepalive {
-            set_defaults(conf);
-        }
-        let Some(stock) = stock.as_mut() else { return Ok(()) };
-        let unset = ngx_uint_t::MAX;
-        let is_set = [stock.time, stock.timeout, stock.requests].iter().any(|v| *v != unset)
-            || !matches!(stock.max_cached, 0 | ngx_uint_t::MAX);
-        if is_set {
-            refuse(
-                cf,
+) -> Result<(), Refused> {
+    // SAFETY: an upstream block, whose configuration nobody refers to while it is initialised.
+    let ours = unsafe { directives::upstream_conf_mut(upstream) };
+    // SAFETY: nginx keeps the name in the cycle's pool.
+    let name = unsafe { bytes((*upstream).host) }.escape_ascii();
+    let place = conf.cycle().module_index(c"ngx_http_upstream_keepalive_module");
+    // SAFETY: an upstream block has a place for every http module; null, or what that very module keeps there.
+    let stock = place.and_then(|place| unsafe {
+        (*(*upstream).srv_conf.add(place)).cast::<ngx_http_upstream_keepalive_srv_conf_t>().as_mut()
+    });
+    if ours.backend_variable().is_some() {
+        if ours.has_keepalive {
+            return Err(refuse(
+                conf,
                 format_args!(
-                    "\"ingress_balancer\" without a variable keeps connections itself: in upstream \"{name}\" \
-                     write \"ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000]\" in place of \
-                     \"keepalive\" and what begins with \"keepalive_\""
+                    "\"ingress_keepalive\" in upstream \"{name}\" goes with \"ingress_balancer\" without a \
+                     variable: with one, nginx's \"keepalive\" keeps connections"
                 ),
-            );
-            return Err(());
+            ));
         }
-        // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
-        // "keepalive 0" writes; before, it is 0 already.
-        stock.max_cached = 0;
-        Ok(())
+        ours.kept_by_nginx = stock.map_or(KeptByNginx::Not, |stock| {
+            match (stock.max_cached, nginx::sys::keeps_by_location(stock)) {
+                (0, _) => KeptByNginx::Not,
+                (_, true) => KeptByNginx::ByLocation,
+                (_, false) => KeptByNginx::ByAddress,
+            }
+        });
+        return Ok(());
     }
+    if !ours.has_keepalive {
+        set_defaults(ours);
+    }
+    let Some(stock) = stock else { return Ok(()) };
+    let unset = ngx_uint_t::MAX;
+    let is_set = [stock.time, stock.timeout, stock.requests].iter().any(|v| *v != unset)
+        || !matches!(stock.max_cached, 0 | ngx_uint_t::MAX);
+    if is_set {
+        return Err(refuse(
+            conf,
+            format_args!(
+                "\"ingress_balancer\" without a variable keeps connections itself: in upstream \"{name}\" \
+                 write \"ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000]\" in place of \
+                 \"keepalive\" and what begins with \"keepalive_\""
+            ),
+        ));
+    }
+    // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
+    // "keepalive 0" writes; before, it is 0 already.
+    stock.max_cached = 0;
+    Ok(())
 }
 
 /// Refuses `ingress_keepalive` where there is no balancer to heed it.
-///
-/// # Safety
-/// All of http{} has been read.
-pub unsafe fn check_upstreams(cf: *mut ngx_conf_t) -> Result<(), ()> {
-    // SAFETY: nginx keeps its upstreams in the main configuration of their module; those that only
-    // `proxy_pass` names have none of ours.
-    unsafe {
-        let main: *mut ngx_http_upstream_main_conf_t =
-            directives::main_conf(cf, nginx::sys::ngx_http_upstream_module.ctx_index);
-        for upstream in (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>() {
-            if (**upstream).srv_conf.is_null() {
-                continue;
-            }
-            let conf = &*directives::upstream_conf(*upstream);
-            if conf.has_keepalive && !conf.has_balancer {
-                let name = memory::bytes((**upstream).host).escape_ascii();
-                refuse(
-                    cf,
-                    format_args!(
-                        "\"ingress_keepalive\" in upstream \"{name}\" needs \"ingress_balancer\""
-                    ),
-                );
-                return Err(());
-            }
+pub fn check_upstreams(conf: &Conf) -> Result<(), Refused> {
+    for upstream in conf.upstreams() {
+        let ours = upstream.conf::<Http>();
+        if ours.has_keepalive && !ours.has_balancer {
+            let name = upstream.name().escape_ascii();
+            let reason = format_args!(
+                "\"ingress_keepalive\" in upstream \"{name}\" needs \"ingress_balancer\""
+            );
+            return Err(refuse(conf, reason));
         }
     }
     Ok(())
 }
 
-/// A location's way to its endpoints, from whichever module it uses.
-struct Pass {
-    directive: &'static str,
-    upstream: *const nginx::sys::ngx_http_upstream_conf_t,
-}
-
 /// Refuses a location that speaks TLS through connections that nginx keeps by address.
-///
-/// # Safety
-/// `cf` is at a location whose settings all other modules have merged.
-pub unsafe fn check_location(cf: *mut ngx_conf_t) -> Result<(), ()> {
+pub fn check_location(conf: &mut Conf) -> Result<(), Refused> {
     macro_rules! pass {
         ($module:literal, $conf:ident, $directive:literal) => {{
             // SAFETY: what that very module keeps for a location.
-            let conf = unsafe { of_location::<nginx::sys::$conf>(cf, $module).as_ref() };
-            conf.filter(|conf| conf.ssl != 0)
-                .map(|conf| Pass { directive: $directive, upstream: &raw const conf.upstream })
+            let settings = unsafe { conf.location_of::<nginx::sys::$conf>($module) };
+            settings
+                .filter(|settings| settings.ssl != 0)
+                .map(|settings| ($directive, std::ptr::from_ref(&settings.upstream)))
         }};
     }
     let passes = [
@@ -217,26 +174,24 @@ pub unsafe fn check_location(cf: *mut ngx_conf_t) -> Result<(), ()> {
         pass!(c"ngx_http_grpc_module", ngx_http_grpc_loc_conf_t, "grpc_pass grpcs://"),
         pass!(c"ngx_http_uwsgi_module", ngx_http_uwsgi_loc_conf_t, "uwsgi_pass suwsgi://"),
     ];
-    for pass in passes.into_iter().flatten() {
-        // SAFETY: of the location; null without an upstream of a fixed name.
-        unsafe {
-            let upstream: *mut ngx_http_upstream_srv_conf_t = (*pass.upstream).upstream.cast();
-            if upstream.is_null() || (*upstream).srv_conf.is_null() {
-                continue;
-            }
-            let kept = (*directives::upstream_conf(upstream)).kept_by_nginx;
-            if !is_separate(kept, &*pass.upstream) {
-                let (directive, remedy) = (pass.directive, REMEDY);
-                let name = memory::bytes((*upstream).host).escape_ascii();
-                refuse(
-                    cf,
-                    format_args!(
-                        "\"{directive}\" does not go with \"keepalive\" in upstream \"{name}\", {REASON}: {remedy}"
-                    ),
-                );
-                return Err(());
-            }
+    for (directive, settings) in passes.into_iter().flatten() {
+        // SAFETY: of the location's settings, which stay as long as the cycle and are not changed here.
+        let settings = unsafe { &*settings };
+        // SAFETY: null without an upstream of a fixed name, else a block of the same configuration.
+        let Some(upstream) = (unsafe { nginx::UpstreamBlock::from_nullable(settings.upstream) })
+        else {
+            continue;
+        };
+        if !upstream.is_explicit() || is_separate(upstream.conf::<Http>().kept_by_nginx, settings) {
+            continue;
         }
+        let (remedy, name) = (REMEDY, upstream.name().escape_ascii());
+        return Err(refuse(
+            conf,
+            format_args!(
+                "\"{directive}\" does not go with \"keepalive\" in upstream \"{name}\", {REASON}: {remedy}"
+            ),
+        ));
     }
     Ok(())
 }
@@ -248,25 +203,20 @@ const REMEDY: &str = "remove \"keepalive\" (write \"keepalive 0\" from nginx 1.2
 
 /// What an answer says in `X-Accel-` headers about where its request goes on and how fast has no effect at a location,
 /// whatever its `proxy_ignore_headers`: nobody but the module asks through it.
-///
-/// # Safety
-/// `cf` is at a location whose settings all other modules have merged.
-pub unsafe fn ignore_accelerators(cf: *mut ngx_conf_t) {
+pub fn ignore_accelerators(conf: &mut Conf) {
     const IGNORED: u32 = NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT
         | NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE
         | NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING
         | NGX_HTTP_UPSTREAM_IGN_XA_CHARSET;
-    // SAFETY: vouched for by the caller; what that very module keeps for a location.
-    let conf = unsafe {
-        of_location::<nginx::sys::ngx_http_proxy_loc_conf_t>(cf, c"ngx_http_proxy_module").as_mut()
-    };
-    if let Some(conf) = conf {
-        conf.upstream.ignore_headers |= IGNORED as ngx_uint_t;
+    // SAFETY: what that very module keeps for a location.
+    let proxy = unsafe { conf.location_of::<ngx_http_proxy_loc_conf_t>(c"ngx_http_proxy_module") };
+    if let Some(proxy) = proxy {
+        proxy.upstream.ignore_headers |= IGNORED as ngx_uint_t;
     }
 }
 
 /// Whether nginx gives a request only connections that were opened with its own handshake.
-fn is_separate(kept: KeptByNginx, conf: &nginx::sys::ngx_http_upstream_conf_t) -> bool {
+fn is_separate(kept: KeptByNginx, conf: &ngx_http_upstream_conf_t) -> bool {
     match kept {
         KeptByNginx::Not => true,
         KeptByNginx::ByAddress => false,
@@ -279,72 +229,24 @@ fn is_separate(kept: KeptByNginx, conf: &nginx::sys::ngx_http_upstream_conf_t) -
 }
 
 /// Whether a request would mix its TLS connections with others'. Says so in the log.
-///
-/// # Safety
-/// The request is alive and has an upstream with a configuration.
 #[inline]
-pub unsafe fn mixes_handshakes(request: *mut ngx_http_request_t, kept: KeptByNginx) -> bool {
+pub fn mixes_handshakes(request: &Request, kept: KeptByNginx) -> bool {
     if kept == KeptByNginx::Not {
         return false;
     }
-    // SAFETY: vouched for by the caller.
-    let upstream = unsafe { &*(*request).upstream };
-    if upstream.ssl() == 0 {
+    let Some(upstream) = request.upstream().filter(|upstream| upstream.is_tls()) else {
         return false;
-    }
-    // SAFETY: an upstream has a configuration from its location.
-    let conf = unsafe { &*upstream.conf };
+    };
     // With a variable in `proxy_pass` the server name is the variable's unless it is written out.
-    let is_fixed = upstream.resolved.is_null() || !conf.ssl_name.is_null();
+    // SAFETY: the settings of the upstream's location, which nobody changes.
+    let (conf, is_resolved) =
+        unsafe { (&*(*upstream.as_ptr()).conf, !(*upstream.as_ptr()).resolved.is_null()) };
+    let is_fixed = !is_resolved || !conf.ssl_name.is_null();
     if is_fixed && is_separate(kept, conf) {
         return false;
     }
     let line =
         format_args!("TLS does not go with \"keepalive\" in this upstream, {REASON}: {REMEDY}");
-    // SAFETY: a request has a connection with a log.
-    unsafe { log::write(log::ERROR, (*(*request).connection).log, line) };
+    log::write(log::ERROR, request.log(), line);
     true
-}
-
-/// The place of a module of nginx, which may not be built in.
-///
-/// # Safety
-/// The cycle's modules have been counted.
-pub unsafe fn index_of(cycle: *mut ngx_cycle_t, name: &CStr) -> Option<usize> {
-    // SAFETY: a list that ends with null; modules have names.
-    unsafe {
-        let mut module = (*cycle).modules;
-        while !(*module).is_null() {
-            if !(**module).name.is_null() && CStr::from_ptr((**module).name) == name {
-                return Some((**module).ctx_index);
-            }
-            module = module.add(1);
-        }
-    }
-    None
-}
-
-/// # Safety
-/// `T` is what the module of this name keeps for an upstream.
-unsafe fn of_upstream<T>(
-    cycle: *mut ngx_cycle_t,
-    upstream: *mut ngx_http_upstream_srv_conf_t,
-    name: &CStr,
-) -> *mut T {
-    // SAFETY: vouched for by the caller; an upstream block has a place for every http module.
-    unsafe {
-        let index = index_of(cycle, name);
-        index.map_or(std::ptr::null_mut(), |index| (*(*upstream).srv_conf.add(index)).cast())
-    }
-}
-
-/// # Safety
-/// `T` is what the module of this name keeps for a location.
-unsafe fn of_location<T>(cf: *mut ngx_conf_t, name: &CStr) -> *mut T {
-    // SAFETY: as above.
-    unsafe {
-        let context = (*cf).ctx.cast::<ngx_http_conf_ctx_t>();
-        let index = index_of((*cf).cycle, name);
-        index.map_or(std::ptr::null_mut(), |index| (*(*context).loc_conf.add(index)).cast())
-    }
 }

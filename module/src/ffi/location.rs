@@ -9,9 +9,9 @@
 
 mod errors;
 
-use super::directives::{self, Target};
+use super::directives::{Declared, Target};
 use super::tls::Upstream;
-use super::{keepalive, worker};
+use super::worker;
 use crate::policy::Compiled;
 use errors::ErrorPages;
 use nginx::sys::{
@@ -19,10 +19,10 @@ use nginx::sys::{
     NGX_HTTP_UPSTREAM_FT_HTTP_429, NGX_HTTP_UPSTREAM_FT_HTTP_500, NGX_HTTP_UPSTREAM_FT_HTTP_502,
     NGX_HTTP_UPSTREAM_FT_HTTP_503, NGX_HTTP_UPSTREAM_FT_HTTP_504,
     NGX_HTTP_UPSTREAM_FT_INVALID_HEADER, NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT,
-    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, ngx_cycle, ngx_http_core_loc_conf_t,
-    ngx_http_core_module, ngx_http_discard_request_body, ngx_http_max_module, ngx_http_request_t,
-    ngx_http_update_location_config, ngx_str_t,
+    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, ngx_http_core_module,
+    ngx_http_max_module, ngx_str_t,
 };
+use nginx::{Cycle, EventLoop, Request};
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
@@ -271,7 +271,7 @@ const FASTCGI: &CStr = c"ngx_http_fastcgi_module";
 /// On the event loop of a worker.
 unsafe fn index_of(name: &CStr) -> Option<usize> {
     // SAFETY: nginx's pointer to the running cycle.
-    unsafe { keepalive::index_of(ngx_cycle, name) }
+    Cycle::current(unsafe { EventLoop::here() }).module_index(name)
 }
 
 /// What the core module does about requests.
@@ -394,97 +394,69 @@ pub enum Entered {
     TooLarge,
 }
 
-/// Gives a routed request the settings of its protocol and its policies. `is_https`: the client's side.
-///
-/// # Safety
-/// The request is alive, in its REWRITE phase, and holds `policies`.
-pub unsafe fn enter(
-    request: *mut ngx_http_request_t,
-    policies: Option<&Compiled>,
-    is_https: bool,
-) -> Entered {
+/// Gives a routed request, in its REWRITE phase, the settings of its protocol and its policies, which it holds.
+pub fn enter(request: &Request, policies: Option<&Compiled>) -> Entered {
     let source = policies.map(|policies| &policies.source);
     let protocol = source.and_then(|p| p.proxy.as_ref()?.protocol).unwrap_or_default();
     let target = match protocol {
         Protocol::Http => Target::Http,
-        Protocol::AutoHttp if !is_https => Target::Http,
+        Protocol::AutoHttp if !request.is_https() => Target::Http,
         Protocol::AutoHttp | Protocol::Https => Target::Https,
         Protocol::Grpc => Target::Grpc,
         Protocol::Grpcs => Target::Grpcs,
         Protocol::Fastcgi => Target::Fastcgi,
     };
-    // SAFETY: vouched for by the caller.
-    let has_body = unsafe { has_body(request) };
+    let has_body = has_body(request);
     let own = policies.filter(|policies| has_own(&policies.source));
     if target == Target::Http && own.is_none() && !has_body {
         return Entered::Target;
     }
-    // SAFETY: as above.
-    let declared = unsafe { directives::target(request, target) };
-    let base = match declared {
-        Some(base) => base,
+    let base = match request.target_settings(target) {
+        Some(base) => base.as_ptr(),
         // The router's own location, which nginx has matched.
-        // SAFETY: as above.
-        None if target == Target::Http => unsafe { (*request).loc_conf },
+        None if target == Target::Http => request.location_settings(),
         None => return Entered::NoTarget,
     };
     let settings = match own {
         // SAFETY: a target of the request's cycle.
         Some(own) => unsafe {
-            let purpose = Purpose::Target(target, directives::error_location(request));
-            own.locations.get(base, purpose, &own.source)
+            let errors_to = request.error_location().map(nginx::sys::ngx_str_t::of);
+            own.locations.get(base, Purpose::Target(target, errors_to), &own.source)
         },
         None => Some(base),
     };
     let Some(settings) = settings else { return Entered::NoTarget };
-    // SAFETY: vouched for by the caller; the settings live as long as the request, which holds its policies.
-    unsafe {
-        (*request).loc_conf = settings;
-        (*request).content_handler = None;
-        ngx_http_update_location_config(request);
-        let core: *mut ngx_http_core_loc_conf_t = core_of((*request).loc_conf).cast();
-        let (limit, length) =
-            ((*core).client_max_body_size, (*request).headers_in.content_length_n);
-        // A request that was redirected internally has come in with its body.
-        let is_new = (*request).internal() == 0;
-        if is_new && limit != 0 && length > limit {
-            // As nginx does where it finds a location: the client may send what it has announced.
-            (*request).set_expect_tested(1);
-            ngx_http_discard_request_body(request);
-            return Entered::TooLarge;
-        }
+    // SAFETY: settings of all modules, which live as long as the request: they are of its cycle, or of its policies.
+    unsafe { request.enter_location(settings) };
+    let (limit, length) = (request.max_body_bytes(), request.content_length_n());
+    // A request that was redirected internally has come in with its body.
+    if !request.is_internal() && limit != 0 && length > limit {
+        // As nginx does where it finds a location: the client may send what it has announced.
+        request.set_expect_tested(true);
+        request.discard_body();
+        return Entered::TooLarge;
     }
     Entered::Target
 }
 
-/// Gives a request that nginx has sent to the `ingress_error` location what its policies say of every answer.
-///
-/// # Safety
-/// As for [`enter`].
-pub unsafe fn enter_error(request: *mut ngx_http_request_t, policies: &Compiled) {
+/// Gives a request that nginx has sent to the `ingress_error` location, in its REWRITE phase there, what its policies,
+/// which it holds, say of every answer.
+pub fn enter_error(request: &Request, policies: &Compiled) {
     if !policies.source.is_unlogged {
         return;
     }
-    // SAFETY: the request is alive, in a location that nginx found; its settings live as long as the policies, which
-    // the request holds.
-    unsafe {
-        let base = (*request).loc_conf;
-        if let Some(own) = policies.locations.get(base, Purpose::Error, &policies.source) {
-            (*request).loc_conf = own;
-        }
+    let base = request.location_settings();
+    // SAFETY: settings of a location that nginx found.
+    let own = unsafe { policies.locations.get(base, Purpose::Error, &policies.source) };
+    if let Some(own) = own {
+        // SAFETY: settings of all modules, which live as long as the policies.
+        unsafe { request.set_location_settings(own) };
     }
 }
 
 /// A body may follow: nginx takes its limits from the location.
-///
-/// # Safety
-/// The request is alive.
-unsafe fn has_body(request: *mut ngx_http_request_t) -> bool {
-    // SAFETY: vouched for by the caller.
-    unsafe {
-        let length = (*request).headers_in.content_length_n;
-        let headers = (&raw const (*request).headers_in);
-        // HTTP/2 and 3 need not say it.
-        length > 0 || (*headers).chunked() != 0 || length < 0 && !(*request).stream.is_null()
-    }
+fn has_body(request: &Request) -> bool {
+    let length = request.content_length_n();
+    // HTTP/2 and 3 need not say it.
+    length > 0 || request.is_chunked() || length < 0 && request.is_http2()
 }

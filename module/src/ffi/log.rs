@@ -1,8 +1,8 @@
 //! nginx's error log. Every line of the module passes [`write`], which keeps it one line.
 
 use super::memory::now_milliseconds;
+use nginx::Cycle;
 use nginx::log::Log;
-use nginx::sys::{ngx_cycle_t, ngx_list_part_t, ngx_log_t, ngx_open_file_t};
 use oxigress_core::text::line::Escaped;
 use std::fmt::Arguments;
 use std::mem::MaybeUninit;
@@ -18,12 +18,8 @@ pub const WARN: Level = Level::Warn;
 pub const NOTICE: Level = Level::Notice;
 
 /// Writes a line to `log` if its level asks for it.
-///
-/// # Safety
-/// `log` is a log of nginx.
-pub unsafe fn write(level: Level, log: *mut ngx_log_t, line: Arguments<'_>) {
-    // SAFETY: the caller gives a valid log.
-    unsafe { Log::from_ptr(log) }.write(level, format_args!("{}", Escaped(line)));
+pub fn write(level: Level, log: &Log, line: Arguments<'_>) {
+    log.write(level, format_args!("{}", Escaped(line)));
 }
 
 /// Writes a line to the cycle's log, outside of any request.
@@ -60,23 +56,12 @@ pub fn warn(line: Arguments<'_>) {
 ///
 /// nginx opens them by name, such as `/dev/stdout`, so no other process shares the open file. It opens them again
 /// when it reopens its logs, in each worker.
-///
-/// # Safety
-/// `cycle` is the running cycle, on the event loop's thread.
-pub unsafe fn never_block(cycle: *mut ngx_cycle_t) {
-    // SAFETY: vouched for by the caller; a cycle has its list of files.
-    let mut part: *const ngx_list_part_t = unsafe { &raw const (*cycle).open_files.part };
-    // SAFETY: a part of that list; null after the last.
-    while let Some(files) = unsafe { part.as_ref() } {
-        for index in 0..files.nelts {
-            // SAFETY: the part has `nelts` elements.
-            let fd = unsafe { (*files.elts.cast::<ngx_open_file_t>().add(index)).fd };
-            // Standard error is in the list too, and its open file may be other programs'.
-            if fd > libc::STDERR_FILENO && is_stream(fd) {
-                set_nonblocking(fd);
-            }
+pub fn never_block(cycle: &Cycle) {
+    for fd in cycle.open_files() {
+        // Standard error is in the list too, and its open file may be other programs'.
+        if fd > libc::STDERR_FILENO && is_stream(fd) {
+            set_nonblocking(fd);
         }
-        part = files.next;
     }
 }
 

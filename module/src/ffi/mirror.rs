@@ -5,19 +5,12 @@
 //! the client does not wait for it. As with nginx's module the request ends only when its copy has: until then
 //! its HTTP/1.1 connection takes no other request.
 
-use super::directives::{self, Scheme};
-use super::{Names, NewRoute, Request, guard, memory};
+use super::directives::{Declared, Scheme};
+use super::{Names, NewRoute, Request};
 use crate::route;
-use nginx::sys::{
-    NGX_DECLINED, NGX_DONE, NGX_ERROR, NGX_HTTP_SPECIAL_RESPONSE, NGX_HTTP_SUBREQUEST_BACKGROUND,
-    NGX_OK, ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_post_subrequest_t,
-    ngx_http_read_client_request_body, ngx_http_request_body_t, ngx_http_request_t,
-    ngx_http_subrequest, ngx_int_t,
-};
+use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
 use oxigress_core::model::policy::{Mirror, Template};
 use oxigress_core::text::template::Part;
-use std::ffi::c_void;
-use std::ptr::null_mut;
 
 /// How far the copy of a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,128 +23,74 @@ pub enum Copied {
     Done,
 }
 
-/// nginx's callback for each request in its PRECONTENT phase, after its headers were changed.
-pub unsafe extern "C" fn handler(raw: *mut ngx_http_request_t) -> ngx_int_t {
-    const DECLINED: ngx_int_t = NGX_DECLINED as ngx_int_t;
-    guard::contain("mirror", DECLINED, || {
-        // SAFETY: nginx runs this phase for a live request, on the event loop.
-        let request = unsafe { Request::from_callback(raw) };
-        let request = request.filter(|request| request.is_main() && !request.is_error());
-        let Some(request) = request else { return DECLINED };
+/// Sends the copies, after the headers of a request were changed.
+pub struct Precontent;
+
+impl PhaseHandler for Precontent {
+    const NAME: &'static str = "mirror";
+    const PANICKED: Code = Code::DECLINED;
+
+    fn run(raw: &nginx::Request) -> Code {
+        let request = Request::of(raw).filter(|request| request.is_main() && !request.is_error());
+        let Some(request) = request else { return Code::DECLINED };
         let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
-        let Some(mirror) = mirror else { return DECLINED };
+        let Some(mirror) = mirror else { return Code::DECLINED };
         match request.copied() {
-            Copied::Done => return DECLINED,
-            Copied::Reading => return NGX_DONE as ngx_int_t,
+            Copied::Done => return Code::DECLINED,
+            Copied::Reading => return Code::DONE,
             Copied::Not => {}
         }
         if mirror.without_body {
             request.set_copied(Copied::Done);
-            // SAFETY: alive.
-            unsafe { send(raw, &request, mirror) };
-            return DECLINED;
+            send(&request, mirror);
+            return Code::DECLINED;
         }
         request.set_copied(Copied::Reading);
-        // SAFETY: alive, in a phase before its content.
-        let rc = unsafe { ngx_http_read_client_request_body(raw, Some(body_read)) };
-        if rc >= NGX_HTTP_SPECIAL_RESPONSE as ngx_int_t {
-            return rc;
-        }
-        // SAFETY: reading has counted the request once more.
-        unsafe { ngx_http_finalize_request(raw, NGX_DONE as ngx_int_t) };
-        NGX_DONE as ngx_int_t
-    })
-}
-
-/// nginx's callback when the body has been read: the request goes on where it was.
-unsafe extern "C" fn body_read(raw: *mut ngx_http_request_t) {
-    guard::contain("mirror_body", (), || {
-        // SAFETY: nginx gives the live request, on the event loop.
-        let Some(request) = (unsafe { Request::from_callback(raw) }) else { return };
-        request.set_copied(Copied::Done);
-        let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
-        // SAFETY: alive.
-        mirror.into_iter().for_each(|mirror| unsafe { send(raw, &request, mirror) });
-    });
-    // SAFETY: alive. The body is the copy's too: it stays when the request has sent it.
-    unsafe {
-        (*raw).set_preserve_body(1);
-        (*raw).write_event_handler = Some(ngx_http_core_run_phases);
-        ngx_http_core_run_phases(raw);
+        raw.read_body_in_phase::<Body>()
     }
 }
 
-/// # Safety
-/// `raw` is alive, `request` its safe side, and holds `mirror` until it ends.
-unsafe fn send(raw: *mut ngx_http_request_t, request: &Request<'_>, mirror: &Mirror) {
-    // SAFETY: vouched for by the caller.
-    if unsafe { try_send(raw, request, mirror) }.is_none() {
+/// Runs when the body has been read: the request goes on where it was. The body is the copy's too: it stays when the
+/// request has sent it.
+struct Body;
+
+impl BodyHandler for Body {
+    const NAME: &'static str = "mirror_body";
+    const PANICKED: AfterBody = AfterBody::RunPhases;
+
+    fn run(raw: &nginx::Request) -> AfterBody {
+        if let Some(request) = Request::of(raw) {
+            request.set_copied(Copied::Done);
+            let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
+            mirror.into_iter().for_each(|mirror| send(&request, mirror));
+        }
+        AfterBody::RunPhases
+    }
+}
+
+fn send(request: &Request<'_>, mirror: &Mirror) {
+    if try_send(request, mirror).is_none() {
         request.log_error(format_args!("ingress: the copy of the request is not sent"));
     }
 }
 
 /// `None`: nginx.conf has no location for it, its target is none, or memory is out.
-///
-/// # Safety
-/// As for [`send`].
-unsafe fn try_send(
-    raw: *mut ngx_http_request_t,
-    request: &Request<'_>,
-    mirror: &Mirror,
-) -> Option<()> {
-    let scheme = Scheme::of(mirror.to.https);
-    // SAFETY: vouched for by the caller.
-    let mut location = unsafe { directives::mirror_location(raw, scheme) }?;
+fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
+    let raw = request.nginx();
+    let location = raw.mirror_location(Scheme::of(mirror.to.https))?;
     let target = target(request, &mirror.target)?;
-    // SAFETY: vouched for by the caller; zeroes are a body of nothing, and a callback that is none.
-    let (target, body, after) = unsafe {
-        let pool = (*raw).pool;
-        let body = memory::zeroed::<ngx_http_request_body_t>(pool);
-        let after = memory::zeroed::<ngx_http_post_subrequest_t>(pool).as_mut()?;
-        (memory::concat(pool, &[&target])?, body, after)
-    };
-    if body.is_null() {
-        return None;
+    let (subrequest, _) = raw.subrequest(location, true, Kind::Background, Copy)?;
+    subrequest.copy_method(raw)?;
+    subrequest.set_target(&target)?;
+    // An answer of 101 would take the client's connection.
+    subrequest.forget_upgrade();
+    if mirror.without_body {
+        subrequest.set_no_body()?;
     }
-    after.handler = Some(ended);
-    let mut subrequest = null_mut();
-    // SAFETY: alive; nginx keeps what it is given in the pool that it comes from.
-    let rc = unsafe {
-        ngx_http_subrequest(
-            raw,
-            &raw mut location,
-            &raw mut (*raw).args,
-            &raw mut subrequest,
-            after,
-            NGX_HTTP_SUBREQUEST_BACKGROUND as usize,
-        )
-    };
-    if rc != NGX_OK as ngx_int_t {
-        return None;
-    }
-    // SAFETY: new; it runs when this callback has returned.
-    unsafe {
-        let new = &mut *subrequest;
-        (new.method, new.method_name) = ((*raw).method, (*raw).method_name);
-        new.unparsed_uri = target;
-        // An answer of 101 would take the client's connection.
-        new.headers_in.upgrade = null_mut();
-        if mirror.without_body {
-            new.request_body = body;
-            new.headers_in.content_length = null_mut();
-            new.headers_in.content_length_n = -1;
-            new.headers_in.set_chunked(0);
-        }
-        let flags = &mut *subrequest;
-        flags.set_valid_unparsed_uri(1);
-        flags.set_header_only(1);
-    }
-    // SAFETY: alive as long as its main request.
-    let copy = unsafe { Request::from_callback(subrequest) }?;
-    if !copy.set_mirror(mirror) {
-        // It is answered with 404 where it arrives.
-        return None;
-    }
+    subrequest.set_header_only(true);
+    let copy = Request::of(subrequest)?;
+    // Without it, it is answered with 404 where it arrives.
+    copy.set_mirror(mirror)?;
     let guard = copy.worker().reader().read();
     let id = mirror.to.backend.as_str().as_bytes();
     let found = route::find(&guard, id, request.decided());
@@ -159,9 +98,15 @@ unsafe fn try_send(
     copy.set_route(NewRoute { names, found, ..NewRoute::default() }).then_some(())
 }
 
-/// nginx's callback when the copy has ended. A body that could not be read to its end would end the request too.
-unsafe extern "C" fn ended(_: *mut ngx_http_request_t, _: *mut c_void, rc: ngx_int_t) -> ngx_int_t {
-    if rc == NGX_ERROR as ngx_int_t { NGX_OK as ngx_int_t } else { rc }
+struct Copy;
+
+impl Ended for Copy {
+    const NAME: &'static str = "mirror_ended";
+
+    /// A body that could not be read to its end would end the request too.
+    fn ended(&self, _: &nginx::Request, code: Code) -> Code {
+        if code == Code::ERROR { Code::OK } else { code }
+    }
 }
 
 /// Path and query of the copy; `None` for what is none.

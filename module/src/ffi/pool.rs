@@ -16,16 +16,15 @@ mod identity;
 
 pub use identity::{Identifier, protocol};
 
-use super::{guard, worker};
+use super::worker;
 use crate::peer;
 use connection::RawConnection;
-use nginx::sys::{
-    ngx_current_msec, ngx_cycle, ngx_event_t, ngx_log_t, ngx_msec_t, ngx_post_event,
-    ngx_posted_events, ngx_uint_t,
-};
+use nginx::event::Posted;
+use nginx::sys::{ngx_log_t, ngx_msec_t, ngx_uint_t};
+use nginx::{Cycle, EventLoop, now_milliseconds};
 use oxigress_core::balancer::idle::{Idle, Key, Place};
 use oxigress_store::Reader;
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::ptr::null_mut;
 
@@ -37,8 +36,7 @@ const COMPARED_A_TICK: usize = 50_000;
 const LOOK_UP: usize = 50;
 
 /// How an upstream keeps connections.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Number of the upstream among those of the cycle.
     pub number: usize,
@@ -58,7 +56,7 @@ pub struct Pools {
     purge: Cell<Purge>,
     /// Turns of the event loop in which a connection became idle.
     turn: Cell<u64>,
-    turn_end: UnsafeCell<ngx_event_t>,
+    turn_end: Posted,
     identifier: Identifier,
 }
 
@@ -87,34 +85,26 @@ struct Purge {
     place: u32,
 }
 
-impl Default for Pools {
-    fn default() -> Self {
-        // SAFETY: a C struct of numbers and pointers.
-        let mut turn_end: ngx_event_t = unsafe { std::mem::zeroed() };
-        turn_end.handler = Some(end_turn);
+/// All of these are called on the event loop's thread.
+impl Pools {
+    /// No connections so far.
+    pub fn new(here: EventLoop) -> Self {
+        // It runs at the end of a turn in which a connection became idle.
+        let turn_end = Posted::new(here, |here| {
+            if let Some(worker) = worker::current(here) {
+                let turn = &worker.pools().turn;
+                turn.set(turn.get() + 1);
+            }
+        });
         Pools {
             pools: RefCell::default(),
             purge: Cell::default(),
             turn: Cell::new(1),
-            turn_end: UnsafeCell::new(turn_end),
+            turn_end,
             identifier: Identifier::default(),
         }
     }
-}
 
-/// Runs at the end of a turn in which a connection became idle.
-unsafe extern "C" fn end_turn(_: *mut ngx_event_t) {
-    guard::contain("end_turn", (), || {
-        // SAFETY: an event's callback runs on the event loop's thread.
-        if let Some(worker) = unsafe { worker::current() } {
-            let turn = &worker.pools().turn;
-            turn.set(turn.get() + 1);
-        }
-    });
-}
-
-/// All of these are called on the event loop's thread.
-impl Pools {
     /// What makes identities.
     pub fn identifier(&self) -> &Identifier {
         &self.identifier
@@ -127,6 +117,7 @@ impl Pools {
     #[inline]
     pub unsafe fn take(
         &self,
+        here: EventLoop,
         number: usize,
         key: &Key,
         log: *mut ngx_log_t,
@@ -141,7 +132,7 @@ impl Pools {
             // SAFETY: as above.
             unsafe { kept.connection.close() };
         }
-        if is_scarce() {
+        if is_scarce(here) {
             self.close_oldest(number);
         }
         null_mut()
@@ -164,8 +155,7 @@ impl Pools {
         let connection = RawConnection::new(connection);
         let kept = Kept {
             connection,
-            // SAFETY: a number that nginx sets on this thread.
-            since_msec: unsafe { ngx_current_msec },
+            since_msec: now_milliseconds() as ngx_msec_t,
             turn: self.turn.get(),
         };
         let Some((place, given_up)) = self.insert(settings, key, kept) else { return false };
@@ -178,12 +168,7 @@ impl Pools {
             purge.is_outdated = true;
             self.purge.set(purge);
         }
-        // SAFETY: the event is the worker's own; nginx runs posted events at the end of each turn, and asks for
-        // their log when it was built for debugging.
-        unsafe {
-            (*self.turn_end.get()).log = (*ngx_cycle).log;
-            ngx_post_event(self.turn_end.get(), &raw mut ngx_posted_events);
-        }
+        self.turn_end.post();
         // SAFETY: vouched for by the caller.
         unsafe { connection.rest(settings.number, place) };
         true
@@ -233,11 +218,11 @@ impl Pools {
     /// endpoints that have left.
     ///
     /// Answers whether there is more to do soon.
-    pub fn look_after(&self, reader: &Reader) -> bool {
+    pub fn look_after(&self, here: EventLoop, reader: &Reader) -> bool {
         let count = self.pools.try_borrow().map_or(0, |pools| pools.len());
         for number in 0..count {
             for _ in 0..CLOSED_A_TICK {
-                if !(is_scarce() || self.has_expired(number)) || !self.close_oldest(number) {
+                if !(is_scarce(here) || self.has_expired(number)) || !self.close_oldest(number) {
                     break;
                 }
             }
@@ -249,8 +234,7 @@ impl Pools {
     }
 
     fn has_expired(&self, number: usize) -> bool {
-        // SAFETY: a number that nginx sets on this thread.
-        let now_msec = unsafe { ngx_current_msec };
+        let now_msec = now_milliseconds() as ngx_msec_t;
         self.with(number, |pool| {
             let oldest = pool.idle.oldest();
             oldest.is_some_and(|kept| now_msec.wrapping_sub(kept.since_msec) >= pool.timeout_msec)
@@ -312,21 +296,11 @@ impl Pools {
     pub fn close_all(&self) {
         let count = self.pools.try_borrow().map_or(0, |pools| pools.len());
         (0..count).for_each(|number| while self.close_oldest(number) {});
-        let turn_end = self.turn_end.get();
-        // SAFETY: the worker's own event, on the event loop's thread.
-        unsafe {
-            if (*turn_end).posted() != 0 {
-                nginx::sys::ngx_delete_posted_event(turn_end);
-            }
-        }
     }
 }
 
 /// As few connections are left as nginx wants before it closes idle clients.
-fn is_scarce() -> bool {
-    // SAFETY: nginx's own numbers, read on the event loop's thread.
-    unsafe {
-        let cycle = ngx_cycle;
-        (*cycle).free_connection_n <= (*cycle).connection_n / 16
-    }
+fn is_scarce(here: EventLoop) -> bool {
+    let cycle = Cycle::current(here);
+    cycle.free_connections() <= cycle.connections() / 16
 }

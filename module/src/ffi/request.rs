@@ -10,88 +10,73 @@ mod response;
 mod route;
 mod uri;
 
-use super::directives::SrvConf;
 use super::interim;
 use super::location::{self, Entered};
-use super::memory;
 use super::question::Question;
-use super::table::http_index;
+use super::table::Http;
 use super::worker::{self, Worker};
 use crate::metrics::Counter;
-use nginx::sys::{
-    AF_INET, AF_INET6, ngx_hash_key, ngx_http_get_indexed_variable, ngx_http_get_variable,
-    ngx_http_request_t, ngx_list_part_t, ngx_str_t, ngx_table_elt_t, sockaddr_in, sockaddr_in6,
-};
+use nginx::sys::ngx_http_request_t;
+use nginx::{Address, Header};
 use oxigress_core::model::policy::Mirror;
-use std::cell::Cell;
-use std::ffi::c_void;
-use std::marker::PhantomData;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::ptr::null_mut;
+use std::cell::{Cell, OnceCell};
+use std::ptr::NonNull;
 
 pub use head::BadHead;
 use route::Route;
 pub use route::{Found, Names, NewRoute};
 
-/// What the module keeps with a request, in the request's pool. Zeroes are "nothing yet". Cells, since
-/// several callbacks may look at it at once.
-#[repr(C)]
-struct Context {
+/// What the module keeps with a request, in the request's pool. Cells, since several callbacks may look at it at once.
+#[derive(Default)]
+pub struct Context {
     /// What REWRITE decided, and what holds as long as that does.
     route: Cell<Route>,
     /// Of the metrics: what counts the request in the end.
     counter: Cell<Counter>,
     /// Of the limits: they were applied.
     is_limited: Cell<bool>,
-    has_id: Cell<bool>,
-    /// Written once.
-    id: Cell<[u8; 32]>,
-    /// Of the configuration endpoint: its work, while it goes on.
-    pending: Cell<*mut c_void>,
-    /// Of a question to an auth server; null: it is none.
-    question: Cell<*const Question>,
-    /// Of a copy for another server; null: it is none.
-    mirror: Cell<*const Mirror>,
+    id: OnceCell<[u8; 32]>,
+    /// Of a question to an auth server; `None`: it is none.
+    question: Cell<Option<NonNull<Question>>>,
+    /// Of a copy for another server; `None`: it is none.
+    mirror: Cell<Option<NonNull<Mirror>>>,
     /// What reads its endpoint's answer.
     interim: Cell<interim::Callbacks>,
 }
 
 /// A request during one callback.
 pub struct Request<'r> {
-    raw: *mut ngx_http_request_t,
+    seen: &'r nginx::Request,
     worker: &'static Worker,
-    callback: PhantomData<&'r ()>,
 }
 
 impl<'r> Request<'r> {
     /// The request nginx runs a callback for; `None` without an `ingress_zone`.
+    #[inline]
+    pub fn of(seen: &'r nginx::Request) -> Option<Self> {
+        let worker = worker::current(seen.event_loop())?;
+        Some(Request { seen, worker })
+    }
+
+    /// As [`Request::of`].
     ///
     /// # Safety
     /// `raw` is alive during `'r`, and this is the event loop's thread.
     #[inline]
     pub unsafe fn from_callback(raw: *mut ngx_http_request_t) -> Option<Self> {
-        // SAFETY: vouched for by the caller.
-        let worker = unsafe { worker::current() }?;
-        Some(Request { raw, worker, callback: PhantomData })
+        // SAFETY: the caller promises a live request.
+        Self::of(unsafe { nginx::Request::from_ptr(raw) })
     }
 
+    /// nginx's side of it.
     #[inline]
-    fn raw(&self) -> &'r ngx_http_request_t {
-        // SAFETY: alive during `'r`; nobody else runs meanwhile. The reference is dropped before the next
-        // write through the pointer.
-        unsafe { &*self.raw }
-    }
-
-    /// The bytes of a string of the request.
-    #[inline]
-    fn text(&self, text: ngx_str_t) -> &'r [u8] {
-        // SAFETY: strings of a request lie in its buffers or its pool.
-        unsafe { memory::bytes(text) }
+    pub fn nginx(&self) -> &'r nginx::Request {
+        self.seen
     }
 
     /// nginx's own request.
     pub(super) fn as_ptr(&self) -> *mut ngx_http_request_t {
-        self.raw
+        self.seen.as_ptr()
     }
 
     /// The worker it runs in.
@@ -102,66 +87,52 @@ impl<'r> Request<'r> {
     /// `$host` as nginx validated it: lower case, no port, no trailing dot; empty if there is none.
     #[inline]
     pub fn host(&self) -> &'r [u8] {
-        self.text(self.raw().headers_in.server)
+        self.seen.host()
     }
 
     /// The `Host` header as it was sent.
     #[inline]
     pub fn host_header(&self) -> Option<&'r [u8]> {
-        let header = self.raw().headers_in.host;
-        // SAFETY: null, or an element of the header list.
-        unsafe { header.as_ref() }.map(|header| self.text(header.value))
+        self.seen.host_header().map(Header::value)
     }
 
     /// The path as nginx normalised it: decoded, dot segments resolved, slashes merged, no query.
     #[inline]
     pub fn path(&self) -> &'r [u8] {
-        self.text(self.raw().uri)
+        self.seen.path()
     }
 
     /// The request target as it was sent: path and query.
     #[inline]
     pub fn target(&self) -> &'r [u8] {
-        self.text(self.raw().unparsed_uri)
+        self.seen.target()
     }
 
     /// It came over TLS.
     #[inline]
     pub fn is_https(&self) -> bool {
-        // SAFETY: a request has a connection until it is freed.
-        unsafe { !(*self.raw().connection).ssl.is_null() }
+        self.seen.is_https()
     }
 
     /// The peer, a proxy in front, is believed what it says of the client: `ingress_forwarded_headers`.
     #[inline]
     pub fn has_trusted_peer(&self) -> bool {
-        // SAFETY: a request has one configuration a module of its server, which lives as long as the cycle.
-        let conf = unsafe { (*self.raw().srv_conf.add(http_index())).cast::<SrvConf>().as_ref() };
-        let Some(index) = conf.and_then(SrvConf::trust_variable) else { return false };
-        // SAFETY: the request is alive; the index was made when the configuration was read.
-        let value = unsafe { ngx_http_get_indexed_variable(self.raw, index) };
-        // SAFETY: null or a value.
-        let value = unsafe { value.as_ref() };
-        value.is_some_and(|value| {
-            let text = ngx_str_t { len: value.len() as usize, data: value.data };
-            value.not_found() == 0 && value.valid() != 0 && self.text(text) == b"1"
-        })
+        let trust = self.seen.server_conf::<Http>().trust_variable();
+        trust.is_some_and(|index| self.seen.indexed_variable(index) == Some(b"1"))
     }
 
     /// The port that the PROXY header names as the one the client connected to.
     #[inline]
     pub fn proxied_port(&self) -> Option<u16> {
-        // SAFETY: a request has a connection until it is freed; null, or made with the connection.
-        let header = unsafe { (*self.raw().connection).proxy_protocol.as_ref() }?;
-        Some(header.dst_port).filter(|port| *port != 0)
+        let port = self.seen.connection().proxied()?.destination_port();
+        Some(port).filter(|port| *port != 0)
     }
 
     /// The address and port that the PROXY header names as the client's; `None` without one.
     pub fn proxied_address(&self) -> Option<Vec<u8>> {
-        // SAFETY: as above.
-        let header = unsafe { (*self.raw().connection).proxy_protocol.as_ref() }?;
-        let address = self.text(header.src_addr);
-        let port = header.src_port.to_string();
+        let header = self.seen.connection().proxied()?;
+        let address = header.source();
+        let port = header.source_port().to_string();
         let parts = match address.contains(&b':') {
             true => [&b"["[..], address, b"]:", port.as_bytes()],
             false => [&b""[..], address, b":", port.as_bytes()],
@@ -172,51 +143,18 @@ impl<'r> Request<'r> {
     /// The port of the listener. Read from the listener's address: asking the kernel, as `$server_port`
     /// does, costs a system call and answers the same port.
     pub fn local_port(&self) -> Option<u16> {
-        // SAFETY: a request has a connection until it is freed.
-        let address = unsafe { (*self.raw().connection).local_sockaddr };
-        if address.is_null() {
-            return None;
-        }
-        // SAFETY: nginx's addresses are as long as their family says.
-        unsafe {
-            match u32::from((*address).sa_family) {
-                AF_INET => Some(u16::from_be((*address.cast::<sockaddr_in>()).sin_port)),
-                AF_INET6 => Some(u16::from_be((*address.cast::<sockaddr_in6>()).sin6_port)),
-                _ => None,
-            }
-        }
+        Some(self.seen.connection().local()?.ip()?.port())
     }
 
     /// How many header lines came; those of a name that nginx ignores are left out.
     #[inline]
     pub fn header_count(&self) -> usize {
-        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
-        let mut count = 0;
-        // SAFETY: a part of the request's header list; null after the last.
-        while let Some(elements) = unsafe { part.as_ref() } {
-            count += elements.nelts;
-            part = elements.next;
-        }
-        count
+        self.seen.headers().count_all()
     }
 
     /// Names and values of the headers, as they were sent.
-    fn headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'_, 'r> {
-        let mut part: *const ngx_list_part_t = &raw const self.raw().headers_in.headers.part;
-        let mut place = 0;
-        std::iter::from_fn(move || {
-            // SAFETY: a part of the request's header list; null after the last.
-            while let Some(elements) = unsafe { part.as_ref() } {
-                if place < elements.nelts {
-                    // SAFETY: the part has `nelts` elements.
-                    let header = unsafe { &*elements.elts.cast::<ngx_table_elt_t>().add(place) };
-                    place += 1;
-                    return Some((self.text(header.key), self.text(header.value)));
-                }
-                (part, place) = (elements.next, 0);
-            }
-            None
-        })
+    fn headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
+        self.seen.headers().map(|header| (header.name(), header.value()))
     }
 
     /// The first header of this lower-case name.
@@ -247,15 +185,7 @@ impl<'r> Request<'r> {
 
     /// The value of one of nginx's variables, by its lower-case name; `None` if there is none.
     pub fn variable(&self, name: &[u8]) -> Option<&'r [u8]> {
-        let mut name = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
-        // SAFETY: reads the name.
-        let key = unsafe { ngx_hash_key(name.data, name.len) };
-        // SAFETY: the request is alive; nginx reads the name.
-        let value = unsafe { ngx_http_get_variable(self.raw, &raw mut name, key) };
-        // SAFETY: null or a value.
-        let value = unsafe { value.as_ref() }?;
-        let text = ngx_str_t { len: value.len() as usize, data: value.data };
-        (value.not_found() == 0 && value.valid() != 0).then(|| self.text(text))
+        self.seen.variable(name)
     }
 
     /// Headers whose lower-case name begins with `prefix`.
@@ -268,94 +198,59 @@ impl<'r> Request<'r> {
     /// The client asks for another protocol on the connection.
     #[inline]
     pub fn has_upgrade(&self) -> bool {
-        // SAFETY: null, or an element of the header list.
-        unsafe { self.raw().headers_in.upgrade.as_ref() }.is_some_and(|header| header.value.len > 0)
+        self.seen.upgrade_header().is_some_and(|header| !header.value().is_empty())
     }
 
     /// The method as it was sent.
     pub fn method(&self) -> &'r [u8] {
-        self.text(self.raw().method_name)
+        self.seen.method()
     }
 
     /// `Content-Length`; `None` without one.
     pub fn content_length(&self) -> Option<u64> {
-        u64::try_from(self.raw().headers_in.content_length_n).ok()
+        self.seen.content_length()
     }
 
     /// The body comes in chunks.
     pub fn is_chunked(&self) -> bool {
-        self.raw().headers_in.chunked() != 0
+        self.seen.is_chunked()
     }
 
     /// The client's socket.
     pub fn socket(&self) -> i32 {
-        // SAFETY: a request has a connection until it is freed.
-        unsafe { (*self.raw().connection).fd }
+        self.seen.connection().socket()
     }
 
     /// Whether it came over a Unix socket.
     pub fn is_unix(&self) -> bool {
-        // SAFETY: as above; a connection has a local address.
-        let address = unsafe { (*self.raw().connection).local_sockaddr };
-        // SAFETY: null or an address.
-        unsafe { address.as_ref() }.is_some_and(|a| u32::from(a.sa_family) == nginx::sys::AF_UNIX)
+        self.seen.connection().local() == Some(Address::Unix)
     }
 
     /// The client is on this machine, over TCP.
     pub fn is_from_loopback(&self) -> bool {
-        // SAFETY: a request has a connection until it is freed.
-        let address = unsafe { (*self.raw().connection).sockaddr };
-        // SAFETY: null or an address; nginx's addresses are as long as their family says.
-        unsafe {
-            match address.as_ref().map(|address| u32::from(address.sa_family)) {
-                Some(AF_INET) => {
-                    let v4 = (*address.cast::<sockaddr_in>()).sin_addr.s_addr;
-                    Ipv4Addr::from(v4.to_ne_bytes()).is_loopback()
-                }
-                Some(AF_INET6) => {
-                    let v6 =
-                        (&raw const (*address.cast::<sockaddr_in6>()).sin6_addr).cast::<[u8; 16]>();
-                    Ipv6Addr::from(*v6).to_canonical().is_loopback()
-                }
-                _ => false,
-            }
-        }
+        let peer = self.seen.connection().peer().and_then(Address::ip);
+        peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
     }
 
     #[inline]
     fn context(&self) -> Option<&'r Context> {
-        // SAFETY: nginx allocates a place for every http module.
-        let place = unsafe { self.raw().ctx.add(http_index()) };
-        // SAFETY: the place is of this module; null until it is set.
-        match unsafe { (*place).cast::<Context>().as_ref() } {
+        match self.seen.context::<Http>() {
             Some(context) => Some(context),
-            None => {
-                let context = self.context_from_before()?;
-                // SAFETY: as above; the context lies in the request's pool.
-                unsafe {
-                    (*place) = context.cast_mut().cast();
-                    context.as_ref()
-                }
-            }
+            None => Some(self.seen.set_context::<Http>(self.context_from_before()?)),
         }
     }
 
     /// Goes on with the settings of the policies' protocol, as [`location::enter`].
     pub fn enter_location(&self) -> Entered {
-        // SAFETY: alive, and called in the REWRITE phase.
-        unsafe { location::enter(self.raw, self.policies(), self.is_https()) }
+        location::enter(self.seen, self.policies())
     }
 
     fn context_or_new(&self) -> Option<&'r Context> {
         if let Some(context) = self.context() {
             return Some(context);
         }
-        // SAFETY: the request's pool is alive; zeroes are a value.
-        let context = unsafe { memory::zeroed::<Context>(self.raw().pool) };
-        // SAFETY: as in `context`.
-        unsafe { *self.raw().ctx.add(http_index()) = context.cast() };
-        // SAFETY: null, or zeroed above.
-        unsafe { context.as_ref() }
+        let context = self.seen.pool().alloc(Context::default())?;
+        Some(self.seen.set_context::<Http>(context))
     }
 
     /// nginx's callbacks for an answer, which ours stand before.
@@ -382,25 +277,9 @@ impl<'r> Request<'r> {
         self.context().map(|context| context.counter.get()).filter(Counter::is_some)
     }
 
-    /// Keeps the endpoint's work with the request; `false` when memory is out.
-    pub fn set_pending(&self, pending: *mut c_void) -> bool {
-        let context = self.context_or_new();
-        context.map(|context| context.pending.set(pending)).is_some()
-    }
-
-    /// What [`Request::set_pending`] kept; null if nothing.
-    pub fn pending(&self) -> *mut c_void {
-        self.context().map_or(null_mut(), |context| context.pending.get())
-    }
-
     /// The request's id: made up when first asked for, the same afterwards. Out of memory: there is none.
     pub fn id(&self) -> Option<&'r [u8]> {
         let context = self.context_or_new()?;
-        if !context.has_id.get() {
-            context.id.set(self.worker.next_request_id());
-            context.has_id.set(true);
-        }
-        // SAFETY: written above or before, once, and in the request's pool.
-        Some(unsafe { std::slice::from_raw_parts(context.id.as_ptr().cast(), 32) })
+        Some(context.id.get_or_init(|| self.worker.next_request_id()))
     }
 }

@@ -8,15 +8,17 @@
 mod passthrough;
 mod peer;
 
-use super::directives::{self, Answer, OK, refuse, refused};
+use super::directives::{self, refuse};
 use super::table::stream_index;
 use super::{guard, log, memory};
+use nginx::log::Log;
 use nginx::sys::{
-    NGX_ERROR, NGX_OK, NGX_STREAM_UPSTREAM_CREATE, ngx_command_t, ngx_conf_t, ngx_cycle_t,
-    ngx_hash_key, ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t,
-    ngx_stream_content_handler_pt, ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t,
-    ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
+    NGX_ERROR, NGX_OK, NGX_STREAM_UPSTREAM_CREATE, ngx_conf_t, ngx_cycle_t, ngx_hash_key,
+    ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t, ngx_stream_content_handler_pt,
+    ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t, ngx_stream_session_t,
+    ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
 };
+use nginx::{Conf, Refused};
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
@@ -140,7 +142,7 @@ pub unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
             (index.is_null() || value.is_null() || by_name.is_null(), core, upstream, proxy)
         else {
             let line = format_args!("ingress: nginx's stream module lacks what the module needs");
-            log::write(log::EMERG, (*cf).log, line);
+            log::write(log::EMERG, Log::from_ptr((*cf).log), line);
             return null_mut();
         };
         let conf: *mut MainConf = memory::array((*cf).pool, 1);
@@ -181,65 +183,56 @@ unsafe fn main_conf_of<'a, T>(cf: *mut ngx_conf_t, place: usize) -> &'a T {
 }
 
 /// `ingress_balancer [$variable];`
-pub unsafe extern "C" fn ingress_balancer(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: nginx runs one directive at a time, with the configuration it reads; `conf` is of this upstream.
-    guard::contain("ingress_balancer", refused(), || unsafe {
-        if directives::zone_of((*cf).cycle).is_null() {
-            return refuse(cf, format_args!("\"ingress_balancer\" {NO_ZONE}"));
-        }
+pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
+    if !directives::has_zone(conf) {
+        return Err(refuse(conf, format_args!("\"ingress_balancer\" {NO_ZONE}")));
+    }
+    let cf = conf.as_ptr();
+    // SAFETY: nginx runs one directive at a time, with the configuration it reads, here inside of stream{}.
+    unsafe {
         let main: &MainConf = main_conf_of(cf, stream_index());
         let upstream: *mut ngx_stream_upstream_srv_conf_t = srv_conf(cf, main.upstream);
         if (*upstream).peer.init_upstream.is_some() {
             let reason = "\"ingress_balancer\" must stand before any other balancing directive";
-            return refuse(cf, reason);
+            return Err(refuse(conf, reason));
         }
-        if let [_, name] = directives::arguments(cf) {
-            let mut name = match directives::variable_name(cf, *name) {
-                Ok(name) => name,
-                Err(answer) => return answer,
-            };
+        if conf.arguments().len() > 1 {
+            let mut name = ngx_str_t::of(directives::variable_name(conf)?);
             let index = (main.get_variable_index)(cf, &raw mut name);
             if index == NGX_ERROR as ngx_int_t {
-                return refused();
+                return Err(Refused::Told);
             }
-            (*conf.cast::<SrvConf>()).variable = index + 1;
+            (*srv_conf::<SrvConf>(cf, stream_index())).variable = index + 1;
         }
         (*upstream).peer.init_upstream = Some(peer::init_upstream);
         (*upstream).flags = NGX_STREAM_UPSTREAM_CREATE as ngx_uint_t;
-        OK
-    })
+    }
+    Ok(())
 }
 
 /// `ingress_passthrough;`
-pub unsafe extern "C" fn ingress_passthrough(
-    cf: *mut ngx_conf_t,
-    _: *mut ngx_command_t,
-    conf: *mut c_void,
-) -> Answer {
-    // SAFETY: as for `ingress_balancer`; `conf` is of this server.
-    guard::contain("ingress_passthrough", refused(), || unsafe {
-        if directives::zone_of((*cf).cycle).is_null() {
-            return refuse(cf, format_args!("\"ingress_passthrough\" {NO_ZONE}"));
-        }
-        if !cfg!(nginx_has_pass) {
-            let version = nginx::sys::NGINX_VERSION.to_string_lossy();
-            return refuse(
-                cf,
-                format_args!(
-                    "\"ingress_passthrough\" needs nginx 1.25.5 or later, which has \"pass\"; this one is \
-                     {version}: use a port of its own for passthrough"
-                ),
-            );
-        }
-        let conf = &mut *conf.cast::<SrvConf>();
-        if conf.proxy.is_some() {
-            return c"is duplicate".as_ptr().cast_mut();
-        }
+pub fn ingress_passthrough(conf: &mut Conf) -> Result<(), Refused> {
+    if !directives::has_zone(conf) {
+        return Err(refuse(conf, format_args!("\"ingress_passthrough\" {NO_ZONE}")));
+    }
+    if !cfg!(nginx_has_pass) {
+        let version = nginx::sys::NGINX_VERSION.to_string_lossy();
+        return Err(refuse(
+            conf,
+            format_args!(
+                "\"ingress_passthrough\" needs nginx 1.25.5 or later, which has \"pass\"; this one is \
+                 {version}: use a port of its own for passthrough"
+            ),
+        ));
+    }
+    let cf = conf.as_ptr();
+    // SAFETY: nginx runs one directive at a time, with the configuration it reads, here inside of stream{}.
+    unsafe {
         let main: &MainConf = main_conf_of(cf, stream_index());
+        let ours = &mut *srv_conf::<SrvConf>(cf, stream_index());
+        if ours.proxy.is_some() {
+            return Err(Refused::DUPLICATE);
+        }
         let core: *mut ngx_stream_core_srv_conf_t = srv_conf(cf, main.core);
         let proxy: *mut nginx::sys::ngx_stream_proxy_srv_conf_t = srv_conf(cf, main.proxy);
         // Of two that set the server's handler the later one wins.
@@ -247,17 +240,16 @@ pub unsafe extern "C" fn ingress_passthrough(
             || ((*proxy).upstream.is_null() && (*proxy).upstream_value.is_null())
         {
             let reason = "\"ingress_passthrough\" stands behind the \"proxy_pass\" of its server";
-            return refuse(cf, reason);
+            return Err(refuse(conf, reason));
         }
-        let name = c"ssl_preread_server_name";
-        let mut name = ngx_str_t { len: name.count_bytes(), data: name.as_ptr().cast_mut().cast() };
+        let mut name = ngx_str_t::of(b"ssl_preread_server_name");
         let index = (main.get_variable_index)(cf, &raw mut name);
         if index == NGX_ERROR as ngx_int_t {
-            return refused();
+            return Err(Refused::Told);
         }
-        (conf.server_name, conf.proxy) = (index + 1, (*core).handler);
-        OK
-    })
+        (ours.server_name, ours.proxy) = (index + 1, (*core).handler);
+    }
+    Ok(())
 }
 
 /// Runs when stream{} has been read and merged: what stands behind `ingress_passthrough` is known now.
@@ -289,7 +281,7 @@ pub unsafe extern "C" fn postconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t {
             let file = CStr::from_ptr(server.file_name.cast()).to_string_lossy();
             let line =
                 format_args!("\"ingress_passthrough\" in {file}:{} needs {missing}", server.line);
-            log::write(log::EMERG, (*cf).log, line);
+            log::write(log::EMERG, Log::from_ptr((*cf).log), line);
             return NGX_ERROR as ngx_int_t;
         }
         NGX_OK as ngx_int_t

@@ -1,30 +1,17 @@
 //! What nginx reads after dlopen: the modules, their directives and their callbacks.
-//!
-//! Written by hand: the `ngx_modules!` macro of `ngx` 0.5.1 does not take two modules.
 
-use super::{destinations, directives, draining, head, keepalive, limits, metrics, stream, worker};
-use nginx::sys::{
-    NGX_CONF_1MORE, NGX_CONF_ANY, NGX_CONF_NOARGS, NGX_CONF_TAKE1, NGX_CONF_TAKE2, NGX_CONF_TAKE3,
-    NGX_CONF_TAKE4, NGX_CORE_MODULE, NGX_DIRECT_CONF, NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET,
-    NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, NGX_MAIN_CONF,
-    NGX_STREAM_MODULE, NGX_STREAM_SRV_CONF, NGX_STREAM_SRV_CONF_OFFSET, NGX_STREAM_UPS_CONF,
-    ngx_command_t, ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_str_t,
-    ngx_stream_module_t, ngx_uint_t,
+use super::directives::{self, CoreConf, LocConf, SrvConf};
+use super::{destinations, head, keepalive, metrics, stream, variables, worker};
+use nginx::module::{
+    Arguments, Context, CoreModule, Directive, HttpModule, Shared, core_context, core_module,
+    http_context, http_module, names, table,
 };
-use std::ffi::{CStr, c_char};
-use std::ptr::{null, null_mut};
-
-/// A value that nginx reads and writes.
-#[repr(transparent)]
-pub struct Shared<T>(pub T);
-
-// SAFETY: nginx uses its module table from one thread.
-unsafe impl<T> Sync for Shared<T> {}
-
-/// nginx compares names up to their NUL, whatever their length says.
-const fn text(text: &'static CStr) -> ngx_str_t {
-    ngx_str_t { len: text.count_bytes(), data: text.as_ptr().cast_mut().cast() }
-}
+use nginx::sys::{
+    NGX_STREAM_MODULE, ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_stream_module_t,
+};
+use nginx::{Conf, Cycle, Refused};
+use std::ffi::c_char;
+use std::ptr::null;
 
 /// The modules of this library, in the order nginx adds them.
 #[unsafe(no_mangle)]
@@ -37,232 +24,126 @@ pub static mut ngx_modules: [*const ngx_module_t; 4] = [
 
 /// Their names.
 #[unsafe(no_mangle)]
-pub static ngx_module_names: Shared<[*const c_char; 4]> = Shared([
-    c"ngx_ingress_module".as_ptr(),
-    c"ngx_http_ingress_module".as_ptr(),
-    c"ngx_stream_ingress_module".as_ptr(),
-    null(),
+pub static ngx_module_names: Shared<[*const c_char; 4]> = names([
+    Some(c"ngx_ingress_module"),
+    Some(c"ngx_http_ingress_module"),
+    Some(c"ngx_stream_ingress_module"),
+    None,
 ]);
 
 /// No order is asked for: a dynamic module's phase handlers run before those of nginx's own modules.
 #[unsafe(no_mangle)]
-pub static ngx_module_order: Shared<[*const c_char; 1]> = Shared([null()]);
+pub static ngx_module_order: Shared<[*const c_char; 1]> = names([None]);
 
 /// Owns the zone, for http and stream alike.
 #[unsafe(no_mangle)]
-pub static mut ngx_ingress_module: ngx_module_t = ngx_module_t {
-    ctx: (&raw const CORE).cast_mut().cast(),
-    commands: (&raw const CORE_DIRECTIVES).cast_mut().cast(),
-    type_: NGX_CORE_MODULE as ngx_uint_t,
-    init_module: Some(worker::init_module),
-    init_process: Some(worker::init_process),
-    exit_process: Some(worker::exit_process),
-    ..ngx_module_t::default()
-};
+pub static mut ngx_ingress_module: ngx_module_t = core_module::<Core>(&CORE, CORE_DIRECTIVES);
 
 /// Router, balancer, configuration endpoint and certificates.
 #[unsafe(no_mangle)]
-pub static mut ngx_http_ingress_module: ngx_module_t = ngx_module_t {
-    ctx: (&raw const HTTP).cast_mut().cast(),
-    commands: (&raw const HTTP_DIRECTIVES).cast_mut().cast(),
-    type_: NGX_HTTP_MODULE as ngx_uint_t,
-    ..ngx_module_t::default()
-};
+pub static mut ngx_http_ingress_module: ngx_module_t = http_module::<Http>(&HTTP, HTTP_DIRECTIVES);
 
 /// Balancer and passthrough of TCP and UDP. Where nginx has no stream it is never asked anything.
 #[unsafe(no_mangle)]
-pub static mut ngx_stream_ingress_module: ngx_module_t = ngx_module_t {
-    ctx: (&raw const STREAM).cast_mut().cast(),
-    commands: (&raw const STREAM_DIRECTIVES).cast_mut().cast(),
-    type_: NGX_STREAM_MODULE as ngx_uint_t,
-    ..ngx_module_t::default()
-};
+pub static mut ngx_stream_ingress_module: ngx_module_t =
+    table((&raw const STREAM).cast(), STREAM_DIRECTIVES, NGX_STREAM_MODULE);
 
-static CORE: Shared<ngx_core_module_t> = Shared(ngx_core_module_t {
-    name: text(c"ingress"),
-    create_conf: Some(directives::create_core_conf),
-    init_conf: Some(metrics::init_conf),
-});
+/// What the library keeps outside of http{} and stream{}.
+pub struct Core;
 
-static CORE_DIRECTIVES: Shared<[ngx_command_t; 7]> = Shared([
-    ngx_command_t {
-        name: text(c"ingress_destinations"),
-        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_ANY) as ngx_uint_t,
-        set: Some(destinations::ingress_destinations),
-        conf: 0,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_zone"),
-        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
-        set: Some(directives::ingress_zone),
-        conf: 0,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_journal"),
-        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(directives::ingress_journal),
-        conf: 0,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_draining"),
-        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(draining::ingress_draining),
-        conf: 0,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_limits"),
-        type_: (NGX_MAIN_CONF | NGX_DIRECT_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(limits::ingress_limits),
-        conf: 0,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_metrics"),
-        type_: (NGX_MAIN_CONF
-            | NGX_DIRECT_CONF
-            | NGX_CONF_NOARGS
-            | NGX_CONF_TAKE1
-            | NGX_CONF_TAKE2
-            | NGX_CONF_TAKE3) as ngx_uint_t,
-        set: Some(metrics::ingress_metrics),
-        conf: 0,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t::empty(),
-]);
+// SAFETY: the index of the table above, whose context is this type's.
+unsafe impl CoreModule for Core {
+    type Main = CoreConf;
 
-static HTTP: Shared<ngx_http_module_t> = Shared(ngx_http_module_t {
-    preconfiguration: Some(super::variables::add),
-    postconfiguration: Some(directives::postconfiguration),
-    create_main_conf: None,
-    init_main_conf: None,
-    create_srv_conf: Some(directives::create_srv_conf),
-    merge_srv_conf: None,
-    create_loc_conf: Some(directives::create_loc_conf),
-    merge_loc_conf: Some(directives::merge_loc_conf),
-});
+    fn index() -> usize {
+        // SAFETY: nginx writes it once, when it loads the module.
+        unsafe { ngx_ingress_module.index }
+    }
 
-static HTTP_DIRECTIVES: Shared<[ngx_command_t; 14]> = Shared([
-    ngx_command_t {
-        name: text(c"ingress_keep_headers"),
-        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
-        set: Some(head::ingress_keep_headers),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_strip_headers"),
-        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
-        set: Some(head::ingress_strip_headers),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_refuse_paths"),
-        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_1MORE) as ngx_uint_t,
-        set: Some(head::ingress_refuse_paths),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_proxied_client"),
-        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_TAKE2) as ngx_uint_t,
-        set: Some(head::ingress_proxied_client),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_error"),
-        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
-        set: Some(directives::ingress_error),
-        conf: NGX_HTTP_LOC_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_auth"),
-        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(directives::ingress_auth),
-        conf: NGX_HTTP_LOC_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_forwarded_headers"),
-        type_: (NGX_HTTP_SRV_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(directives::ingress_forwarded_headers),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_mirror"),
-        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(directives::ingress_mirror),
-        conf: NGX_HTTP_LOC_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_target"),
-        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(directives::ingress_target),
-        conf: NGX_HTTP_LOC_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_configuration"),
-        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
-        set: Some(directives::ingress_configuration),
-        conf: NGX_HTTP_LOC_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_router"),
-        type_: (NGX_HTTP_LOC_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
-        set: Some(directives::ingress_router),
-        conf: NGX_HTTP_LOC_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_balancer"),
-        type_: (NGX_HTTP_UPS_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(directives::ingress_balancer),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_keepalive"),
-        type_: (NGX_HTTP_UPS_CONF
-            | NGX_CONF_TAKE1
-            | NGX_CONF_TAKE2
-            | NGX_CONF_TAKE3
-            | NGX_CONF_TAKE4) as ngx_uint_t,
-        set: Some(keepalive::ingress_keepalive),
-        conf: NGX_HTTP_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t::empty(),
-]);
+    fn init(cycle: &Cycle, main: &mut CoreConf) -> Result<(), Refused> {
+        directives::init_core(cycle, main)
+    }
+
+    fn init_module(cycle: &Cycle) {
+        worker::take_over(cycle);
+    }
+
+    fn init_process(cycle: &Cycle) {
+        worker::begin(cycle);
+    }
+
+    fn exit_process(cycle: &Cycle) {
+        // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
+        unsafe { worker::stop(cycle.event_loop()) };
+    }
+}
+
+static CORE: Shared<ngx_core_module_t> = core_context::<Core>(c"ingress");
+
+const CORE_DIRECTIVES: &[Directive] = &[
+    at_top(c"ingress_destinations", Arguments::ANY, destinations::ingress_destinations),
+    at_top(c"ingress_zone", Arguments::exactly(2), directives::ingress_zone),
+    at_top(c"ingress_journal", Arguments::exactly(1), directives::ingress_journal),
+    at_top(c"ingress_draining", Arguments::exactly(1), directives::ingress_draining),
+    at_top(c"ingress_limits", Arguments::exactly(1), directives::ingress_limits),
+    at_top(c"ingress_metrics", Arguments::between(0, 3), metrics::ingress_metrics),
+    Directive::END,
+];
+
+/// What the library keeps for http{}.
+pub struct Http;
+
+// SAFETY: the index of the table above, whose context is this type's.
+unsafe impl HttpModule for Http {
+    type Main = ();
+    type Server = SrvConf;
+    type Location = LocConf;
+    type Request = super::request::Context;
+
+    #[inline]
+    fn index() -> usize {
+        http_index()
+    }
+
+    fn preconfiguration(conf: &mut Conf) -> Result<(), Refused> {
+        variables::add(conf).ok_or(Refused::Told)
+    }
+
+    fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
+        directives::postconfiguration(conf)
+    }
+
+    fn merge_location(
+        conf: &mut Conf,
+        outer: &LocConf,
+        inner: &mut LocConf,
+    ) -> Result<(), Refused> {
+        directives::merge_location(conf, outer, inner)
+    }
+}
+
+static HTTP: Shared<ngx_http_module_t> = http_context::<Http>();
+
+const HTTP_DIRECTIVES: &[Directive] = &[
+    in_server(c"ingress_keep_headers", Arguments::SOME, head::ingress_keep_headers),
+    in_server(c"ingress_strip_headers", Arguments::SOME, head::ingress_strip_headers),
+    in_server(c"ingress_refuse_paths", Arguments::SOME, head::ingress_refuse_paths),
+    in_server(c"ingress_proxied_client", Arguments::exactly(2), head::ingress_proxied_client),
+    in_server(
+        c"ingress_forwarded_headers",
+        Arguments::exactly(1),
+        directives::ingress_forwarded_headers,
+    ),
+    in_location(c"ingress_error", Arguments::NONE, directives::ingress_error),
+    in_location(c"ingress_auth", Arguments::exactly(1), directives::ingress_auth),
+    in_location(c"ingress_mirror", Arguments::exactly(1), directives::ingress_mirror),
+    in_location(c"ingress_target", Arguments::exactly(1), directives::ingress_target),
+    in_location(c"ingress_configuration", Arguments::NONE, directives::ingress_configuration),
+    in_location(c"ingress_router", Arguments::NONE, directives::ingress_router),
+    in_upstream(c"ingress_balancer", Arguments::between(0, 1), directives::ingress_balancer),
+    in_upstream(c"ingress_keepalive", Arguments::between(1, 4), keepalive::ingress_keepalive),
+    Directive::END,
+];
 
 static STREAM: Shared<ngx_stream_module_t> = Shared(ngx_stream_module_t {
     preconfiguration: None,
@@ -273,30 +154,45 @@ static STREAM: Shared<ngx_stream_module_t> = Shared(ngx_stream_module_t {
     merge_srv_conf: None,
 });
 
-static STREAM_DIRECTIVES: Shared<[ngx_command_t; 3]> = Shared([
-    ngx_command_t {
-        name: text(c"ingress_balancer"),
-        type_: (NGX_STREAM_UPS_CONF | NGX_CONF_NOARGS | NGX_CONF_TAKE1) as ngx_uint_t,
-        set: Some(stream::ingress_balancer),
-        conf: NGX_STREAM_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t {
-        name: text(c"ingress_passthrough"),
-        type_: (NGX_STREAM_SRV_CONF | NGX_CONF_NOARGS) as ngx_uint_t,
-        set: Some(stream::ingress_passthrough),
-        conf: NGX_STREAM_SRV_CONF_OFFSET,
-        offset: 0,
-        post: null_mut(),
-    },
-    ngx_command_t::empty(),
-]);
+const STREAM_DIRECTIVES: &[Directive] = &[
+    Directive::new(
+        c"ingress_balancer",
+        Context::STREAM_UPSTREAM,
+        Arguments::between(0, 1),
+        stream::ingress_balancer,
+    ),
+    Directive::new(
+        c"ingress_passthrough",
+        Context::STREAM_SERVER,
+        Arguments::NONE,
+        stream::ingress_passthrough,
+    ),
+    Directive::END,
+];
+
+type Set = nginx::module::SetDirective;
+type Name = &'static std::ffi::CStr;
+
+const fn at_top(name: Name, takes: Arguments, set: Set) -> Directive {
+    Directive::new(name, Context::MAIN, takes, set)
+}
+
+const fn in_server(name: Name, takes: Arguments, set: Set) -> Directive {
+    Directive::new(name, Context::SERVER, takes, set)
+}
+
+const fn in_location(name: Name, takes: Arguments, set: Set) -> Directive {
+    Directive::new(name, Context::LOCATION, takes, set)
+}
+
+const fn in_upstream(name: Name, takes: Arguments, set: Set) -> Directive {
+    Directive::new(name, Context::UPSTREAM, takes, set)
+}
 
 /// The place of the stream module, as [`http_index`].
 #[inline]
 pub fn stream_index() -> usize {
-    // SAFETY: as below.
+    // SAFETY: nginx writes it once, when it loads the module.
     unsafe { ngx_stream_ingress_module.ctx_index }
 }
 
@@ -305,10 +201,4 @@ pub fn stream_index() -> usize {
 pub fn http_index() -> usize {
     // SAFETY: nginx writes it once, when it loads the module.
     unsafe { ngx_http_ingress_module.ctx_index }
-}
-
-/// The place of the core module in the cycle's array of configurations.
-pub fn core_index() -> usize {
-    // SAFETY: as above.
-    unsafe { ngx_ingress_module.index }
 }

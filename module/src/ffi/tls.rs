@@ -11,6 +11,7 @@ pub use upstream::{Upstream, context_number};
 use super::guard;
 use super::worker;
 use crate::certificate;
+use nginx::EventLoop;
 use nginx::sys::{
     BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, ERR_peek_last_error, EVP_Digest, EVP_PKEY,
     EVP_PKEY_free, EVP_sha256, OPENSSL_STACK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free,
@@ -43,7 +44,7 @@ unsafe extern "C" fn certificate_callback(ssl: *mut SSL, _: *mut c_void) -> c_in
     // After a panic the certificate in nginx.conf stays.
     guard::contain("certificate_callback", 1, || {
         // SAFETY: a handshake runs on the event loop.
-        let Some(worker) = (unsafe { worker::current() }) else { return 1 };
+        let Some(worker) = (unsafe { worker::current(EventLoop::here()) }) else { return 1 };
         let handshake = ServerName { ssl, callback: PhantomData };
         c_int::from(certificate::choose(worker, &handshake))
     })

@@ -2,7 +2,6 @@
 
 use super::Found;
 use super::Request;
-use super::answer::add_header;
 use super::attempt::{Address, Choice, InFlight, MAX_DENIED, Name, Tried};
 use super::memory::now_milliseconds;
 use super::pool::{self, Settings};
@@ -10,11 +9,13 @@ use super::worker::{self, Worker};
 use super::{directives, fastcgi, guard, interim, keepalive, log, memory, reverse};
 use crate::peer::{self, Key, Outcome, Search};
 use crate::{retired, selection};
+use nginx::EventLoop;
+use nginx::log::Log;
 use nginx::sys::{
     NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_current_msec,
-    ngx_exiting, ngx_handle_read_event, ngx_http_get_flushed_variable, ngx_http_request_t,
-    ngx_http_upstream_srv_conf_t, ngx_http_upstream_t, ngx_int_t, ngx_msec_t,
-    ngx_peer_connection_t, ngx_shm_zone_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
+    ngx_exiting, ngx_handle_read_event, ngx_http_request_t, ngx_http_upstream_srv_conf_t,
+    ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_shm_zone_t, ngx_str_t,
+    ngx_table_elt_t, ngx_terminate, ngx_uint_t,
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::idle;
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn init_upstream(
         return NGX_ERROR as ngx_int_t;
     }
     // SAFETY: as above, while the configuration is read.
-    if unsafe { keepalive::settle(cf, upstream) }.is_err() {
+    if unsafe { keepalive::decide_keeper(nginx::Conf::from_ptr(cf), upstream) }.is_err() {
         return NGX_ERROR as ngx_int_t;
     }
     // SAFETY: nginx gives the upstream that it initialises.
@@ -114,29 +115,23 @@ unsafe fn prepare(
     upstream: *mut ngx_http_upstream_srv_conf_t,
 ) -> Option<()> {
     // SAFETY: vouched for by the caller.
-    let (worker, pool) = unsafe { (worker::current()?, (*request).pool) };
+    let (worker, pool) = unsafe { (worker::current(EventLoop::here())?, (*request).pool) };
     // SAFETY: the pool is alive; zeroes are a value of every field.
     let peer = unsafe { memory::zeroed::<Peer>(pool).as_mut() }?;
     peer.found = Found::default();
     peer.worker = worker;
     peer.request = request;
     // SAFETY: vouched for by the caller.
-    let conf = unsafe { &*directives::upstream_conf(upstream) };
+    let conf = unsafe { directives::upstream_conf(upstream) };
+    // SAFETY: vouched for by the caller.
+    let raw = unsafe { nginx::Request::from_ptr(request) };
     if let Some(index) = conf.backend_variable() {
-        // SAFETY: vouched for by the caller.
-        if unsafe { keepalive::mixes_handshakes(request, conf.kept_by_nginx) } {
+        if keepalive::mixes_handshakes(raw, conf.kept_by_nginx) {
             return None;
         }
-        // SAFETY: the index came from nginx.
-        // Flushed: after an internal redirect the variable may say something else.
-        let value = unsafe { ngx_http_get_flushed_variable(request, index) };
-        // SAFETY: null or a value.
-        let value = unsafe { value.as_ref() }?;
-        // A variable's text lies in the request's pool or in the configuration.
-        peer.backend = ngx_str_t { len: value.len() as usize, data: value.data };
-        if value.not_found() != 0 {
-            peer.backend.len = 0;
-        }
+        // Flushed: after an internal redirect the variable may say something else. A variable's text lies in the
+        // request's pool or in the configuration.
+        peer.backend = text(raw.flushed_variable(index)?);
     } else {
         // SAFETY: as above.
         let seen = unsafe { Request::from_callback(request) }?;
@@ -147,7 +142,7 @@ unsafe fn prepare(
                 "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
             );
             // SAFETY: a request has a connection with a log.
-            unsafe { log::write(log::ERROR, (*(*request).connection).log, line) };
+            unsafe { log::write(log::ERROR, Log::from_ptr((*(*request).connection).log), line) };
             return None;
         };
         let backend = decision.backend;
@@ -276,7 +271,7 @@ impl Peer {
             // SAFETY: vouched for by the caller; a request has a connection with a log.
             unsafe {
                 let (backend, log) =
-                    (memory::bytes(self.backend), (*(*self.request).connection).log);
+                    (memory::bytes(self.backend), Log::from_ptr((*(*self.request).connection).log));
                 self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
                 self.tried.push((*self.request).pool, choice.identity);
             }
@@ -352,8 +347,8 @@ impl Peer {
         let decided = found.place.generation();
         let Some(text) = selection::set_cookie(&request, backend, decided, key) else { return };
         if self.set_cookie.is_null() {
-            // SAFETY: vouched for by the caller.
-            self.set_cookie = unsafe { add_header(self.request, "Set-Cookie", text.as_bytes()) };
+            let header = request.nginx().push_response_header(b"Set-Cookie", text.as_bytes());
+            self.set_cookie = header.map_or(null_mut(), |header| header.as_ptr());
             return;
         }
         // SAFETY: the pool is alive, and the header is in it.
@@ -374,7 +369,8 @@ impl Peer {
         // SAFETY: `take` made the name, in the request's pool; a request with a peer has an upstream, an attempt a
         // state, and a connection a log.
         unsafe {
-            let (upstream, log) = ((*self.request).upstream, (*(*self.request).connection).log);
+            let (upstream, log) =
+                ((*self.request).upstream, Log::from_ptr((*(*self.request).connection).log));
             self.in_flight.end(worker, name, log, |began| outcome(upstream, state, began));
         }
     }
@@ -420,7 +416,9 @@ impl Peer {
     unsafe fn take_kept(&self, attempt: &mut ngx_peer_connection_t) -> bool {
         let Some(settings) = self.settings() else { return false };
         // SAFETY: vouched for by the caller.
-        let kept = unsafe { self.worker().pools().take(settings.number, &self.key(), attempt.log) };
+        let kept = unsafe {
+            self.worker().pools().take(EventLoop::here(), settings.number, &self.key(), attempt.log)
+        };
         if kept.is_null() {
             return false;
         }

@@ -1,20 +1,19 @@
 //! What one worker process has: its reader, its caches, its timer.
 
+use super::directives::CoreConf;
 use super::journal::Journal;
 use super::ledger::{self, Accounts, Ledger};
 use super::password::Checks;
 use super::pool::Pools;
+use super::table::Core;
 use super::tls::Parsed;
 use super::zone::{self, ZoneLock};
-use super::{destinations, directives, draining, guard, limits, log, reserve};
+use super::{destinations, guard, limits, log, reserve};
 use crate::client_certificate::HostPolicy;
 use crate::{access, bundles, certificate, client_certificate, policy, records};
-use nginx::sys::{
-    NGX_OK, NGX_PROCESS_HELPER, NGX_PROCESS_WORKER, ngx_add_timer, ngx_connection_t,
-    ngx_core_conf_t, ngx_core_module, ngx_cycle, ngx_cycle_t, ngx_event_t, ngx_exiting,
-    ngx_inherited, ngx_int_t, ngx_msec_t, ngx_parent, ngx_pid, ngx_pid_t, ngx_process,
-    ngx_process_slot,
-};
+use nginx::event::{Timer, is_exiting};
+use nginx::process::{self, Role as ProcessRole};
+use nginx::{Cycle, EventLoop, ForProcess, wall_clock};
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::cache::Cache;
 use oxigress_core::metrics::Buckets;
@@ -23,22 +22,21 @@ use oxigress_core::policy::limits::Counts;
 use oxigress_core::router::session;
 use oxigress_store::{Reader, Role};
 use siphasher::sip::SipHasher13;
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::ptr::null_mut;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How often an idle worker says that it holds nothing old: bounds how long replaced records take memory.
-const TICK_MSEC: ngx_msec_t = 200;
+const TICK_MSEC: usize = 200;
 /// Ticks from one look for dead workers to the next.
 const SWEEP_TICKS: u32 = 5;
 /// Pause between two rounds of freeing when there is more to free.
-const BUSY_TICK_MSEC: ngx_msec_t = 5;
+const BUSY_TICK_MSEC: usize = 5;
 
 /// One worker process.
 pub struct Worker {
@@ -68,15 +66,8 @@ pub struct Worker {
     draining_file: Option<PathBuf>,
     destinations: Option<destinations::Checked>,
     is_draining: Cell<bool>,
-    tick: UnsafeCell<ngx_event_t>,
-    /// nginx's debug log wants every event to belong to a connection.
-    tick_connection: UnsafeCell<ngx_connection_t>,
+    tick: OnceCell<Timer>,
 }
-
-struct Slot(UnsafeCell<*mut Worker>);
-
-// SAFETY: set in init_process and read in callbacks, all on the event loop's thread.
-unsafe impl Sync for Slot {}
 
 /// How many configurations this process has taken over: settings of an earlier one are not a later one's.
 static CYCLES: AtomicU64 = AtomicU64::new(0);
@@ -86,17 +77,13 @@ pub fn cycle_number() -> u64 {
     CYCLES.load(Relaxed)
 }
 
-static WORKER: Slot = Slot(UnsafeCell::new(null_mut()));
+static WORKER: ForProcess<Worker> = ForProcess::new();
 
-/// This process's worker; `None` without an `ingress_zone`, or before the process has started.
-///
-/// # Safety
-/// Called on the event loop's thread, in a callback of a request, a handshake or a timer: none of these
-/// runs after [`stop`].
+/// This process's worker; `None` without an `ingress_zone`, or before the process has started. It is used during a callback
+/// of a request, a handshake or a timer: none of these runs after [`stop`].
 #[inline]
-pub unsafe fn current() -> Option<&'static Worker> {
-    // SAFETY: only that thread reads and writes it; null, or alive until `stop`.
-    unsafe { (*WORKER.0.get()).as_ref() }
+pub fn current(here: EventLoop) -> Option<&'static Worker> {
+    WORKER.get(here)
 }
 
 impl Worker {
@@ -249,51 +236,35 @@ impl Worker {
     }
 }
 
-/// nginx's callback at the start of a worker process. Never fails: nginx would not start the worker again.
-pub unsafe extern "C" fn init_process(cycle: *mut ngx_cycle_t) -> ngx_int_t {
-    guard::contain("init_process", (), || {
-        die_with_master();
-        // The cache manager and the cache loader serve nobody: they take no slot of the zone.
-        // SAFETY: a number that nginx sets before it forks.
-        if unsafe { ngx_process } == NGX_PROCESS_HELPER as usize {
-            return;
-        }
-        keep_memory_small();
-        guard::report_panics();
-        // SAFETY: nginx gives the cycle the process runs, on the event loop's thread.
-        unsafe { log::never_block(cycle) };
-        #[cfg(feature = "failpoints")]
-        super::failpoints::arm();
-        // SAFETY: nginx gives the cycle the process runs.
-        unsafe { start(cycle) };
-        // SAFETY: on the event loop's thread.
-        unsafe { current() }.and_then(Worker::journal).into_iter().for_each(Journal::post);
-    });
-    NGX_OK as ngx_int_t
+/// Starts a worker process.
+pub fn begin(cycle: &Cycle) {
+    process::end_with_master();
+    // The cache manager and the cache loader serve nobody: they take no slot of the zone.
+    if process::role() == ProcessRole::Helper {
+        return;
+    }
+    keep_memory_small();
+    guard::report_panics();
+    log::never_block(cycle);
+    #[cfg(feature = "failpoints")]
+    super::failpoints::arm();
+    start(cycle);
+    current(cycle.event_loop()).and_then(Worker::journal).into_iter().for_each(Journal::post);
 }
 
-/// # Safety
-/// `cycle` is the running cycle.
-unsafe fn start(cycle: *mut ngx_cycle_t) {
-    // SAFETY: vouched for by the caller.
-    let zone = unsafe { directives::zone_of(cycle) };
-    // SAFETY: the zone is of this cycle.
-    let Some((store, lock)) = (unsafe { zone.as_mut().and_then(|zone| zone::store(zone)) }) else {
-        return;
-    };
-    // SAFETY: plain numbers that nginx sets before it forks.
-    let (slot, pid) = unsafe { (ngx_process_slot, ngx_pid) };
-    let slot = usize::try_from(slot).unwrap_or(0);
+fn start(cycle: &Cycle) {
+    let Some(core) = cycle.core::<Core>() else { return };
+    let Some((store, lock)) = core.zone().and_then(zone::store) else { return };
+    let (slot, pid) = (process::slot(), process::id());
     // SAFETY: nginx gives a slot to one living process at a time.
-    let reader = unsafe { store.attach(slot, pid as u32) };
-    // SAFETY: vouched for by the caller.
-    let buckets = unsafe { directives::metrics_of(cycle) };
+    let reader = unsafe { store.attach(slot, pid) };
+    let buckets = core.metrics;
     // The master may have read another configuration since, and given it up.
     records::set_counting(buckets.is_some());
-    // SAFETY: vouched for by the caller; its zones stay mapped until the worker is stopped.
-    let counts = unsafe { limits::counts_of(cycle) };
-    let worker = Box::leak(Box::new(Worker {
-        ledger: Ledger::open(slot, pid as u32, Accounts { reader: &reader, counts }),
+    let counts = limits::counts_of(cycle);
+    let here = cycle.event_loop();
+    let worker = Worker {
+        ledger: Ledger::open(slot, pid, Accounts { reader: &reader, counts }),
         counts,
         reader,
         random: Cell::new(super::random()),
@@ -308,53 +279,21 @@ unsafe fn start(cycle: *mut ngx_cycle_t) {
         certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
         host_policies: RefCell::new(Cache::new(client_certificate::MAX_BYTES)),
         bundles: RefCell::new(Cache::new(bundles::MAX_BYTES)),
-        // SAFETY: the zone is of this cycle.
-        journal: unsafe { Journal::of(cycle, store, lock, pid as u32) },
-        pools: Pools::default(),
+        journal: Journal::of(here, core, store, lock, pid),
+        pools: Pools::new(here),
         request_id_key: [super::random(), super::random()],
         request_ids: Cell::new(0),
-        // SAFETY: vouched for by the caller.
-        processes: unsafe { processes(cycle) },
+        processes: cycle.worker_processes(),
         buckets,
-        // SAFETY: vouched for by the caller.
-        draining_file: unsafe { draining::file_of(cycle) },
-        // SAFETY: vouched for by the caller.
-        destinations: unsafe { destinations::Checked::of(cycle) },
+        draining_file: core.draining(),
+        destinations: destinations::Checked::of(cycle),
         is_draining: Cell::new(false),
-        // SAFETY: a C struct of numbers and pointers.
-        tick: UnsafeCell::new(unsafe { std::mem::zeroed() }),
-        // SAFETY: as above.
-        tick_connection: UnsafeCell::new(unsafe { std::mem::zeroed() }),
-    }));
-    // SAFETY: leaked, so it lives as long as the process; this is its only thread so far.
-    unsafe {
-        (*worker.tick_connection.get()).fd = -1;
-        let tick = worker.tick.get();
-        (*tick).handler = Some(tick_handler);
-        (*tick).data = worker.tick_connection.get().cast();
-        (*tick).log = (*cycle).log;
-        // A worker that shuts down does not wait for it.
-        (*tick).set_cancelable(1);
-        ngx_add_timer(tick, TICK_MSEC);
-        *WORKER.0.get() = worker;
-        reserve::start(cycle);
-    }
-}
-
-/// `worker_processes`, as far as there are any.
-///
-/// # Safety
-/// `cycle` is the running cycle.
-unsafe fn processes(cycle: *mut ngx_cycle_t) -> usize {
-    // SAFETY: nginx makes the core module's configuration before it starts a process.
-    let core = unsafe {
-        let all = (*cycle).conf_ctx;
-        (*all.add(ngx_core_module.index)).cast::<ngx_core_conf_t>().as_ref()
+        tick: OnceCell::new(),
     };
-    match core {
-        Some(core) if core.master != 0 => usize::try_from(core.worker_processes).unwrap_or(0),
-        _ => 1,
-    }
+    let worker = WORKER.set(here, worker);
+    worker.tick.get_or_init(|| Timer::start(here, TICK_MSEC, |here| Some(tick(here))));
+    // SAFETY: on the event loop's thread, with the cycle that runs from now on.
+    unsafe { reserve::start(cycle.as_ptr()) };
 }
 
 /// A whole snapshot takes tens of megabytes for a moment. glibc would answer that by keeping such blocks on the
@@ -367,141 +306,73 @@ fn keep_memory_small() {
     }
 }
 
-/// A worker whose master was killed would keep the listening sockets and answer for ever with what it has.
-fn die_with_master() {
-    // SAFETY: plain numbers that nginx sets before it forks.
-    let (process, master) = unsafe { (ngx_process, ngx_parent) };
-    if ![NGX_PROCESS_WORKER, NGX_PROCESS_HELPER].contains(&(process as u32)) {
-        return;
+/// What a worker does now and then; answers when it does so next.
+fn tick(here: EventLoop) -> usize {
+    let Some(worker) = current(here) else { return TICK_MSEC };
+    drop(worker.reader.read());
+    worker.policies.free_ended();
+    if let Some(file) = &worker.draining_file {
+        worker.is_draining.set(file.exists());
     }
-    // SAFETY: sets an attribute of this process.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-    // SAFETY: asks. The master may have died before the attribute was set.
-    if unsafe { libc::getppid() } != master {
-        // SAFETY: ends this process as the signal would have.
-        unsafe { libc::raise(libc::SIGTERM) };
+    let is_leader = worker.reader.store().role() == Role::Leader;
+    match &worker.journal {
+        Some(journal) if is_exiting(here) && is_leader => journal.leave(),
+        Some(journal) => journal.post(),
+        None => {}
     }
+    // SAFETY: on the event loop's thread, in no callback of that file.
+    unsafe { reserve::tick(is_leader) };
+    worker.ticks.set(worker.ticks.get().wrapping_add(1));
+    if worker.ticks.get().is_multiple_of(SWEEP_TICKS) {
+        ledger::sweep(worker.accounts());
+        // They may have been reopened.
+        log::never_block(Cycle::current(here));
+    }
+    let has_garbage = worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
+    let has_more = worker.pools.look_after(here, &worker.reader) || has_garbage;
+    if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
 }
 
-unsafe extern "C" fn tick_handler(event: *mut ngx_event_t) {
-    let pause = guard::contain("tick", TICK_MSEC, || {
-        // SAFETY: a timer's callback runs on the event loop's thread.
-        let Some(worker) = (unsafe { current() }) else { return TICK_MSEC };
-        drop(worker.reader.read());
-        worker.policies.free_ended();
-        if let Some(file) = &worker.draining_file {
-            worker.is_draining.set(file.exists());
-        }
-        // SAFETY: a number that nginx sets on this thread.
-        let is_exiting = unsafe { ngx_exiting } != 0;
-        let is_leader = worker.reader.store().role() == Role::Leader;
-        match &worker.journal {
-            Some(journal) if is_exiting && is_leader => journal.leave(),
-            Some(journal) => journal.post(),
-            None => {}
-        }
-        // SAFETY: as above.
-        unsafe { reserve::tick(is_leader) };
-        worker.ticks.set(worker.ticks.get().wrapping_add(1));
-        if worker.ticks.get().is_multiple_of(SWEEP_TICKS) {
-            ledger::sweep(worker.accounts());
-            // They may have been reopened.
-            // SAFETY: the worker runs one cycle, on this thread.
-            unsafe { log::never_block(ngx_cycle) };
-        }
-        let has_garbage =
-            worker.reader.has_garbage() && worker.reader.store().try_free(&worker.lock);
-        let has_more = worker.pools.look_after(&worker.reader) || has_garbage;
-        if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
-    });
-    // SAFETY: the event is the worker's own.
-    unsafe { ngx_add_timer(event, pause) };
-}
-
-/// nginx ignores USR2 while the process that started it lives, which it takes for the old binary of an
-/// upgrade. With `daemon off` that is the supervisor, so the signal would never be heard. A new binary
-/// (`ngx_inherited`) keeps the rule: its parent is the old one.
-fn allow_upgrade() {
-    const NOBODY: ngx_pid_t = -1;
-    // SAFETY: plain numbers of this process, read by nginx's signal handler on this thread; no worker runs on
-    // the value, since nginx sets it anew in each process that it forks.
-    unsafe {
-        if ngx_inherited == 0 {
-            ngx_parent = NOBODY;
-        }
-    }
-}
-
-/// nginx's callback when a configuration was taken over, in the process that read it: the master, which has
+/// A configuration was taken over, in the process that read it: the master, which has
 /// no worker, or the one process of `master_process off`, which goes on with the new zone,
 /// and without a journal: nginx starts the threads once a process.
-pub unsafe extern "C" fn init_module(cycle: *mut ngx_cycle_t) -> ngx_int_t {
-    guard::contain("init_module", (), || {
-        CYCLES.fetch_add(1, Relaxed);
-        ledger::create();
-        // SAFETY: nginx gives the cycle it goes on with.
-        unsafe { zone::take_over(cycle) };
-        allow_upgrade();
-        // SAFETY: on the event loop, in no callback of a request.
-        let Some(worker) = (unsafe { current() }) else { return };
-        // SAFETY: the cycle is complete.
-        let parts =
-            unsafe { directives::zone_of(cycle).as_mut().and_then(|zone| zone::store(zone)) };
-        worker.journal().into_iter().for_each(Journal::end);
-        // Requests that are under way know this worker, so it stays where its zone does.
-        if parts.is_none_or(|(_, lock)| lock != worker.lock) {
-            // SAFETY: the old zone is still mapped, and `cycle` is the one that runs from now on.
-            unsafe {
-                stop();
-                start(cycle);
-            }
-            // SAFETY: as above.
-            unsafe { current() }.and_then(Worker::journal).into_iter().for_each(Journal::end);
-        }
-    });
-    NGX_OK as ngx_int_t
-}
-
-/// nginx's callback at the end of a worker process.
-pub unsafe extern "C" fn exit_process(_: *mut ngx_cycle_t) {
-    // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
-    guard::contain("exit_process", (), || unsafe { stop() });
+pub fn take_over(cycle: &Cycle) {
+    CYCLES.fetch_add(1, Relaxed);
+    ledger::create();
+    zone::take_over(cycle);
+    process::allow_upgrade();
+    let here = cycle.event_loop();
+    let Some(worker) = current(here) else { return };
+    let parts = cycle.core::<Core>().and_then(CoreConf::zone).and_then(zone::store);
+    worker.journal().into_iter().for_each(Journal::end);
+    // Requests that are under way know this worker, so it stays where its zone does.
+    if parts.is_none_or(|(_, lock)| lock != worker.lock) {
+        // SAFETY: in no callback of a request; the old zone is still mapped.
+        unsafe { stop(here) };
+        start(cycle);
+        current(here).and_then(Worker::journal).into_iter().for_each(Journal::end);
+    }
 }
 
 /// Milliseconds since 1970, as this turn of the event loop read them.
 pub fn wall_clock_milliseconds() -> u64 {
-    // SAFETY: nginx keeps this pointer at a time that it does not change any more.
-    unsafe {
-        (*nginx::sys::ngx_cached_time).sec as u64 * 1_000
-            + (*nginx::sys::ngx_cached_time).msec as u64
-    }
+    let (seconds, milliseconds) = wall_clock();
+    seconds as u64 * 1_000 + milliseconds
 }
 
 /// Gives the worker's slot back and frees what it has.
 ///
 /// # Safety
-/// On the event loop's thread, and no reference from [`current`] is in use.
-unsafe fn stop() {
-    // SAFETY: vouched for by the caller.
-    let worker = unsafe { std::mem::replace(&mut *WORKER.0.get(), null_mut()) };
-    if worker.is_null() {
-        return;
-    }
-    // SAFETY: alive until it is dropped below.
-    if let Some(journal) = unsafe { &(*worker).journal } {
+/// No reference from [`current`] is in use.
+pub unsafe fn stop(here: EventLoop) {
+    let Some(worker) = current(here) else { return };
+    if let Some(journal) = &worker.journal {
         journal.finish();
     }
-    // SAFETY: `start` leaked it from a box.
-    unsafe { (*worker).pools.close_all() };
-    // SAFETY: as above.
-    unsafe { (*worker).ledger.close((*worker).accounts()) };
-    // SAFETY: `start` leaked it from a box; its timer is taken out before it goes.
-    unsafe {
-        reserve::stop();
-        let tick = (*worker).tick.get();
-        if (*tick).timer_set() != 0 {
-            nginx::sys::ngx_del_timer(tick);
-        }
-        drop(Box::from_raw(worker));
-    }
+    worker.pools.close_all();
+    worker.ledger.close(worker.accounts());
+    // SAFETY: on the event loop's thread.
+    unsafe { reserve::stop() };
+    // SAFETY: the caller promises it, and the one above is not used any more.
+    drop(unsafe { WORKER.take(here) });
 }

@@ -126,12 +126,10 @@ fn password(request: &Request<'_>, progress: &Progress, basic: &Basic) -> Gate {
     match known.get(name, now_seconds()) {
         Some(true) => Gate::Passed,
         Some(false) => refused(),
-        None => {
-            match request.check_password(progress, hash, password, is_known, name, basic.file()) {
-                true => Gate::Waits,
-                false => Gate::Broken(503),
-            }
-        }
+        None => match request.check_password(hash, password, is_known, name, basic.file()) {
+            true => Gate::Waits,
+            false => Gate::Broken(503),
+        },
     }
 }
 

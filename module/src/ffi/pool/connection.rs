@@ -1,6 +1,7 @@
 //! One upstream connection, on its way into the pool and out of it: the field changes of nginx's keepalive module.
 
 use super::super::{guard, worker};
+use nginx::EventLoop;
 use nginx::sys::{
     NGX_AGAIN, NGX_OK, ngx_close_connection, ngx_connection_t, ngx_cycle, ngx_del_timer,
     ngx_destroy_pool, ngx_handle_read_event, ngx_int_t, ngx_log_t, ngx_ssl_shutdown,
@@ -130,7 +131,7 @@ unsafe extern "C" fn read_handler(event: *mut nginx::sys::ngx_event_s) {
             }
             let data = (*connection.0).data.addr();
             let (number, place) = (data >> 32, Place(data as u32));
-            match worker::current() {
+            match worker::current(EventLoop::here()) {
                 Some(worker) => worker.pools().give_up(number, place, connection),
                 None => connection.close(),
             }

@@ -1,31 +1,29 @@
 //! A request that another backend answers in the place of a status.
 
 use super::Request;
+use crate::ffi::directives::Declared;
 use crate::ffi::location;
-use std::ptr::null_mut;
 
 impl Request<'_> {
     /// The status for which nginx has sent the request to an error page, once: from then on the status is what the
     /// page says.
     pub fn take_error_status(&self) -> Option<u16> {
-        // SAFETY: alive.
-        unsafe {
-            let status = std::mem::take(&mut (*self.raw).err_status);
-            let flags = &mut *self.raw;
-            if (*self.raw).request_body.is_null() && flags.discard_body() == 0 {
-                // nginx thinks that the body is of no use, so that a client who waits to be asked for it would wait.
-                flags.set_expect_tested(0);
-            } else if flags.reading_body() != 0 && !(*self.raw).request_body.is_null() {
-                // The endpoint answered before it had all: what it had is gone.
-                (*(*self.raw).request_body).bufs = null_mut();
-            }
-            u16::try_from(status).ok().filter(|status| *status != 0).map(|status| {
-                // Every endpoint was busy, which nginx calls a bad gateway.
-                let mut was_busy = false;
-                self.change_route(|route| was_busy = std::mem::take(&mut route.is_busy));
-                if was_busy { 503 } else { status }
-            })
+        let raw = self.nginx();
+        let status = raw.error_status();
+        raw.set_error_status(0);
+        if !raw.has_read_body() && !raw.discards_body() {
+            // nginx thinks that the body is of no use, so that a client who waits to be asked for it would wait.
+            raw.set_expect_tested(false);
+        } else if raw.reads_body() {
+            // The endpoint answered before it had all: what it had is gone.
+            raw.forget_body();
         }
+        u16::try_from(status).ok().filter(|status| *status != 0).map(|status| {
+            // Every endpoint was busy, which nginx calls a bad gateway.
+            let mut was_busy = false;
+            self.change_route(|route| was_busy = std::mem::take(&mut route.is_busy));
+            if was_busy { 503 } else { status }
+        })
     }
 
     /// Notes that ACCESS has let the request in.
@@ -45,21 +43,18 @@ impl Request<'_> {
 
     /// The request is in the `ingress_error` location.
     pub fn is_error(&self) -> bool {
-        // SAFETY: alive.
-        unsafe { crate::ffi::directives::is_error(self.raw) }
+        self.nginx().is_error_location()
     }
 
     /// What the client sent is there to be sent on.
     pub fn has_body(&self) -> bool {
-        // SAFETY: null, or what nginx read into the request's pool.
-        unsafe { self.raw().request_body.as_ref() }.is_some_and(|body| !body.bufs.is_null())
+        self.nginx().has_body()
     }
 
     /// nginx's settings for the location are those of the policies too.
     pub fn enter_error_location(&self) {
         if let Some(policies) = self.policies() {
-            // SAFETY: alive, in the REWRITE phase of that location, and holds the policies.
-            unsafe { location::enter_error(self.raw, policies) };
+            location::enter_error(self.nginx(), policies);
         }
     }
 }

@@ -3,9 +3,8 @@
 use super::Request;
 use crate::ffi::directives::SrvConf;
 use crate::ffi::log::Seldom;
-use crate::ffi::memory;
-use crate::ffi::table::http_index;
-use nginx::sys::{ngx_str_t, ngx_table_elt_t};
+use crate::ffi::table::Http;
+use nginx::Header;
 use oxigress_core::http::head::{self, Rules, Treatment};
 use oxigress_core::http::paths::Refused;
 use oxigress_core::http::{forwarded, header};
@@ -25,25 +24,24 @@ pub enum BadHead {
 }
 
 impl<'r> Request<'r> {
-    fn server_conf(&self) -> Option<&'r SrvConf> {
-        // SAFETY: a request has one configuration a module of its server, which lives as long as the cycle.
-        unsafe { (*self.raw().srv_conf.add(http_index())).cast::<SrvConf>().as_ref() }
+    fn server_conf(&self) -> &'r SrvConf {
+        self.nginx().server_conf::<Http>()
     }
 
     /// The paths that the server refuses: `ingress_refuse_paths`.
     pub fn refused_paths(&self) -> Refused {
-        self.server_conf().map(|conf| conf.refused_paths).unwrap_or_default()
+        self.server_conf().refused_paths
     }
 
     /// Makes the header that nginx's realip looks at (`ingress_proxied_client`) from what a proxy in front says of its
     /// client, followed by the address in the PROXY header, as if that proxy had been the last to add itself. The
     /// client's own header of that name goes.
     pub fn tell_proxied_client(&self) {
-        let Some([name, from]) = self.server_conf().map(|conf| conf.proxied_client) else { return };
-        if name.len == 0 {
+        let [name, from] = &self.server_conf().proxied_client;
+        if name.is_empty() {
             return;
         }
-        let (name, from) = (self.text(name), self.text(from));
+        let (name, from) = (name.bytes(), from.bytes());
         let proxy = self.proxied_address();
         let told = self.all_headers(from).chain(proxy.as_deref());
         let told = told.collect::<Vec<_>>().join(&b", "[..]);
@@ -52,13 +50,13 @@ impl<'r> Request<'r> {
 
     /// How many of its headers [`Request::tell_proxied_client`] has added.
     pub fn own_headers(&self) -> usize {
-        self.server_conf().map_or(0, |conf| usize::from(conf.proxied_client[0].len > 0))
+        usize::from(!self.server_conf().proxied_client[0].is_empty())
     }
 
     /// Removes what clients may not say, and makes `Host` say what the request is routed by. Nothing changes when it
     /// is done again.
     pub fn clean_head(&self) -> Result<(), BadHead> {
-        let rules = self.server_conf().and_then(SrvConf::head_rules).unwrap_or(&NO_RULES);
+        let rules = self.server_conf().head_rules().unwrap_or(&NO_RULES);
         let (mut passes, mut is_clean) = (0, true);
         for (name, value) in self.headers() {
             match rules.treatment(name) {
@@ -92,26 +90,24 @@ impl<'r> Request<'r> {
             Treatment::RemoveUntrusted => !is_trusted,
             _ => named.iter().any(|named| header::is_alike(name, named)),
         };
-        self.remove_headers(is_removed);
+        self.nginx().remove_headers(|name, _| is_removed(name));
         self.limit_upgrade()
     }
 
     /// Removes the protocols from `Upgrade` that would carry requests nobody has judged.
     fn limit_upgrade(&self) -> Result<(), BadHead> {
-        let mut at = self.raw().headers_in.upgrade;
+        let mut at = self.nginx().upgrade_header();
         let mut is_empty = false;
-        // SAFETY: null, or an element of the header list, chained to the next of its name.
-        while let Some(element) = unsafe { at.as_ref() } {
-            let (value, next) = (element.value, element.next);
-            if let Some(left) = head::upgrade(self.text(value)) {
+        while let Some(header) = at {
+            if let Some(left) = head::upgrade(header.value()) {
                 is_empty |= left.is_empty();
-                self.set_value(at, &left)?;
+                self.set_value(header, &left)?;
             }
-            at = next;
+            at = header.next();
         }
         if is_empty {
             let is_upgrade = |name: &[u8]| name.eq_ignore_ascii_case(b"upgrade");
-            self.remove_headers_with(|name, value| is_upgrade(name) && value.is_empty());
+            self.nginx().remove_headers(|name, value| is_upgrade(name) && value.is_empty());
         }
         Ok(())
     }
@@ -120,52 +116,38 @@ impl<'r> Request<'r> {
     /// read out of the header (`shop.test:@admin.test`) is replaced too.
     #[inline]
     fn tell_routed_host(&self) -> Result<(), BadHead> {
-        let at = self.raw().headers_in.host;
-        // SAFETY: null, or an element of the header list.
-        let Some(element) = (unsafe { at.as_ref() }) else { return Ok(()) };
-        let (value, start) = (self.text(element.value), self.raw().host_start);
-        if start.is_null() && value == self.host() {
+        let Some(header) = self.nginx().host_header() else { return Ok(()) };
+        let (value, target) = (header.value(), self.nginx().target_host());
+        if target.is_none() && value == self.host() {
             return Ok(());
         }
-        let target =
-            if start.is_null() || start == element.value.data { None } else { self.authority() };
-        let said = target.unwrap_or(value);
+        // In HTTP/2 and 3 nginx finds it in the header that it makes of `:authority`.
+        let target = target.filter(|host| host.as_ptr() != value.as_ptr());
+        let said = target.map_or(value, |host| self.authority(host));
         let authority = forwarded::authority(self.host(), Some(said));
         match authority == value {
             true => Ok(()),
-            false => self.set_value(at, authority),
+            false => self.set_value(header, authority),
         }
     }
 
-    /// Host and port of an absolute target, or `:authority`.
+    /// Host and port of an absolute target, or `:authority`, whose host this is.
     #[cold]
-    fn authority(&self) -> Option<&'r [u8]> {
-        let raw = self.raw();
-        let length = (raw.host_end as usize).checked_sub(raw.host_start as usize)?;
-        // SAFETY: nginx found both in one buffer, which lives as long as the request.
-        let host = unsafe { std::slice::from_raw_parts(raw.host_start, length) };
+    fn authority(&self, host: &'r [u8]) -> &'r [u8] {
         // HTTP/1.1 has the port behind; the host of HTTP/2 includes it.
-        let line = self.text(raw.request_line);
-        let end = (raw.host_end as usize).checked_sub(line.as_ptr() as usize);
-        let Some(rest) =
-            end.and_then(|end| line.get(end..)).filter(|rest| rest.first() == Some(&b':'))
-        else {
-            return Some(host);
+        let line = self.nginx().request_line();
+        let start = host.as_ptr().addr().checked_sub(line.as_ptr().addr());
+        let Some(rest) = start.and_then(|start| line.get(start..)) else { return host };
+        let digits = match rest.get(host.len()..) {
+            Some([b':', digits @ ..]) => digits.iter().take_while(|byte| byte.is_ascii_digit()),
+            _ => return host,
         };
-        let digits = rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
-        // SAFETY: as above; the port follows in the same line.
-        Some(unsafe { std::slice::from_raw_parts(raw.host_start, length + 1 + digits) })
+        rest.get(..host.len() + 1 + digits.count()).unwrap_or(host)
     }
 
     /// Puts another value in place of a header's.
-    fn set_value(&self, at: *mut ngx_table_elt_t, value: &[u8]) -> Result<(), BadHead> {
-        // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
-        // SAFETY: the request's pool is alive.
-        let copy = unsafe { memory::concat(self.raw().pool, &[value, b"\0"]) };
-        let copy = copy.ok_or(BadHead::Refused)?;
-        // SAFETY: an element of this request's list, and no reference to it is held.
-        unsafe { (*at).value = ngx_str_t { len: value.len(), data: copy.data } };
-        Ok(())
+    fn set_value(&self, header: &Header, value: &[u8]) -> Result<(), BadHead> {
+        self.nginx().set_header_value(header, value).ok_or(BadHead::Refused)
     }
 
     /// The value of `CDN-Loop` for whoever gets the request: the client's, and that it passed through here.

@@ -3,7 +3,7 @@
 use super::Request;
 use crate::ffi::mirror::Copied;
 use oxigress_core::model::policy::Mirror;
-use std::ptr;
+use std::ptr::NonNull;
 
 impl<'r> Request<'r> {
     /// How far its copy has come.
@@ -22,12 +22,12 @@ impl<'r> Request<'r> {
 
     /// What this subrequest is a copy for; `None`: it is none.
     pub fn mirror(&self) -> Option<&'r Mirror> {
-        // SAFETY: null, or of the policies that the main request holds until its pool goes.
-        unsafe { self.context()?.mirror.get().as_ref() }
+        // SAFETY: of the policies that the main request holds until its pool goes.
+        self.context()?.mirror.get().map(|mirror| unsafe { mirror.as_ref() })
     }
 
-    /// Makes a copy of a subrequest; `false` when memory is out.
-    pub(in crate::ffi) fn set_mirror(&self, mirror: &Mirror) -> bool {
-        self.context_or_new().map(|context| context.mirror.set(ptr::from_ref(mirror))).is_some()
+    /// Makes a copy of a subrequest, for what its main request's policies say; `None` when memory is out.
+    pub(in crate::ffi) fn set_mirror(&self, mirror: &Mirror) -> Option<()> {
+        self.context_or_new().map(|context| context.mirror.set(Some(NonNull::from(mirror))))
     }
 }

@@ -5,12 +5,11 @@
 
 use super::{Context, Request};
 use crate::ffi::access::Progress;
-use crate::ffi::{guard, memory, worker};
+use crate::ffi::worker;
 use crate::policy::Compiled;
-use nginx::sys::{ngx_http_request_t, ngx_pool_cleanup_add, ngx_str_t};
+use nginx::EventLoop;
 use oxigress_core::patterns::Captures;
 use oxigress_store::{KeyHash, Place};
-use std::ffi::c_void;
 use std::ptr::null;
 use std::rc::Rc;
 
@@ -71,9 +70,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A route as it is kept. Zeroes are none.
+/// A route as it is kept.
 #[derive(Clone, Copy)]
-#[repr(C)]
 pub(super) struct Route {
     /// Held by [`Held`]; null: the rule has none.
     policies: *const Compiled,
@@ -135,17 +133,34 @@ impl Route {
 /// What the groups of the rule's path matched.
 struct Captured {
     captures: Captures,
-    /// The path they matched in, which a rewrite replaces.
-    path: ngx_str_t,
+    /// The path they matched in, which a rewrite replaces; it stays as long as the request.
+    path: *const [u8],
 }
 
 /// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
 /// with a request when it redirects it internally.
-#[repr(C)]
 struct Held {
-    request: *mut ngx_http_request_t,
+    here: EventLoop,
+    request: *const nginx::Request,
     context: *const Context,
-    policies: *const Compiled,
+    policies: Option<Rc<Compiled>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(policies) = self.policies.take() else { return };
+        match worker::current(self.here) {
+            Some(worker) => worker.policies().release(policies),
+            // The worker is leaving.
+            None => std::mem::forget(policies),
+        }
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self::none()
+    }
 }
 
 impl<'r> Request<'r> {
@@ -167,22 +182,15 @@ impl<'r> Request<'r> {
     fn copied_route(&self, new: NewRoute<'_>, context: &Context) -> Option<Route> {
         let mut route = Route::none();
         if let Some(captures) = new.captures {
-            // SAFETY: the request's pool is alive.
-            let place = unsafe { memory::array::<Captured>(self.raw().pool, 1) };
-            if place.is_null() {
-                return None;
-            }
-            // SAFETY: new, and large enough; the path's bytes stay as long as the request.
-            unsafe { place.write(Captured { captures, path: self.raw().uri }) };
-            route.captured = place;
+            let captured = Captured { captures, path: self.path() };
+            route.captured = self.nginx().pool().alloc(captured)?;
         }
         if let Some(names) = new.names {
-            // SAFETY: the request's pool is alive.
-            let copy = unsafe { memory::concat(self.raw().pool, &[names.texts, names.instead]) }?;
+            let copy = self.nginx().pool().concat(&[names.texts, names.instead])?;
             let [a, b, c, d, e, f] = names.lengths;
             // An id has 512 bytes at most.
             route.lengths = [a, b, c, d, e, f, names.instead.len() as u16];
-            (route.names, route.is_named) = (copy.data, true);
+            (route.names, route.is_named) = (copy.as_ptr(), true);
             route.is_alternative = names.is_alternative;
         }
         if let Some(policies) = new.policies {
@@ -196,37 +204,19 @@ impl<'r> Request<'r> {
     /// Holds policies until the request ends; `None` when memory is out.
     fn hold(&self, policies: Rc<Compiled>, context: &Context) -> Option<*const Compiled> {
         // A request that is redirected internally may be routed again, and holds both.
-        // SAFETY: the request's pool is alive.
-        let cleanup = unsafe { ngx_pool_cleanup_add(self.raw().pool, size_of::<Held>()) };
-        // SAFETY: null, or a new clean-up with room for what was asked for.
-        let cleanup = unsafe { cleanup.as_mut() }?;
-        let policies = Rc::into_raw(policies);
-        let held = Held { request: self.raw, context, policies };
-        // SAFETY: as above.
-        unsafe { cleanup.data.cast::<Held>().write(held) };
-        cleanup.handler = Some(release);
-        Some(policies)
+        let pointer = Rc::as_ptr(&policies);
+        let (here, request) = (self.nginx().event_loop(), std::ptr::from_ref(self.nginx()));
+        let held = Held { here, request, context, policies: Some(policies) };
+        self.nginx().pool().keep(held).map(|_| pointer)
     }
 
     /// The context that was kept before an internal redirect, with the newest policies.
-    pub(super) fn context_from_before(&self) -> Option<*const Context> {
-        // SAFETY: a request has a pool; its clean-ups are a list that ends with null.
-        let mut next = unsafe { (*self.raw().pool).cleanup };
-        // SAFETY: as above.
-        while let Some(cleanup) = unsafe { next.as_ref() } {
-            let is_ours = cleanup.handler.is_some_and(|handler| {
-                std::ptr::fn_addr_eq(handler, release as unsafe extern "C" fn(*mut c_void))
-            });
-            let held = cleanup.data.cast::<Held>();
-            // A subrequest has the pool of its main request.
-            // SAFETY: what `hold` put there.
-            if is_ours && unsafe { (*held).request } == self.raw {
-                // SAFETY: as above.
-                return Some(unsafe { (*held).context });
-            }
-            next = cleanup.next;
-        }
-        None
+    pub(super) fn context_from_before(&self) -> Option<&'r Context> {
+        // A subrequest has the pool of its main request.
+        let mut all = self.nginx().pool().kept::<Held>();
+        let held = all.find(|held| std::ptr::eq(held.request, self.nginx()))?;
+        // SAFETY: in the pool that holds it, too.
+        Some(unsafe { &*held.context })
     }
 
     #[inline]
@@ -258,7 +248,10 @@ impl<'r> Request<'r> {
     pub(super) fn captured(&self, number: u8) -> &'r [u8] {
         // SAFETY: null, or what `copied_route` put into the request's pool.
         let captured = self.route().and_then(|route| unsafe { route.captured.as_ref() });
-        captured.map_or(&[], |captured| captured.captures.get(number, self.text(captured.path)))
+        captured.map_or(&[], |captured| {
+            // SAFETY: a path of this request, as long as it.
+            captured.captures.get(number, unsafe { &*captured.path })
+        })
     }
 
     /// REWRITE has decided where it goes, or that it goes nowhere.
@@ -309,27 +302,26 @@ impl<'r> Request<'r> {
 
     /// Keeps the alternative that takes a request without a route; answers the copy, `None` when memory is out.
     pub fn set_alternative(&self, id: &[u8]) -> Option<&'r [u8]> {
-        // SAFETY: the request's pool is alive.
-        let copy = unsafe { memory::concat(self.raw().pool, &[id]) }?;
+        let copy = self.nginx().pool().concat(&[id])?;
         self.change_route_or_none(|route| {
-            route.names = copy.data;
-            route.lengths = [0, 0, 0, 0, 0, 0, copy.len as u16];
+            route.names = copy.as_ptr();
+            route.lengths = [0, 0, 0, 0, 0, 0, copy.len() as u16];
             route.is_alternative = true;
         });
-        Some(self.text(copy))
+        Some(copy)
     }
 
     /// Another backend answers this status, with the rule's own names; `false` when memory is out.
     pub fn serve_by(&self, backend: &[u8], found: Found, status: u16) -> bool {
         let Some(route) = self.route() else { return false };
-        let names = ngx_str_t { len: route.rule_bytes(), data: route.names.cast_mut() };
-        let parts = [self.text(names), backend];
-        // SAFETY: the request's pool is alive.
-        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &parts) }) else {
-            return false;
+        let names = match route.names.is_null() {
+            true => &[],
+            // SAFETY: the copy that was made in the request's pool has so many bytes.
+            false => unsafe { std::slice::from_raw_parts(route.names, route.rule_bytes()) },
         };
+        let Some(copy) = self.nginx().pool().concat(&[names, backend]) else { return false };
         self.change_route(|route| {
-            route.names = copy.data;
+            route.names = copy.as_ptr();
             // An id has 512 bytes at most.
             route.lengths[6] = backend.len() as u16;
             (route.is_named, route.error) = (true, status);
@@ -353,20 +345,4 @@ fn change_in(context: &Context, change: impl FnOnce(&mut Route)) {
     let mut route = context.route.get();
     change(&mut route);
     context.route.set(route);
-}
-
-/// nginx's callback when the pool of a request goes.
-unsafe extern "C" fn release(data: *mut c_void) {
-    guard::contain("release", (), || {
-        // SAFETY: what `hold` put there.
-        let policies = unsafe { (*data.cast::<Held>()).policies };
-        // SAFETY: `hold` made it of a counted pointer; released once.
-        let policies = unsafe { Rc::from_raw(policies) };
-        // SAFETY: on the event loop.
-        match unsafe { worker::current() } {
-            Some(worker) => worker.policies().release(policies),
-            // The worker is leaving.
-            None => std::mem::forget(policies),
-        }
-    });
 }

@@ -2,15 +2,13 @@
 
 use super::Request;
 use crate::ffi::log::Seldom;
-use crate::ffi::memory;
-use nginx::sys::{ngx_http_set_exten, ngx_str_t};
 use oxigress_core::text::template::Values;
 use std::borrow::Cow;
 
 impl<'r> Request<'r> {
     /// The query, without the question mark.
     pub fn args(&self) -> &'r [u8] {
-        self.text(self.raw().args)
+        self.nginx().args()
     }
 
     /// `scheme://` and the `Host` header as it was sent; `None` without one.
@@ -22,22 +20,8 @@ impl<'r> Request<'r> {
 
     /// Puts a path, decoded, and a query in place of the client's, as `rewrite` does; `false` when memory is out.
     pub fn set_uri(&self, path: &[u8], args: &[u8]) -> bool {
-        // SAFETY: the request's pool is alive.
-        let Some(copy) = (unsafe { memory::concat(self.raw().pool, &[path, args]) }) else {
-            return false;
-        };
-        // SAFETY: alive, and no reference into the request is held; the copy has both parts.
-        unsafe {
-            (*self.raw).uri = ngx_str_t { len: path.len(), data: copy.data };
-            (*self.raw).args = ngx_str_t { len: args.len(), data: copy.data.add(path.len()) };
-            let flags = &mut *self.raw;
-            // The endpoint gets what stands in `uri` now, with all escaped that has to be.
-            flags.set_valid_unparsed_uri(0);
-            flags.set_quoted_uri(1);
-            flags.set_uri_changed(0);
-            ngx_http_set_exten(self.raw);
-        }
-        true
+        // The endpoint gets what stands there now, with all escaped that has to be.
+        self.nginx().set_path(path, args).is_some()
     }
 
     /// Says that a pattern of this host had no answer: every ten seconds at most, since each request may.

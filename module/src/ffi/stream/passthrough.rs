@@ -8,6 +8,8 @@ use crate::ffi::log::Seldom;
 use crate::ffi::table::stream_index;
 use crate::ffi::{Worker, guard, log, memory, worker};
 use crate::stream;
+use nginx::EventLoop;
+use nginx::log::Log;
 use nginx::sys::{ngx_pool_cleanup_add, ngx_str_t, ngx_stream_session_t};
 use oxigress_core::router::session::{RANDOM, client_random};
 use std::ffi::c_void;
@@ -43,7 +45,7 @@ pub unsafe extern "C" fn handler(session: *mut ngx_stream_session_t) {
 /// `session` is alive, `conf` its server's, and this is the event loop's thread.
 unsafe fn decide(session: *mut ngx_stream_session_t, conf: &SrvConf) -> bool {
     // SAFETY: vouched for by the caller.
-    let Some(worker) = (unsafe { worker::current() }) else { return false };
+    let Some(worker) = (unsafe { worker::current(EventLoop::here()) }) else { return false };
     // SAFETY: as above.
     let Some(name) = (unsafe { variable(session, conf.server_name) }) else { return false };
     // SAFETY: nginx keeps the value in the session's pool.
@@ -71,7 +73,7 @@ unsafe fn decide(session: *mut ngx_stream_session_t, conf: &SrvConf) -> bool {
         static SELDOM: Seldom = Seldom::new();
         if SELDOM.is_due() {
             // SAFETY: a session has a connection with a log.
-            unsafe { log::write(log::ERROR, (*(*session).connection).log, line) };
+            unsafe { log::write(log::ERROR, Log::from_ptr((*(*session).connection).log), line) };
         }
         decision = &raw const NOWHERE;
     }
@@ -128,7 +130,8 @@ unsafe fn read_ahead(session: *mut ngx_stream_session_t, peeked: &mut [u8; PEEKE
 unsafe extern "C" fn end(data: *mut c_void) {
     guard::contain("end of passthrough", (), || {
         // SAFETY: what `is_in_a_circle` has put there; a connection ends on the event loop.
-        let (random, worker) = unsafe { (data.cast::<[u8; RANDOM]>().read(), worker::current()) };
+        let (random, worker) =
+            unsafe { (data.cast::<[u8; RANDOM]>().read(), worker::current(EventLoop::here())) };
         if let Some(worker) = worker {
             worker.end_passed_through(&random);
         }

@@ -8,6 +8,8 @@ use crate::ffi::worker::{self, Worker};
 use crate::ffi::{Found, guard, log, memory, now_milliseconds, upstream as http};
 use crate::peer::{self, Key, Search};
 use crate::stream::{self, Attempt};
+use nginx::EventLoop;
+use nginx::log::Log;
 use nginx::sys::{
     NGX_DECLINED, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_connection_local_sockaddr,
     ngx_connection_t, ngx_inet_get_port, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_str_t,
@@ -82,7 +84,8 @@ unsafe fn prepare(
     upstream: *mut ngx_stream_upstream_srv_conf_t,
 ) -> Option<()> {
     // SAFETY: vouched for by the caller.
-    let (worker, connection) = unsafe { (worker::current()?, (*session).connection) };
+    let (worker, connection) =
+        unsafe { (worker::current(EventLoop::here())?, (*session).connection) };
     // SAFETY: the pool is alive; zeroes are a value of every field.
     let peer = unsafe { memory::zeroed::<Peer>((*connection).pool).as_mut() }?;
     (peer.worker, peer.session, peer.connection) = (worker, session, connection);
@@ -161,7 +164,9 @@ unsafe fn backend(
 /// `connection` is the session's, open.
 unsafe fn say(connection: *mut ngx_connection_t, line: Arguments<'_>) {
     // SAFETY: a connection has a log, which outlives it.
-    unsafe { log::write(log::ERROR, (*connection).log, format_args!("ingress: {line}")) };
+    unsafe {
+        log::write(log::ERROR, Log::from_ptr((*connection).log), format_args!("ingress: {line}"))
+    };
 }
 
 /// The port of this machine that a client has sent to.
@@ -250,7 +255,8 @@ impl Peer {
             let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
             // SAFETY: vouched for by the caller; a connection has a log.
             unsafe {
-                let (backend, log) = (memory::bytes(self.backend), (*self.connection).log);
+                let (backend, log) =
+                    (memory::bytes(self.backend), Log::from_ptr((*self.connection).log));
                 self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
                 self.tried.push((*self.connection).pool, choice.identity);
             }
@@ -284,7 +290,8 @@ impl Peer {
         // SAFETY: a number of an open connection, which has a log; the name is in the session's pool.
         unsafe {
             let is_udp = (*self.connection).type_ == libc::SOCK_DGRAM;
-            let (worker, name, log) = (self.worker(), self.name, (*self.connection).log);
+            let (worker, name, log) =
+                (self.worker(), self.name, Log::from_ptr((*self.connection).log));
             self.in_flight.end(worker, name, log, |began| {
                 let milliseconds = now_milliseconds().saturating_sub(began);
                 Attempt { is_failed, is_udp, milliseconds, connect, first_byte }.outcome()

@@ -3,6 +3,7 @@
 use super::super::{Request, guard, worker};
 use super::{ERROR_REASON_MASK, Owned, PEM_R_NO_START_LINE, Pem, clear_errors, sha256};
 use crate::client_certificate;
+use nginx::EventLoop;
 use nginx::sys::{
     ERR_peek_last_error, NGX_OK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free, OPENSSL_sk_push, SSL,
     SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE, SSL_CTX_free,
@@ -59,7 +60,7 @@ unsafe extern "C" fn hello_callback(
     }
     guard::contain("client_hello", SSL_CLIENT_HELLO_ERROR as c_int, || {
         // SAFETY: a handshake runs on the event loop.
-        let Some(worker) = (unsafe { worker::current() }) else { return GO_ON };
+        let Some(worker) = (unsafe { worker::current(EventLoop::here()) }) else { return GO_ON };
         let hello = ClientHello { ssl, callback: PhantomData };
         match client_certificate::begin(worker, &hello) {
             true => GO_ON,

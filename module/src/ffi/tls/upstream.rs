@@ -10,6 +10,7 @@ use super::super::worker;
 use super::client::{cipher_list, go_on};
 use super::{Parsed, clear_errors, sha256};
 use crate::bundles;
+use nginx::EventLoop;
 use nginx::sys::{
     NGX_OK, NGX_SSL_TLSv1_2, NGX_SSL_TLSv1_3, SSL_CTX_free, SSL_CTX_get_ex_data,
     SSL_CTX_set_cipher_list, SSL_CTX_set_ex_data, SSL_CTX_set_verify, SSL_CTX_set_verify_depth,
@@ -138,7 +139,7 @@ impl Context {
         }
         if let Some(id) = &from.authorities {
             // SAFETY: on the event loop, in a request.
-            let worker = unsafe { worker::current() }?;
+            let worker = unsafe { worker::current(EventLoop::here()) }?;
             let authorities = bundles::find(worker, &worker.reader().read(), id, None)?;
             // SAFETY: as above; OpenSSL counts the store.
             unsafe { SSL_CTX_set1_cert_store(context, authorities.store()) };

@@ -1,0 +1,18 @@
+//! nginx's clocks, as the current turn of the event loop has read them.
+
+use crate::sys::{ngx_cached_time, ngx_current_msec};
+
+/// Milliseconds on a clock that nobody sets and all processes of the machine share.
+#[inline]
+pub fn now_milliseconds() -> u64 {
+    // SAFETY: a number that the event loop writes; a thread that reads it meanwhile gets the old or the new one.
+    unsafe { (&raw const ngx_current_msec).read_volatile() as u64 }
+}
+
+/// Seconds and milliseconds since 1970.
+#[inline]
+pub fn wall_clock() -> (i64, u64) {
+    // SAFETY: nginx keeps this pointer at one of many times, which it does not change for a minute.
+    let now = unsafe { &*ngx_cached_time };
+    (now.sec, now.msec as u64)
+}

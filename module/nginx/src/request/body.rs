@@ -1,0 +1,182 @@
+//! The client's body.
+
+use super::Request;
+use crate::code::Code;
+use crate::guard::contain;
+use crate::sys::{
+    ngx_buf_t, ngx_chain_t, ngx_http_core_run_phases, ngx_http_finalize_request,
+    ngx_http_read_client_request_body, ngx_http_request_t, ngx_str_t,
+};
+use crate::text::bytes;
+use std::marker::PhantomData;
+
+/// What runs when the body has been read.
+pub trait BodyHandler {
+    /// For the error log.
+    const NAME: &'static str;
+    /// What becomes of the request after a panic.
+    const PANICKED: AfterBody = AfterBody::Finalize(Code::INTERNAL_ERROR);
+    /// Looks at the request and its body.
+    fn run(request: &Request) -> AfterBody;
+}
+
+/// How a request goes on when its body has been read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterBody {
+    /// It ends, as a content handler's answer says.
+    Finalize(Code),
+    /// It waits for somebody else, who counts as its handler.
+    Wait,
+    /// It goes on in the phase where it was. The body is kept until it ends.
+    RunPhases,
+}
+
+impl Request {
+    /// Reads the body, from a content handler, whose answer the answer is. The handler may run before this returns.
+    pub fn read_body<H: BodyHandler>(&self) -> Code {
+        // SAFETY: a live request. nginx counts it once more for the handler, so it lives on after the handler has run.
+        let code = Code(unsafe {
+            ngx_http_read_client_request_body(self.as_ptr(), Some(body_handler::<H>))
+        });
+        if code.is_special() { code } else { Code::DONE }
+    }
+
+    /// Reads the body in a phase, whose answer the answer is; the phases go on when it has been read.
+    pub fn read_body_in_phase<H: BodyHandler>(&self) -> Code {
+        let code = self.read_body::<H>();
+        if code == Code::DONE {
+            // SAFETY: reading has counted the request once more, so ending that count frees nothing.
+            unsafe { ngx_http_finalize_request(self.as_ptr(), Code::DONE.0) };
+        }
+        code
+    }
+
+    /// The body is to come in one buffer.
+    pub fn read_body_in_single_buffer(&self) {
+        // SAFETY: writes a bit of a live struct.
+        unsafe { (*self.as_ptr()).set_request_body_in_single_buf(1) };
+    }
+
+    /// nginx has read, or has begun to read, the body.
+    pub fn has_read_body(&self) -> bool {
+        self.body().is_some()
+    }
+
+    /// There is a body, all of which was read.
+    pub fn has_body(&self) -> bool {
+        self.body().is_some_and(|body| !body.bufs.is_null())
+    }
+
+    /// What was read of the body is gone: nothing of it is sent on.
+    pub fn forget_body(&self) {
+        // SAFETY: null, or what nginx made in the request's pool; no reference to it is held.
+        if let Some(body) = unsafe { (*self.as_ptr()).request_body.as_mut() } {
+            body.bufs = std::ptr::null_mut();
+        }
+    }
+
+    /// The pieces of the body, in their order.
+    pub fn body_pieces(&self) -> Pieces<'_> {
+        Pieces {
+            chain: self.body().map_or(std::ptr::null_mut(), |body| body.bufs),
+            body: PhantomData,
+        }
+    }
+
+    /// Has what came of the body, all or a part, overwritten when the request ends: neither nginx nor an allocator clears
+    /// what it gives back. `None` when memory is out.
+    pub fn wipe_body_at_end(&self) -> Option<()> {
+        self.pool().keep(Wipe(self.as_ptr())).map(|_| ())
+    }
+}
+
+/// The pieces of a body.
+pub struct Pieces<'r> {
+    chain: *mut ngx_chain_t,
+    body: PhantomData<&'r Request>,
+}
+
+// SAFETY: nginx changes nothing of a body that was read, and a request that a thread works for is not freed.
+unsafe impl Send for Pieces<'_> {}
+
+impl<'r> Iterator for Pieces<'r> {
+    /// `None`: this piece is in a file.
+    type Item = Option<&'r [u8]>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Some((data, mut len)) = self.next_buffer()? else { return Some(None) };
+        // nginx has a link for each piece that it received, one after the other in one buffer.
+        let mut ahead = Pieces { chain: self.chain, body: PhantomData };
+        while let Some(Some((next, more))) = ahead.next_buffer()
+            && (more == 0 || next == data.wrapping_add(len))
+        {
+            len += more;
+            self.chain = ahead.chain;
+        }
+        // SAFETY: what the buffers hold, one behind the other in one block, which stays until the request ends.
+        Some(Some(unsafe { bytes(ngx_str_t { len, data }) }))
+    }
+}
+
+impl Pieces<'_> {
+    /// Where the next buffer's bytes are, and how many; `Some(None)`: in a file.
+    fn next_buffer(&mut self) -> Option<Option<(*mut u8, usize)>> {
+        // SAFETY: a link of a chain in the request's pool; null after the last.
+        let link = unsafe { self.chain.as_ref() }?;
+        self.chain = link.next;
+        // SAFETY: each link has a buffer.
+        let buffer = unsafe { &*link.buf };
+        let length = buffer.last.addr().saturating_sub(buffer.pos.addr());
+        Some((buffer.in_file() == 0).then_some((buffer.pos, length)))
+    }
+}
+
+struct Wipe(*mut ngx_http_request_t);
+
+impl Drop for Wipe {
+    fn drop(&mut self) {
+        // SAFETY: a pool frees nothing before its clean-ups have run, and the request is in it.
+        let Some(body) = (unsafe { (*self.0).request_body.as_ref() }) else { return };
+        // SAFETY: null, or the buffer that nginx reads into.
+        if let Some(buffer) = unsafe { body.buf.as_ref() } {
+            wipe(buffer, buffer.start);
+        }
+        let mut chain = body.bufs;
+        // SAFETY: a chain of buffers in the request's pool; the first may be in the connection's buffer of heads, which
+        // is freed after the request.
+        while let Some(link) = unsafe { chain.as_ref() } {
+            // SAFETY: each link has a buffer, in memory: one in a file has null pointers.
+            let buffer = unsafe { &*link.buf };
+            wipe(buffer, buffer.pos);
+            chain = link.next;
+        }
+    }
+}
+
+fn wipe(buffer: &ngx_buf_t, start: *mut u8) {
+    let length = buffer.last.addr().saturating_sub(start.addr());
+    if !start.is_null() {
+        // SAFETY: what was read lies between these two, in memory that goes with the request, and nobody reads it now.
+        unsafe { libc::explicit_bzero(start.cast(), length) };
+    }
+}
+
+/// nginx's callback when the body has been read.
+unsafe extern "C" fn body_handler<H: BodyHandler>(raw: *mut ngx_http_request_t) {
+    let after = contain(H::NAME, H::PANICKED, || {
+        // SAFETY: nginx gives a live request, on the event loop.
+        H::run(unsafe { Request::from_ptr(raw) })
+    });
+    // SAFETY: alive, and no handle of it is used from here on: nginx may free it.
+    unsafe {
+        match after {
+            AfterBody::Finalize(code) => ngx_http_finalize_request(raw, code.0),
+            AfterBody::Wait => {}
+            AfterBody::RunPhases => {
+                (*raw).set_preserve_body(1);
+                (*raw).write_event_handler = Some(ngx_http_core_run_phases);
+                ngx_http_core_run_phases(raw);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Changes of what a client's head says, before others see it.
+//!
+//! nginx keeps headers in a list of arrays, and beside it, for most names of `ngx_http_headers_in`, a pointer to the
+//! first of each name, which links to the next ([`HeaderField`] says which). Whoever changes the one changes the other: a
+//! header that goes leaves its chain, and those behind it in its array move up, with the pointers that lead to them. The
+//! order of the others stays. Links of headers with other names are never read.
+
+use super::Request;
+use crate::header::Header;
+use crate::sys::{
+    HeaderField, ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t,
+    ngx_list_push, ngx_str_t, ngx_table_elt_t,
+};
+use crate::text::bytes;
+use std::ptr::null_mut;
+
+impl Request {
+    /// Takes all headers away whose names and values are so.
+    pub fn remove_headers(&self, is_it: impl Fn(&[u8], &[u8]) -> bool) {
+        // From the beginning again after each: it is rare that there is one, and rarer that there are two.
+        while let Some((previous, part, place)) = self.find_header(&is_it) {
+            // SAFETY: `find_header` found them in this request's list.
+            unsafe { self.take_header(previous, part, place) };
+        }
+    }
+
+    /// Adds a header at the end; `None` when memory is out.
+    pub fn push_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
+        let lower = name.to_ascii_lowercase();
+        // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
+        let copy = self.pool().concat(&[name, &lower, value, b"\0"])?;
+        let (key, rest) = copy.split_at_checked(name.len())?;
+        let (lower, rest) = rest.split_at_checked(name.len())?;
+        let lowcase_key = lower.as_ptr().cast_mut();
+        // SAFETY: nginx makes the list with the request; the hash reads the name.
+        let (header, hash) = unsafe {
+            let list = &raw mut (*self.as_ptr()).headers_in.headers;
+            (ngx_list_push(list).cast::<ngx_table_elt_t>(), ngx_hash_key(lowcase_key, name.len()))
+        };
+        if header.is_null() {
+            return None;
+        }
+        let value = ngx_str_t { len: value.len(), data: rest.as_ptr().cast_mut() };
+        let new =
+            ngx_table_elt_t { hash, key: ngx_str_t::of(key), value, lowcase_key, next: null_mut() };
+        // SAFETY: a new element of the list.
+        unsafe { header.write(new) };
+        let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
+        if let Some((_, field)) = known().find(|(known, _)| is_it(known)) {
+            let mut link = self.field(field);
+            // SAFETY: the pointer of a live request, or the link of one of its headers.
+            unsafe {
+                while !(*link).is_null() {
+                    link = &raw mut (**link).next;
+                }
+                *link = header;
+            }
+        }
+        Some(())
+    }
+
+    /// Puts another value in place of a header's; `None` when memory is out.
+    pub fn set_header_value(&self, header: &Header, value: &[u8]) -> Option<()> {
+        // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
+        let copy = self.pool().concat(&[value, b"\0"])?;
+        let value = ngx_str_t { len: value.len(), data: copy.as_ptr().cast_mut() };
+        // SAFETY: in the pool of the request, as whose header it is given.
+        unsafe { header.set_value(value) };
+        Some(())
+    }
+
+    /// nginx knows the name and password in `Authorization`, and endpoints get no such header.
+    pub fn hide_authorization(&self) {
+        // SAFETY: null, or one of its headers.
+        let header = unsafe { (*self.as_ptr()).headers_in.authorization.as_ref() }.copied();
+        self.remove_headers(|name, _| name.eq_ignore_ascii_case(b"authorization"));
+        let Some(header) = header else { return };
+        let copy = self.pool().alloc(ngx_table_elt_t { next: null_mut(), ..header });
+        if let Some(copy) = copy {
+            // SAFETY: a live request; the copy lies in its pool, outside of the list.
+            unsafe { (*self.as_ptr()).headers_in.authorization = copy };
+        }
+    }
+
+    /// The part of the list with the first header that is it, the part before it, and its place.
+    fn find_header(
+        &self,
+        is_it: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Option<(*mut ngx_list_part_t, *mut ngx_list_part_t, usize)> {
+        let mut previous = null_mut();
+        // SAFETY: the request is alive; only an address is taken.
+        let mut part = unsafe { &raw mut (*self.as_ptr()).headers_in.headers.part };
+        while !part.is_null() {
+            // SAFETY: a part of the request's header list.
+            let (elements, count, next) =
+                unsafe { ((*part).elts.cast::<ngx_table_elt_t>(), (*part).nelts, (*part).next) };
+            for place in 0..count {
+                // SAFETY: the part has `nelts` elements.
+                let header = unsafe { Header::from_ptr(elements.add(place)) };
+                if is_it(header.name(), header.value()) {
+                    return Some((previous, part, place));
+                }
+            }
+            (previous, part) = (part, next);
+        }
+        None
+    }
+
+    /// # Safety
+    /// `part` is of this request's header list and has an element at `place`, `previous` is the part before it.
+    unsafe fn take_header(
+        &self,
+        previous: *mut ngx_list_part_t,
+        part: *mut ngx_list_part_t,
+        place: usize,
+    ) {
+        // SAFETY: the caller promises both; links lead to headers of the list, or to a copy in the pool.
+        unsafe {
+            let elements = (*part).elts.cast::<ngx_table_elt_t>();
+            let (victim, end) = (elements.add(place), elements.add((*part).nelts));
+            for (_, field) in known() {
+                let mut link = self.field(field);
+                while !(*link).is_null() {
+                    let header = *link;
+                    if header == victim {
+                        *link = (*header).next;
+                        continue;
+                    }
+                    if header > victim && header < end {
+                        *link = header.sub(1);
+                    }
+                    // Where it still stands: it moves below, with its link.
+                    link = &raw mut (*header).next;
+                }
+            }
+            (*part).nelts -= 1;
+            std::ptr::copy(victim.add(1), victim, (*part).nelts - place);
+            // nginx takes it that every part but the first has something.
+            if (*part).nelts == 0 && !previous.is_null() {
+                let list = &raw mut (*self.as_ptr()).headers_in.headers;
+                (*previous).next = (*part).next;
+                if (*list).last == part {
+                    (*list).last = previous;
+                }
+            }
+        }
+    }
+
+    /// Where nginx keeps the first header of a name that it knows.
+    fn field(&self, field: HeaderField) -> *mut *mut ngx_table_elt_t {
+        // SAFETY: the request is alive; only an address is taken.
+        field.of(unsafe { &raw mut (*self.as_ptr()).headers_in })
+    }
+}
+
+/// The names of which nginx keeps pointers, and where.
+fn known() -> impl Iterator<Item = (&'static [u8], HeaderField)> {
+    let mut at = (&raw const ngx_http_headers_in).cast::<ngx_http_header_t>();
+    let names = std::iter::from_fn(move || {
+        // SAFETY: nginx's table, which ends with an entry without a name.
+        let entry = unsafe { at.read() };
+        if entry.name.len == 0 {
+            return None;
+        }
+        at = at.wrapping_add(1);
+        // SAFETY: a literal of nginx's own.
+        Some((unsafe { bytes(entry.name) }, entry.offset))
+    });
+    names.filter_map(|(name, offset)| Some((name, HeaderField::at(offset)?)))
+}

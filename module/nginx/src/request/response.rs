@@ -1,0 +1,212 @@
+//! The response: its head, until it is sent, and whole answers.
+//!
+//! nginx keeps headers in a list, a hash of 0 takes one out, and beside it what it looks at itself: pointers to some,
+//! and numbers from which it writes others.
+
+use super::Request;
+use crate::code::Code;
+use crate::header::{Header, Headers};
+use crate::sys::{
+    ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
+    ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_send_header, ngx_list_push,
+    ngx_str_t, ngx_table_elt_t,
+};
+use std::ptr::null_mut;
+
+type Field = fn(&mut ngx_http_headers_out_t) -> &mut *mut ngx_table_elt_t;
+
+/// The headers to which nginx keeps a pointer, and whether it keeps one to a header of a module's: not to a `Location`,
+/// from which nginx would make another, nor to what only an endpoint says about its body.
+const FIELDS: [(&str, bool, Field); 13] = [
+    ("accept-ranges", false, |out| &mut out.accept_ranges),
+    ("cache-control", true, |out| &mut out.cache_control),
+    ("content-encoding", true, |out| &mut out.content_encoding),
+    ("content-range", false, |out| &mut out.content_range),
+    ("date", true, |out| &mut out.date),
+    ("etag", true, |out| &mut out.etag),
+    ("expires", true, |out| &mut out.expires),
+    ("last-modified", true, |out| &mut out.last_modified),
+    ("link", true, |out| &mut out.link),
+    ("location", false, |out| &mut out.location),
+    ("refresh", false, |out| &mut out.refresh),
+    ("server", true, |out| &mut out.server),
+    ("www-authenticate", true, |out| &mut out.www_authenticate),
+];
+
+fn field(name: &[u8]) -> Option<&'static (&'static str, bool, Field)> {
+    FIELDS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+impl Request {
+    /// The headers of the response so far, with those that were taken out.
+    #[inline]
+    pub fn response_headers(&self) -> Headers<'_> {
+        // SAFETY: nginx makes the list with the request, and it lives as long.
+        unsafe { Headers::of(&raw const (*self.as_ptr()).headers_out.headers) }
+    }
+
+    /// The response has this header and no other of the name; `None` when memory is out.
+    pub fn set_response_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
+        if name.eq_ignore_ascii_case(b"content-type") {
+            return self.set_content_type(value);
+        }
+        self.remove_response_header(name);
+        let header = self.push_response_header(name, value)?;
+        if let Some((_, true, field)) = field(name) {
+            self.with_out(|out| *field(out) = header.as_ptr());
+        }
+        Some(())
+    }
+
+    /// The response has this header, whatever others of the name; `None` when memory is out.
+    pub fn push_response_header(&self, name: &[u8], value: &[u8]) -> Option<&Header> {
+        let copy = self.pool().concat(&[name, value, b"\0"])?;
+        let (key, rest) = copy.split_at_checked(name.len())?;
+        let value = ngx_str_t { len: value.len(), data: rest.as_ptr().cast_mut() };
+        // SAFETY: nginx makes the list with the request.
+        let header: *mut ngx_table_elt_t =
+            unsafe { ngx_list_push(&raw mut (*self.as_ptr()).headers_out.headers) }.cast();
+        if header.is_null() {
+            return None;
+        }
+        // nginx makes the lower-case key where it needs it.
+        let key = ngx_str_t::of(key);
+        let new =
+            ngx_table_elt_t { hash: 1, key, value, lowcase_key: null_mut(), next: null_mut() };
+        // SAFETY: a new element of the list.
+        unsafe { header.write(new) };
+        // SAFETY: written above; it stays as long as the request.
+        Some(unsafe { Header::from_ptr(header) })
+    }
+
+    /// The response leads elsewhere, by a header that nginx makes absolute where its configuration says so.
+    pub fn set_location(&self, location: &[u8]) -> Option<()> {
+        let header = self.push_response_header(b"Location", location)?;
+        self.with_out(|out| out.location = header.as_ptr());
+        Some(())
+    }
+
+    /// The response asks for a password. nginx knows of it, and keeps it where `satisfy any` lets the client in.
+    pub fn set_challenge(&self, challenge: &[u8]) -> Option<()> {
+        let header = self.push_response_header(b"WWW-Authenticate", challenge)?;
+        self.with_out(|out| out.www_authenticate = header.as_ptr());
+        Some(())
+    }
+
+    /// The response has no header of this name.
+    pub fn remove_response_header(&self, name: &[u8]) {
+        self.response_headers()
+            .filter(|header| header.name().eq_ignore_ascii_case(name))
+            .for_each(Header::remove);
+        if let Some((known, _, field)) = field(name) {
+            self.with_out(|out| {
+                *field(out) = null_mut();
+                if *known == "last-modified" {
+                    out.last_modified_time = -1;
+                }
+            });
+        }
+    }
+
+    /// Puts another value in place of a response header's; `None` when memory is out.
+    pub fn set_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        let mut all = parts.to_vec();
+        // nginx ends values with a NUL.
+        all.push(b"\0");
+        let data = self.pool().concat(&all)?.as_ptr().cast_mut();
+        // SAFETY: in the pool of the request, as whose header it is given.
+        unsafe { header.set_value(ngx_str_t { len: length, data }) };
+        Some(())
+    }
+
+    /// The response has a body of that length, of none that nginx knew before.
+    pub fn set_response_length(&self, length: u64) {
+        self.with_out(|out| {
+            out.content_length_n = i64::try_from(length).unwrap_or(i64::MAX);
+            let header = std::mem::replace(&mut out.content_length, null_mut());
+            // SAFETY: null, or one of the response's headers.
+            if let Some(header) = unsafe { Header::from_nullable(header) } {
+                header.remove();
+            }
+        });
+    }
+
+    /// Another status, whatever line an endpoint has sent for it.
+    pub fn replace_status(&self, status: u16) {
+        self.set_status(status.into());
+        self.with_out(|out| out.status_line.len = 0);
+    }
+
+    /// nginx writes it from fields of its own, and adds a charset only to what it chose itself.
+    pub fn set_content_type(&self, value: &[u8]) -> Option<()> {
+        let copy = self.pool().concat(&[value])?;
+        // What comes before the parameters, by which filters choose.
+        let kind = copy.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+        self.with_out(|out| {
+            out.content_type = ngx_str_t::of(copy);
+            out.content_type_len = kind.len();
+            out.content_type_lowcase = null_mut();
+            out.content_type_hash = 0;
+            out.charset.len = 0;
+        });
+        Some(())
+    }
+
+    /// Sends the header of the response.
+    pub fn send_header(&self) -> Code {
+        // SAFETY: a live request.
+        Code(unsafe { ngx_http_send_header(self.as_ptr()) })
+    }
+
+    /// Sends a whole response whose status and headers are set; answers what a content handler answers.
+    pub fn send(&self, body: &[u8]) -> Code {
+        self.with_out(|out| out.content_length_n = body.len() as i64);
+        let sent = self.send_header();
+        if sent == Code::ERROR || sent.0 > Code::OK.0 || self.is_header_only() {
+            return sent;
+        }
+        let Some(copy) = self.pool().concat(&[body]) else { return Code::ERROR };
+        // SAFETY: a C struct of numbers and pointers, for which zeroes are a value.
+        let mut buffer: ngx_buf_t = unsafe { std::mem::zeroed() };
+        let bytes = copy.as_ptr_range();
+        (buffer.pos, buffer.last) = (bytes.start.cast_mut(), bytes.end.cast_mut());
+        // An empty body is sent as a buffer that only ends the response.
+        buffer.set_memory(u32::from(!copy.is_empty()));
+        buffer.set_last_buf(1);
+        buffer.set_last_in_chain(1);
+        let Some(buf) = self.pool().alloc(buffer) else { return Code::ERROR };
+        let Some(chain) = self.pool().alloc(ngx_chain_t { buf, next: null_mut() }) else {
+            return Code::ERROR;
+        };
+        // SAFETY: a live request, and a chain in its pool.
+        Code(unsafe { ngx_http_output_filter(self.as_ptr(), chain) })
+    }
+
+    /// Reads the client's body and drops it, or what is left of it.
+    pub fn discard_body(&self) -> Code {
+        // SAFETY: a live request.
+        Code(unsafe { ngx_http_discard_request_body(self.as_ptr()) })
+    }
+
+    /// Goes on at another path, query included, as if the client had sent it; answers what a phase's handler has to
+    /// answer then.
+    pub fn redirect_internally(&self, target: &[u8]) -> Code {
+        let mut parts = target.splitn(2, |byte| *byte == b'?');
+        let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let copies = self.pool().text(&[path]).zip(self.pool().text(&[query]));
+        let Some((mut path, mut query)) = copies else { return Code::INTERNAL_ERROR };
+        // SAFETY: a live request, which nginx counts once more for what follows; so ending this count frees nothing.
+        unsafe {
+            ngx_http_internal_redirect(self.as_ptr(), &raw mut path, &raw mut query);
+            crate::sys::ngx_http_finalize_request(self.as_ptr(), Code::DONE.0);
+        }
+        Code::DONE
+    }
+
+    fn with_out<T>(&self, change: impl FnOnce(&mut ngx_http_headers_out_t) -> T) -> T {
+        // SAFETY: a live request, to whose fields no reference is ever lent; `change` has none but this one, and calls
+        // nothing of nginx.
+        change(unsafe { &mut (*self.as_ptr()).headers_out })
+    }
+}

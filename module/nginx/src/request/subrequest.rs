@@ -1,0 +1,183 @@
+//! Subrequests: what a request asks of another location, with a head of its own.
+
+use super::Request;
+use crate::code::Code;
+use crate::guard::contain;
+use crate::sys;
+use crate::sys::{
+    ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest,
+    ngx_int_t, ngx_list_init, ngx_str_t, ngx_table_elt_t,
+};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// Who waits for a subrequest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The request does, in a phase: it runs the phase again when the subrequest has ended.
+    Waited,
+    /// Nobody does; but the request ends only when it has.
+    Background,
+}
+
+/// What is told when a subrequest has ended; it lies in the request's pool.
+pub trait Ended {
+    /// For the error log.
+    const NAME: &'static str;
+    /// Looks at what came back; answers what nginx makes of it, which ends the main request too if it is an error.
+    fn ended(&self, subrequest: &Request, code: Code) -> Code;
+}
+
+impl Request {
+    /// Begins a subrequest to the location of this name. It runs when the callback has returned; until then its head can
+    /// be changed. `ended`, which is kept in the pool, is told when it has ended. `None` when memory is out, or there are
+    /// too many.
+    pub fn subrequest<E: Ended + 'static>(
+        &self,
+        location: &[u8],
+        with_args: bool,
+        kind: Kind,
+        ended: E,
+    ) -> Option<(&Request, &E)> {
+        let ended = self.pool().keep(ended)?;
+        let after = ngx_http_post_subrequest_t {
+            handler: Some(post_subrequest::<E>),
+            data: std::ptr::from_ref(ended).cast_mut().cast(),
+        };
+        let after = self.pool().alloc(after)?;
+        let mut location = self.pool().text(&[location])?;
+        let mut args = ngx_str_t::of(if with_args { self.args() } else { b"" });
+        let flags = match kind {
+            Kind::Waited => sys::NGX_HTTP_SUBREQUEST_WAITED,
+            Kind::Background => sys::NGX_HTTP_SUBREQUEST_BACKGROUND,
+        };
+        let args = if with_args { &raw mut args } else { null_mut() };
+        let mut subrequest = null_mut();
+        // SAFETY: a live request; name, arguments and what is told lie in its pool, which nginx keeps until both end.
+        let code = unsafe {
+            let (location, flags) = (&raw mut location, flags as usize);
+            ngx_http_subrequest(self.as_ptr(), location, args, &raw mut subrequest, after, flags)
+        };
+        // SAFETY: nginx made it, in the pool of its main request.
+        (Code(code) == Code::OK).then(|| (unsafe { Request::from_ptr(subrequest) }, ended))
+    }
+
+    /// Another method; `None` when memory is out.
+    pub fn set_method_name(&self, method: &[u8]) -> Option<()> {
+        let method = self.pool().text(&[method])?;
+        // SAFETY: a live request, whose pool has the name.
+        unsafe { (*self.as_ptr()).method_name = method };
+        Some(())
+    }
+
+    /// The same method as another request of the same pool.
+    pub fn copy_method(&self, from: &Request) -> Option<()> {
+        // SAFETY: copies a number between live structs.
+        unsafe { (*self.as_ptr()).method = (*from.as_ptr()).method };
+        self.set_method_name(from.method())
+    }
+
+    /// What is asked for, path and query, as it is sent on; `None` when memory is out.
+    pub fn set_target(&self, target: &[u8]) -> Option<()> {
+        let target = self.pool().text(&[target])?;
+        // SAFETY: a live request, whose pool has the text.
+        unsafe { (*self.as_ptr()).unparsed_uri = target };
+        self.set_valid_target(true);
+        Some(())
+    }
+
+    /// It has no body, whatever its main request has; `None` when memory is out.
+    pub fn set_no_body(&self) -> Option<()> {
+        // SAFETY: a C struct of numbers and pointers, for which zeroes are a value: no body.
+        let body = self.pool().alloc(unsafe { std::mem::zeroed::<ngx_http_request_body_t>() })?;
+        // SAFETY: a live request, whose pool has the body.
+        unsafe {
+            let raw = &mut *self.as_ptr();
+            raw.request_body = body;
+            raw.headers_in.content_length = null_mut();
+            raw.headers_in.content_length_n = -1;
+            raw.headers_in.set_chunked(0);
+        }
+        Some(())
+    }
+
+    /// An endpoint that offers another protocol is not listened to: it would take the client's connection.
+    pub fn forget_upgrade(&self) {
+        // SAFETY: writes a pointer of a live struct.
+        unsafe { (*self.as_ptr()).headers_in.upgrade = null_mut() };
+    }
+
+    /// Begins a list of headers of its own, in place of the one that is its main request's; `None` when memory is out.
+    pub fn begin_own_headers(&self) -> Option<()> {
+        let size = size_of::<ngx_table_elt_t>();
+        // SAFETY: a live request; nobody but it uses this copy of the list's head.
+        let code = unsafe {
+            let list = &raw mut (*self.as_ptr()).headers_in.headers;
+            ngx_list_init(list, self.pool().as_ptr(), 32, size)
+        };
+        (Code(code) == Code::OK).then_some(())
+    }
+
+    /// Adds a header to a list of its own, outside of what nginx looks up by name; `None` when memory is out.
+    pub fn push_own_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
+        let lower = name.to_ascii_lowercase();
+        let copy = self.pool().concat(&[name, &lower, value, b"\0"])?;
+        let (key, rest) = copy.split_at_checked(name.len())?;
+        let lowcase_key = rest.as_ptr().cast_mut();
+        let value = ngx_str_t { len: value.len(), data: lowcase_key.wrapping_add(name.len()) };
+        // SAFETY: a list of a live request; the copy has name, lower-case name and value one after the other.
+        unsafe {
+            let list = &raw mut (*self.as_ptr()).headers_in.headers;
+            let header: *mut ngx_table_elt_t = sys::ngx_list_push(list).cast();
+            if header.is_null() {
+                return None;
+            }
+            let hash = sys::ngx_hash_key(lowcase_key, name.len());
+            let key = ngx_str_t::of(key);
+            header.write(ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() });
+        }
+        Some(())
+    }
+}
+
+/// nginx's callback when a subrequest has ended.
+unsafe extern "C" fn post_subrequest<E: Ended>(
+    raw: *mut ngx_http_request_t,
+    data: *mut c_void,
+    code: ngx_int_t,
+) -> ngx_int_t {
+    // SAFETY: nginx gives the live subrequest, and what was given with it, which lies in their pool.
+    let (subrequest, ended) = unsafe { (Request::from_ptr(raw), &*data.cast::<E>()) };
+    contain(E::NAME, Code::OK, || ended.ended(subrequest, Code(code))).0
+}
+
+impl Request {
+    /// Adds a header of the main request to a list of the subrequest's own; `None` when memory is out.
+    pub fn pass_header(&self, header: &crate::header::Header) -> Option<()> {
+        // SAFETY: a list of a live request. Texts stay where they are, in the memory of the main request.
+        unsafe {
+            let list = &raw mut (*self.as_ptr()).headers_in.headers;
+            let new: *mut ngx_table_elt_t = sys::ngx_list_push(list).cast();
+            if new.is_null() {
+                return None;
+            }
+            new.write(ngx_table_elt_t { next: null_mut(), ..*header.as_ptr() });
+        }
+        Some(())
+    }
+
+    /// Until when nginx's cache keeps the answer that comes in, in seconds since 1970; 0: as long as the configuration
+    /// says. `None`: it is not looked for in a cache.
+    pub fn cache_valid_until(&self) -> Option<i64> {
+        // SAFETY: null, or what nginx keeps in the request's pool while it looks for the answer in its cache.
+        unsafe { (*self.as_ptr()).cache.as_ref() }.map(|cache| cache.valid_sec)
+    }
+
+    /// Another end.
+    pub fn set_cache_valid_until(&self, seconds: i64) {
+        // SAFETY: null, or what nginx keeps in the request's pool; no reference to it is held.
+        if let Some(cache) = unsafe { (*self.as_ptr()).cache.as_mut() } {
+            cache.valid_sec = seconds;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Variables: nginx's, and a module's own.
+
+use super::Request;
+use crate::handle::{fields, handle};
+use crate::sys::{
+    NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_hash_key, ngx_http_get_flushed_variable,
+    ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_str_t, ngx_uint_t,
+};
+use crate::text::bytes;
+
+handle! {
+    /// The value of a variable for a request.
+    Value of ngx_variable_value_t
+}
+
+fields! { Value {
+    /// There is none.
+    flag is_missing = not_found;
+    /// It has been looked up.
+    flag is_valid = valid;
+    /// There is none.
+    set_flag set_missing = set_not_found;
+    /// It has been looked up.
+    set_flag set_valid = set_valid;
+    /// It is looked up each time.
+    set_flag set_not_cacheable = set_no_cacheable;
+}}
+
+impl Value {
+    /// The text, if there is a value.
+    #[inline]
+    pub fn text(&self) -> Option<&[u8]> {
+        if self.is_missing() || !self.is_valid() {
+            return None;
+        }
+        // SAFETY: a value that is there has a text, in the request's pool or the configuration, which stays.
+        unsafe {
+            let value = self.as_ptr();
+            Some(bytes(ngx_str_t { len: (*value).len() as usize, data: (*value).data }))
+        }
+    }
+
+    /// Writes a value.
+    ///
+    /// # Safety
+    /// The text stays as long as the request that the value is for.
+    pub unsafe fn set(&self, text: Option<&[u8]>) {
+        self.set_valid(text.is_some());
+        self.set_missing(text.is_none());
+        self.set_not_cacheable(false);
+        if let Some(text) = text {
+            // SAFETY: a live struct; the caller promises that the text stays.
+            unsafe {
+                (*self.as_ptr()).set_len(text.len() as u32);
+                (*self.as_ptr()).data = text.as_ptr().cast_mut();
+            }
+        }
+    }
+}
+
+/// How a variable behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VariableFlags {
+    /// A configuration may `set` it too.
+    pub is_changeable: bool,
+    /// It is looked up once a request.
+    pub is_lasting: bool,
+}
+
+impl VariableFlags {
+    pub(crate) fn bits(self) -> ngx_uint_t {
+        let changeable = if self.is_changeable { NGX_HTTP_VAR_CHANGEABLE } else { 0 };
+        let lasting = if self.is_lasting { 0 } else { NGX_HTTP_VAR_NOCACHEABLE };
+        (changeable | lasting) as ngx_uint_t
+    }
+}
+
+impl Request {
+    /// The value of a variable, by its lower-case name; `None` if there is none.
+    pub fn variable(&self, name: &[u8]) -> Option<&[u8]> {
+        let mut name = ngx_str_t::of(name);
+        // SAFETY: nginx reads the name, and looks it up for a live request.
+        let value = unsafe {
+            let key = ngx_hash_key(name.data, name.len);
+            Value::from_nullable(ngx_http_get_variable(self.as_ptr(), &raw mut name, key))
+        };
+        value?.text()
+    }
+
+    /// The value of a variable, by what [`crate::Conf::variable_index`] has answered for this configuration. It is the
+    /// one that was looked up before, if it was.
+    #[inline]
+    pub fn indexed_variable(&self, index: VariableIndex) -> Option<&[u8]> {
+        // SAFETY: a live request; the index came from nginx, and a request has a value for each.
+        let value =
+            unsafe { Value::from_nullable(ngx_http_get_indexed_variable(self.as_ptr(), index.0)) };
+        value?.text()
+    }
+
+    /// As [`Request::indexed_variable`], looked up again if it may have changed. `None` where it cannot be looked up;
+    /// a missing one is empty.
+    pub fn flushed_variable(&self, index: VariableIndex) -> Option<&[u8]> {
+        // SAFETY: a live request; the index came from nginx, and a request has a value for each.
+        let value =
+            unsafe { Value::from_nullable(ngx_http_get_flushed_variable(self.as_ptr(), index.0)) };
+        value.map(|value| value.text().unwrap_or_default())
+    }
+}
+
+/// The number of a variable in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VariableIndex(pub(crate) ngx_uint_t);
+
+/// Looks a module's variable up for a request.
+pub type Lookup<'r> = Option<std::borrow::Cow<'r, [u8]>>;

@@ -1,0 +1,49 @@
+//! Requests that are found again from outside of their callbacks, as long as they are there.
+
+use super::Request;
+use crate::sys::ngx_http_request_t;
+use std::cell::Cell;
+use std::ptr::null_mut;
+use std::rc::Rc;
+
+/// A request that may have ended.
+pub struct WeakRequest(Rc<Cell<*mut ngx_http_request_t>>);
+
+/// Ends what leads to a request.
+struct Forget(Rc<Cell<*mut ngx_http_request_t>>);
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        self.0.set(null_mut());
+    }
+}
+
+impl Request {
+    /// A way to find it again; `None` when memory is out.
+    pub fn weak(&self) -> Option<WeakRequest> {
+        let place = Rc::new(Cell::new(self.as_ptr()));
+        self.pool().keep(Forget(Rc::clone(&place)))?;
+        Some(WeakRequest(place))
+    }
+}
+
+impl WeakRequest {
+    /// Looks at the request; `None`: it has ended.
+    pub fn with<T>(&self, look: impl FnOnce(&Request) -> T) -> Option<T> {
+        // SAFETY: null, or alive: its pool takes the pointer away when it goes. A request is ended by nginx only, from
+        // callbacks, and by unsafe functions, not while `look` runs.
+        unsafe { Request::from_nullable(self.0.get()) }.map(look)
+    }
+
+    /// Runs the request's phase again, if it has not ended.
+    ///
+    /// # Safety
+    /// It may end by that: the caller has no reference to it, and this is not one of its callbacks.
+    pub unsafe fn resume(&self) {
+        let raw = self.0.get();
+        if !raw.is_null() {
+            // SAFETY: alive, as its pool has not gone; the caller promises the rest.
+            unsafe { Request::resume(raw) };
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! nginx's strings: a length and a pointer, without a NUL.
+
+use crate::sys::ngx_str_t;
+
+/// The bytes of a string of nginx's; none for a null one.
+///
+/// # Safety
+/// Unless its length is 0, the string points at that many bytes, unchanged for `'a`.
+#[inline]
+pub unsafe fn bytes<'a>(text: ngx_str_t) -> &'a [u8] {
+    if text.len == 0 || text.data.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller promises that so many bytes are there, and stay.
+    unsafe { std::slice::from_raw_parts(text.data, text.len) }
+}
