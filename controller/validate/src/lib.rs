@@ -1,6 +1,6 @@
 //! What a record may contain beyond its types: ciphers, protocols, key pairs, authorities, revocation lists.
 //!
-//! Shape:   [`tls`] has a function for each kind of text; [`record`] applies them to records, whose kinds say what is to be
+//! Shape:   [`tls`] has a function for each kind of text; [`record`] applies them to records, whose kinds define what is
 //!          checked ([`oxigress_core::record::table::Record::validate`]). The controller checks what it translates, and the
 //!          module checks what it receives, with this crate: OpenSSL can use whatever passes.
 //! Errors:  texts that name the remedy, never a part of a key. [`Fault`] names the field of a record.

@@ -330,7 +330,7 @@ mod tests {
         let algorithm = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
         let time = b"\x17\x0d260101000000Z";
         let entry = |n: usize| {
-            // DER writes numbers without leading zeros, and OpenSSL takes no other ones.
+            // DER writes numbers without leading zeros, and OpenSSL accepts no others.
             let serial = tagged(2, &u32::try_from(n + (1 << 24)).unwrap().to_be_bytes());
             tagged(0x30, &[&serial[..], time].concat())
         };
@@ -354,10 +354,7 @@ mod tests {
         let refused =
             authorities(one.repeat(MAX_AUTHORITIES + 1).as_bytes()).map(drop).unwrap_err();
         assert!(refused.contains("201 certificates, at most 200"), "{refused}");
-        assert!(
-            bundle(one.repeat(MAX_AUTHORITIES + 1).as_bytes()).is_err(),
-            "the module asks this"
-        );
+        assert!(bundle(one.repeat(MAX_AUTHORITIES + 1).as_bytes()).is_err(), "the module's check");
 
         assert_eq!(revocations(list(MAX_REVOKED).as_bytes()).map(|all| all.len()), Ok(1));
         let both = list(MAX_REVOKED / 2) + &list(MAX_REVOKED / 2 + 1);

@@ -175,8 +175,8 @@ pub struct Origin {
     pub path: String,
 }
 
-/// Whoever answers below this path speaks for the whole host (RFC 8615), and has certificates issued for it (RFC 8555
-/// §8.3): it is the owner's. Without a slash at its end.
+/// The path below which a response speaks for the whole host (RFC 8615) and can obtain certificates for it (RFC 8555
+/// §8.3): it belongs to the host's owner. Without a trailing slash.
 pub const WELL_KNOWN: &str = "/.well-known";
 
 /// Whether a path is [`WELL_KNOWN`] or lies below it.
@@ -192,9 +192,9 @@ pub fn is_well_known(path: &[u8]) -> bool {
 pub struct Policy {
     /// When plain HTTP is answered with a redirect to HTTPS.
     pub https_redirect: HttpsRedirect,
-    /// Of a regular expression, which another namespace than the host's owner has added: it takes a path from a rule
-    /// of another namespace only where its plain beginning is longer than that rule's, as a prefix of the same text
-    /// would, and nothing at or below [`WELL_KNOWN`]. Of a prefix: expressions compare with it as with the root.
+    /// For a regular expression that another namespace than the host's owner has added: it matches a path of another
+    /// namespace's rule only if its literal beginning is longer than that rule's path, as for a prefix of the same
+    /// text, and never at or below [`WELL_KNOWN`]. For a prefix: expressions compare with it as with the root.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
 }

@@ -93,8 +93,8 @@ impl Budget {
     pub const OF_VALUES: Budget = Budget::of(1_000_000);
 
     const fn of(steps: u64) -> Self {
-        const NOBODY: Bill = Bill::nobody();
-        Budget { steps, scarce: FREE, may_compile: true, bill: NOBODY }
+        const EMPTY: Bill = Bill::empty();
+        Budget { steps, scarce: FREE, may_compile: true, bill: EMPTY }
     }
 
     fn spend(&mut self, steps: u64) -> Option<()> {

@@ -79,7 +79,7 @@ fn without_slash(target: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::model::policy::Template;
-    use crate::text::template::tests::Told;
+    use crate::text::template::tests::FixedValues;
 
     #[test]
     fn only_plain_http_is_redirected() {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_redirect_leads_to_a_url_or_to_a_path_of_the_same_host() {
-        let values = Told(
+        let values = FixedValues(
             &[("scheme", "http"), ("request_uri", "/a?b"), ("http_x", "c\r\nd")],
             &["", "x\r\nSet-Cookie: y"],
         );
@@ -145,7 +145,7 @@ mod tests {
         let relative = |location: &str, origin: Option<&[u8]>| {
             let location = Template::parse(location).unwrap();
             let redirect = Redirect { code: 302, location, appends_target: false };
-            let values = Told(&[], &["", "/evil.test"]);
+            let values = FixedValues(&[], &["", "/evil.test"]);
             let found = super::elsewhere(&redirect, origin, true, b"/", &values)?;
             Some(String::from_utf8(found).unwrap())
         };

@@ -158,7 +158,7 @@ fn unescape(mut text: &[u8], to: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::model::policy::Template;
-    use crate::text::template::tests::Told;
+    use crate::text::template::tests::FixedValues;
     use proptest::prelude::*;
 
     fn rewrite(target: &str, args: &str, captures: &[&str]) -> Result<String, Refused> {
@@ -172,7 +172,7 @@ mod tests {
         ];
         let rewrite = Rewrite { target: Template::parse(target).unwrap(), forwarded_prefix: None };
         let show = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(match apply(&rewrite, args.as_bytes(), &Told(&variables, captures))? {
+        Ok(match apply(&rewrite, args.as_bytes(), &FixedValues(&variables, captures))? {
             Rewritten::Uri { path, args } if args.is_empty() => show(path),
             Rewritten::Uri { path, args } => format!("{} ? {}", show(path), show(args)),
             Rewritten::Elsewhere(url) => format!("302 {}", show(url)),

@@ -29,6 +29,13 @@ pub struct Transaction<'l, L: WriterLock> {
     failure: Option<WriteError>,
 }
 
+struct Upsert<'a> {
+    kind: u8,
+    key: &'a [u8],
+    value: &'a [u8],
+    cells: Cells,
+}
+
 /// The effect of an upsert on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
@@ -151,18 +158,13 @@ impl<L: WriterLock> Transaction<'_, L> {
         value: &[u8],
         cells: Cells,
     ) -> Result<Written, WriteError> {
-        let written = self.try_upsert(kind, key, value, cells);
+        let written = self.try_upsert(&Upsert { kind, key, value, cells });
         self.failure = self.failure.or(written.err());
         written
     }
 
-    fn try_upsert(
-        &mut self,
-        kind: u8,
-        key: &[u8],
-        value: &[u8],
-        cells: Cells,
-    ) -> Result<Written, WriteError> {
+    fn try_upsert(&mut self, upsert: &Upsert<'_>) -> Result<Written, WriteError> {
+        let Upsert { kind, key, value, cells } = *upsert;
         let memory = self.store.memory;
         let hash = record::hash(memory, kind, key);
         let old = index::find_block(memory, self.root, hash, kind, key);

@@ -269,13 +269,13 @@ mod tests {
     fn a_walk_past_closed_nodes_is_bounded() {
         let names: Vec<_> = (0..500).map(|n| format!("10.0.1.{n}:80")).collect();
         let ring = ring(&names);
-        let mut asked = 0;
+        let mut calls = 0;
         let none = find_open(&ring, 1, |_| {
-            asked += 1;
+            calls += 1;
             false
         });
         assert_eq!(none, None);
-        assert!(asked <= MAX_WALK + names.len(), "{asked}");
+        assert!(calls <= MAX_WALK + names.len(), "{calls}");
     }
 
     #[test]

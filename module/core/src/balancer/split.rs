@@ -1,9 +1,9 @@
-//! Which backend takes a request: the one its rule names or one of that one's alternatives.
+//! The backend of a request: the one its rule names (the primary) or one of its alternatives.
 //!
-//! Shape:   decided once a request. What stands first decides: the affinity cookie of the primary, those of
+//! Shape:   decided once a request. The first of these that matches decides: the affinity cookie of the primary, those of
 //!          the alternatives, headers, cookies, weights; within each of these the order of the alternatives.
 //! Units:   a weight is so many of `weight_total` requests; weights of several alternatives add up.
-//! Errors:  a pattern that is none, or costs too much, is the primary's, whatever follows.
+//! Errors:  a pattern that is invalid or exceeds its budget selects the primary, whatever follows.
 //! Source:  ingress-nginx's Lua balancer; any number of alternatives instead of one.
 
 use super::cookie;
@@ -13,7 +13,7 @@ use crate::patterns::{Budget, NamespacePatterns};
 use crate::record::{AffinityView, BackendView, SplitView};
 use std::borrow::Cow;
 
-/// What rules look at.
+/// The headers and cookies of a request, by which canary rules decide.
 pub trait Request {
     /// The value of a header, in any case of letters; repeated ones joined by `, `.
     fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>>;
@@ -21,22 +21,22 @@ pub trait Request {
     fn cookie(&self, name: &[u8]) -> Option<&[u8]>;
 }
 
-/// All requests, as a share.
+/// The share of all requests.
 const WHOLE: u64 = 1 << 32;
 
-/// Who takes a request, and by what.
+/// The backend of a request, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The index of the alternative; `None`: the primary.
     pub place: Option<usize>,
-    /// What decided.
+    /// The reason for the choice.
     pub by: By,
 }
 
-/// What decides between a backend and its alternatives.
+/// The reason for a choice between a backend and its alternatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// An affinity cookie that one of them gave out.
+    /// An affinity cookie that was set for one of them.
     Affinity,
     /// A header that an alternative names.
     Header,
@@ -48,7 +48,7 @@ pub enum By {
     Chance,
 }
 
-/// Chooses between a backend and its alternatives. An alternative that is `None` cannot serve and takes nothing.
+/// Chooses between a backend and its alternatives. An alternative that is `None` cannot serve and is skipped.
 pub fn decide<'g>(
     primary: Option<AffinityView<'_>>,
     alternatives: impl IntoIterator<Item = Option<BackendView<'g>>>,
@@ -75,16 +75,16 @@ pub fn decide<'g>(
             return chosen(Some(place), By::Affinity);
         }
         let Some(split) = alternative.split() else { continue };
-        match header_says(&split, request, patterns, &mut budget) {
-            Says::Yes => by_header = by_header.or(Some(Some(place))),
-            Says::Primary => by_header = by_header.or(Some(None)),
-            Says::Never => {
+        match by_header_rule(&split, request, patterns, &mut budget) {
+            Selection::Yes => by_header = by_header.or(Some(Some(place))),
+            Selection::Primary => by_header = by_header.or(Some(None)),
+            Selection::Never => {
                 excluded_by = Some(By::Header);
                 continue;
             }
-            Says::Nothing => match cookie_says(&split, request) {
-                Says::Yes => by_cookie = by_cookie.or(Some(place)),
-                Says::Never => {
+            Selection::Nothing => match by_cookie_rule(&split, request) {
+                Selection::Yes => by_cookie = by_cookie.or(Some(place)),
+                Selection::Never => {
                     excluded_by = Some(By::Cookie);
                     continue;
                 }
@@ -113,13 +113,13 @@ pub fn decide<'g>(
     chosen(place, if is_whole { By::Weight } else { By::Chance })
 }
 
-/// What a rule of an alternative says.
-enum Says {
-    /// This alternative.
+/// The result of an alternative's rule.
+enum Selection {
+    /// The request goes to this alternative.
     Yes,
-    /// Not this alternative.
+    /// The request does not go to this alternative.
     Never,
-    /// The primary, whatever else is said.
+    /// The request goes to the primary, whatever other rules select.
     Primary,
     Nothing,
 }
@@ -129,41 +129,41 @@ fn is_held(affinity: AffinityView<'_>, request: &impl Request) -> bool {
     held.is_some_and(|held| held.tag == affinity.tag())
 }
 
-fn header_says(
+fn by_header_rule(
     split: &SplitView<'_>,
     request: &impl Request,
     patterns: &NamespacePatterns<'_>,
     budget: &mut Budget,
-) -> Says {
+) -> Selection {
     if split.header.is_empty() {
-        return Says::Nothing;
+        return Selection::Nothing;
     }
-    let Some(value) = request.header(split.header) else { return Says::Nothing };
+    let Some(value) = request.header(split.header) else { return Selection::Nothing };
     if !split.header_value.is_empty() {
-        return if *value == *split.header_value { Says::Yes } else { Says::Nothing };
+        return if *value == *split.header_value { Selection::Yes } else { Selection::Nothing };
     }
     if !split.header_pattern.is_empty() {
         return match patterns.is_match(split.header_pattern, &value, budget) {
-            Some(true) => Says::Yes,
-            Some(false) => Says::Nothing,
-            None => Says::Primary,
+            Some(true) => Selection::Yes,
+            Some(false) => Selection::Nothing,
+            None => Selection::Primary,
         };
     }
     always_or_never(&value)
 }
 
-fn cookie_says(split: &SplitView<'_>, request: &impl Request) -> Says {
+fn by_cookie_rule(split: &SplitView<'_>, request: &impl Request) -> Selection {
     if split.cookie.is_empty() {
-        return Says::Nothing;
+        return Selection::Nothing;
     }
-    request.cookie(split.cookie).map_or(Says::Nothing, always_or_never)
+    request.cookie(split.cookie).map_or(Selection::Nothing, always_or_never)
 }
 
-fn always_or_never(value: &[u8]) -> Says {
+fn always_or_never(value: &[u8]) -> Selection {
     match value {
-        b"always" => Says::Yes,
-        b"never" => Says::Never,
-        _ => Says::Nothing,
+        b"always" => Selection::Yes,
+        b"never" => Selection::Never,
+        _ => Selection::Nothing,
     }
 }
 

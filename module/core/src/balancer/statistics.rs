@@ -302,7 +302,7 @@ mod tests {
     fn a_new_endpoint_s_share_grows() {
         let words = words();
         let cell = cell(&words);
-        assert_eq!(cell.share(50, 1_000), 1.0, "nobody knows when it joined");
+        assert_eq!(cell.share(50, 1_000), 1.0, "the time is unknown");
         cell.initialise(1_000, 0.5);
         cell.initialise(9_000, 0.7);
         assert_eq!(cell.share(1_000, 1_000), 0.1);

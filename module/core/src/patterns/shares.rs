@@ -50,7 +50,7 @@ pub struct Bill([(Payer, u64); 4]);
 
 impl Bill {
     /// A bill without costs.
-    pub const fn nobody() -> Self {
+    pub const fn empty() -> Self {
         Bill([(Payer(0), 0); 4])
     }
 
@@ -151,7 +151,7 @@ mod tests {
             shares.count(shares.payer(format!("n{n}").as_bytes()), MOST, now);
         }
         assert_eq!(shares.buckets.borrow().len(), MAX_NAMESPACES);
-        assert!(!shares.has_more(dearest), "who owes least is forgotten");
+        assert!(!shares.has_more(dearest), "the payer with the least is forgotten");
     }
 
     /// Many patterns just under what is free, of one namespace or of several in turn.

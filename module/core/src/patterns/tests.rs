@@ -31,7 +31,7 @@ fn the_patterns_of_a_user_have_a_budget() {
     let value = [b'1'; MAX_VALUE_BYTES];
     let mut is_match = || patterns.is_match_within(b"(1?){20}2", &value, &mut budget);
     assert_eq!(is_match(), Some(false));
-    assert!((0..1_000).any(|_| is_match().is_none()), "it may be asked for ever");
+    assert!((0..1_000).any(|_| is_match().is_none()), "without a budget for all calls together");
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_namespace_that_has_used_up_its_share_has_no_answer_and_others_do() {
     // As if many requests had come at once.
     let payer = patterns.shares.payer(b"dear");
     for _ in 0..500_000_000 / steps {
-        patterns.shares.charge(payer, steps, &mut Bill::nobody());
+        patterns.shares.charge(payer, steps, &mut Bill::empty());
     }
     assert_eq!(captures(b"dear", &dear), Err(NoAnswer));
     assert!(captures(b"dear", "/x").is_ok_and(|found| found.is_some()), "what is cheap goes on");

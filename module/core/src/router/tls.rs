@@ -15,13 +15,12 @@ pub fn certificate_id<'g>(
         .or_else(|| records.value(Kind::Name, HostPattern::DEFAULT.as_bytes()))
 }
 
-/// Whether a host has a certificate of its own or of its wildcard, which is what turns the redirect to
-/// HTTPS on.
+/// Whether a host has a certificate of its own or of its wildcard, which turns the redirect to HTTPS on.
 pub fn has_certificate<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
     has_certificate_name(records, host).is_some()
 }
 
-/// The id of the certificate that stands under exactly this name.
+/// The id of the certificate of exactly this name.
 pub fn exact_certificate_id<'g>(records: &impl Records<'g>, name: &[u8]) -> Option<&'g [u8]> {
     records.value(Kind::Name, name.to_ascii_lowercase().as_slice())
 }
@@ -37,14 +36,14 @@ pub fn server_name(extension: &[u8]) -> Option<&[u8]> {
     rest.get(2..)?.get(..sized(rest)?).filter(|name| !name.is_empty())
 }
 
-/// The policy of a handshake's server name, or of a request's host: the same for both, or a client could ask for a
-/// host without its policy. It is the one under the host pattern that serves: a host with a server of its own
-/// does not get the policy of a wildcard.
+/// The policy of a handshake's server name, or of a request's host: the same for both, or a client could request a
+/// host without its policy. It is the policy of the host pattern that serves: a host with a server of its own does
+/// not have the policy of a wildcard.
 pub fn policy<'g>(records: &impl Records<'g>, name: Option<&[u8]>) -> Option<&'g [u8]> {
     find_policy(name, |kind, key| records.value(kind, key))
 }
 
-/// [`policy`], as what `look` finds.
+/// [`policy`], in the form that `look` returns for a record.
 pub fn find_policy<P>(name: Option<&[u8]>, look: impl Fn(Kind, &[u8]) -> Option<P>) -> Option<P> {
     let of = |pattern: &[u8]| match look(Kind::Tls, pattern) {
         Some(policy) => Some(Some(policy)),

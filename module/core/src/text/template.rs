@@ -210,9 +210,9 @@ pub(crate) mod tests {
     use super::*;
 
     /// Variables and captures, the whole match first.
-    pub(crate) struct Told<'a>(pub &'a [(&'a str, &'a str)], pub &'a [&'a str]);
+    pub(crate) struct FixedValues<'a>(pub &'a [(&'a str, &'a str)], pub &'a [&'a str]);
 
-    impl Values for Told<'_> {
+    impl Values for FixedValues<'_> {
         fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
             let found = self.0.iter().find(|(known, _)| known.as_bytes() == name)?;
             Some(found.1.as_bytes().into())
@@ -239,14 +239,15 @@ pub(crate) mod tests {
 
     #[test]
     fn a_text_is_expanded_once() {
-        let values = Told(&[("arg_a", "$host$1"), ("http_x", "x")], &["/all", "$arg_a"]);
+        let values = FixedValues(&[("arg_a", "$host$1"), ("http_x", "x")], &["/all", "$arg_a"]);
         let expand = |text: &str| expand(parts(text.as_bytes()), &values);
         assert_eq!(expand("<$arg_a$1$2$HTTP_X$none>").unwrap(), b"<$host$1$arg_ax>");
     }
 
     #[test]
     fn names_of_the_reference_stand_for_what_they_mean_there() {
-        let values = Told(&[("proxy_upstream_name", "a-b-80"), ("remote_addr", "10.0.0.1")], &[]);
+        let values =
+            FixedValues(&[("proxy_upstream_name", "a-b-80"), ("remote_addr", "10.0.0.1")], &[]);
         let expand = |text: &str| expand(parts(text.as_bytes()), &values);
         assert_eq!(
             expand("$proxy_host ${Proxy_Host} $the_real_ip").unwrap(),
@@ -259,7 +260,7 @@ pub(crate) mod tests {
     fn what_would_end_a_line_or_never_ends_is_refused() {
         let long = "a".repeat(MAX_EXPANDED_BYTES / 2 + 1);
         let values =
-            Told(&[("uri", "/a\r\nSet-Cookie: x"), ("arg_n", "\0"), ("arg_l", &long)], &[]);
+            FixedValues(&[("uri", "/a\r\nSet-Cookie: x"), ("arg_n", "\0"), ("arg_l", &long)], &[]);
         let expand = |text: &str| expand(parts(text.as_bytes()), &values);
         assert_eq!(expand("$uri"), None);
         assert_eq!(expand("$arg_n"), None);

@@ -23,12 +23,12 @@ fn fuzz_passwords() {
         joined(&["c", "c:\nc:{PLAIN}x\n:{PLAIN}x\nd:$2y$31$x\nd:{SSHA}x\ne:$1$a$b"]),
     ];
     check("passwords", &seeds, |input| {
-        let [asked, file] = fields(input);
+        let [name, file] = fields(input);
         let all = Passwords::parse(file, RandomState::new());
         let users = file
             .split(|byte| *byte == b'\n')
             .filter_map(|line| line.split(|byte| *byte == b':').next());
-        for user in users.chain([asked]) {
+        for user in users.chain([name]) {
             let Some(hash) = all.of(user) else { continue };
             let hash = hash.bytes();
             is_one_that_is_taken(hash);
@@ -42,7 +42,7 @@ fn fuzz_passwords() {
             assert!(line[user.len() + 1..].starts_with(hash));
             assert!(all.stand_in().is_some());
         }
-        if let Ok(realm) = str::from_utf8(asked) {
+        if let Ok(realm) = str::from_utf8(name) {
             let challenge = passwords::challenge(realm);
             assert!(!challenge.iter().any(u8::is_ascii_control));
             let quoted =
@@ -93,10 +93,10 @@ fn fuzz_networks() {
             assert_eq!(network.to_string().parse::<IpNet>().unwrap(), *network);
         }
         let networks = Networks::new(&list);
-        let asked = str::from_utf8(address).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        let given = str::from_utf8(address).ok().and_then(|text| text.parse::<IpAddr>().ok());
         let ends = list.iter().flat_map(|network| [network.network(), network.broadcast()]);
         let beside = ends.flat_map(|end| [end, moved(end, 1), moved(end, -1)]);
-        for address in beside.chain(asked) {
+        for address in beside.chain(given) {
             assert_eq!(
                 networks.contains(address),
                 is_in_one(&list, address),
@@ -157,15 +157,15 @@ fn fuzz_cors() {
         };
         let origins = Origins::of(&cors);
         assert_eq!(origins.decide(None), Decision::Unshared);
-        let Decision::Shared(told) = origins.decide(Some(origin)) else { return };
-        assert_eq!(told, origin);
-        assert!(!ends_a_target(told), "{told:?}");
+        let Decision::Shared(shared) = origins.decide(Some(origin)) else { return };
+        assert_eq!(shared, origin);
+        assert!(!ends_a_target(shared), "{shared:?}");
         // An entry is this origin, but for its case and one label.
-        let told = str::from_utf8(told).unwrap().to_ascii_lowercase();
+        let shared = str::from_utf8(shared).unwrap().to_ascii_lowercase();
         let is_one = |entry: &HeaderValue| {
             let entry = entry.as_str().trim().to_ascii_lowercase();
-            let Some((before, after)) = entry.split_once('*') else { return entry == told };
-            let label = told.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            let Some((before, after)) = entry.split_once('*') else { return entry == shared };
+            let label = shared.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
             before.ends_with("://")
                 && after.starts_with('.')
                 && label.is_some_and(|label| {
@@ -173,7 +173,7 @@ fn fuzz_cors() {
                         && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
                 })
         };
-        assert!(list.iter().any(is_one), "{told} of {list:?}");
+        assert!(list.iter().any(is_one), "{shared} of {list:?}");
     });
 }
 
@@ -206,10 +206,10 @@ fn fuzz_auth() {
         if let Some(parameter) = parameter {
             let location = auth::signin(url, Some((parameter, [b"https", authority, &target])));
             assert!(!ends_a_target(&location));
-            let asked = auth::signin(url, None);
-            assert!(location.starts_with(&asked));
+            let plain = auth::signin(url, None);
+            assert!(location.starts_with(&plain));
             // What follows is one parameter.
-            let added = &location[asked.len()..];
+            let added = &location[plain.len()..];
             let specials = added.iter().filter(|byte| b"?&=#".contains(byte)).count();
             assert!(
                 specials <= 2 && !added.contains(&b'#'),

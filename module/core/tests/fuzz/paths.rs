@@ -62,7 +62,7 @@ fn fuzz_router() {
 fn strongest<'a>(all: &'a [PathPattern], path: &[u8]) -> Option<Option<&'a PathPattern>> {
     let mut best: Option<&PathPattern> = None;
     for pattern in all {
-        let takes = match pattern {
+        let matches = match pattern {
             PathPattern::Exact(exact) => exact.as_bytes() == path,
             PathPattern::Prefix(prefix) => path
                 .strip_prefix(prefix.as_bytes())
@@ -73,7 +73,7 @@ fn strongest<'a>(all: &'a [PathPattern], path: &[u8]) -> Option<Option<&'a PathP
                 found.ok()?.is_some()
             }
         };
-        if takes {
+        if matches {
             best = best.filter(|best| rank(best) > rank(pattern)).or(Some(pattern));
         }
     }

@@ -5,12 +5,12 @@ use crate::record::encode_backend;
 use std::collections::BTreeMap;
 
 #[derive(Default)]
-struct Asked {
+struct TestRequest {
     headers: BTreeMap<&'static str, &'static str>,
     cookies: BTreeMap<&'static str, String>,
 }
 
-impl Request for Asked {
+impl Request for TestRequest {
     fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let name = str::from_utf8(name).unwrap().to_ascii_lowercase();
         self.headers.get(&*name).map(|value| Cow::Borrowed(value.as_bytes()))
@@ -20,9 +20,12 @@ impl Request for Asked {
     }
 }
 
-fn asked(headers: &[(&'static str, &'static str)], cookies: &[(&'static str, &str)]) -> Asked {
+fn request(
+    headers: &[(&'static str, &'static str)],
+    cookies: &[(&'static str, &str)],
+) -> TestRequest {
     let cookies = cookies.iter().map(|(name, value)| (*name, (*value).to_owned()));
-    Asked { headers: headers.iter().copied().collect(), cookies: cookies.collect() }
+    TestRequest { headers: headers.iter().copied().collect(), cookies: cookies.collect() }
 }
 
 fn record(id: &str, split: Split, is_sticky: bool) -> Vec<u8> {
@@ -36,9 +39,9 @@ fn held(id: &str) -> String {
     format!("key|{}", str::from_utf8(&cookie::tag(id.as_bytes())).unwrap())
 }
 
-fn decide_at(records: &[Vec<u8>], asked: &Asked, random: u64) -> Option<usize> {
+fn decide_at(records: &[Vec<u8>], request: &TestRequest, random: u64) -> Option<usize> {
     let all = records.iter().map(|record| Some(BackendView::new(record)));
-    decide(None, all, asked, &Patterns::default().of(b"n"), random).place
+    decide(None, all, request, &Patterns::default().of(b"n"), random).place
 }
 
 /// The number of every 1,000 requests that each gets, the primary last.
@@ -49,7 +52,7 @@ fn parts(records: &[Vec<u8>]) -> Vec<u32> {
     let patterns = all_patterns.of(b"n");
     for n in 0..1_000u64 {
         let random = (n << 1 | 1) * (u64::MAX / 2_000);
-        let choice = decide(None, all.iter().copied(), &Asked::default(), &patterns, random);
+        let choice = decide(None, all.iter().copied(), &TestRequest::default(), &patterns, random);
         parts[choice.place.unwrap_or(records.len())] += 1;
     }
     parts
@@ -108,12 +111,12 @@ fn one_alternative_is_decided_as_in_the_reference() {
         ),
         ("no names", Split::default(), vec![("", "always")], vec![("", "always")], NEXT),
     ] {
-        let asked = asked(&headers, &cookies);
+        let request = request(&headers, &cookies);
         for (weight, then) in [(0, "primary"), (100, "canary")] {
             let records = [record("c", Split { weight, ..split.clone() }, false)];
             for random in [0, u64::MAX / 2, u64::MAX] {
                 let expected = if expected == NEXT { then } else { expected };
-                let got = decide_at(&records, &asked, random).map_or("primary", |_| "canary");
+                let got = decide_at(&records, &request, random).map_or("primary", |_| "canary");
                 assert_eq!(got, expected, "{case}, weight {weight}");
             }
         }
@@ -129,15 +132,16 @@ fn affinity_stands_before_every_rule() {
     let weighted = Split { weight: 100, ..rules("", "") };
     let records = [record("c", weighted.clone(), true), record("d", weighted, true)];
     let all = || records.iter().map(|record| Some(BackendView::new(record)));
-    let decide =
-        |asked: &Asked| decide(affinity, all(), asked, &Patterns::default().of(b"n"), 0).place;
-    let with = |headers, id: &str| asked(headers, &[("route", &held(id))]);
+    let decide = |request: &TestRequest| {
+        decide(affinity, all(), request, &Patterns::default().of(b"n"), 0).place
+    };
+    let with = |headers, id: &str| request(headers, &[("route", &held(id))]);
     assert_eq!(decide(&with(&always, "p")), None);
     assert_eq!(decide(&with(&never, "c")), Some(0));
     assert_eq!(decide(&with(&always, "d")), Some(1));
-    // Someone else's cookie says nothing.
+    // A cookie of another backend is ignored.
     assert_eq!(decide(&with(&[], "x")), Some(0));
-    assert_eq!(decide(&asked(&[], &[("route", "key")])), Some(0));
+    assert_eq!(decide(&request(&[], &[("route", "key")])), Some(0));
     assert_eq!(decide(&with(&never, "x")), None);
 }
 
@@ -146,14 +150,14 @@ fn never_leaves_one_out_and_the_next_is_asked() {
     let second = Split { header: "x-second".into(), weight: 100, ..Split::default() };
     let records =
         [record("c", Split { weight: 100, ..rules("", "") }, false), record("d", second, false)];
-    assert_eq!(decide_at(&records, &asked(&[("x-canary", "never")], &[]), 0), Some(1));
+    assert_eq!(decide_at(&records, &request(&[("x-canary", "never")], &[]), 0), Some(1));
     assert_eq!(
-        decide_at(&records, &asked(&[("x-second", "always")], &[("canary", "always")]), 0),
+        decide_at(&records, &request(&[("x-second", "always")], &[("canary", "always")]), 0),
         Some(1)
     );
-    let both = asked(&[("x-canary", "always"), ("x-second", "always")], &[]);
+    let both = request(&[("x-canary", "always"), ("x-second", "always")], &[]);
     assert_eq!(decide_at(&records, &both, 0), Some(0));
-    let neither = asked(&[("x-canary", "never"), ("x-second", "never")], &[]);
+    let neither = request(&[("x-canary", "never"), ("x-second", "never")], &[]);
     assert_eq!(decide_at(&records, &neither, 0), None);
 }
 
@@ -161,9 +165,9 @@ fn never_leaves_one_out_and_the_next_is_asked() {
 fn an_alternative_that_cannot_serve_takes_nothing() {
     let first = record("c", Split { weight: 100, ..rules("", "") }, true);
     let second = record("d", weight(25, 0), false);
-    let asked = asked(&[("x-canary", "always")], &[("route", &held("c"))]);
+    let request = request(&[("x-canary", "always")], &[("route", &held("c"))]);
     let decide = |alternatives: [Option<BackendView<'_>>; 2], random| {
-        decide(None, alternatives, &asked, &Patterns::default().of(b"n"), random).place
+        decide(None, alternatives, &request, &Patterns::default().of(b"n"), random).place
     };
     let second = Some(BackendView::new(&second));
     assert_eq!(decide([None, second], 0), Some(1));

@@ -149,7 +149,7 @@ macro_rules! texts {
             type Error = Invalid;
 
             fn try_from(text: String) -> Result<Self, Invalid> {
-                // Not every one takes a String.
+                // Not every `parse` accepts a String.
                 #[allow(clippy::needless_borrows_for_generic_args, reason = "as above")]
                 $name::parse(&*text)
             }

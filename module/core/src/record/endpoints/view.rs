@@ -175,7 +175,7 @@ pub struct EndpointView<'g> {
 }
 
 impl<'g> EndpointView<'g> {
-    /// Address, port and family, by which endpoints are told apart.
+    /// Address, port and family, by which endpoints are distinguished.
     #[inline]
     pub fn identity(&self) -> &'g [u8; 19] {
         self.entry.as_bytes().first_chunk().unwrap_or(&[0; 19])

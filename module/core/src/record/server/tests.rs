@@ -106,7 +106,7 @@ fn what_lies_below_well_known_is_never_a_guests_and_its_kept_rule_counts_as_the_
         assert_eq!(all[0].result, MatchResult::Wins, "{guest}");
         assert!(all[1..].iter().all(|one| one.result == MatchResult::Yields), "{guest}: {all:?}");
     }
-    // Where nobody claims the root, a guest's expression has all other paths.
+    // Where the root is unclaimed, a guest's expression has all other paths.
     let mut nobodys = rule(pattern("/"), "x");
     nobodys.backend = None;
     let mut guest = rule(pattern("~/(.*)"), "guest");
@@ -165,7 +165,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let rules = vec![rule(pattern("/"), "own"), open.clone(), costly.clone()];
     let value = encode_server(&Server { rules });
     assert!(ServerView::new(&value).rule(path.as_bytes(), &patterns).is_err());
-    // One of a third namespace ends nobody's search.
+    // An expression of a third namespace does not end the search.
     let mut third = Rule { path: pattern("~/shop/a(?=a)(a+)+(a+)+(a+)+(a+)+b"), ..costly };
     third.origin.namespace = "third".into();
     let guarded = Rule { path: pattern("~/shop/a.*"), ..third.clone() };
@@ -173,7 +173,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let rules = vec![rule(pattern("/"), "own"), open, third, guarded.clone()];
     let value = encode_server(&Server { rules });
     let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
-    assert!(found.captures.is_some(), "the guarded one takes it");
+    assert!(found.captures.is_some(), "the guarded one serves it");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_path_that_lacks_the_slash_of_an_exact_one_leads_there_unless_a_rule_takes_i
         let result = all.first().map(|one| one.result);
         assert_eq!(result == Some(MatchResult::LacksSlash), is_first, "{path}");
     }
-    // A root takes every path; one that nobody claims takes none.
+    // A root matches every path, but not an unclaimed one.
     let value = server(&["=/a/", "/"]);
     assert_eq!(winner(&value, "/a").as_deref(), Some("/"));
     let mut nobodys = rule(pattern("/"), "x");
@@ -374,17 +374,17 @@ proptest! {
         all.extend(prefixes.iter().map(|p| if p.is_empty() { "/".into() } else { p.clone() }));
         all.extend(exact.iter().map(|path| format!("={path}")));
         let value = server(&all.iter().map(String::as_str).collect::<Vec<_>>());
-        let takes = |text: &str| match pattern(text) {
+        let matches = |text: &str| match pattern(text) {
             PathPattern::Exact(exact) => exact == path,
             PathPattern::Prefix(prefix) => covers(prefix.as_bytes(), path.as_bytes()),
             PathPattern::Regex(regex) => {
                 fancy_regex::Regex::new(&format!("(?i)^(?:{regex})")).unwrap().is_match(&*path).unwrap()
             }
         };
-        let longest = all.iter().filter(|text| text.starts_with('/') && takes(text)).max_by_key(|t| t.len());
+        let longest = all.iter().filter(|text| text.starts_with('/') && matches(text)).max_by_key(|t| t.len());
         let best = all
             .iter()
-            .filter(|text| takes(text) && (!text.starts_with('/') || Some(*text) == longest))
+            .filter(|text| matches(text) && (!text.starts_with('/') || Some(*text) == longest))
             .max_by_key(|text| {
                 let bare = text.trim_start_matches(['=', '~']);
                 (text.starts_with('='), bare.len(), bare.to_owned(), text.starts_with('~'))

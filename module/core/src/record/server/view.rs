@@ -179,7 +179,7 @@ impl<'g> RuleView<'g> {
         self.texts.get(..usize::from(self.lengths[0].get())).filter(|id| !id.is_empty())
     }
 
-    /// No Ingress asks for the rule: it stands for what no other one of the host takes, with the host's policies.
+    /// Whether no Ingress has the rule: it stands for the paths without a rule of the host, with the host's policies.
     pub fn is_unclaimed(&self) -> bool {
         let [backend, _, _, service, _, path] = self.texts();
         backend.is_empty() && service.is_empty() && path == b"/"

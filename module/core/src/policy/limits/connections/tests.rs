@@ -61,7 +61,7 @@ fn a_full_set_forgets_the_key_with_the_fewest_requests() {
     }
     assert_eq!(block.1.load(SeqCst), 100);
     assert_eq!([connections.under_way(1), connections.under_way(2)], [3, 2]);
-    assert_eq!(begin(1), Err(Overload), "who is at its limit is not freed by a flood");
+    assert_eq!(begin(1), Err(Overload), "a flood does not free a client at its limit");
     // What ends twice, since its place was given away, is counted down once.
     slot.into_iter().for_each(|slot| connections.end(slot));
     assert!(block.0.iter().all(|word| word.load(Relaxed) == 0), "a count is left over");
