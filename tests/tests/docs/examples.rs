@@ -8,6 +8,7 @@ use super::page::{self, words};
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::cluster::Cluster;
 use oxigress_tests::controller::Controller;
+use oxigress_tests::nginx::Nginx;
 use oxigress_tests::place::Directory;
 use oxigress_tests::shop::Shop;
 use oxigress_tests::{dist, pass};
@@ -41,7 +42,8 @@ const NOT_RUN: [(&str, &str); 23] = [
     ("helm get", "needs a release in a cluster"),
     ("helm u", "`upgrade` and `uninstall` need a release in a cluster"),
 ];
-/// Pages whose shell examples need an nginx of their own: `balancer_only.rs` and the bench run what they show.
+/// Pages whose shell examples need an nginx of their own. Those of the endpoint run below; `balancer_only.rs` serves what
+/// the page of that name shows, and the bench measures sizes.
 const OWN_NGINX: [&str; 5] = [
     "docs/module/endpoint.md",
     "docs/module/endpoint-snapshot.md",
@@ -148,6 +150,75 @@ fn pages_have_no_example_that_is_neither_run_nor_excused() -> Result<()> {
     };
     let unknown = lines()?.into_iter().filter(|(_, line)| !is_known(line));
     super::nothing(&unknown.map(|(at, line)| format!("{at}: {line}")).collect::<Vec<_>>())
+}
+
+#[test]
+fn answers_of_the_endpoint_have_the_members_that_the_pages_print() {
+    pass("docs-endpoint", |directory| {
+        let page = |name: &str| page::Page::read(std::path::Path::new(name));
+        let endpoint = page("docs/module/endpoint.md")?;
+        let snapshot = page("docs/module/endpoint-snapshot.md")?;
+        let read = page("docs/module/endpoint-read.md")?;
+        let blocks = endpoint.blocks();
+        let conf = blocks
+            .iter()
+            .find(|block| block.text.starts_with("load_module"))
+            .context("nginx.conf")?;
+        let module = dist::module()?.display().to_string();
+        let conf = conf.text.replace("modules/ngx_ingress_module.so", &module);
+        // nginx looks for it in the folder that it is started in, the reader's.
+        let socket = format!("unix:{}", directory.join("configuration.sock").display());
+        let conf = conf.replace("unix:configuration.sock", &socket);
+        let mut nginx = Nginx::start(directory, &format!("daemon off;\n{conf}"), 2)?;
+        let shop = snapshot.blocks().into_iter().find(|block| block.language == "json");
+        fs::write(directory.join("shop.json"), shop.context("shop.json")?.text)?;
+        let variables =
+            blocks.iter().find(|block| block.text.starts_with("S='--unix")).context("S")?;
+        let mut script = variables.text.clone();
+        let mut expected = Vec::new();
+        for page in [&snapshot, &read, &endpoint] {
+            for block in page.blocks().iter().filter(|block| block.language == "console") {
+                let mut lines = block.text.lines().peekable();
+                while let Some(line) = lines.next() {
+                    let Some(command) = line.strip_prefix("$ ") else { continue };
+                    let mut command = command.to_owned();
+                    while let Some(more) = lines.next_if(|more| more.starts_with("    ")) {
+                        command = format!("{command}\n{more}");
+                    }
+                    let answer =
+                        lines.next_if(|answer| !answer.starts_with("$ ")).unwrap_or_default();
+                    // Needs a certificate of the reader's.
+                    if command.contains("servers.json") || command.contains("certs?") {
+                        continue;
+                    }
+                    script += &format!("echo @@@\n{command}\necho\n");
+                    expected
+                        .push((format!("{}: {command}", page.path.display()), answer.to_owned()));
+                }
+            }
+        }
+        ensure!(expected.len() > 12, "{} examples", expected.len());
+        let ran =
+            Command::new("bash").args(["-c", &script]).current_dir(directory.path()).output()?;
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let answers: Vec<_> = said.split("@@@\n").skip(1).collect();
+        ensure!(answers.len() == expected.len(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
+        let mut wrong = Vec::new();
+        for ((what, expected), answer) in expected.iter().zip(answers) {
+            if members(expected) != members(answer.trim()) {
+                wrong.push(format!("{what}\nis said to answer {expected}\nand answers {answer}"));
+            }
+        }
+        nginx.stop()?;
+        super::nothing(&wrong)
+    });
+}
+
+/// The names in a JSON object, or in the first one of an array; none of what is not JSON.
+fn members(text: &str) -> Vec<String> {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let value = value.get(0).unwrap_or(&value);
+    value.as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default()
 }
 
 /// A folder that looks like the repository, with `oxigress` and `helm` to be put on the PATH, and files that pages write.
