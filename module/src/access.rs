@@ -1,236 +1,167 @@
-//! Who may come in: [`Access`] as a worker uses it.
+//! ACCESS: who may come in, which [`access::decide`] decides.
+//!
+//! Shape:   nginx runs the phase again when an answer has come, and everything is looked at again; what took time
+//!          is in the request's [`Progress`].
 
-use crate::client_certificate::{self, Told};
-use crate::ffi::{Request, sha256};
-use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
-use oxigress_core::policy::auth;
-use oxigress_core::policy::networks::Networks;
-use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
-use oxigress_core::text::template;
-use siphasher::sip128::{Hasher128, SipHasher24};
-use std::cell::RefCell;
-use std::collections::hash_map::RandomState;
-use std::hash::Hasher;
+mod rules;
 
-/// What is worked out of an [`Access`] once.
-pub struct Rules {
-    allow: Option<Networks>,
-    deny: Networks,
-    /// Name and password.
-    pub basic: Option<Basic>,
-    /// Another server.
-    pub external: Option<External>,
-    /// One of them is enough.
-    pub any: bool,
+pub use rules::{External, Known, Rules};
+
+use crate::ffi::{Progress, Request, now_seconds};
+use oxigress_core::policy::access::{self, Answer, Password, Verdict};
+use oxigress_core::policy::passwords::Hash;
+use rules::Basic;
+
+/// What becomes of the request.
+pub enum Outcome {
+    /// It goes on.
+    Granted,
+    /// Somebody works on it, and nginx runs the phase again.
+    Waits,
+    /// It is answered.
+    Refused(Refusal),
 }
 
-/// A password file.
-pub struct Basic {
-    passwords: Passwords<RandomState>,
-    /// Tells this file from all others.
-    digest: [u8; 32],
-    /// `WWW-Authenticate`
-    pub challenge: Vec<u8>,
+/// An answer that is final: no error page takes its place.
+pub enum Refusal {
+    /// This status.
+    Status(u16),
+    /// 401 with this `WWW-Authenticate`.
+    Challenge(Vec<u8>),
+    /// The auth server's 401 or 403, with its `WWW-Authenticate`.
+    Theirs(u16),
+    /// 302 to this place.
+    SignIn(Vec<u8>),
 }
 
-/// An auth server.
-pub struct External {
-    /// As it was written.
-    pub source: ExternalAuth,
-    /// Tells these settings from all others.
-    digest: [u8; 32],
-    needs_return_parameter: bool,
-}
-
-/// The parameter of a sign-in URL, unless the policy names another.
-const RETURN_PARAMETER: &str = "rd";
-
-/// What the auth server gets to know of a client's certificate.
-const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
-    (b"ssl-client-verify", Told::Verdict),
-    (b"ssl-client-subject-dn", Told::Subject),
-    (b"ssl-client-issuer-dn", Told::Issuer),
-    (b"ssl-client-cert", Told::Certificate),
-];
-
-impl Rules {
-    /// Works everything out.
-    pub fn new(source: &Access) -> Self {
-        Rules {
-            allow: source.allow.as_deref().map(Networks::new),
-            deny: Networks::new(&source.deny),
-            basic: source.basic.as_ref().map(Basic::new),
-            external: source.external.as_ref().map(External::new),
-            any: source.any,
-        }
+/// Decides, or finds out.
+pub fn decide(request: &Request<'_>) -> Outcome {
+    let rules = request.policies().and_then(|policies| policies.access.as_ref());
+    let Some(rules) = rules else { return Outcome::Granted };
+    let Some(progress) = request.progress() else {
+        return Outcome::Refused(Refusal::Status(500));
+    };
+    if progress.is_granted() {
+        return Outcome::Granted;
     }
-
-    /// What the networks say of a client; `None`: nothing. A client without an address is in none of them.
-    pub fn admits(&self, client: Option<std::net::IpAddr>) -> Option<bool> {
-        let is_in = |list: &Networks| client.is_some_and(|address| list.contains(address));
-        if is_in(&self.deny) {
-            return Some(false);
+    let facts = Facts { request, progress, rules };
+    match access::decide(rules.any, &facts) {
+        Verdict::Granted => {
+            grant(&facts);
+            Outcome::Granted
         }
-        self.allow.as_ref().map(is_in)
-    }
-
-    /// Entries of the password file that are left out.
-    pub fn refused_passwords(&self) -> usize {
-        self.basic.as_ref().map_or(0, |basic| basic.passwords.refused())
+        Verdict::Waits => Outcome::Waits,
+        Verdict::CheckPassword => check_password(&facts),
+        Verdict::AskServer => {
+            let is_asked = rules.external.as_ref().is_some_and(|to| request.ask(progress, to));
+            if is_asked { Outcome::Waits } else { Outcome::Refused(Refusal::Status(500)) }
+        }
+        Verdict::Refused(refusal) => Outcome::Refused(answer(&facts, refusal)),
     }
 }
 
-impl Basic {
-    fn new(source: &BasicAuth) -> Self {
-        let file = source.users.as_bytes();
-        Basic {
-            passwords: Passwords::parse(file, RandomState::new()),
-            digest: sha256(file),
-            challenge: passwords::challenge(&source.realm),
+/// A request of which ACCESS knows what is in its [`Progress`].
+struct Facts<'a, 'r> {
+    request: &'a Request<'r>,
+    progress: &'r Progress,
+    rules: &'r Rules,
+}
+
+impl access::Facts for Facts<'_, '_> {
+    fn networks(&self) -> Option<bool> {
+        self.rules.admits(self.request.client())
+    }
+
+    fn password(&self) -> Option<Password> {
+        let basic = self.rules.basic.as_ref()?;
+        Some(match self.progress.password() {
+            Password::Unchecked => self.known_password(basic),
+            found => found,
+        })
+    }
+
+    fn answer(&self) -> Option<Answer> {
+        self.rules.external.as_ref().map(|_| self.progress.answer())
+    }
+
+    fn signs_in(&self) -> bool {
+        self.rules.external.as_ref().is_some_and(|external| external.source.signin.is_some())
+    }
+}
+
+/// A password that may be checked.
+struct Credentials<'a> {
+    /// What it has to be tried on.
+    hash: &'a Hash,
+    password: &'a [u8],
+    /// The user is in the file.
+    is_known: bool,
+    /// Of what came out lately.
+    name: u128,
+}
+
+impl<'r> Facts<'_, 'r> {
+    /// `None`: nobody is in the file, or C would see another text than we do.
+    fn credentials(&self, basic: &'r Basic) -> Option<Credentials<'r>> {
+        let (user, password) = self.request.credentials()?;
+        let (hash, is_known) = basic.hash(user)?;
+        if user.contains(&0) || password.contains(&0) || !hash.takes(password) {
+            return None;
         }
+        let name = self.request.worker().known_passwords().name(basic, user, password);
+        Some(Credentials { hash, password, is_known, name })
     }
 
-    /// The digest of the file.
-    pub fn file(&self) -> &[u8; 32] {
-        &self.digest
-    }
-
-    /// What a password has to be tried on, and whether the user is known; `None`: nobody is.
-    pub fn hash(&self, user: &[u8]) -> Option<(&Hash, bool)> {
-        match self.passwords.of(user) {
-            Some(hash) => Some((hash, true)),
-            None => self.passwords.stand_in().map(|hash| (hash, false)),
+    fn known_password(&self, basic: &'r Basic) -> Password {
+        let Some(credentials) = self.credentials(basic) else { return Password::Wrong };
+        match self.request.worker().known_passwords().get(credentials.name, now_seconds()) {
+            Some(true) => Password::Right,
+            Some(false) => Password::Wrong,
+            None => Password::Unchecked,
         }
     }
 }
 
-impl External {
-    fn new(source: &ExternalAuth) -> Self {
-        let parameter = source.signin_parameter.as_deref().unwrap_or(RETURN_PARAMETER);
-        let asks = |url: &Template| auth::needs_return_parameter(url.as_str(), parameter);
-        // Cannot fail: it came from JSON. If it did, answers would be told apart by everything else.
-        let digest = sha256(&serde_json::to_vec(source).unwrap_or_default());
-        External {
-            needs_return_parameter: source.signin.as_ref().is_some_and(asks),
-            source: source.clone(),
-            digest,
-        }
-    }
-
-    /// Where a client signs in; `None`: nowhere.
-    pub fn signin(&self, request: &Request<'_>) -> Option<Vec<u8>> {
-        let url = template::bytes(self.source.signin.as_ref()?.parts(), request);
-        let parameter = self.source.signin_parameter.as_deref().unwrap_or(RETURN_PARAMETER);
-        let back = [scheme(request), authority(request), request.target()];
-        Some(auth::signin(&url, self.needs_return_parameter.then_some((parameter, back))))
-    }
-
-    /// The target of the question.
-    pub fn target(&self, request: &Request<'_>) -> Vec<u8> {
-        auth::target(&template::bytes(self.source.target.parts(), request))
-    }
-
-    /// The headers of the question beside the client's, in place of the client's of the same name.
-    pub fn headers(&self, request: &Request<'_>) -> Vec<(&[u8], Vec<u8>)> {
-        let url = [scheme(request), b"://", authority(request), request.target()].concat();
-        let address = request.variable(b"remote_addr").unwrap_or_default();
-        let redirect = match &self.source.request_redirect {
-            Some(text) => template::bytes(text.parts(), request),
-            None => request.target().into(),
-        };
-        let request_id = request.header(b"x-request-id").filter(|id| !id.is_empty());
-        let request_id = request_id.or_else(|| request.id()).unwrap_or_default();
-        let mut all: Vec<(&[u8], Vec<u8>)> = vec![
-            (b"X-Original-URL", url),
-            (b"X-Original-Method", request.method().into()),
-            (b"X-Sent-From", b"nginx-ingress-controller".into()),
-            (b"X-Real-IP", address.into()),
-            (b"X-Forwarded-For", address.into()),
-            (b"X-Auth-Request-Redirect", redirect),
-            (b"X-Request-ID", request_id.into()),
-        ];
-        // In place of the client's own; nothing where its host asks for no certificate.
-        for (name, told) in CLIENT_CERTIFICATE {
-            let value = client_certificate::told(request, told).unwrap_or_default();
-            all.push((name, value.into_owned()));
-        }
-        if self.source.method.is_some() {
-            all.push((b"X-Original-URI", request.target().into()));
-            all.push((b"X-Scheme", scheme(request).into()));
-        }
-        for header in &self.source.headers {
-            all.push((
-                header.name.as_str().as_bytes(),
-                template::bytes(header.value.parts(), request),
-            ));
-        }
-        all
-    }
-
-    /// What tells the answer from all others that are kept; `None`: none is. Two Ingresses have no answer in
-    /// common, whatever they write.
-    pub fn cache_key(&self, request: &Request<'_>, target: &[u8]) -> Option<Vec<u8>> {
-        let cache = self.source.cache.as_ref()?;
-        let key = template::bytes(cache.key.parts(), request);
-        let texts = request.decision().map(|decision| decision.texts).unwrap_or_default();
-        let [_, namespace, ingress, _, _, path] = texts;
-        let mut all = self.digest.to_vec();
-        for part in [namespace, ingress, path, request.host(), target, &key] {
-            all.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            all.extend_from_slice(part);
-        }
-        let digest = sha256(&all);
-        Some(digest.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect())
-    }
-
-    /// How long an answer of this status is kept, unless it says so itself.
-    pub fn kept_seconds(&self, status: u16) -> Option<u32> {
-        let valid = &self.source.cache.as_ref()?.valid;
-        let valid = valid.iter().find(|valid| valid.statuses.contains(&status))?;
-        Some(valid.seconds).filter(|seconds| *seconds > 0)
-    }
+fn check_password(facts: &Facts<'_, '_>) -> Outcome {
+    let basic = facts.rules.basic.as_ref();
+    let checked = basic.and_then(|basic| Some((facts.credentials(basic)?, basic.file())));
+    let is_begun = checked.is_some_and(|(Credentials { hash, password, is_known, name }, file)| {
+        facts.request.check_password(hash, password, is_known, name, file)
+    });
+    if is_begun { Outcome::Waits } else { Outcome::Refused(Refusal::Status(503)) }
 }
 
-fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
-    crate::forwarded::scheme(request)
+/// What the endpoint gets to know, whoever let the request in: nothing that the client says in the auth server's
+/// place, and no password.
+fn grant(facts: &Facts<'_, '_>) {
+    let Facts { request, progress, rules } = facts;
+    if rules.basic.is_some() {
+        request.hide_password();
+    }
+    for name in rules.external.iter().flat_map(|external| &external.source.response_headers) {
+        let value = progress.answer_header(name.as_str().as_bytes()).unwrap_or_default();
+        // A reserved name is nginx's to say, whatever client and auth server say.
+        request.set_header(name.as_str().as_bytes(), &value);
+    }
+    progress.grant();
 }
 
-fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
-    let host = Some(crate::forwarded::host(request)).filter(|host| !host.is_empty());
-    oxigress_core::http::forwarded::authority(request.host(), host)
-}
-
-/// What a worker found out about passwords lately.
-pub struct Known {
-    key: [u64; 2],
-    verdicts: RefCell<Verdicts>,
-}
-
-impl Known {
-    /// `key` is random.
-    pub fn new(key: [u64; 2]) -> Self {
-        Known { key, verdicts: RefCell::default() }
-    }
-
-    /// The name of a password of a user of a file: a keyed hash.
-    pub fn name(&self, basic: &Basic, user: &[u8], password: &[u8]) -> u128 {
-        let mut hasher = SipHasher24::new_with_keys(self.key[0], self.key[1]);
-        hasher.write(&basic.digest);
-        hasher.write_usize(user.len());
-        hasher.write(user);
-        hasher.write(password);
-        hasher.finish128().as_u128()
-    }
-
-    /// Whether it is right; `None`: not known.
-    pub fn get(&self, name: u128, now_seconds: u64) -> Option<bool> {
-        self.verdicts.try_borrow().ok()?.get(name, now_seconds)
-    }
-
-    /// Notes whether it is right.
-    pub fn put(&self, name: u128, is_right: bool, now_seconds: u64) {
-        if let Ok(mut verdicts) = self.verdicts.try_borrow_mut() {
-            verdicts.put(name, is_right, now_seconds);
+fn answer(facts: &Facts<'_, '_>, refusal: access::Refusal) -> Refusal {
+    let Facts { request, rules, .. } = facts;
+    match refusal {
+        access::Refusal::Network => Refusal::Status(403),
+        access::Refusal::Password => {
+            let challenge = rules.basic.as_ref().map(|basic| basic.challenge.clone());
+            Refusal::Challenge(challenge.unwrap_or_default())
+        }
+        access::Refusal::Server(status) => Refusal::Theirs(status),
+        access::Refusal::SignIn => {
+            let location = rules.external.as_ref().and_then(|external| external.signin(request));
+            location.map_or(Refusal::Theirs(401), Refusal::SignIn)
+        }
+        access::Refusal::Unclear(status) => {
+            request.log_unexpected_answer(status);
+            Refusal::Status(500)
         }
     }
 }

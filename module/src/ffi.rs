@@ -47,7 +47,7 @@ mod variables;
 mod worker;
 mod zone;
 
-pub use access::{Answered, Passwords, Progress};
+pub use access::Progress;
 pub use endpoint::Head;
 pub use location::{Entered, Locations};
 pub use log::warn;

@@ -23,7 +23,7 @@
 //! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
 //! | REWRITE to LOG | the rule has policies | [`policy`] |
 //! | TLS client-hello callback | a handshake begins | [`client_certificate`] |
-//! | ACCESS phase | the rule's policies say who may come in | [`phase::access`], with [`access`] |
+//! | ACCESS phase | the rule's policies say who may come in | [`access`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`route`], which carries out what the core decides |
 //! | PREACCESS phase | a routed request may be one too many | [`limits`] |
@@ -54,7 +54,6 @@ mod journal;
 mod limits;
 mod metrics;
 mod peer;
-mod phase;
 mod policy;
 mod records;
 mod requests;

@@ -1,34 +1,25 @@
-//! PREACCESS: whether a request is one too many, and how fast its answer may be.
+//! PREACCESS: whether a request is one too many ([`limiter`] decides), and how fast its answer may be.
 //!
-//! Requests a second, then a minute, then at once, as nginx's `limit_req` and `limit_conn`. What one of the rates
-//! refuses is taken back from the other. Answers of the REWRITE phase never come here.
+//! Answers of the REWRITE phase never come here.
 
 use crate::ffi::{Request, monotonic_milliseconds, monotonic_nanoseconds};
 use crate::policy::Compiled;
-use oxigress_core::model::policy::{Ipv6Prefix, Limits, RateLimit, Template};
-use oxigress_core::policy::limits::{Admission, Bucket, Charge, Counts, Overload, client_network};
-use oxigress_core::policy::networks::Networks;
+use oxigress_core::model::policy::{Limits, Template};
+use oxigress_core::policy::limits::limiter::{self, Limit, Verdict};
+use oxigress_core::policy::limits::{Counts, Overload, Rates};
 use oxigress_core::text::template;
 use siphasher::sip::SipHasher13;
 use std::cell::Cell;
-use std::hash::Hasher;
 use std::net::IpAddr;
-use std::time::Duration;
 
 /// A cause is written down this often.
 const LOG_PAUSE_MS: u64 = 10_000;
 /// Of an owner's name in the log.
 const MAX_LOGGED: usize = 256;
 
-/// How the limits of one set of policies are counted.
+/// How the limits of one set of policies are counted, and when that was last told.
 pub struct Limiter {
-    counts: Counts<'static>,
-    /// Has read whose limits they are.
-    hasher: SipHasher13,
-    second: Option<(Bucket, u16)>,
-    minute: Option<(Bucket, u16)>,
-    exempt: Networks,
-    ipv6_prefix: Ipv6Prefix,
+    limiter: limiter::Limiter<SipHasher13>,
     refusing: Throttle,
     forgetting: Throttle,
 }
@@ -40,107 +31,63 @@ struct Throttle {
     unlogged: Cell<u64>,
 }
 
-/// What a key is counted for.
-#[derive(Clone, Copy)]
-enum Unit {
-    Second = 0,
-    Minute = 1,
-    Connections = 2,
+/// nginx's request, as limits look at it.
+struct Facts<'a, 'r> {
+    request: &'a Request<'r>,
+    counts: &'a Counts<'static>,
+}
+
+impl limiter::Facts for Facts<'_, '_> {
+    fn client(&self) -> Option<IpAddr> {
+        self.request.client()
+    }
+
+    fn key(&self, key: &Template) -> Vec<u8> {
+        template::bytes(key.parts(), self.request)
+    }
+
+    fn rates(&self) -> Rates<'_> {
+        *self.counts.rates()
+    }
+
+    fn now(&self) -> u64 {
+        monotonic_nanoseconds()
+    }
+
+    fn begin(&self, key: u64, limit: u32) -> Result<u64, Overload> {
+        self.request.begin_limited(key, limit)
+    }
 }
 
 impl Limiter {
     fn new(limits: &Limits, counts: &Counts<'static>) -> Self {
         let [a, b] = counts.hash_key();
-        let mut hasher = SipHasher13::new_with_keys(a, b);
-        hasher.write_usize(limits.owner.len());
-        hasher.write(limits.owner.as_bytes());
-        let bucket = |limit: RateLimit, unit| {
-            (Bucket::new(limit.requests, Duration::from_secs(unit), limit.burst), limit.status)
-        };
+        let hasher = SipHasher13::new_with_keys(a, b);
         Limiter {
-            counts: *counts,
-            hasher,
-            second: limits.per_second.map(|limit| bucket(limit, 1)),
-            minute: limits.per_minute.map(|limit| bucket(limit, 60)),
-            exempt: Networks::new(&limits.exempt),
-            ipv6_prefix: limits.ipv6_prefix,
+            limiter: limiter::Limiter::new(limits, hasher),
             refusing: Throttle::default(),
             forgetting: Throttle::default(),
         }
     }
 
-    /// The hash of a client's key; `None`: no limit holds for it.
-    fn hasher_of(&self, request: &Request<'_>, key: Option<&Template>) -> Option<SipHasher13> {
-        let client = request.client();
-        if client.is_some_and(|client| self.exempt.contains(client)) {
-            return None;
-        }
-        let mut hasher = self.hasher;
-        match (key, client) {
-            (Some(key), _) => {
-                let key = template::bytes(key.parts(), request);
-                if key.is_empty() {
-                    return None;
-                }
-                hasher.write(&key);
-            }
-            (None, Some(client)) => match client_network(client, self.ipv6_prefix) {
-                IpAddr::V4(client) => hasher.write(&client.octets()),
-                IpAddr::V6(client) => hasher.write(&client.octets()),
-            },
-            // As nginx calls it.
-            (None, None) => hasher.write(b"unix:"),
-        }
-        Some(hasher)
-    }
-
-    /// The status of a refusal, if it is one.
-    fn refuse(&self, request: &Request<'_>, limits: &Limits) -> Option<u16> {
-        let client = self.hasher_of(request, limits.key.as_ref())?;
-        let key = |unit: Unit| {
-            let mut hasher = client;
-            hasher.write_u8(unit as u8);
-            hasher.finish()
+    #[cold]
+    fn log(&self, request: &Request<'_>, limits: &Limits, verdict: Verdict) {
+        let log_rate = |excess: u64, unit| {
+            let (whole, milli) = (excess / 1_000, excess % 1_000);
+            let line = format_args!("limiting requests a {unit}, excess: {whole}.{milli:03}");
+            self.refusing.log(request, limits, line);
         };
-        let rates = self.counts.rates();
-        let take = |unit, bucket: &Bucket| rates.take(key(unit), bucket, monotonic_nanoseconds);
-        let mut second: Option<Charge> = None;
-        if let Some((bucket, status)) = &self.second {
-            match take(Unit::Second, bucket) {
-                Admission::Admitted(taken) => second = Some(taken),
-                Admission::Refused { excess_milli } => {
-                    self.log_rate(request, limits, excess_milli, "second");
-                    return Some(*status);
-                }
-            }
-        }
-        if let Some((bucket, status)) = &self.minute
-            && let Admission::Refused { excess_milli } = take(Unit::Minute, bucket)
-        {
-            second.iter().for_each(|taken| rates.refund(taken));
-            self.log_rate(request, limits, excess_milli, "minute");
-            return Some(*status);
-        }
-        let connections = limits.connections?;
-        match request.begin_limited(key(Unit::Connections), connections.requests) {
-            Ok(0) => None,
-            Ok(_) => {
+        match verdict {
+            Verdict::Admitted { .. } => {
                 let what = "\"ingress_limits\" is too small: the client with the fewest requests was forgotten";
                 self.forgetting.log(request, limits, format_args!("{what}, for a request limited"));
-                None
             }
-            Err(Overload) => {
+            Verdict::Refused { by: Limit::Second(excess), .. } => log_rate(excess, "second"),
+            Verdict::Refused { by: Limit::Minute(excess), .. } => log_rate(excess, "minute"),
+            Verdict::Refused { by: Limit::Connections, .. } => {
                 self.refusing.log(request, limits, format_args!("limiting connections"));
-                Some(connections.status)
             }
         }
-    }
-
-    #[cold]
-    fn log_rate(&self, request: &Request<'_>, limits: &Limits, excess: u64, unit: &str) {
-        let (whole, milli) = (excess / 1_000, excess % 1_000);
-        let line = format_args!("limiting requests a {unit}, excess: {whole}.{milli:03}");
-        self.refusing.log(request, limits, line);
     }
 }
 
@@ -177,5 +124,17 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
         request.log_error(format_args!("limits need an \"ingress_limits SIZE;\" in nginx.conf"));
         return Some(503);
     };
-    policies.limiter.get_or_init(|| Limiter::new(limits, counts)).refuse(request, limits)
+    let limiter = policies.limiter.get_or_init(|| Limiter::new(limits, counts));
+    let verdict = limiter.limiter.decide(&Facts { request, counts });
+    match verdict {
+        Verdict::Admitted { forgotten: 0 } => None,
+        Verdict::Admitted { .. } => {
+            limiter.log(request, limits, verdict);
+            None
+        }
+        Verdict::Refused { status, .. } => {
+            limiter.log(request, limits, verdict);
+            Some(status)
+        }
+    }
 }

@@ -209,9 +209,15 @@ pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
 }
 
 /// Every endpoint of the set is busy up to its limit.
+#[inline]
 pub fn is_busy(record: Record<'_>, view: EndpointsView<'_>) -> bool {
+    view.max_in_flight() > 0 && is_busy_up_to_limit(record, view)
+}
+
+#[cold]
+fn is_busy_up_to_limit(record: Record<'_>, view: EndpointsView<'_>) -> bool {
     let set = Set::new(view, record, &[], now_milliseconds());
-    set.limit > 0 && (0..view.len()).all(|index| set.is_drained(index) || set.is_full(index))
+    (0..view.len()).all(|index| set.is_drained(index) || set.is_full(index))
 }
 
 /// The endpoints of a backend, as they are for one attempt.

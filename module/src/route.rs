@@ -68,28 +68,29 @@ impl Trace for Log<'_, '_> {
 fn carry_out<'g>(
     request: &Request<'_>,
     guard: &'g Guard<'_>,
-    decision: Decision<'g, Live<'g>>,
+    mut decision: Decision<'g, Live<'g>>,
 ) -> Answer {
-    let Decision { answer, edits, route, counter } = decision;
     if request.worker().buckets().is_some()
-        && let Some(counter) = counter
+        && let Some(counter) = decision.counter
     {
         request.count(metrics::cell_of(guard, counter));
     }
-    let (lengths, texts) = route.rule.map(|rule| rule.packed()).unwrap_or_default();
-    let (instead, is_alternative) = (route.instead(), route.is_alternative());
+    let policies = decision.route.policies.clone();
+    let route = &decision.route;
     let endpoints = route.destination.as_ref().and_then(|to| to.endpoints);
-    let kept = NewRoute {
-        names: route.is_named.then_some(Names { lengths, texts, instead, is_alternative }),
-        found: endpoints.map_or_else(Found::default, |endpoints| endpoints.found(guard)),
-        error: route.error.unwrap_or_default(),
-        captures: route.captures.as_deref().copied(),
-        policies: route.policies.clone(),
-    };
-    if !request.set_route(kept) || !edit(request, &edits) {
+    let names = route.is_named.then(|| {
+        let (lengths, texts) = route.rule.map(|rule| rule.packed()).unwrap_or_default();
+        let is_alternative = route.is_alternative();
+        Names { lengths, texts, instead: route.instead(), is_alternative }
+    });
+    let found = endpoints.map_or_else(Found::default, |endpoints| endpoints.found(guard));
+    let (captures, error) = (route.captures.as_deref(), route.error.unwrap_or_default());
+    let kept = NewRoute { policies, captures, names, found, error };
+    if !request.set_route(kept) || !edit(request, &decision.edits) {
         return Answer::Respond(500);
     }
-    if route.destination.is_none() {
+    let answer = std::mem::replace(&mut decision.answer, Answer::Forward);
+    if decision.route.destination.is_none() {
         return answer;
     }
     // Whatever the answer: what becomes of a refusal is the location's.

@@ -183,21 +183,25 @@ where
     F: Facts,
     T: Trace,
 {
-    let (route, edits) = (Route::none(), Edits::default());
-    let mut decider = Decider { generation, facts, trace, route, edits, counter: None };
-    let answer = decider.answer();
-    let Decider { route, edits, counter, .. } = decider;
-    Decision { answer, edits, route, counter }
+    let mut decision = Decision {
+        answer: Answer::Forward,
+        edits: Edits::default(),
+        route: Route::none(),
+        counter: None,
+    };
+    let Decision { answer, edits, route, counter } = &mut decision;
+    *answer = Decider { generation, facts, trace, route, edits, counter }.answer();
+    decision
 }
 
-/// A decision while it is made.
+/// A decision while it is made. Its parts are written where they stay: they are too large to be moved for every request.
 struct Decider<'a, 'g, G: Generation<'g>, F, T> {
     generation: &'a G,
     facts: &'a F,
     trace: &'a mut T,
-    route: Route<'g, G>,
-    edits: Edits,
-    counter: Option<Counter<G::Record>>,
+    route: &'a mut Route<'g, G>,
+    edits: &'a mut Edits,
+    counter: &'a mut Option<Counter<G::Record>>,
 }
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
@@ -256,7 +260,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let server = router::find_server(facts.host(), look);
         self.trace.server(server.map(|(_, found)| found));
         let Some((server, _)) = server else {
-            self.counter = Some(Counter::NoRule);
+            *self.counter = Some(Counter::NoRule);
             return Ok(false);
         };
         let view = ServerView::new(generation.value_of(server));
@@ -267,10 +271,10 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             return Err(self.respond(500, Reason::NoAnswer));
         };
         let Some(found) = found else {
-            self.counter = Some(Counter::NoRule);
+            *self.counter = Some(Counter::NoRule);
             return Ok(false);
         };
-        self.counter = Some(Counter::Rule(server, found.rule.index()));
+        *self.counter = Some(Counter::Rule(server, found.rule.index()));
         (self.route.rule, self.route.captures) = (Some(found.rule), found.captures);
         Ok(found.lacks_slash)
     }

@@ -2,8 +2,9 @@
 
 use super::question::{self, Question};
 use super::{Request, password};
-use crate::phase::access::{self, Outcome, Refusal};
+use crate::access::{self, Outcome, Refusal};
 use nginx::{Code, PhaseHandler};
+use oxigress_core::policy::access::{Answer, Password};
 use oxigress_core::policy::auth;
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -12,33 +13,8 @@ use std::ptr::NonNull;
 #[derive(Default)]
 pub struct Progress {
     is_granted: Cell<bool>,
-    password: Cell<Passwords>,
+    password: Cell<Password>,
     question: Cell<Option<NonNull<Question>>>,
-}
-
-/// What is known of a request's password.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Passwords {
-    /// Nobody has looked.
-    #[default]
-    New,
-    /// A thread looks.
-    Waits,
-    /// It is the user's.
-    Right,
-    /// It is not.
-    Wrong,
-}
-
-/// What is known of the auth server's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
-    /// It was not asked.
-    Nothing,
-    /// It was.
-    Waits,
-    /// It answered with this status; 0: there was no answer.
-    Status(u16),
 }
 
 impl Progress {
@@ -53,11 +29,11 @@ impl Progress {
     }
 
     /// The password.
-    pub fn password(&self) -> Passwords {
+    pub fn password(&self) -> Password {
         self.password.get()
     }
 
-    pub(super) fn set_password(&self, to: Passwords) {
+    pub(super) fn set_password(&self, to: Password) {
         self.password.set(to);
     }
 
@@ -71,8 +47,8 @@ impl Progress {
     }
 
     /// The auth server.
-    pub fn answer(&self) -> Answered {
-        self.question().map_or(Answered::Nothing, Question::answer)
+    pub fn answer(&self) -> Answer {
+        self.question().map_or(Answer::Unasked, Question::answer)
     }
 
     /// What the auth server says in a header, repeated ones joined; `None`: nothing.
@@ -143,7 +119,7 @@ pub fn filter_header(raw: &nginx::Request) {
         return;
     }
     let Some(question) = request.begun_progress().and_then(Progress::question) else { return };
-    let Answered::Status(_) = question.answer() else { return };
+    let Answer::Status(_) = question.answer() else { return };
     if !question.always_sets_cookie() && !auth::carries_cookies(raw.status() as u16) {
         return;
     }

@@ -4,13 +4,13 @@
 //! configuration need too, nor all processors. The others wait, those of each namespace and password file in a line
 //! of their own, and the lines take turns: a flood of passwords for one host delays no other tenant's logins.
 
-use super::access::Passwords;
 use super::directives;
 use super::memory::now_seconds;
 use super::worker::{self, Worker};
 use nginx::log::Log;
 use nginx::thread::{AfterWork, Work};
 use nginx::{EventLoop, Pieces, Request, WeakRequest};
+use oxigress_core::policy::access::Password;
 use oxigress_core::policy::fair_queue::FairQueue;
 use oxigress_core::policy::passwords::{self, Hash};
 use std::cell::{Cell, RefCell};
@@ -121,12 +121,12 @@ fn try_begin(request: &Request, worker: &Worker, asked: &Asked<'_>) -> Option<()
     } else {
         post(request, checks, &check).then_some(())?;
     }
-    set_password(request, Passwords::Waits);
+    set_password(request, Password::Checking);
     Some(())
 }
 
 /// Notes what is known of a request's password.
-fn set_password(request: &Request, to: Passwords) {
+fn set_password(request: &Request, to: Password) {
     if let Some(progress) = super::Request::of(request).and_then(|seen| seen.begun_progress()) {
         progress.set_password(to);
     }
@@ -160,7 +160,7 @@ impl Work for Secret {
 /// On the event loop, when the thread is done: notes what it found, and sends the next one to work.
 fn done(request: &Request, secret: &Secret, is_right: Option<bool>, _is_gone: bool) -> AfterWork {
     let is_right = is_right == Some(true);
-    set_password(request, if is_right { Passwords::Right } else { Passwords::Wrong });
+    set_password(request, if is_right { Password::Right } else { Password::Wrong });
     if let Some(worker) = worker::current(request.event_loop()) {
         worker.known_passwords().put(secret.name, is_right, now_seconds());
         let checks = worker.password_checks();
@@ -178,7 +178,7 @@ fn post_next(checks: &Checks) {
             break;
         }
         // No thread takes it: it is not let in.
-        next.request.with(|request| set_password(request, Passwords::Wrong));
+        next.request.with(|request| set_password(request, Password::Wrong));
         // SAFETY: not the request whose callback this is: that one was not in line.
         unsafe { next.request.resume() };
     }

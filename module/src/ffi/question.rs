@@ -3,13 +3,14 @@
 //! It has the client's headers in a list of its own, no body, and a backend of its own to balance to. Its answer is
 //! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`discard.rs`).
 
-use super::access::{Answered, Progress};
+use super::access::Progress;
 use super::directives::{Declared, Scheme};
 use super::{Names, NewRoute, Request};
 use crate::access::External;
 use crate::route;
 use nginx::{Code, Ended, Kind};
 use oxigress_core::http::header;
+use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
 use std::cell::Cell;
 
@@ -36,10 +37,10 @@ impl Question {
     }
 
     /// What came back.
-    pub fn answer(&self) -> Answered {
+    pub fn answer(&self) -> Answer {
         match self.is_answered.get() {
-            true => Answered::Status(self.status.get()),
-            false => Answered::Waits,
+            true => Answer::Status(self.status.get()),
+            false => Answer::Awaited,
         }
     }
 

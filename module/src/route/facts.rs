@@ -7,7 +7,7 @@ use crate::{forwarded, peer, retired};
 use oxigress_core::balancer::{cookie, split};
 use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};
 use oxigress_core::patterns::Patterns;
-use oxigress_core::record::{Kind, Records, SettingsView};
+use oxigress_core::record::{EndpointsView, Kind, Records, SettingsView};
 use oxigress_core::text::template::Values;
 use oxigress_store::{Guard, KeyHash, Place, Record};
 use std::borrow::Cow;
@@ -95,6 +95,7 @@ impl<'g> Generation<'g> for Live<'g> {
 pub struct Endpoints<'g> {
     hash: KeyHash,
     record: Option<Record<'g>>,
+    view: EndpointsView<'g>,
     /// The generation that names the backend.
     decided: u64,
 }
@@ -106,12 +107,16 @@ impl<'g> Endpoints<'g> {
         let kind = Kind::Endpoints as u8;
         let hash = guard.hash(kind, backend);
         let record = guard.get_hashed(hash, kind, backend);
-        let live = Endpoints { hash, record, decided: guard.generation() };
+        let view =
+            record.map_or_else(EndpointsView::default, |set| EndpointsView::new(set.value()));
+        let live = Endpoints { hash, record, view, decided: guard.generation() };
         if decided == 0 || !live.is_empty() {
             return live;
         }
         match retired::endpoints(guard, backend, decided) {
-            Some((removed, _)) => Endpoints { record: Some(removed), decided, ..live },
+            Some((removed, _)) => {
+                Endpoints { record: Some(removed), view: retired::view(&removed), decided, ..live }
+            }
             None => live,
         }
     }
@@ -129,17 +134,17 @@ impl<'g> Endpoints<'g> {
 impl EndpointSet for Endpoints<'_> {
     #[inline]
     fn is_empty(&self) -> bool {
-        self.record.is_none_or(|set| retired::view(&set).is_empty())
+        self.view.is_empty()
     }
 
     #[inline]
     fn has_more(&self) -> bool {
-        self.record.is_some_and(|set| retired::view(&set).has_more())
+        self.view.has_more()
     }
 
     #[inline]
     fn is_busy(&self) -> bool {
-        self.record.is_some_and(|set| peer::is_busy(set, retired::view(&set)))
+        self.record.is_some_and(|set| peer::is_busy(set, self.view))
     }
 }
 

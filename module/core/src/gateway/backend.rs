@@ -65,7 +65,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let primary = self.generation.record(Kind::Backend, id)?;
         let view = BackendView::new(self.generation.value_of(primary));
         let (index, alternative) = alternative(self.generation, self.facts, &view, self.trace)?;
-        self.counter = Some(Counter::Alternative(primary, index));
+        *self.counter = Some(Counter::Alternative(primary, index));
         Some(alternative)
     }
 

@@ -12,6 +12,7 @@
 //! away, which has the same information: exact for each rate, and drained or not without knowing the rate.
 
 mod connections;
+pub mod limiter;
 mod rates;
 
 pub use connections::{Admitted, Connections, Overload, Slot};

@@ -41,7 +41,7 @@ pub struct NewRoute<'a> {
     /// The policies of the rule.
     pub policies: Option<Rc<Compiled>>,
     /// What the groups of the rule's pattern matched in the path.
-    pub captures: Option<Captures>,
+    pub captures: Option<&'a Captures>,
     /// The rule's names and the backend that serves; `None`: log lines and variables do not name the rule.
     pub names: Option<Names<'a>>,
     /// The endpoint set of the backend that serves.
@@ -165,6 +165,7 @@ impl Default for Route {
 
 impl<'r> Request<'r> {
     /// Gives the request a route, in place of the one it has. `false` when memory is out: it has none then.
+    #[inline]
     pub fn set_route(&self, new: NewRoute<'_>) -> bool {
         if new.names.is_none() && new.policies.is_none() && new.captures.is_none() {
             if let Some(context) = self.context() {
@@ -173,32 +174,46 @@ impl<'r> Request<'r> {
             return true;
         }
         let Some(context) = self.context_or_new() else { return false };
-        let route = self.copied_route(new, context);
-        context.route.set(route.unwrap_or_else(Route::none));
-        route.is_some()
+        let is_copied = self.copy_route(new, context).is_some();
+        if !is_copied {
+            context.route.set(Route::none());
+        }
+        is_copied
     }
 
     #[inline]
-    fn copied_route(&self, new: NewRoute<'_>, context: &Context) -> Option<Route> {
-        let mut route = Route::none();
-        if let Some(captures) = new.captures {
-            let captured = Captured { captures, path: self.path() };
-            route.captured = self.nginx().pool().alloc(captured)?;
-        }
-        if let Some(names) = new.names {
-            let copy = self.nginx().pool().concat(&[names.texts, names.instead])?;
-            let [a, b, c, d, e, f] = names.lengths;
+    fn copy_route(&self, new: NewRoute<'_>, context: &Context) -> Option<()> {
+        let NewRoute { policies, captures, names, found, error } = new;
+        let pool = self.nginx().pool();
+        let captured = match captures {
+            Some(captures) => {
+                std::ptr::from_ref(pool.alloc(Captured { captures: *captures, path: self.path() })?)
+            }
+            None => null(),
+        };
+        let policies = match policies {
+            Some(policies) => self.hold(policies, context)?,
+            None => null(),
+        };
+        let is_named = names.is_some();
+        let Names { lengths, texts, instead, is_alternative } = names.unwrap_or_default();
+        let copy = if is_named { pool.concat(&[texts, instead])?.as_ptr() } else { null() };
+        let [a, b, c, d, e, f] = lengths;
+        context.route.set(Route {
+            policies,
+            captured,
+            names: copy,
             // An id has 512 bytes at most.
-            route.lengths = [a, b, c, d, e, f, names.instead.len() as u16];
-            (route.names, route.is_named) = (copy.as_ptr(), true);
-            route.is_alternative = names.is_alternative;
-        }
-        if let Some(policies) = new.policies {
-            route.policies = self.hold(policies, context)?;
-        }
-        route.set_found(new.found);
-        route.error = new.error;
-        Some(route)
+            lengths: [a, b, c, d, e, f, instead.len() as u16],
+            is_named,
+            is_alternative,
+            is_plain: found.is_plain,
+            hash: found.hash.map_or(0, KeyHash::to_bits),
+            place: found.place,
+            error,
+            ..Route::none()
+        });
+        Some(())
     }
 
     /// Holds policies until the request ends; `None` when memory is out.

@@ -1,3 +1,0 @@
-//! One safe function a phase.
-
-pub mod access;
