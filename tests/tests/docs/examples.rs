@@ -153,7 +153,7 @@ fn pages_have_no_example_that_is_neither_run_nor_excused() -> Result<()> {
 }
 
 #[test]
-fn answers_of_the_endpoint_have_the_members_that_the_pages_print() {
+fn answers_of_the_endpoint_have_the_members_that_are_printed() {
     pass("docs-endpoint", |directory| {
         let page = |name: &str| page::Page::read(std::path::Path::new(name));
         let endpoint = page("docs/module/endpoint.md")?;
