@@ -12,6 +12,8 @@ mod backend;
 mod certificate;
 mod facts;
 mod failure;
+pub mod redirect;
+pub mod rewrite;
 mod trace;
 mod values;
 
@@ -28,10 +30,10 @@ use crate::model::policy::{Policies, Redirect, Rewrite};
 use crate::patterns::Captures;
 use crate::policy::cors;
 use crate::record::{Kind, RuleView, ServerView, SettingsView};
-use crate::rewrite::{self, Rewritten};
+use crate::router;
 use crate::router::tls;
 use crate::text::template;
-use crate::{redirect, router};
+use rewrite::Rewritten;
 use values::Routed;
 
 /// The verdict about a request, and what carrying it out takes.

@@ -6,10 +6,10 @@
 //! * [`model`]: servers, rules, backends, endpoints, certificates, policies.
 //! * [`wire`]: the JSON of the configuration endpoint, in its own format and in ingress-nginx's.
 //! * [`record`]: the kinds of records, the bytes that the module keeps in shared memory, and views that read them in place.
-//! * [`gateway`]: the decision about one request, which nginx carries out.
+//! * [`gateway`]: the decision about one request, which nginx carries out, with [`gateway::rewrite`] and
+//!   [`gateway::redirect`].
 //! * [`router`]: the rule for a host and a path, the certificate for a server name, the backend of a TCP or UDP session.
 //! * [`patterns`]: regular expressions of users, with bounded work.
-//! * [`rewrite`], [`redirect`]: the path that an endpoint gets, and redirects of clients.
 //! * [`policy`]: access lists, passwords, external authentication, CORS, limits.
 //! * [`balancer`]: the choice of an endpoint, its statistics, the pool of idle connections.
 //! * [`http`]: request heads, header fields, paths, and rewritten response headers.
@@ -29,8 +29,6 @@ pub mod model;
 pub mod patterns;
 pub mod policy;
 pub mod record;
-pub mod redirect;
-pub mod rewrite;
 pub mod router;
 pub mod text;
 pub mod wire;

@@ -1,12 +1,12 @@
 //! Paths of clients under rules of users: router, regular expressions, rewrites, redirects.
 
 use crate::{ends_a_line, ends_a_target};
+use oxigress_core::gateway::redirect;
+use oxigress_core::gateway::rewrite::{self, Rewritten};
 use oxigress_core::model::policy::{Redirect, Rewrite, Template};
 use oxigress_core::model::{BackendId, Origin, PathPattern, Policy, Rule, Server};
 use oxigress_core::patterns::{Allowance, Budget, Patterns};
 use oxigress_core::record::{ServerView, encode_server};
-use oxigress_core::redirect;
-use oxigress_core::rewrite::{self, Rewritten};
 use oxigress_core::text::template::{self, Part, Values};
 use oxigress_fuzz::{check, fields, joined};
 use std::borrow::Cow;

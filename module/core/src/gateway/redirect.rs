@@ -1,8 +1,8 @@
 //! Where a client is sent instead: by a rule's redirect, to a path with the slash that it lacks, or back over HTTPS.
 
+use super::rewrite;
 use crate::model::HttpsRedirect;
 use crate::model::policy::Redirect;
-use crate::rewrite;
 use crate::text::template::Values;
 
 /// Whether a request is answered with a redirect to HTTPS. Both closures are called only where they matter.
