@@ -22,15 +22,15 @@
 //! |---|---|---|
 //! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
 //! | REWRITE to LOG | the rule has policies | [`policy`] |
-//! | TLS client-hello callback | a handshake begins | [`client_certificate`] |
+//! | TLS client-hello callback | a handshake begins | [`tls::client_certificate`] |
 //! | ACCESS phase | the rule's policies say who may come in | [`access`] |
-//! | TLS certificate callback | a handshake asks for a certificate | [`certificate`] |
+//! | TLS certificate callback | a handshake asks for a certificate | [`tls::certificate`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`route`], which carries out what the core decides |
 //! | PREACCESS phase | a routed request may be one too many | [`limits`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
-//! | PRECONTENT phase | a request is let in | [`requests`] |
-//! | header filter | a response is about to be sent | [`responses`] |
+//! | PRECONTENT phase | a request is let in | [`headers::requests`] |
+//! | header filter | a response is about to be sent | [`headers::responses`] |
 //! | LOG phase | a request has ended | [`metrics`] |
 //! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
 //! | timer, thread | five times a second | [`journal`] |
@@ -42,24 +42,21 @@
 #![deny(unsafe_code)]
 
 mod access;
-mod bundles;
-mod certificate;
-mod client_certificate;
 mod configuration;
 mod errors;
 #[allow(unsafe_code)]
 mod ffi;
 mod forwarded;
+mod headers;
 mod journal;
 mod limits;
 mod metrics;
 mod peer;
 mod policy;
 mod records;
-mod requests;
-mod responses;
 mod retired;
 mod route;
 mod selection;
 mod stream;
+mod tls;
 mod variable;

@@ -6,9 +6,9 @@
 
 use crate::access::Rules;
 use crate::ffi::{self, Locations, Worker};
+use crate::headers::responses;
 use crate::limits::Limiter;
 use crate::records::{Held, Identity};
-use crate::responses;
 use oxigress_core::cache;
 use oxigress_core::gateway::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
@@ -114,7 +114,7 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     if !has_all(&Held(guard), source.bundles()) {
         return None;
     }
-    let bundles = crate::bundles::parsed_bytes(guard, source.bundles());
+    let bundles = crate::tls::bundles::parsed_bytes(guard, source.bundles());
     let compiled = Rc::new(Compiled::new(source));
     let refused = compiled.access.as_ref().map_or(0, Rules::refused_passwords);
     if refused > 0 {

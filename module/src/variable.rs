@@ -1,9 +1,9 @@
 //! The variables, under the names ingress-nginx's log formats and headers use.
 
-use crate::client_certificate::{self, Told};
 use crate::ffi::Request;
 use crate::forwarded;
-use crate::requests;
+use crate::headers::requests;
+use crate::tls::client_certificate::{self, Told};
 use oxigress_core::gateway;
 use oxigress_core::http::head;
 use oxigress_core::policy::auth;

@@ -1,7 +1,7 @@
 //! Who may come in: [`Access`] as a worker uses it.
 
-use crate::client_certificate::{self, Told};
 use crate::ffi::{Request, sha256};
+use crate::tls::client_certificate::{self, Told};
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;

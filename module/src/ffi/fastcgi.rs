@@ -1,7 +1,7 @@
 //! A FastCGI request that nginx has written, and the parameters that its route has for it.
 
 use super::{Request, memory};
-use crate::requests;
+use crate::headers::requests;
 use nginx::sys::{ngx_http_request_t, ngx_str_t};
 use oxigress_core::http::fastcgi;
 

@@ -5,7 +5,7 @@
 
 use super::directives::Declared;
 use super::{Request, discard, draining};
-use crate::responses;
+use crate::headers::responses;
 use nginx::{HeaderFilter, NextFilter};
 
 /// The filter in front of nginx's.

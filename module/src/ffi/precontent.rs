@@ -1,7 +1,7 @@
 //! PRECONTENT: a request is let in, and about to be passed on.
 
 use super::Request;
-use crate::requests;
+use crate::headers::requests;
 use nginx::{Code, PhaseHandler};
 
 /// Gives a request the headers of its route.

@@ -1,7 +1,7 @@
 //! What endpoints say of themselves, as clients are to see it: nginx's two callbacks for that.
 
 use super::{Request, guard, memory};
-use crate::requests;
+use crate::headers::requests;
 use nginx::sys::{NGX_DECLINED, NGX_ERROR, NGX_OK, ngx_http_request_t, ngx_int_t, ngx_table_elt_t};
 use oxigress_core::model::policy::ProxyRedirect;
 

@@ -10,7 +10,7 @@ pub use upstream::{Upstream, context_number};
 
 use super::guard;
 use super::worker;
-use crate::certificate;
+use crate::tls::certificate;
 use nginx::EventLoop;
 use nginx::sys::{
     BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, ERR_peek_last_error, EVP_Digest, EVP_PKEY,

@@ -1,8 +1,8 @@
 //! What a decision reads in nginx: the request, and the live generation.
 
-use crate::client_certificate::{self, HostPolicy};
 use crate::ffi::{Found, Request, Worker};
 use crate::policy::{self, Compiled};
+use crate::tls::client_certificate::{self, HostPolicy};
 use crate::{forwarded, peer, retired};
 use oxigress_core::balancer::{cookie, split};
 use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};

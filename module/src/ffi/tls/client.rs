@@ -2,7 +2,7 @@
 
 use super::super::{Request, guard, worker};
 use super::{ERROR_REASON_MASK, Owned, PEM_R_NO_START_LINE, Pem, clear_errors, sha256};
-use crate::client_certificate;
+use crate::tls::client_certificate;
 use nginx::EventLoop;
 use nginx::sys::{
     ERR_peek_last_error, NGX_OK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free, OPENSSL_sk_push, SSL,

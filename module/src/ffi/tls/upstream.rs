@@ -9,7 +9,7 @@
 use super::super::worker;
 use super::client::{cipher_list, go_on};
 use super::{Parsed, clear_errors, sha256};
-use crate::bundles;
+use crate::tls::bundles;
 use nginx::EventLoop;
 use nginx::sys::{
     NGX_OK, NGX_SSL_TLSv1_2, NGX_SSL_TLSv1_3, SSL_CTX_free, SSL_CTX_get_ex_data,

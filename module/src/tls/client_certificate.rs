@@ -7,9 +7,9 @@
 //! connection did gets 421 (`oxigress_core::gateway`). That holds for connections that live through a change of the policy
 //! too.
 
-use crate::bundles;
 use crate::ffi::{ClientHello, Handshake, Request, Worker};
 use crate::records::Held;
+use crate::tls::bundles;
 use oxigress_core::gateway::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::record::{Kind, decode_tls, has_all};
@@ -78,7 +78,7 @@ pub fn find(
     let is_whole = |policy: &TlsPolicy| has_all(&Held(guard), policy.bundles());
     let made = cache.get(record.key(), record.generation(), || {
         let source = decode_tls(record.value()).filter(&is_whole)?;
-        let bundles = crate::bundles::parsed_bytes(guard, source.bundles());
+        let bundles = crate::tls::bundles::parsed_bytes(guard, source.bundles());
         let bytes = POLICY_BYTES + record.value().len() + bundles;
         let policy = HostPolicy::new(worker, guard, record.key(), source).map(Rc::new);
         let bytes = if policy.is_some() { bytes } else { UNUSABLE_BYTES };
