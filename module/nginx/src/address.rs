@@ -65,6 +65,12 @@ pub union RawAddress {
 }
 
 impl RawAddress {
+    /// No address.
+    pub const fn none() -> Self {
+        // SAFETY: a C struct of numbers, for which zeroes are a value.
+        RawAddress { v6: unsafe { std::mem::zeroed() } }
+    }
+
     /// The form of an address, and how long it is.
     pub fn new(address: SocketAddr) -> (Self, usize) {
         // SAFETY: C structs of numbers, for which zeroes are a value.

@@ -56,4 +56,4 @@ pub use request::{
     Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, content_handler, crypt,
 };
 pub use text::bytes;
-pub use upstream::{Outcome, State, Upstream};
+pub use upstream::{Attempt, Outcome, State, Upstream};

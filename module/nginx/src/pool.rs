@@ -60,6 +60,24 @@ impl Pool {
         Some(unsafe { &mut *place })
     }
 
+    /// So many copies of a value in the pool; `None` when memory is out.
+    #[allow(clippy::mut_from_ref, reason = "each call has memory of its own")]
+    pub fn alloc_slice<T: Copy>(&self, count: usize, value: T) -> Option<&mut [T]> {
+        const { assert!(align_of::<T>() <= NGX_ALIGNMENT) };
+        let bytes = count.checked_mul(size_of::<T>())?;
+        // SAFETY: the pool is alive.
+        let first: *mut T = unsafe { ngx_palloc(self.as_ptr(), bytes) }.cast();
+        if first.is_null() {
+            return None;
+        }
+        for place in 0..count {
+            // SAFETY: within the new memory, which is aligned as every allocation of a pool.
+            unsafe { first.add(place).write(value) };
+        }
+        // SAFETY: written above, nobody else has it, and it stays as long as the pool.
+        Some(unsafe { std::slice::from_raw_parts_mut(first, count) })
+    }
+
     /// Puts a value into the pool, and drops it when the pool goes; `None`, and it is dropped at once, when memory is
     /// out. Pools go on the event loop, newest values first.
     pub fn keep<T: 'static>(&self, value: T) -> Option<&T> {

@@ -1,8 +1,10 @@
 //! A request's way to an endpoint: nginx's upstream, its states, its peers.
 
+use crate::address::RawAddress;
 use crate::handle::{fields, handle};
 use crate::header::Headers;
-use crate::sys::{ngx_http_upstream_state_t, ngx_msec_t};
+use crate::log::Log;
+use crate::sys::{ngx_connection_t, ngx_http_upstream_state_t, ngx_msec_t, ngx_str_t};
 use crate::text::bytes;
 
 handle! {
@@ -126,5 +128,54 @@ impl Outcome {
     #[inline]
     pub fn is_failed(self) -> bool {
         self.0 & crate::sys::NGX_PEER_FAILED as usize != 0
+    }
+}
+
+handle! {
+    /// One attempt to reach an endpoint: where to, and over which connection.
+    Attempt of ngx_peer_connection_t
+}
+
+fields! { Attempt {
+    /// The log of the request or session.
+    link log: Log = log;
+    /// Its connection was kept from before.
+    flag is_cached = cached;
+    /// Its connection was kept from before.
+    set_flag set_cached = set_cached;
+    /// How many more attempts there may be, this one included.
+    set set_tries: usize = tries;
+}}
+
+impl Attempt {
+    /// Leads it to an address, under a name for logs. Both lie in the pool of the request or session, with the peer.
+    ///
+    /// # Safety
+    /// Both stay where they are until the next attempt, or the end of the request or session.
+    #[inline]
+    pub unsafe fn lead_to(&self, address: *mut RawAddress, length: usize, name: *mut ngx_str_t) {
+        // SAFETY: a live struct; the caller promises the rest.
+        unsafe {
+            (*self.as_ptr()).sockaddr = address.cast();
+            (*self.as_ptr()).socklen = length as _;
+            (*self.as_ptr()).name = name;
+        }
+    }
+
+    /// Its connection; null before it is made, and when it was taken away.
+    #[inline]
+    pub fn connection(&self) -> *mut ngx_connection_t {
+        // SAFETY: copies a pointer out of a live struct.
+        unsafe { (*self.as_ptr()).connection }
+    }
+
+    /// Another connection, or none.
+    ///
+    /// # Safety
+    /// It is null, or open and nobody else's.
+    #[inline]
+    pub unsafe fn set_connection(&self, connection: *mut ngx_connection_t) {
+        // SAFETY: a live struct; the caller promises the rest.
+        unsafe { (*self.as_ptr()).connection = connection };
     }
 }

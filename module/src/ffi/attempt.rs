@@ -5,14 +5,16 @@
 use super::worker::Worker;
 use super::{destinations, log, memory};
 use crate::peer::{self, Begun, Outcome};
+use nginx::Pool;
 use nginx::log::Log;
-use nginx::sys::{AF_INET, AF_INET6, ngx_pool_t, ngx_str_t, sockaddr, sockaddr_in, sockaddr_in6};
+use nginx::sys::ngx_str_t;
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::record::EndpointView;
 use oxigress_store::Place;
 use std::net::SocketAddr;
+use std::ptr::{self, null_mut};
 
 /// Endpoints that a request may be denied before it is told that there is none.
 pub const MAX_DENIED: usize = 64;
@@ -27,15 +29,13 @@ pub struct Choice {
     pub begun: Begun,
     pub untried: usize,
     pub generation: u64,
-    /// Null when memory is out.
+    /// Null when memory is out. It lies in the pool of the request or session.
     pub name: *mut Name,
 }
 
 impl Choice {
-    /// # Safety
-    /// `pool` is alive.
-    pub unsafe fn copy(
-        pool: *mut ngx_pool_t,
+    pub fn copy(
+        pool: &Pool,
         endpoint: EndpointView<'_>,
         begun: Begun,
         untried: usize,
@@ -47,8 +47,7 @@ impl Choice {
             begun,
             untried,
             generation,
-            // SAFETY: vouched for by the caller.
-            name: unsafe { Name::copy(pool, endpoint.name()) },
+            name: Name::copy(pool, endpoint.name()).map_or(null_mut(), ptr::from_mut),
         }
     }
 }
@@ -61,26 +60,20 @@ pub struct Name {
 }
 
 impl Name {
-    /// # Safety
-    /// `pool` is alive.
-    unsafe fn copy(pool: *mut ngx_pool_t, text: &[u8]) -> *mut Name {
-        // SAFETY: vouched for by the caller.
-        let name: *mut Name = unsafe { memory::array(pool, 1) };
-        if !name.is_null() {
-            let len = text.len().min(NAME_BYTES);
-            // SAFETY: allocated above; the bytes after `len` are never read.
-            unsafe {
-                let data = (&raw mut (*name).bytes).cast::<u8>();
-                data.copy_from_nonoverlapping(text.as_ptr(), len);
-                (*name).text = ngx_str_t { len, data };
-            }
+    #[inline]
+    fn copy<'p>(pool: &'p Pool, text: &[u8]) -> Option<&'p mut Name> {
+        let name = pool.alloc(Name { text: ngx_str_t::empty(), bytes: [0; NAME_BYTES] })?;
+        let length = text.len().min(NAME_BYTES);
+        if let (Some(place), Some(text)) = (name.bytes.get_mut(..length), text.get(..length)) {
+            place.copy_from_slice(text);
+            name.text = ngx_str_t::of(place);
         }
-        name
+        Some(name)
     }
 }
 
-/// The attempt that is under way, as it is counted. Zeroes: none is.
-#[repr(C)]
+/// The attempt that is under way, as it is counted.
+#[derive(Default)]
 pub struct InFlight {
     cell: u32,
     index: u32,
@@ -161,47 +154,17 @@ impl InFlight {
     }
 }
 
-/// Where to connect to.
-#[repr(C)]
-pub union Address {
-    any: sockaddr,
-    v4: sockaddr_in,
-    v6: sockaddr_in6,
-}
-
-impl Address {
-    /// Answers the length for the kernel.
-    pub fn write(&mut self, address: SocketAddr) -> usize {
-        match address {
-            SocketAddr::V4(v4) => {
-                // SAFETY: a C struct of numbers.
-                let mut address: sockaddr_in = unsafe { std::mem::zeroed() };
-                address.sin_family = AF_INET as _;
-                address.sin_port = v4.port().to_be();
-                address.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
-                *self = Address { v4: address };
-                size_of::<sockaddr_in>()
-            }
-            SocketAddr::V6(v6) => {
-                // SAFETY: as above.
-                let mut address: sockaddr_in6 = unsafe { std::mem::zeroed() };
-                address.sin6_family = AF_INET6 as _;
-                address.sin6_port = v6.port().to_be();
-                // SAFETY: the union of bytes and words that every in6_addr is.
-                unsafe { *(&raw mut address.sin6_addr).cast::<[u8; 16]>() = v6.ip().octets() };
-                *self = Address { v6: address };
-                size_of::<sockaddr_in6>()
-            }
-        }
-    }
-}
-
-/// Endpoints that have failed. Zeroes are an empty list.
-#[repr(C)]
+/// Endpoints that have failed: a list in the pool of the request or session.
 pub struct Tried {
     list: *mut Identity,
     count: u32,
     capacity: u32,
+}
+
+impl Default for Tried {
+    fn default() -> Self {
+        Tried { list: null_mut(), count: 0, capacity: 0 }
+    }
 }
 
 impl Tried {
@@ -222,23 +185,16 @@ impl Tried {
         self.count = last;
     }
 
-    /// Out of memory: the endpoint may be asked again.
-    ///
-    /// # Safety
-    /// `pool` is the same each time, and alive.
-    pub unsafe fn push(&mut self, pool: *mut ngx_pool_t, identity: Identity) {
+    /// Keeps an endpoint; out of memory, it may be asked again. `pool` is the same each time: that of the request or session
+    /// that this is of.
+    pub fn push(&mut self, pool: &Pool, identity: Identity) {
         if self.count == self.capacity {
             let capacity = (self.capacity * 2).max(4);
-            // SAFETY: vouched for by the caller.
-            let larger: *mut Identity = unsafe { memory::array(pool, capacity as usize) };
-            if larger.is_null() {
-                return;
+            let Some(larger) = pool.alloc_slice(capacity as usize, identity) else { return };
+            for (place, identity) in larger.iter_mut().zip(self.as_slice()) {
+                *place = *identity;
             }
-            for (place, identity) in self.as_slice().iter().enumerate() {
-                // SAFETY: the new array is larger.
-                unsafe { larger.add(place).write(*identity) };
-            }
-            (self.list, self.capacity) = (larger, capacity);
+            (self.list, self.capacity) = (larger.as_mut_ptr(), capacity);
         }
         // SAFETY: there is room for one more.
         unsafe { self.list.add(self.count as usize).write(identity) };

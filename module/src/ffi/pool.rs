@@ -14,7 +14,7 @@
 mod connection;
 mod identity;
 
-pub use identity::{Identifier, protocol};
+pub use identity::Identifier;
 
 use super::worker;
 use crate::peer;

@@ -2,33 +2,32 @@
 
 use super::Found;
 use super::Request;
-use super::attempt::{Address, Choice, InFlight, MAX_DENIED, Name, Tried};
+use super::attempt::{Choice, InFlight, MAX_DENIED, Name, Tried};
 use super::memory::now_milliseconds;
-use super::pool::{self, Settings};
-use super::worker::{self, Worker};
-use super::{directives, fastcgi, guard, interim, keepalive, log, memory, reverse};
+use super::pool::Settings;
+use super::worker::Worker;
+use super::{directives, fastcgi, guard, interim, keepalive, log, reverse};
 use crate::peer::{self, Key, Outcome, Search};
 use crate::{retired, selection};
-use nginx::EventLoop;
-use nginx::log::Log;
 use nginx::sys::{
-    NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_current_msec,
-    ngx_exiting, ngx_handle_read_event, ngx_http_request_t, ngx_http_upstream_srv_conf_t,
-    ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_shm_zone_t, ngx_str_t,
-    ngx_table_elt_t, ngx_terminate, ngx_uint_t,
+    NGX_BUSY, NGX_DONE, NGX_ERROR, NGX_OK, ngx_conf_t, ngx_current_msec, ngx_exiting,
+    ngx_handle_read_event, ngx_http_request_t, ngx_http_upstream_srv_conf_t, ngx_int_t,
+    ngx_peer_connection_t, ngx_shm_zone_t, ngx_str_t, ngx_table_elt_t, ngx_terminate, ngx_uint_t,
 };
+use nginx::{Attempt, Outcome as Ended, RawAddress};
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::idle;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_store::KeyHash;
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{self, null_mut};
 
 /// A request's peer, in its pool: what is chosen and what was tried.
-#[repr(C)]
 struct Peer {
-    worker: *const Worker,
+    worker: &'static Worker,
+    /// It outlives its peer.
     request: *mut ngx_http_request_t,
+    /// Of the request's pool or the configuration.
     backend: ngx_str_t,
     found: Found,
     /// The last attempt failed on a connection that was kept from before.
@@ -38,21 +37,21 @@ struct Peer {
     attempts: u32,
     tried: Tried,
     name: *mut Name,
-    address: Address,
+    address: RawAddress,
     current: Identity,
     in_flight: InFlight,
     /// What the endpoint is chosen by: 0 nothing, else as below.
     selected_by: u8,
     changes_on_failure: bool,
     key_hash: u32,
-    /// Of the affinity cookie; empty: it had none.
+    /// Of the affinity cookie, in the request's headers; empty: it had none.
     key: ngx_str_t,
     /// The header that gives the client another cookie; null: none.
     set_cookie: *mut ngx_table_elt_t,
     /// The generation that `current` was chosen from.
     generation: u64,
-    /// How connections are kept; null: nginx sees to that, or nobody.
-    settings: *const Settings,
+    /// How connections are kept; `None`: nginx sees to that, or nobody.
+    settings: Option<&'static Settings>,
     protocol: u64,
     /// Of the TLS handshake and the local address.
     identity: u64,
@@ -101,180 +100,168 @@ unsafe extern "C" fn init_peer(
 ) -> ngx_int_t {
     guard::contain("init_peer", NGX_ERROR as ngx_int_t, || {
         // SAFETY: nginx gives the request and the upstream it is for, on the event loop.
-        match unsafe { prepare(request, upstream) } {
-            Some(()) => NGX_OK as ngx_int_t,
-            None => NGX_ERROR as ngx_int_t,
-        }
+        let (raw, conf) =
+            unsafe { (nginx::Request::from_ptr(request), directives::upstream_conf(upstream)) };
+        let Some(peer) = prepare(raw, conf).and_then(|peer| raw.pool().alloc(peer)) else {
+            return NGX_ERROR as ngx_int_t;
+        };
+        // SAFETY: nginx creates the upstream before it initialises the peer.
+        let u = unsafe { &mut (*(*request).upstream).peer };
+        u.data = ptr::from_mut(peer).cast();
+        u.get = Some(get_peer);
+        u.free = Some(free_peer);
+        // The first attempt sets it to what there is.
+        u.tries = 1;
+        // nginx calls these unchecked for upstreams with TLS.
+        u.set_session = Some(set_session);
+        u.save_session = Some(save_session);
+        NGX_OK as ngx_int_t
     })
 }
 
-/// # Safety
-/// `request` is alive, `upstream` has `ingress_balancer`, and this is the event loop's thread.
-unsafe fn prepare(
-    request: *mut ngx_http_request_t,
-    upstream: *mut ngx_http_upstream_srv_conf_t,
-) -> Option<()> {
-    // SAFETY: vouched for by the caller.
-    let (worker, pool) = unsafe { (worker::current(EventLoop::here())?, (*request).pool) };
-    // SAFETY: the pool is alive; zeroes are a value of every field.
-    let peer = unsafe { memory::zeroed::<Peer>(pool).as_mut() }?;
-    peer.found = Found::default();
-    peer.worker = worker;
-    peer.request = request;
-    // SAFETY: vouched for by the caller.
-    let conf = unsafe { directives::upstream_conf(upstream) };
-    // SAFETY: vouched for by the caller.
-    let raw = unsafe { nginx::Request::from_ptr(request) };
+/// `None`: the request cannot be sent, or memory is out. nginx has made the upstream.
+fn prepare(raw: &nginx::Request, conf: &'static directives::SrvConf) -> Option<Peer> {
+    let seen = Request::of(raw)?;
+    let worker = seen.worker();
+    let mut peer = Peer {
+        worker,
+        request: raw.as_ptr(),
+        backend: ngx_str_t::empty(),
+        found: Found::default(),
+        has_failed_kept: false,
+        asked_again: 0,
+        attempts: 0,
+        tried: Tried::default(),
+        name: null_mut(),
+        address: RawAddress::none(),
+        current: Identity::default(),
+        in_flight: InFlight::default(),
+        selected_by: 0,
+        changes_on_failure: false,
+        key_hash: 0,
+        key: ngx_str_t::empty(),
+        set_cookie: null_mut(),
+        generation: 0,
+        settings: None,
+        protocol: 0,
+        identity: 0,
+    };
     if let Some(index) = conf.backend_variable() {
         if keepalive::mixes_handshakes(raw, conf.kept_by_nginx) {
             return None;
         }
         // Flushed: after an internal redirect the variable may say something else. A variable's text lies in the
         // request's pool or in the configuration.
-        peer.backend = text(raw.flushed_variable(index)?);
+        peer.backend = ngx_str_t::of(raw.flushed_variable(index)?);
     } else {
-        // SAFETY: as above.
-        let seen = unsafe { Request::from_callback(request) }?;
-        // SAFETY: as above; nginx has just written the request.
-        unsafe { fastcgi::complete(request, &seen) }?;
+        // SAFETY: nginx has just written the request.
+        unsafe { fastcgi::complete(raw.as_ptr(), &seen) }?;
         let Some(decision) = seen.decision() else {
-            let line = format_args!(
+            seen.log_error(format_args!(
                 "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
-            );
-            // SAFETY: a request has a connection with a log.
-            unsafe { log::write(log::ERROR, Log::from_ptr((*(*request).connection).log), line) };
+            ));
             return None;
         };
-        let backend = decision.backend;
-        peer.backend = text(backend);
+        peer.backend = ngx_str_t::of(decision.backend);
         peer.found = decision.found;
         // SAFETY: nginx creates the upstream before it initialises the peer.
-        unsafe { reverse::install(request, &seen) };
+        unsafe { reverse::install(raw.as_ptr(), &seen) };
         if conf.keep.connections != 0 {
-            peer.settings = &raw const conf.keep;
-            // SAFETY: the request is alive, with the upstream that is being initialised.
-            peer.protocol = unsafe { pool::protocol(request) };
-            // SAFETY: as above.
-            peer.identity = unsafe { worker.pools().identifier().of(request) }?;
+            peer.settings = Some(&conf.keep);
+            peer.protocol = raw.upstream()?.protocol();
+            // SAFETY: alive, with the upstream that is being initialised.
+            peer.identity = unsafe { worker.pools().identifier().of(raw.as_ptr()) }?;
         }
     }
-    // SAFETY: vouched for by the caller.
-    let seen = unsafe { Request::from_callback(request) }?;
     // SAFETY: nginx creates the upstream before it initialises the peer.
-    unsafe { interim::install(request, &seen) }?;
-    // SAFETY: vouched for by the caller.
-    unsafe { peer.select(request) };
-    // SAFETY: nginx creates the upstream before it initialises the peer.
-    let u = unsafe { &mut (*(*request).upstream).peer };
-    u.data = (&raw mut *peer).cast();
-    u.get = Some(get_peer);
-    u.free = Some(free_peer);
-    // The first attempt sets it to what there is.
-    u.tries = 1;
-    // nginx calls these unchecked for upstreams with TLS.
-    u.set_session = Some(set_session);
-    u.save_session = Some(save_session);
-    Some(())
+    unsafe { interim::install(raw.as_ptr(), &seen) }?;
+    peer.select(&seen);
+    Some(peer)
 }
 
 /// nginx's callback for an attempt: where to connect to.
-unsafe extern "C" fn get_peer(
-    connection: *mut ngx_peer_connection_t,
-    data: *mut c_void,
-) -> ngx_int_t {
+unsafe extern "C" fn get_peer(attempt: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t {
     guard::contain("get_peer", NGX_ERROR as ngx_int_t, || {
-        // SAFETY: `data` is what `prepare` set; the request is alive.
-        let peer = unsafe { &mut *data.cast::<Peer>() };
-        // Set for a kept connection, by us or by keepalive, and nobody else clears it.
-        // SAFETY: nginx gives the connection it is about to make.
-        unsafe {
-            (*connection).set_cached(0);
-            (*connection).connection = null_mut();
-        }
-        let mut may_be_kept = true;
-        // SAFETY: the request is alive, on the event loop.
-        let mut choice = unsafe { peer.choose_allowed() };
-        if choice.is_none() && peer.has_failed_kept && peer.asked_again < MAX_ASKED_AGAIN {
-            peer.asked_again += 1;
-            peer.tried.forget(peer.current);
-            // SAFETY: as above.
-            choice = unsafe { peer.choose_allowed() };
-            // A new one says whether the endpoint is well.
-            may_be_kept = false;
-        }
-        let Some(choice) = choice else {
-            // SAFETY: the request is alive, on the event loop.
-            let request = unsafe { Request::from_callback(peer.request) };
-            if let Some(request) =
-                request.filter(|_| peer::is_limit_reached(&peer.search(), peer.worker()))
-            {
-                request.set_busy();
-            }
-            return NGX_BUSY as ngx_int_t;
-        };
-        peer.in_flight.begin(peer.worker(), &choice.begun);
-        if let Some(key) = &choice.begun.new_key {
-            // SAFETY: the request is alive, and what it is answered with is not known yet.
-            unsafe { peer.give_cookie(key) };
-        }
-        let Some(length) = peer.take(&choice) else {
-            // nginx calls `free` for an attempt with an address only.
-            // SAFETY: the attempt that began above.
-            unsafe { peer.end(0) };
-            return NGX_ERROR as ngx_int_t;
-        };
-        let tries = peer.attempts_left(choice.untried);
-        // SAFETY: as above.
-        let connection = unsafe { &mut *connection };
-        connection.tries = tries;
-        connection.sockaddr = (&raw mut peer.address).cast();
-        connection.socklen = length as _;
-        // SAFETY: `take` made it, in the request's pool.
-        connection.name = unsafe { &raw mut (*peer.name).text };
-        // SAFETY: the request's log outlives its attempts.
-        if may_be_kept && unsafe { peer.take_kept(connection) } {
-            return NGX_DONE as ngx_int_t;
-        }
-        NGX_OK as ngx_int_t
+        // SAFETY: nginx gives the attempt it is about to make, and what `init_peer` set; the request is alive.
+        let (attempt, peer) = unsafe { (Attempt::from_ptr(attempt), &mut *data.cast::<Peer>()) };
+        peer.get(attempt) as ngx_int_t
     })
 }
 
 /// All of these are called in callbacks, while the request is alive.
 impl Peer {
-    fn worker(&self) -> &'static Worker {
-        // SAFETY: the worker lives until the process ends.
-        unsafe { &*self.worker }
+    fn request(&self) -> &nginx::Request {
+        // SAFETY: alive as long as its peer, which lies in its pool.
+        unsafe { nginx::Request::from_ptr(self.request) }
+    }
+
+    /// `NGX_OK`, `NGX_DONE` for a connection that was kept, `NGX_BUSY` or `NGX_ERROR`.
+    fn get(&mut self, attempt: &Attempt) -> i32 {
+        // Set for a kept connection, by us or by keepalive, and nobody else clears it.
+        attempt.set_cached(false);
+        // SAFETY: none.
+        unsafe { attempt.set_connection(null_mut()) };
+        let mut may_be_kept = true;
+        let mut choice = self.choose_allowed();
+        if choice.is_none() && self.has_failed_kept && self.asked_again < MAX_ASKED_AGAIN {
+            self.asked_again += 1;
+            self.tried.forget(self.current);
+            choice = self.choose_allowed();
+            // A new one says whether the endpoint is well.
+            may_be_kept = false;
+        }
+        let Some(choice) = choice else {
+            if peer::is_limit_reached(&self.search(), self.worker)
+                && let Some(request) = Request::of(self.request())
+            {
+                request.set_busy();
+            }
+            return NGX_BUSY;
+        };
+        self.in_flight.begin(self.worker, &choice.begun);
+        if let Some(key) = &choice.begun.new_key {
+            self.give_cookie(key);
+        }
+        let Some(length) = self.take(&choice) else {
+            // nginx calls `free` for an attempt with an address only.
+            self.end(Ended(0));
+            return NGX_ERROR;
+        };
+        attempt.set_tries(self.attempts_left(choice.untried));
+        // SAFETY: the address is the peer's, and `take` made the name, both in the request's pool.
+        unsafe {
+            attempt.lead_to(&raw mut self.address, length, &raw mut (*self.name).text);
+        }
+        if may_be_kept && self.take_kept(attempt) { NGX_DONE } else { NGX_OK as i32 }
     }
 
     fn backend(&self) -> (&[u8], Found) {
         // SAFETY: set by `prepare`, in the request's pool or the configuration.
-        let backend = unsafe { memory::bytes(self.backend) };
-        (backend, self.found)
+        (unsafe { nginx::bytes(self.backend) }, self.found)
     }
 
     fn choose(&self) -> Option<Choice> {
-        peer::choose(self.worker(), &self.search(), |endpoint, begun, untried, generation| {
-            // SAFETY: the request's pool is alive.
-            unsafe { Choice::copy((*self.request).pool, endpoint, begun, untried, generation) }
+        let pool = self.request().pool();
+        peer::choose(self.worker, &self.search(), |endpoint, begun, untried, generation| {
+            Choice::copy(pool, endpoint, begun, untried, generation)
         })
     }
 
     /// Chooses, and passes over endpoints that no connection may lead to.
-    ///
-    /// # Safety
-    /// The request is alive, on the event loop.
     #[inline]
-    unsafe fn choose_allowed(&mut self) -> Option<Choice> {
+    fn choose_allowed(&mut self) -> Option<Choice> {
         for _ in 0..=MAX_DENIED {
             let choice = self.choose()?;
-            let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
-            // SAFETY: vouched for by the caller; a request has a connection with a log.
+            let Some(denial) = self.worker.denial(choice.address) else { return Some(choice) };
+            // SAFETY: alive as long as its peer, which lies in its pool.
+            let request = unsafe { nginx::Request::from_ptr(self.request) };
+            // SAFETY: the backend was set by `prepare`, in the request's pool or the configuration; the choice was copied
+            // into that pool.
             unsafe {
-                let (backend, log) =
-                    (memory::bytes(self.backend), Log::from_ptr((*(*self.request).connection).log));
-                self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
-                self.tried.push((*self.request).pool, choice.identity);
+                let backend = nginx::bytes(self.backend);
+                self.in_flight.deny(self.worker, &choice, denial, backend, request.log());
             }
+            self.tried.push(request.pool(), choice.identity);
         }
         None
     }
@@ -282,7 +269,7 @@ impl Peer {
     fn search(&self) -> Search<'_> {
         let (backend, found) = self.backend();
         // SAFETY: of the request's headers, which live as long as it.
-        let cookie = unsafe { memory::bytes(self.key) };
+        let cookie = unsafe { nginx::bytes(self.key) };
         let is_new = cookie.is_empty() || self.changes_on_failure && self.attempts > 0;
         let key = match self.selected_by {
             BY_HASH => Key::Hash(self.key_hash),
@@ -293,15 +280,12 @@ impl Peer {
     }
 
     /// Looks at the request for what the backend's record asks for.
-    ///
-    /// # Safety
-    /// `request` is alive and the peer's, on the event loop.
-    unsafe fn select(&mut self, request: *mut ngx_http_request_t) {
+    fn select(&mut self, request: &Request<'_>) {
         let mut found = self.found;
         if found.is_plain {
             return;
         }
-        let guard = self.worker().reader().read();
+        let guard = self.worker.reader().read();
         let has_more = peer::find(&guard, self.backend().0, &mut found);
         self.found = found;
         if !has_more {
@@ -310,19 +294,17 @@ impl Peer {
         let backend = self.backend().0;
         let decided = found.place.generation();
         let Some(mut record) = retired::backend(&guard, backend, decided) else { return };
-        // SAFETY: vouched for by the caller.
-        let Some(request) = (unsafe { Request::from_callback(request) }) else { return };
         // The router has decided on an alternative already.
         let alternative = match request.decision() {
             Some(_) => None,
-            None => selection::alternative(&request, &guard, &record),
+            None => selection::alternative(request, &guard, &record),
         };
         if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
-            (self.backend, self.found) = (text(copy), Found::default());
+            (self.backend, self.found) = (ngx_str_t::of(copy), Found::default());
             let Some(other) = retired::backend(&guard, copy, 0) else { return };
             record = other;
         }
-        let selection = selection::of(&request, &record);
+        let selection = selection::of(request, &record);
         drop(guard);
         self.changes_on_failure = selection.changes_on_failure;
         match selection.key {
@@ -331,56 +313,50 @@ impl Peer {
             Key::Affinity(key) => {
                 let key = key.unwrap_or_default();
                 self.selected_by = BY_COOKIE;
-                self.key = text(key);
+                self.key = ngx_str_t::of(key);
             }
         }
     }
 
-    /// Gives the client another cookie; one for all attempts.
-    ///
-    /// # Safety
-    /// The request is alive and its header was not sent.
-    unsafe fn give_cookie(&mut self, key: &[u8]) {
-        // SAFETY: vouched for by the caller.
-        let Some(request) = (unsafe { Request::from_callback(self.request) }) else { return };
+    /// Gives the client another cookie; one for all attempts. What it is answered with is not known yet.
+    fn give_cookie(&mut self, key: &[u8]) {
+        let Some(request) = Request::of(self.request()) else { return };
         let (backend, found) = self.backend();
         let decided = found.place.generation();
         let Some(text) = selection::set_cookie(&request, backend, decided, key) else { return };
-        if self.set_cookie.is_null() {
-            let header = request.nginx().push_response_header(b"Set-Cookie", text.as_bytes());
-            self.set_cookie = header.map_or(null_mut(), |header| header.as_ptr());
-            return;
-        }
-        // SAFETY: the pool is alive, and the header is in it.
-        unsafe {
-            if let Some(value) = memory::concat((*self.request).pool, &[text.as_bytes()]) {
-                (*self.set_cookie).value = value;
+        // SAFETY: null, or the header that was added below, in the request's pool.
+        match unsafe { nginx::Header::from_nullable(self.set_cookie) } {
+            None => {
+                let header = self.request().push_response_header(b"Set-Cookie", text.as_bytes());
+                self.set_cookie = header.map_or(null_mut(), nginx::Header::as_ptr);
+            }
+            Some(header) => {
+                self.request().set_response_value(header, &[text.as_bytes()]);
             }
         }
     }
 
-    /// The attempt that is under way has ended: counts it.
-    ///
-    /// # Safety
-    /// nginx has done with the attempt, and `state` is what it says about it.
+    /// The attempt that is under way has ended, as nginx says: counts it.
     #[inline]
-    unsafe fn end(&mut self, state: ngx_uint_t) {
-        let (worker, name) = (self.worker(), self.name.cast_const());
-        // SAFETY: `take` made the name, in the request's pool; a request with a peer has an upstream, an attempt a
-        // state, and a connection a log.
+    fn end(&mut self, ended: Ended) {
+        // SAFETY: alive as long as its peer, which lies in its pool.
+        let request = unsafe { nginx::Request::from_ptr(self.request) };
+        let upstream = request.upstream();
+        // SAFETY: null, or made by `take`, in the request's pool.
         unsafe {
-            let (upstream, log) =
-                ((*self.request).upstream, Log::from_ptr((*(*self.request).connection).log));
-            self.in_flight.end(worker, name, log, |began| outcome(upstream, state, began));
+            self.in_flight.end(self.worker, self.name, request.log(), |began| {
+                outcome(upstream, ended, began)
+            });
         }
     }
 
     /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
     /// all of a request's.
-    fn attempts_left(&self, untried: usize) -> ngx_uint_t {
-        // SAFETY: a request with a peer has an upstream with a configuration.
-        let limit = unsafe { (*(*(*self.request).upstream).conf).next_upstream_tries };
-        if limit == 0 { untried } else { untried.min(limit.saturating_sub(self.attempts as usize)) }
+    fn attempts_left(&self, untried: usize) -> usize {
+        match self.request().upstream().map_or(0, nginx::Upstream::tries) {
+            0 => untried,
+            limit => untried.min(limit.saturating_sub(self.attempts as usize)),
+        }
     }
 
     /// Keeps a choice for nginx to point at; answers the length of its address, `None` when memory is out.
@@ -391,12 +367,9 @@ impl Peer {
         self.name = choice.name;
         self.current = choice.identity;
         self.generation = choice.generation;
-        Some(self.address.write(choice.address))
-    }
-
-    fn settings(&self) -> Option<&'static Settings> {
-        // SAFETY: null, or of the configuration, which outlives the requests.
-        unsafe { self.settings.as_ref() }
+        let (address, length) = RawAddress::new(choice.address);
+        self.address = address;
+        Some(length)
     }
 
     fn key(&self) -> idle::Key {
@@ -409,76 +382,71 @@ impl Peer {
     }
 
     /// Lets nginx use an idle connection to the current endpoint; `false` if there is none.
-    ///
-    /// # Safety
-    /// `attempt` is the request's, with its log.
     #[inline]
-    unsafe fn take_kept(&self, attempt: &mut ngx_peer_connection_t) -> bool {
-        let Some(settings) = self.settings() else { return false };
-        // SAFETY: vouched for by the caller.
-        let kept = unsafe {
-            self.worker().pools().take(EventLoop::here(), settings.number, &self.key(), attempt.log)
-        };
+    fn take_kept(&self, attempt: &Attempt) -> bool {
+        let Some(settings) = self.settings else { return false };
+        let (here, log) = (self.request().event_loop(), attempt.log().as_ptr());
+        // SAFETY: the request's log outlives its attempts.
+        let kept = unsafe { self.worker.pools().take(here, settings.number, &self.key(), log) };
         if kept.is_null() {
             return false;
         }
-        attempt.connection = kept;
-        attempt.set_cached(1);
+        // SAFETY: open, and out of the pool.
+        unsafe { attempt.set_connection(kept) };
+        attempt.set_cached(true);
         true
     }
 
     /// Keeps the connection of an attempt that is over, if it is good for another.
-    ///
-    /// # Safety
-    /// `attempt` is the request's, and nginx has done with it.
     #[inline]
-    unsafe fn keep(&self, attempt: &mut ngx_peer_connection_t, state: ngx_uint_t) {
-        let Some(settings) = self.settings() else { return };
-        if state & NGX_PEER_FAILED as ngx_uint_t != 0 || attempt.connection.is_null() {
+    fn keep(&self, attempt: &Attempt, ended: Ended) {
+        let Some(settings) = self.settings else { return };
+        let connection = attempt.connection();
+        if ended.is_failed() || connection.is_null() {
             return;
         }
-        // SAFETY: open, and vouched for by the caller.
+        let Some(upstream) = self.request().upstream() else { return };
+        // SAFETY: open, and nginx has done with it.
         let is_kept = unsafe {
-            is_good(attempt.connection.cast(), settings, (*self.request).upstream.cast())
-                && self.worker().pools().put(
-                    settings,
-                    self.key(),
-                    self.generation,
-                    attempt.connection,
-                )
+            is_good(connection, settings, upstream)
+                && self.worker.pools().put(settings, self.key(), self.generation, connection)
         };
         if is_kept {
-            attempt.connection = null_mut();
+            // SAFETY: none.
+            unsafe { attempt.set_connection(null_mut()) };
         }
+    }
+
+    /// nginx has done with the attempt.
+    fn free(&mut self, attempt: &Attempt, ended: Ended) {
+        self.end(ended);
+        self.keep(attempt, ended);
+        if ended == Ended(0) {
+            return;
+        }
+        self.has_failed_kept = attempt.is_cached();
+        self.attempts = self.attempts.saturating_add(1);
+        // SAFETY: alive as long as its peer, which lies in its pool.
+        let pool = unsafe { nginx::Request::from_ptr(self.request) }.pool();
+        self.tried.push(pool, self.current);
+        let untried = peer::untried(self.worker, &self.search());
+        // For an error on a kept connection nginx adds one by itself.
+        attempt.set_tries(self.attempts_left(untried));
     }
 }
 
-/// nginx's form of a text that lives as long as the request.
-fn text(text: &[u8]) -> ngx_str_t {
-    ngx_str_t { len: text.len(), data: text.as_ptr().cast_mut() }
-}
-
 /// How an attempt ended. nginx says how long it took only of one that ended well.
-///
-/// # Safety
-/// `upstream` is alive, with the state of the attempt.
 #[inline]
-unsafe fn outcome(upstream: *mut ngx_http_upstream_t, state: ngx_uint_t, began: u64) -> Outcome {
-    const NOT_YET: ngx_msec_t = ngx_msec_t::MAX;
-    // SAFETY: vouched for by the caller.
-    let (status, took) = unsafe { ((*upstream).headers_in.status_n, (*upstream).state.as_ref()) };
-    let connect = took.map_or(NOT_YET, |took| took.connect_time);
-    let response = took.map_or(NOT_YET, |took| took.response_time);
+fn outcome(upstream: Option<&nginx::Upstream>, ended: Ended, began: u64) -> Outcome {
+    let status = upstream.map_or(0, nginx::Upstream::status);
+    let state = upstream.and_then(nginx::Upstream::state);
+    let connect = state.and_then(nginx::State::connect_milliseconds);
+    let response = state.and_then(nginx::State::response_milliseconds);
     let elapsed = now_milliseconds().saturating_sub(began);
-    let milliseconds = match (connect, response) {
-        // The reference counts the time to connect twice, and so do its clients' averages.
-        (connect, response) if connect != NOT_YET && response != NOT_YET => {
-            (connect + response) as u64
-        }
-        _ => elapsed,
-    };
-    let failure = if state & NGX_PEER_FAILED as ngx_uint_t != 0 {
-        let is_connected = connect != NOT_YET;
+    // The reference counts the time to connect twice, and so do its clients' averages.
+    let milliseconds = connect.zip(response).map_or(elapsed, |(connect, all)| connect + all);
+    let failure = if ended.is_failed() {
+        let is_connected = connect.is_some();
         Some(if is_connected { Failure::Answer } else { Failure::Connect })
     } else if (502..=504).contains(&status) {
         Some(Failure::Answer)
@@ -497,7 +465,7 @@ unsafe fn outcome(upstream: *mut ngx_http_upstream_t, state: ngx_uint_t, began: 
 unsafe fn is_good(
     connection: *mut nginx::sys::ngx_connection_s,
     settings: &Settings,
-    upstream: *mut nginx::sys::ngx_http_upstream_s,
+    upstream: &nginx::Upstream,
 ) -> bool {
     // SAFETY: vouched for by the caller; a connection has its two events. The numbers are nginx's own.
     unsafe {
@@ -506,42 +474,24 @@ unsafe fn is_good(
         has_ended | (*write).error() | (*write).timedout() == 0
             && (*connection).requests < settings.requests
             && ngx_current_msec.wrapping_sub((*connection).start_time) <= settings.time_msec
-            && (*upstream).keepalive() != 0
-            && (*upstream).request_body_sent() != 0
+            && upstream.keeps_alive()
+            && upstream.is_request_sent()
             && ngx_terminate == 0
             && ngx_exiting == 0
-            && ngx_handle_read_event(read.cast(), 0) == NGX_OK as ngx_int_t
+            && ngx_handle_read_event(read, 0) == NGX_OK as ngx_int_t
     }
 }
 
-/// nginx's callback after an attempt; `state` is 0 if it went well.
+/// nginx's callback after an attempt; `state` is 0 if it went well. nginx calls it once for each.
 unsafe extern "C" fn free_peer(
-    connection: *mut ngx_peer_connection_t,
+    attempt: *mut ngx_peer_connection_t,
     data: *mut c_void,
     state: ngx_uint_t,
 ) {
     guard::contain("free_peer", (), || {
-        // SAFETY: as for `get_peer`.
-        let peer = unsafe { &mut *data.cast::<Peer>() };
-        // SAFETY: nginx calls this once for each attempt.
-        unsafe { peer.end(state) };
-        if !peer.settings.is_null() {
-            // SAFETY: nginx gives the connection of the attempt.
-            unsafe { peer.keep(&mut *connection, state) };
-        }
-        if state == 0 {
-            return;
-        }
-        // SAFETY: nginx gives a live struct.
-        peer.has_failed_kept = unsafe { (*connection).cached() != 0 };
-        peer.attempts = peer.attempts.saturating_add(1);
-        // SAFETY: the request's pool is alive.
-        unsafe { peer.tried.push((*peer.request).pool, peer.current) };
-        let untried = peer::untried(peer.worker(), &peer.search());
-        // For an error on a kept connection nginx adds one by itself.
-        let tries = peer.attempts_left(untried);
-        // SAFETY: nginx gives the connection of the attempt.
-        unsafe { (*connection).tries = tries };
+        // SAFETY: nginx gives the attempt that is over, and what `init_peer` set; the request is alive.
+        let (attempt, peer) = unsafe { (Attempt::from_ptr(attempt), &mut *data.cast::<Peer>()) };
+        peer.free(attempt, Ended(state));
     });
 }
 

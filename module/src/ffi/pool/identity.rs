@@ -103,14 +103,3 @@ unsafe fn value<'r>(
     // SAFETY: a string of the configuration or of the request's pool.
     Some(unsafe { memory::bytes(text) })
 }
-
-/// Tells nginx's protocols apart: the function that writes the request. HTTP, HTTP/2, gRPC, FastCGI and the like
-/// each have their own, and it is never another's.
-///
-/// # Safety
-/// The request is alive and has an upstream.
-#[inline]
-pub unsafe fn protocol(request: *mut ngx_http_request_t) -> u64 {
-    // SAFETY: vouched for by the caller.
-    unsafe { (*(*request).upstream).create_request }.map_or(0, |function| function as usize as u64)
-}

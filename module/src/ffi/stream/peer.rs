@@ -2,19 +2,19 @@
 
 use super::passthrough::Decision;
 use super::{SrvConf, variable, variable_by_name};
-use crate::ffi::attempt::{Address, Choice, InFlight, MAX_DENIED, Name, Tried};
+use crate::ffi::attempt::{Choice, InFlight, MAX_DENIED, Name, Tried};
 use crate::ffi::table::stream_index;
 use crate::ffi::worker::{self, Worker};
 use crate::ffi::{Found, guard, log, memory, now_milliseconds, upstream as http};
 use crate::peer::{self, Key, Search};
 use crate::stream::{self, Attempt};
-use nginx::EventLoop;
 use nginx::log::Log;
 use nginx::sys::{
     NGX_DECLINED, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_connection_local_sockaddr,
     ngx_connection_t, ngx_inet_get_port, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_str_t,
     ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_uint_t,
 };
+use nginx::{EventLoop, RawAddress};
 use oxigress_core::balancer::Identity;
 use oxigress_core::model::StreamPort;
 use std::ffi::c_void;
@@ -39,7 +39,7 @@ struct Peer {
     limit: ngx_uint_t,
     tried: Tried,
     name: *mut Name,
-    address: Address,
+    address: RawAddress,
     current: Identity,
     in_flight: InFlight,
     /// The backend's sessions are sent by the hash of a key.
@@ -215,7 +215,8 @@ unsafe extern "C" fn get_peer(attempt: *mut ngx_peer_connection_t, data: *mut c_
             return NGX_ERROR as ngx_int_t;
         }
         attempt.tries = peer.attempts_left(choice.untried);
-        attempt.socklen = peer.address.write(choice.address) as _;
+        let (address, length) = RawAddress::new(choice.address);
+        (peer.address, attempt.socklen) = (address, length as _);
         attempt.sockaddr = (&raw mut peer.address).cast();
         // SAFETY: in the session's pool.
         attempt.name = unsafe { &raw mut (*choice.name).text };
@@ -241,7 +242,15 @@ impl Peer {
         }
         peer::choose(self.worker(), &self.search(), |endpoint, begun, untried, generation| {
             // SAFETY: the session's pool is alive.
-            unsafe { Choice::copy((*self.connection).pool, endpoint, begun, untried, generation) }
+            unsafe {
+                Choice::copy(
+                    nginx::Pool::from_ptr((*self.connection).pool),
+                    endpoint,
+                    begun,
+                    untried,
+                    generation,
+                )
+            }
         })
     }
 
@@ -258,7 +267,7 @@ impl Peer {
                 let (backend, log) =
                     (memory::bytes(self.backend), Log::from_ptr((*self.connection).log));
                 self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
-                self.tried.push((*self.connection).pool, choice.identity);
+                self.tried.push(nginx::Pool::from_ptr((*self.connection).pool), choice.identity);
             }
         }
         None
@@ -331,7 +340,7 @@ unsafe extern "C" fn free_peer(
         }
         peer.attempts = peer.attempts.saturating_add(1);
         // SAFETY: the session's pool is alive.
-        unsafe { peer.tried.push((*peer.connection).pool, peer.current) };
+        unsafe { peer.tried.push(nginx::Pool::from_ptr((*peer.connection).pool), peer.current) };
         let untried = peer::untried(peer.worker(), &peer.search());
         // SAFETY: nginx gives the attempt.
         unsafe { (*attempt).tries = peer.attempts_left(untried) };
