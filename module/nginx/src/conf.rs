@@ -23,6 +23,7 @@ use crate::thread::ThreadPool;
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
 /// The configuration that nginx reads, at one directive or block of it.
@@ -196,11 +197,12 @@ impl Conf {
     }
 
     /// The servers of `http`.
-    pub fn servers(&self) -> Vec<Server> {
+    pub fn servers(&self) -> Vec<Server<'_>> {
         // SAFETY: nginx fills the array with its servers.
         let all =
             unsafe { (*self.core_main()).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() };
-        all.iter().filter_map(|server| NonNull::new(*server)).map(Server).collect()
+        let servers = all.iter().filter_map(|server| NonNull::new(*server));
+        servers.map(|server| Server(server, PhantomData)).collect()
     }
 
     /// Has each request looked at in a phase; `None` when memory is out.
@@ -333,11 +335,11 @@ pub fn parse_number(text: &[u8]) -> Option<usize> {
 
 /// A server of `http`.
 #[derive(Clone, Copy)]
-pub struct Server(NonNull<ngx_http_core_srv_conf_t>);
+pub struct Server<'c>(NonNull<ngx_http_core_srv_conf_t>, PhantomData<&'c Conf>);
 
-impl Server {
+impl<'c> Server<'c> {
     /// What module `M` keeps for it.
-    pub fn conf<M: HttpModule>(&self) -> &M::Server {
+    pub fn conf<M: HttpModule>(&self) -> &'c M::Server {
         // SAFETY: nginx makes one for each server, by `M`'s table; it lives as long as the cycle.
         unsafe { &*(*(*self.0.as_ref().ctx).srv_conf.add(M::index())).cast() }
     }

@@ -38,7 +38,7 @@ pub unsafe trait CoreModule: 'static {
     /// Its place in the cycle's array of configurations.
     fn index() -> usize;
     /// When all outside of `http` and the like has been read.
-    fn init(_cycle: &Cycle, _main: &mut Self::Main) -> Result<(), Refused> {
+    fn init(_cycle: &Cycle, _main: &Self::Main) -> Result<(), Refused> {
         Ok(())
     }
     /// When a configuration has been taken over, in the process that read it, which is about to go on with `cycle`: the
@@ -73,12 +73,9 @@ pub unsafe trait HttpModule: 'static {
     fn postconfiguration(_conf: &mut Conf) -> Result<(), Refused> {
         Ok(())
     }
-    /// When a location has been read: what it takes from what it is in. Modules of nginx's own have merged before.
-    fn merge_location(
-        _conf: &mut Conf,
-        _outer: &Self::Location,
-        _inner: &mut Self::Location,
-    ) -> Result<(), Refused> {
+    /// When a location has been read, [`Conf::location`]: what it takes from what it is in. Modules of nginx's own have
+    /// merged before.
+    fn merge_location(_conf: &mut Conf, _outer: &Self::Location) -> Result<(), Refused> {
         Ok(())
     }
 }
@@ -277,7 +274,7 @@ unsafe extern "C" fn init_core<M: CoreModule>(
 ) -> *mut c_char {
     contain("init_conf", Err(Refused::Told), || {
         // SAFETY: nginx gives the cycle, and what `create_core` of this type made for it.
-        M::init(unsafe { Cycle::from_ptr(cycle) }, unsafe { &mut *conf.cast::<M::Main>() })
+        M::init(unsafe { Cycle::from_ptr(cycle) }, unsafe { &*conf.cast::<M::Main>() })
     })
     .map_or_else(Refused::answer, |()| null_mut())
 }
@@ -324,13 +321,13 @@ fn step(name: &str, step: impl FnOnce() -> Result<(), Refused>) -> ngx_int_t {
 unsafe extern "C" fn merge_location<M: HttpModule>(
     cf: *mut ngx_conf_t,
     outer: *mut c_void,
-    inner: *mut c_void,
+    _: *mut c_void,
 ) -> *mut c_char {
     contain("merge_location", Err(Refused::Told), || {
-        // SAFETY: nginx gives two configurations that `create` made for this module, and never the same.
-        let (outer, inner) = unsafe { (&*outer.cast::<M::Location>(), &mut *inner.cast()) };
+        // SAFETY: nginx gives what `create` made for the outer block, and never the location's own, which is in its context.
+        let outer = unsafe { &*outer.cast::<M::Location>() };
         // SAFETY: nginx gives the configuration that it reads.
-        M::merge_location(unsafe { Conf::from_ptr(cf) }, outer, inner)
+        M::merge_location(unsafe { Conf::from_ptr(cf) }, outer)
     })
     .map_or_else(Refused::answer, |()| null_mut())
 }

@@ -236,7 +236,8 @@ impl<'r> Request<'r> {
     fn context(&self) -> Option<&'r Context> {
         match self.seen.context::<Http>() {
             Some(context) => Some(context),
-            None => Some(self.seen.set_context::<Http>(self.context_from_before()?)),
+            // SAFETY: what was kept before lies in the request's pool.
+            None => Some(unsafe { self.seen.set_context::<Http>(self.context_from_before()?) }),
         }
     }
 
@@ -249,8 +250,7 @@ impl<'r> Request<'r> {
         if let Some(context) = self.context() {
             return Some(context);
         }
-        let context = self.seen.pool().alloc(Context::default())?;
-        Some(self.seen.set_context::<Http>(context))
+        self.seen.new_context::<Http>(Context::default())
     }
 
     /// nginx's callbacks for an answer, which ours stand before.

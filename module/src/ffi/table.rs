@@ -60,7 +60,7 @@ unsafe impl CoreModule for Core {
         unsafe { ngx_ingress_module.index }
     }
 
-    fn init(cycle: &Cycle, main: &mut CoreConf) -> Result<(), Refused> {
+    fn init(cycle: &Cycle, main: &CoreConf) -> Result<(), Refused> {
         directives::init_core(cycle, main)
     }
 
@@ -113,12 +113,8 @@ unsafe impl HttpModule for Http {
         directives::postconfiguration(conf)
     }
 
-    fn merge_location(
-        conf: &mut Conf,
-        outer: &LocConf,
-        inner: &mut LocConf,
-    ) -> Result<(), Refused> {
-        directives::merge_location(conf, outer, inner)
+    fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
+        directives::merge_location(conf, outer)
     }
 }
 

@@ -12,9 +12,22 @@ impl Request {
         unsafe { (*(*self.as_ptr()).ctx.add(M::index())).cast::<M::Request>().as_ref() }
     }
 
-    /// Keeps what lies in the request's pool; `None` in place of what it is forgotten.
-    pub fn set_context<'r, M: HttpModule>(&'r self, context: &'r M::Request) -> &'r M::Request {
-        // SAFETY: nginx has a place for every http module.
+    /// Keeps a new value with this request; `None` when memory is out.
+    pub fn new_context<M: HttpModule>(&self, context: M::Request) -> Option<&M::Request> {
+        let context = self.pool().alloc(context)?;
+        // SAFETY: in the request's pool.
+        Some(unsafe { self.set_context::<M>(context) })
+    }
+
+    /// Keeps a value that was kept before nginx has redirected the request.
+    ///
+    /// # Safety
+    /// It lies in the request's pool.
+    pub unsafe fn set_context<'r, M: HttpModule>(
+        &'r self,
+        context: &'r M::Request,
+    ) -> &'r M::Request {
+        // SAFETY: nginx has a place for every http module; the caller promises that the value stays.
         unsafe {
             *(*self.as_ptr()).ctx.add(M::index()) = std::ptr::from_ref(context).cast_mut().cast();
         }
