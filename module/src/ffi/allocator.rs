@@ -15,19 +15,19 @@ struct Wiping;
 // block through `dealloc`; the system's would leave a copy behind when it moves a block.
 unsafe impl GlobalAlloc for Wiping {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has a block of this allocator's, with its layout.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has a block of this allocator's, with its layout.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: a block of that size, which nobody uses any more.
         unsafe { wipe(block, layout.size()) };
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has a block of this allocator's, with its layout.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -37,6 +37,6 @@ unsafe impl GlobalAlloc for Wiping {
 /// # Safety
 /// The memory may be written, and nothing else uses it.
 pub unsafe fn wipe(start: *mut u8, length: usize) {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a block of this allocator's, with its layout.
     unsafe { libc::explicit_bzero(start.cast(), length) };
 }

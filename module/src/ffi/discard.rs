@@ -40,13 +40,13 @@ struct Discard {
 /// # Safety
 /// `raw` is a live subrequest, on the event loop; its header was sent a moment ago, and nginx has not looked at the body.
 pub unsafe fn begin(raw: *mut ngx_http_request_t) {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live subrequest with an upstream.
     let Some(request) = (unsafe { Request::from_callback(raw) }) else { return };
     let is_copy = request.mirror().is_some();
     if !is_copy && request.question().is_none() {
         return;
     }
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live subrequest with an upstream.
     unsafe {
         let upstream: *mut nginx::sys::ngx_http_upstream_s = (*raw).upstream.cast();
         let flags: *mut nginx::sys::ngx_http_request_s = raw.cast();
@@ -100,7 +100,7 @@ unsafe fn is_kept(
     raw: *mut ngx_http_request_t,
     upstream: *mut nginx::sys::ngx_http_upstream_s,
 ) -> bool {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live subrequest with an upstream.
     unsafe {
         if (*upstream).store() != 0 || (*upstream).upgrade() != 0 {
             return true;
@@ -174,7 +174,7 @@ unsafe extern "C" fn drop_part(data: *mut c_void, bytes: isize) -> ngx_int_t {
 /// # Safety
 /// The request is alive and has its upstream.
 unsafe fn wait_shortly(discard: &Discard) -> ngx_int_t {
-    // SAFETY: vouched for by the caller; a configuration is numbers and pointers, which all outlive the request.
+    // SAFETY: the caller has a live subrequest with an upstream; a configuration is numbers and pointers, which all outlive the request.
     unsafe {
         let upstream = &mut *discard.upstream;
         if (*upstream.conf).read_timeout <= MAX_MSEC {

@@ -21,7 +21,7 @@ pub unsafe fn complete(raw: *mut ngx_http_request_t, seen: &Request<'_>) -> Opti
     if policies.proxy.as_ref().is_none_or(|proxy| proxy.fastcgi_params.is_empty()) {
         return Some(());
     }
-    // SAFETY: vouched for by the caller: there is an upstream.
+    // SAFETY: the caller has a live request with an upstream: there is an upstream.
     let upstream = unsafe { &*(*raw).upstream };
     let schema = ngx_str_t { len: upstream.schema.len, data: upstream.schema.data };
     // SAFETY: a text of nginx's module.

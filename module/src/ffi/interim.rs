@@ -33,7 +33,7 @@ pub struct Callbacks {
 /// # Safety
 /// `raw` is alive and has an upstream that was not asked yet; `request` is its safe side.
 pub unsafe fn install(raw: *mut ngx_http_request_t, request: &Request<'_>) -> Option<()> {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live request with an upstream.
     let upstream = unsafe { &mut *(*raw).upstream };
     // SAFETY: a text of nginx's module.
     let schema = unsafe { super::memory::bytes(upstream.schema) };
@@ -116,7 +116,7 @@ unsafe fn read_over(
     raw: *mut ngx_http_request_t,
     request: &Request<'_>,
 ) -> Result<Callback, ngx_int_t> {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live request with an upstream.
     let upstream = unsafe { &mut *(*raw).upstream };
     let buffer = &mut upstream.buffer;
     let mut callbacks = request.interim();

@@ -54,7 +54,7 @@ impl Locations {
         if let Some(known) = all.iter().find(|l| l.base == base && l.cycle == cycle) {
             return Some(known.settings());
         }
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has the settings of a location of the running cycle.
         let location = unsafe { Location::new(base, purpose, policies) }?;
         let settings = location.settings();
         all.push(location);
@@ -118,7 +118,7 @@ impl Location {
             if let Some(pages) = &errors {
                 core.error_pages = pages.as_ptr().cast();
             }
-            // SAFETY: vouched for by the caller.
+            // SAFETY: the caller has the settings of a location of the running cycle.
             proxy = unsafe { Changed::copy(&modules, target, policies) };
             let wanted = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
             if let Some(wanted) = wanted.filter(|_| target.is_tls()) {
@@ -130,7 +130,7 @@ impl Location {
         if let Some((index, settings)) = proxy.as_ref().and_then(Changed::place) {
             put(&mut modules, index, settings);
         }
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has the settings of a location of the running cycle.
         let log = unsafe { silent(&modules, policies) };
         if let Some((index, settings)) = &log {
             put(&mut modules, *index, (&raw const **settings).cast_mut());
@@ -166,7 +166,7 @@ fn core_index() -> usize {
 /// # Safety
 /// `settings` are those of a location.
 unsafe fn core_of(settings: Settings) -> *mut nginx::sys::ngx_http_core_loc_conf_s {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has the settings of a location of the running cycle.
     unsafe { (*settings.add(core_index())).cast() }
 }
 

@@ -14,7 +14,7 @@ pub unsafe fn bytes<'a>(text: ngx_str_t) -> &'a [u8] {
     if text.len == 0 || text.data.is_null() {
         return &[];
     }
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller promises that so many bytes are there, and stay.
     unsafe { std::slice::from_raw_parts(text.data, text.len) }
 }
 

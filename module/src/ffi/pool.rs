@@ -169,7 +169,7 @@ impl Pools {
             self.purge.set(purge);
         }
         self.turn_end.post();
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has an open connection that nobody else uses.
         unsafe { connection.rest(settings.number, place) };
         true
     }

@@ -119,7 +119,7 @@ impl Reserve {
 /// On the event loop's thread; `cycle` is the one that runs from now on.
 pub unsafe fn start(cycle: *mut ngx_cycle_t) {
     let mut is_wanted = false;
-    // SAFETY: vouched for by the caller; `of_configuration` answers for http's listeners.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs; `of_configuration` answers for http's listeners.
     unsafe {
         for listening in listenings(cycle) {
             if of_configuration(listening) {
@@ -132,7 +132,7 @@ pub unsafe fn start(cycle: *mut ngx_cycle_t) {
     if !is_wanted {
         return;
     }
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs.
     let wanted = unsafe { (*cycle).free_connection_n / PART }.min(KEPT);
     let (connections, descriptors) = (Vec::with_capacity(KEPT), Vec::with_capacity(KEPT));
     let mut reserve =
@@ -147,7 +147,7 @@ pub unsafe fn start(cycle: *mut ngx_cycle_t) {
 /// # Safety
 /// On the event loop's thread.
 pub unsafe fn stop() {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs.
     unsafe {
         with(Reserve::lend);
         *RESERVE.0.get() = None;
@@ -160,7 +160,7 @@ pub unsafe fn stop() {
 /// # Safety
 /// On the event loop's thread, in no callback of this file.
 pub unsafe fn tick(is_welcome: bool) {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs.
     unsafe {
         with(Reserve::refill);
         with(|reserve| {
@@ -183,7 +183,7 @@ unsafe fn listen(reserve: &Reserve) {
         return;
     }
     // A worker that shuts down has no listeners any more.
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs.
     for listening in unsafe { listenings(reserve.cycle) } {
         // SAFETY: nginx's structs; an open listener has a connection with its events.
         unsafe {
@@ -212,7 +212,7 @@ unsafe fn listen(reserve: &Reserve) {
 /// # Safety
 /// `cycle` is alive.
 unsafe fn listenings(cycle: *mut ngx_cycle_t) -> impl Iterator<Item = *mut ngx_listening_t> {
-    // SAFETY: vouched for by the caller; nginx fills the array with listeners.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs; nginx fills the array with listeners.
     let (first, count) = unsafe { ((*cycle).listening.elts, (*cycle).listening.nelts) };
     (0..count).map(move |place| first.cast::<ngx_listening_t>().wrapping_add(place))
 }
@@ -223,7 +223,7 @@ type Happened = unsafe extern "C" fn(*mut ngx_event_t);
 /// # Safety
 /// `listening` is alive.
 unsafe fn is_ours(listening: *mut ngx_listening_t) -> bool {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs.
     let handler = unsafe { (*listening).handler };
     handler.is_some_and(|handler| std::ptr::fn_addr_eq(handler, init_connection as Connected))
 }
@@ -233,7 +233,7 @@ unsafe fn is_ours(listening: *mut ngx_listening_t) -> bool {
 /// # Safety
 /// `listening` is of the running cycle.
 unsafe fn of_configuration(listening: *mut ngx_listening_t) -> bool {
-    // SAFETY: vouched for by the caller; what nginx's http module hangs on its own listeners.
+    // SAFETY: the caller is on the event loop's thread, and the cycle runs; what nginx's http module hangs on its own listeners.
     unsafe {
         let connection = (*listening).connection;
         let is_http = (*listening).handler.is_some_and(|handler| {

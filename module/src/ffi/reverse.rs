@@ -13,7 +13,7 @@ pub unsafe fn install(raw: *mut ngx_http_request_t, request: &Request<'_>) {
     let Some(proxy) = request.policies().and_then(|policies| policies.source.proxy.as_ref()) else {
         return;
     };
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live request with an upstream.
     let upstream = unsafe { &mut *(*raw).upstream };
     if proxy.cookie_domain.is_some() || proxy.cookie_path.is_some() {
         upstream.rewrite_cookie = Some(rewrite_cookie);
@@ -69,7 +69,7 @@ unsafe fn replace(
     value: Option<Vec<u8>>,
 ) -> ngx_int_t {
     let Some(value) = value else { return NGX_DECLINED as ngx_int_t };
-    // SAFETY: vouched for by the caller. nginx ends values with a NUL.
+    // SAFETY: the caller has a live request with an upstream. nginx ends values with a NUL.
     let Some(mut copy) = (unsafe { memory::concat((*raw).pool, &[before, &value, b"\0"]) }) else {
         return NGX_ERROR as ngx_int_t;
     };

@@ -67,7 +67,7 @@ struct SrvConf {
 /// `session` is alive, `index` is 0 or came from nginx, plus one, and what is returned is used before the pool goes.
 unsafe fn variable(session: *mut ngx_stream_session_t, index: ngx_int_t) -> Option<ngx_str_t> {
     let index = ngx_uint_t::try_from(index - 1).ok()?;
-    // SAFETY: vouched for by the caller; flushed, since a `map` may have looked before the preread.
+    // SAFETY: the caller has a live session, or is inside of stream{}; flushed, since a `map` may have looked before the preread.
     unsafe { text(((*main_conf(session)).get_flushed_variable)(session, index)) }
 }
 
@@ -91,7 +91,7 @@ unsafe fn variable_by_name<'s>(
 /// # Safety
 /// `value` is null or a variable's.
 unsafe fn text(value: *mut ngx_stream_variable_value_t) -> Option<ngx_str_t> {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live session, or is inside of stream{}.
     let value = unsafe { value.as_ref() }?;
     let is_there = value.not_found() == 0 && value.valid() != 0;
     is_there.then(|| ngx_str_t { len: value.len() as usize, data: value.data })

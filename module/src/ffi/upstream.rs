@@ -467,7 +467,7 @@ unsafe fn is_good(
     settings: &Settings,
     upstream: &nginx::Upstream,
 ) -> bool {
-    // SAFETY: vouched for by the caller; a connection has its two events. The numbers are nginx's own.
+    // SAFETY: the caller has an open connection and its request; a connection has its two events. The numbers are nginx's own.
     unsafe {
         let (read, write) = ((*connection).read, (*connection).write);
         let has_ended = (*read).eof() | (*read).error() | (*read).timedout();

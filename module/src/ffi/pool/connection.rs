@@ -35,7 +35,7 @@ impl RawConnection {
     /// # Safety
     /// It is open and idle, and no longer in a pool; `log` outlives the request.
     pub unsafe fn resume(self, log: *mut ngx_log_t) -> *mut ngx_connection_t {
-        // SAFETY: vouched for by the caller; a connection has events and, once it was used, a pool.
+        // SAFETY: the caller has an open connection that nobody else uses; a connection has events and, once it was used, a pool.
         unsafe {
             (*self.0).set_idle(0);
             (*self.0).sent = 0;
@@ -75,7 +75,7 @@ impl RawConnection {
     /// As for [`RawConnection::resume`].
     unsafe fn log_to(self, log: *mut ngx_log_t) {
         let log: *mut nginx::sys::ngx_log_t = log;
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has an open connection that nobody else uses.
         unsafe {
             (*self.0).log = log;
             (*(*self.0).read).log = log;
@@ -91,7 +91,7 @@ impl RawConnection {
     /// # Safety
     /// It is open and nobody uses it.
     pub unsafe fn close(self) {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has an open connection that nobody else uses.
         unsafe {
             if let Some(ssl) = (*self.0).ssl.as_mut() {
                 ssl.set_no_wait_shutdown(1);

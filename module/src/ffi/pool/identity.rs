@@ -25,7 +25,7 @@ impl Identifier {
     /// The request is alive and has an upstream with a configuration.
     #[inline]
     pub unsafe fn of(&self, request: *mut ngx_http_request_t) -> Option<u64> {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has a live request with an upstream.
         let upstream = unsafe { &*(*request).upstream };
         if upstream.ssl() == 0 && upstream.peer.local.is_null() {
             return Some(0);
@@ -94,7 +94,7 @@ unsafe fn value<'r>(
     let mut text = ngx_str_t { len: otherwise.len, data: otherwise.data };
     if !complex.is_null() {
         let complex: *mut ngx_http_complex_value_t = complex.cast();
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has a live request with an upstream.
         let got = unsafe { ngx_http_complex_value(request, complex, &raw mut text) };
         if got != NGX_OK as ngx_int_t {
             return None;

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn handler(session: *mut ngx_stream_session_t) {
 /// # Safety
 /// `session` is alive, `conf` its server's, and this is the event loop's thread.
 unsafe fn decide(session: *mut ngx_stream_session_t, conf: &SrvConf) -> bool {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live session, on the event loop.
     let Some(worker) = (unsafe { worker::current(EventLoop::here()) }) else { return false };
     // SAFETY: as above.
     let Some(name) = (unsafe { variable(session, conf.server_name) }) else { return false };
@@ -63,7 +63,7 @@ unsafe fn decide(session: *mut ngx_stream_session_t, conf: &SrvConf) -> bool {
         }
     });
     let Some(mut decision) = decision else { return false };
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live session, on the event loop.
     if unsafe { is_in_a_circle(session, worker) } {
         let name = String::from_utf8_lossy(name);
         let line = format_args!(

@@ -83,14 +83,14 @@ unsafe fn prepare(
     session: *mut ngx_stream_session_t,
     upstream: *mut ngx_stream_upstream_srv_conf_t,
 ) -> Option<()> {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live session, on the event loop.
     let (worker, connection) =
         unsafe { (worker::current(EventLoop::here())?, (*session).connection) };
     // SAFETY: the pool is alive; zeroes are a value of every field.
     let peer = unsafe { memory::zeroed::<Peer>((*connection).pool).as_mut() }?;
     (peer.worker, peer.session, peer.connection) = (worker, session, connection);
     peer.upstream = upstream;
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live session, on the event loop.
     peer.backend = unsafe { backend(session, upstream, worker) }.unwrap_or_default();
     // SAFETY: the values are used at once.
     let value = |name: &[u8]| unsafe { variable_by_name(session, name) };
@@ -123,7 +123,7 @@ unsafe fn backend(
     upstream: *mut ngx_stream_upstream_srv_conf_t,
     worker: &Worker,
 ) -> Option<ngx_str_t> {
-    // SAFETY: vouched for by the caller; the module has one pointer in both arrays.
+    // SAFETY: the caller has a live session, on the event loop; the module has one pointer in both arrays.
     let (conf, decision, connection) = unsafe {
         let conf: *const SrvConf = (*(*upstream).srv_conf.add(stream_index())).cast();
         let decision: *const Decision = (*(*session).ctx.add(stream_index())).cast();
@@ -174,7 +174,7 @@ unsafe fn say(connection: *mut ngx_connection_t, line: Arguments<'_>) {
 /// # Safety
 /// `connection` is a client's, open.
 unsafe fn port(connection: *mut ngx_connection_t) -> Option<StreamPort> {
-    // SAFETY: vouched for by the caller.
+    // SAFETY: the caller has a live session, on the event loop.
     let number = unsafe {
         // A listener may have many ports, with transparent proxying.
         if ngx_connection_local_sockaddr(connection, null_mut(), 0) != NGX_OK as ngx_int_t {
@@ -262,7 +262,7 @@ impl Peer {
         for _ in 0..=MAX_DENIED {
             let choice = self.choose()?;
             let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
-            // SAFETY: vouched for by the caller; a connection has a log.
+            // SAFETY: the caller has a live session, on the event loop; a connection has a log.
             unsafe {
                 let (backend, log) =
                     (memory::bytes(self.backend), Log::from_ptr((*self.connection).log));
@@ -294,7 +294,7 @@ impl Peer {
     /// # Safety
     /// The session is alive.
     unsafe fn end(&mut self, is_failed: bool) {
-        // SAFETY: vouched for by the caller.
+        // SAFETY: the caller has a live session, on the event loop.
         let (connect, first_byte) = unsafe { self.times() };
         // SAFETY: a number of an open connection, which has a log; the name is in the session's pool.
         unsafe {
