@@ -1,11 +1,13 @@
-//! Everything unsafe: nginx's structs and callbacks on one side, safe types on the other.
+//! nginx's callbacks, and what they need of ingress. They stand on the safe layer (`module/nginx`): a directive is a function
+//! of `&mut Conf` in [`table`], a phase a `PhaseHandler` that `directives::postconfiguration` adds, a variable a line of
+//! `VARIABLES`. What the layer does not have yet is unsafe here: peers, stream, TLS, settings of locations.
 //!
 //! Facts that the SAFETY comments lean on, all given by nginx:
-//! * a worker runs all its callbacks on one thread, its event loop; only `task` runs elsewhere;
+//! * a worker runs all its callbacks on one thread, its event loop; what implements `nginx::thread::Work` runs elsewhere;
 //! * a request, its pool and what was allocated from it live until the request is freed, which is after
 //!   the last callback that gets it;
 //! * configuration structs live as long as the cycle, and so longer than its requests;
-//! * memory from `ngx_pcalloc` is zeroed and aligned to 8 (`NGX_ALIGNMENT`, checked by nginx-sys).
+//! * memory from `ngx_pcalloc` is zeroed and aligned to 8 (`NGX_ALIGNMENT`).
 
 mod access;
 mod allocator;
