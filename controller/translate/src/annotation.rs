@@ -22,15 +22,14 @@ mod responses;
 mod snippet;
 pub mod table;
 mod upstream_tls;
-mod value;
 
 pub use client_tls::ClientTls;
 pub use reader::Place;
 pub use redirects::Hosts;
 
-use super::ingress::Leads;
-use super::owner::HostSettings;
-use super::patterns::Compiler;
+use crate::host::owner::HostSettings;
+use crate::ingress::Leads;
+use crate::patterns::Compiler;
 use balancing::Balancing;
 use canary::{Canary, Finished};
 use oxigress_core::model::policy::{Access, Policies};
@@ -39,9 +38,9 @@ use oxigress_objects::ObjectRef;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::Settings;
 use reader::Reader;
+use reader::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use value::Value;
 
 /// What the annotations of one Ingress say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,9 +5,11 @@
 
 mod external_name;
 mod nearness;
+pub mod spec;
+pub mod stream;
 
-use super::Options;
-use super::ingress::Leads;
+use crate::Options;
+use crate::ingress::Leads;
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};

@@ -1,16 +1,20 @@
 //! What must hold of annotations and the ConfigMap whatever they say: `oxigress_fuzz` makes the inputs, of those that
 //! the golden pairs have.
 
-use super::*;
+use crate::annotation;
+use crate::*;
 use annotation::{Place, Read, table};
-use oxigress_core::model::policy::Access;
+use oxigress_core::model::policy::{Access, Policies};
 use oxigress_fuzz::{SEPARATOR, check};
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::verdict::Severity;
-use oxigress_objects::{ConfigMap, Object};
-use oxigress_settings::{Defaults, Skeleton};
+use oxigress_objects::{Changed, ConfigMap, Key, Kind, Object, ObjectRef, World};
+use oxigress_settings as settings;
+use oxigress_settings::grammar::url;
+use oxigress_settings::{Defaults, Settings, Skeleton};
 use patterns::Compiler;
 use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PREFIX: &str = "nginx.ingress.kubernetes.io";
 

@@ -1,12 +1,15 @@
 //! One Ingress by itself: what it claims, before anybody else's claims are looked at.
 
-use super::annotation::balancing::{self, Balancing};
-use super::annotation::canary::Canary;
-use super::annotation::{self, Annotations, Place};
-use super::class::{self, Choice};
-use super::owner::{self, Age, Sealed};
-use super::patterns::Compiler;
-use super::{Options, inspect};
+pub mod class;
+pub mod inspect;
+
+use crate::Options;
+use crate::annotation::balancing::{self, Balancing};
+use crate::annotation::canary::Canary;
+use crate::annotation::{self, Annotations, Place};
+use crate::host::owner::{self, Age, Sealed};
+use crate::patterns::Compiler;
+use class::Choice;
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, HttpsRedirect, MAX_RULES, Origin, PathPattern,

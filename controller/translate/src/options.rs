@@ -1,6 +1,6 @@
 //! What the operator decided, as far as translate depends on it.
 
-use super::owner::HostOwnership;
+use crate::host::owner::HostOwnership;
 use kube::core::Selector;
 use oxigress_core::balancer::destinations::Destinations;
 use oxigress_objects::Key;

@@ -4,9 +4,11 @@
 //!          wrote: `oxigress_core::patterns` takes an [`Allowance`] for that, and those for users are split off here.
 //! Units:   nanoseconds, told from the texts (`oxigress_core::patterns::price_of`).
 
-use super::ingress::Claims;
-use super::pattern_budget::{OF_INGRESS, OF_NAMESPACE};
-use super::review::Reviews;
+pub mod budget;
+
+use crate::ingress::Claims;
+use crate::patterns::budget::{OF_INGRESS, OF_NAMESPACE};
+use crate::review::budget::Reviews;
 use oxigress_core::model::{Invalid, PathPattern};
 use oxigress_core::patterns::{
     Allowance, check_length, is_plain, path_is_valid, pattern_is_valid, price_of, price_of_reading,

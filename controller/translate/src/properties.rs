@@ -3,24 +3,29 @@
 
 mod owners;
 
-use super::*;
+use crate::*;
+use crate::{HostOwnership, Options, Translation, Translator, annotation, translate};
 use openssl::asn1::Asn1Time;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::x509::X509;
-use oxigress_objects::external_name::Answer;
-use oxigress_objects::external_name::ExternalName;
+use oxigress_core::model::{HostPattern, Snapshot};
+use oxigress_objects::external_name::{Answer, DnsName, ExternalName};
 use oxigress_objects::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
 use oxigress_objects::service::{
     Condition, EndpointSlice, Hints, Nearness, Protocol, Service, ServicePort, SliceEndpoint,
     SlicePort, TargetPort,
 };
-use oxigress_objects::{ConfigMap, Object, Seen};
+use oxigress_objects::verdict::Verdicts;
+use oxigress_objects::{Changed, ConfigMap, Key, Kind, Object, ObjectRef, Seen, World};
+use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
-use proptest::{collection::vec, option, sample::select};
+use proptest::sample::select;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 // Few names, so that changes meet.

@@ -1,230 +1,429 @@
-//! How much compiling admission reviews may ask for over time.
+//! What would become of an Ingress that is about to be created or changed, for the admission webhook.
 //!
-//! Shape:   what came of a pattern is kept by its text, up to [`MAX_BYTES`], the oldest going first. What is new costs the
-//!          namespace of the Ingress [`OF_MINUTE`] at most in a minute: dry runs leave nothing behind that a budget of
-//!          the stock ([`super::pattern_budget`]) could count. All namespaces together have [`OF_ALL`]: whoever can reach the
-//!          webhook may name any namespace.
-//! Units:   nanoseconds of compiling, told from the texts; each replica counts the reviews that it answers.
-//! Errors:  an Ingress over the budget is admitted with a warning, unchecked: a denial would let whoever names a
-//!          namespace keep its Ingresses out. Translation has a budget of its own, which closes what is over it.
+//! Shape:   the parts of the translation are asked, with the candidate in the place of its older self; nothing is kept.
+//!          What of the candidate itself would be rejected is a denial. What another object may mend, and what would be
+//!          served otherwise than written, is a warning: a Secret or a main Ingress may come a moment later.
+//! Source:  ingress-nginx's controller, in its order of checks.
+//! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
-use super::patterns::Meaning;
-use oxigress_core::model::Invalid;
-use oxigress_core::patterns::{Allowance, price_of, price_of_reading};
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+pub mod budget;
 
-/// What a namespace may have compiled for reviews in a minute: all that it may serve, once.
-const OF_MINUTE: u64 = super::pattern_budget::OF_NAMESPACE;
-/// What all namespaces may have compiled for reviews in a minute: a sixth of the controller's time.
-const OF_ALL: u64 = 10_000_000_000;
-/// What is kept of patterns, their texts included.
-const MAX_BYTES: usize = 4 << 20;
-/// What a kept pattern takes beside its texts.
-const OVERHEAD: usize = 256;
-/// Namespaces that are counted. Beyond, those are forgotten that have all of their budget again, else the first by name:
-/// all together are bounded anyway.
-const MANY_NAMESPACES: usize = 1_000;
+use crate::Reviews;
+use crate::Translator;
+use crate::backend;
+use crate::backend::Usage;
+use crate::host::alias::{self, Follower};
+use crate::host::certificate;
+use crate::host::merge;
+use crate::host::owner::{self, Held, Holder, HostOwnership, HostView};
+use crate::ingress::class;
+use crate::ingress::class::Choice;
+use crate::ingress::inspect;
+use crate::ingress::{self, Claims, Leads};
+use crate::options::DEFAULT_PREFIX;
+use crate::patterns::{self, Compiler};
+use oxigress_core::model::{HostPattern, shorten};
+use oxigress_core::patterns::is_plain;
+use oxigress_objects::ingress::{Ingress, PathType};
+use oxigress_objects::verdict::{Note, Severity};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
-type Text = (Meaning, Arc<str>);
+/// Annotations that ingress-nginx once had.
+const REMOVED: [&str; 6] = [
+    "enable-influxdb",
+    "influxdb-host",
+    "influxdb-measurement",
+    "influxdb-port",
+    "influxdb-server-name",
+    "secure-verify-ca-secret",
+];
+/// Most reasons and warnings of one judgement; the rest is counted.
+const MAX_MESSAGES: usize = 20;
+/// Most Services that are looked at: what is there to say of one is said of the first already.
+const MAX_SERVICES: usize = 100;
 
-/// What came of a pattern.
-struct Outcome {
-    price: Result<u64, Invalid>,
-    /// `None`: it was only read.
-    compiled: Option<Result<(), Invalid>>,
+/// An Ingress that somebody wants to create or change.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'c> {
+    /// Which one.
+    pub key: &'c Key,
+    /// metadata.uid
+    pub uid: &'c str,
+    /// It is being deleted: only its finalizers change.
+    pub is_going: bool,
+    /// As it would be.
+    pub ingress: &'c Ingress,
 }
 
-/// What a namespace has left, at a time.
-struct Account {
-    left: u64,
-    at: Instant,
+/// What is said to who wants it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Why it may not be; None: it may.
+    pub denial: Option<String>,
+    /// What is worth knowing, in both cases.
+    pub warnings: Vec<String>,
+    /// How many Ingresses were looked at, itself included; none: it is not served by this program.
+    pub compared: usize,
 }
 
-/// The reviews until now, and the one under way.
-#[derive(Default)]
-pub struct Reviews {
-    kept: HashMap<Text, Outcome>,
-    oldest: VecDeque<Text>,
-    bytes: usize,
-    namespaces: BTreeMap<String, Account>,
-    all: Option<Account>,
-    namespace: String,
-    /// When it began; `None`: none did.
-    now: Option<Instant>,
-    /// Something was not compiled.
-    is_spent: bool,
-}
-
-impl Reviews {
-    /// Begins the review of an Ingress of a namespace.
-    pub fn begin(&mut self, namespace: &str, now: Instant) {
-        (self.namespace, self.now, self.is_spent) = (namespace.into(), Some(now), false);
+impl Translator {
+    /// Judges one that is not in `world` yet, or is there as it was. What it has compiled is charged to `reviews`.
+    pub fn judge(
+        &self,
+        world: &World,
+        candidate: &Candidate<'_>,
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> Judgement {
+        let mut judgement = Judgement::default();
+        if candidate.is_going {
+            return judgement;
+        }
+        judgement.warnings.extend(self.removed(candidate.ingress));
+        judgement.warnings.extend(unfit_paths(candidate.ingress));
+        if let Err(denial) = self.check(world, candidate, &mut judgement, reviews, now) {
+            judgement.denial = Some(denial);
+        }
+        bound(&mut judgement.warnings);
+        judgement
     }
 
-    /// What compiling a pattern costs.
-    pub fn price(&mut self, meaning: Meaning, text: &str) -> Result<u64, Invalid> {
-        let key = (meaning, Arc::from(text));
-        if let Some(known) = self.kept.get(&key) {
-            return known.price.clone();
+    fn check(
+        &self,
+        world: &World,
+        candidate: &Candidate<'_>,
+        judgement: &mut Judgement,
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> Result<(), String> {
+        let Candidate { key, uid, ingress, .. } = *candidate;
+        if let Some(note) = inspect::refuse(&self.options, ingress) {
+            return Err(format!("invalid object: {}", note.message));
         }
-        self.spend(price_of_reading(text))?;
-        let price = price_of(text);
-        self.keep(key, Outcome { price: price.clone(), compiled: None });
-        price
+        match class::choose(world, &self.options, key, ingress) {
+            Choice::Ours => {}
+            Choice::Foreign => return Ok(()),
+            Choice::Nobodys(note) => {
+                judgement.warnings.push(note.message);
+                return Ok(());
+            }
+        }
+        judgement.compared = 1;
+        if let Some(note) = ingress::refuse_catch_all(&self.options, ingress) {
+            return Err(note.message);
+        }
+        if !is_uuid(uid) {
+            return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
+        }
+        self.check_settings(ingress)?;
+        let parsed = match self.read_candidate(world, (key, ingress), reviews, now) {
+            Ok(parsed) => parsed,
+            Err(unchecked) => {
+                judgement.warnings.push(unchecked);
+                return Ok(());
+            }
+        };
+        let (own, others): (Vec<Note>, Vec<Note>) = parsed
+            .notes
+            .into_iter()
+            .partition(|note| note.severity == Severity::Rejected && note.cause.is_none());
+        judgement.warnings.extend(others.into_iter().filter_map(|note| warning(world, note)));
+        deny(own.into_iter().map(|note| note.message))?;
+        let Some(claims) = parsed.claims else { return Ok(()) };
+        self.check_overlap(world, ingress, &claims, judgement)?;
+        let alone = self.settle_alone(&claims);
+        deny(of_severity(&alone, Severity::Rejected))?;
+        let ignored = self.check_ownership(&claims);
+        deny(of_severity(&ignored, Severity::Rejected))?;
+        judgement.warnings.extend(ignored.into_iter().map(|note| note.message));
+        if !self.options.disable_full_test {
+            let more = self.settle_among_others(world, &claims);
+            let said: BTreeSet<&Note> = alone.iter().collect();
+            judgement.warnings.extend(
+                more.iter().filter(|note| !said.contains(note)).map(|note| note.message.clone()),
+            );
+        }
+        judgement.warnings.extend(of_severity(&alone, Severity::Warning));
+        Ok(())
     }
 
-    /// Compiles a pattern, whose reading [`Self::price`] has charged.
-    pub fn compile(
-        &mut self,
-        meaning: Meaning,
-        text: &str,
-        allowance: Allowance,
-    ) -> Result<(), Invalid> {
-        let key = (meaning, Arc::from(text));
-        if let Some(Outcome { compiled: Some(known), .. }) = self.kept.get(&key) {
-            return known.clone();
+    /// What it would claim, if what there is to compile fits into what its namespace may have reviewed.
+    fn read_candidate(
+        &self,
+        world: &World,
+        (key, ingress): (&Key, &Ingress),
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> Result<ingress::Parsed, String> {
+        reviews.begin(&key.namespace, now);
+        let prefix = &self.options.annotations_prefix;
+        let price = patterns::budget::price_by(ingress, prefix, |meaning, text| {
+            reviews.price(meaning, text)
+        });
+        let compiler = match self.pattern_budget.would_be_over(key, ingress.created, price) {
+            true => Compiler::over_budget(),
+            false => Compiler::new(self.claims.get(key)),
+        };
+        let compiler = compiler.reviewing(reviews);
+        let object = (key, ingress);
+        let parsed = ingress::parse(world, &self.options, &self.settings, object, compiler);
+        match reviews.refusal() {
+            Some(unchecked) => Err(unchecked),
+            None => Ok(parsed),
         }
-        self.spend(allowance.left().saturating_sub(price_of_reading(text)))?;
-        let compiled = meaning.compile(text, allowance);
-        if let Some(outcome) = self.kept.get_mut(&key) {
-            outcome.compiled = Some(compiled.clone());
-        }
-        compiled
     }
 
-    /// Why the Ingress cannot be judged now.
-    pub fn refusal(&self) -> Option<String> {
-        self.is_spent.then(|| {
-            let seconds = Duration::from_mins(1).as_secs();
-            format!(
-                "regular expressions that namespace {} had reviewed in the last minute took more than {} ms to compile, or \
-                 those of all namespaces more than {} ms, so this Ingress was not checked: read its Events, or send it again \
-                 in {seconds} s, and use fewer or simpler ones, or Prefix paths",
-                self.namespace,
-                OF_MINUTE / 1_000_000,
-                OF_ALL / 1_000_000
-            )
+    fn removed<'i>(&'i self, ingress: &'i Ingress) -> impl Iterator<Item = String> + 'i {
+        let is_removed = |key: &&String| {
+            let name = key.strip_prefix(&self.options.annotations_prefix);
+            name.and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| REMOVED.contains(&name))
+        };
+        let removed = ingress.annotations.keys().filter(is_removed);
+        removed.map(|key| format!("annotation {key} has no effect any more: remove it"))
+    }
+
+    /// What only admission refuses.
+    fn check_settings(&self, ingress: &Ingress) -> Result<(), String> {
+        let settings = &self.settings.admission;
+        if settings.strict_path_type {
+            deny(unfit_paths(ingress))?;
+        }
+        let prefix = &self.options.annotations_prefix;
+        for (key, value) in &ingress.annotations {
+            let is_below =
+                |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+            if prefix != DEFAULT_PREFIX && is_below(DEFAULT_PREFIX) {
+                return Err(format!(
+                    "annotation {key}: the controller runs with --annotations-prefix={prefix}: write {prefix}/ in \
+                     place of {DEFAULT_PREFIX}/"
+                ));
+            }
+            let mut blocked = settings.blocked_words.iter();
+            if is_below(prefix)
+                && let Some(word) = blocked.find(|word| value.contains(word.as_str()))
+            {
+                return Err(format!(
+                    "annotation {key} contains {word:?}, which annotation-value-word-blocklist of the ConfigMap refuses"
+                ));
+            }
+            if !settings.allows_snippets && key.ends_with("-snippet") {
+                return Err(format!(
+                    "annotation {key}: snippets are refused (allow-snippet-annotations of the ConfigMap), and never \
+                     passed to nginx: use annotations for what it is about"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same path of a host, whatever its type, may stand in one Ingress that is no canary. Who already serves it
+    /// keeps it, also if a younger one names it too.
+    fn check_overlap(
+        &self,
+        world: &World,
+        ingress: &Ingress,
+        claims: &Claims,
+        judgement: &mut Judgement,
+    ) -> Result<(), String> {
+        let name = format!("{}/canary", self.options.annotations_prefix);
+        let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
+        let older_self = self.claims.get(&claims.key);
+        let mut others = BTreeSet::new();
+        for (host, paths) in &claims.hosts {
+            let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
+            let held = older_self.and_then(|old| old.hosts.get(host)).into_iter().flatten();
+            let held: BTreeSet<&str> = held.map(|claim| claim.path.as_str()).collect();
+            for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
+                others.insert(&other.key);
+                let is_older = (claims.created, &claims.key) < (other.created, &other.key);
+                let is_taken =
+                    |path: &&str| paths.contains(path) && !(is_older && held.contains(path));
+                let theirs = other.hosts.get(host).into_iter().flatten();
+                let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
+                    continue;
+                };
+                // The second Ingress of a rollout that is not under way says `canary: "false"`.
+                let is_rollout = says_canary(ingress)
+                    || world.ingresses.get(&other.key).is_some_and(|other| says_canary(other));
+                if !is_rollout {
+                    return Err(format!(
+                        "host {:?} and path {:?} is already defined in ingress {}: use another path, or annotate a canary",
+                        host.as_str(),
+                        shorten(path),
+                        other.key
+                    ));
+                }
+            }
+        }
+        judgement.compared += others.len();
+        Ok(())
+    }
+
+    /// What would be said of it if it were the only one.
+    fn settle_alone(&self, claims: &Claims) -> Vec<Note> {
+        // A canary is nothing without its main Ingress.
+        if claims.canary().is_some() {
+            return Vec::new();
+        }
+        let alone = HostView::of_claims(self.options.host_ownership, &[claims]);
+        let settle = |host| about(&claims.key, self.settle_one(host, &alone).notes);
+        claims.hosts.keys().flat_map(settle).collect()
+    }
+
+    fn settle_one(&self, host: &HostPattern, view: &HostView<'_>) -> merge::Settled {
+        // Who says what about balancing is as it is now: it decides nothing that is said here.
+        let Translator { settings, speakers, options, .. } = self;
+        merge::settle(host, host, view, settings, speakers, options)
+    }
+
+    /// The claims on a host if it had these, which may stand in the place of its own.
+    fn claims_among<'c>(&'c self, host: &HostPattern, claims: &'c Claims) -> Vec<&'c Claims> {
+        let mut all = self.claims_on(host);
+        all.retain(|other| other.key != claims.key);
+        if claims.hosts.contains_key(host) {
+            let at = all.partition_point(|other| other.age() < claims.age());
+            all.insert(at, claims);
+        }
+        all
+    }
+
+    /// What of it has no effect, or may not have one, since hosts belong to other namespaces.
+    fn check_ownership(&self, claims: &Claims) -> Vec<Note> {
+        let mode = self.options.host_ownership;
+        let mut notes = Vec::new();
+        if mode == HostOwnership::Shared {
+            return notes;
+        }
+        let followers = claims.hosts.keys().flat_map(|host| {
+            let view = HostView::of_claims(mode, &self.claims_among(host, claims));
+            let own = alias::of(host, &view.owner).into_iter();
+            own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
+        });
+        let own: Vec<(Follower, HostPattern)> = followers.collect();
+        let names = claims.hosts.keys().chain(own.iter().map(|(follower, _)| &follower.host));
+        for host in names.collect::<BTreeSet<_>>() {
+            let mut followers = self.followers_onto(host);
+            followers.retain(|(follower, _)| follower.age.key != claims.key);
+            let onto = own.iter().filter(|(follower, _)| follower.host == *host);
+            followers.extend(onto.map(|(follower, source)| (follower, source)));
+            followers.sort();
+            let held = owner::hold(mode, host, &self.claims_among(host, claims), &followers);
+            notes.extend(self.take_over(host, &held, claims));
+            let mut refusals = held.notes;
+            if let Holder::Claims(view) = &held.holder
+                && claims.hosts.contains_key(host)
+            {
+                refusals.extend(self.settle_one(host, view).refusals);
+            }
+            let about = refusals.into_iter().filter(|(key, _)| *key == claims.key);
+            notes.extend(about.map(|(_, note)| note));
+        }
+        notes
+    }
+
+    /// An old Ingress that names a new host would be its oldest.
+    fn take_over(&self, host: &HostPattern, held: &Held<'_>, claims: &Claims) -> Option<Note> {
+        let owner = self.hold(host).by?.key;
+        let is_taken = held.by.as_ref().is_some_and(|by| by.key == claims.key);
+        (is_taken && owner.namespace != claims.key.namespace).then(|| {
+            Note::rejected(format!(
+                "host {host} belongs to namespace {}, whose Ingress {owner} names it; this Ingress is older and would take \
+                 it over: name the host in a new Ingress",
+                owner.namespace
+            ))
         })
     }
 
-    fn spend(&mut self, nanoseconds: u64) -> Result<(), Invalid> {
-        let unchecked = || Invalid::new("it was not checked");
-        let at = self.now.ok_or_else(unchecked)?;
-        let all = &mut self.namespaces;
-        if all.len() >= MANY_NAMESPACES && !all.contains_key(&self.namespace) {
-            all.retain(|_, account| account.left_at(at, OF_MINUTE) < OF_MINUTE);
-            if all.len() >= MANY_NAMESPACES {
-                all.pop_first();
+    /// What others have to do with it: those on its hosts, its Services, its certificates.
+    fn settle_among_others(&self, world: &World, claims: &Claims) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for host in claims.hosts.keys() {
+            let all = self.claims_among(host, claims);
+            let view = HostView::of_claims(self.options.host_ownership, &all);
+            notes.extend(about(&claims.key, self.settle_one(host, &view).notes));
+            let chosen = certificate::choose(world, &self.options, host, &view.owner);
+            // A Secret that nobody named yet may only not have been read yet.
+            if chosen.secrets.iter().all(|secret| world.secrets.contains_key(secret)) {
+                notes.extend(about(&claims.key, chosen.notes));
             }
         }
-        let account = all.get(&self.namespace);
-        let left = account.map_or(OF_MINUTE, |account| account.left_at(at, OF_MINUTE));
-        let of_all = self.all.as_ref().map_or(OF_ALL, |account| account.left_at(at, OF_ALL));
-        match (left.checked_sub(nanoseconds), of_all.checked_sub(nanoseconds)) {
-            (Some(left), Some(of_all)) if !self.is_spent => {
-                all.insert(self.namespace.clone(), Account { left, at });
-                self.all = Some(Account { left: of_all, at });
-                Ok(())
-            }
-            _ => {
-                self.is_spent = true;
-                Err(unchecked())
-            }
+        let leads = claims.hosts.values().flatten().map(|claim| &claim.leads);
+        let leads: BTreeSet<&Leads> = leads.chain(&claims.default_backend).collect();
+        for leads in leads.into_iter().take(MAX_SERVICES) {
+            let usage = Usage::Http { service_upstream: false };
+            let lack = backend::resolve(world, &self.options, leads, usage).lack;
+            let lack = lack.map(|lack| lack.note("requests get 503"));
+            // Endpoints are ready a while after everything is created.
+            notes.extend(lack.filter(|note| note.severity == Severity::Rejected));
         }
-    }
-
-    fn keep(&mut self, text: Text, outcome: Outcome) {
-        self.bytes += bytes_of(&text);
-        while self.bytes > MAX_BYTES {
-            let Some(oldest) = self.oldest.pop_front() else { break };
-            self.kept.remove(&oldest);
-            self.bytes -= bytes_of(&oldest);
-        }
-        self.oldest.push_back(text.clone());
-        self.kept.insert(text, outcome);
+        notes.retain(|note| note.severity >= Severity::Warning);
+        notes
     }
 }
 
-/// With what is said about it, which names a beginning of the text.
-fn bytes_of((_, text): &Text) -> usize {
-    OVERHEAD + 2 * text.len()
+/// What is said of one that is admitted all the same.
+fn warning(world: &World, note: Note) -> Option<String> {
+    let is_known = note.cause.as_ref().is_none_or(|object| world.has(object));
+    (note.severity >= Severity::Warning && is_known).then_some(note.message)
 }
 
-impl Account {
-    fn left_at(&self, now: Instant, of_minute: u64) -> u64 {
-        let passed = now.saturating_duration_since(self.at).as_nanos();
-        let regained = passed.saturating_mul(u128::from(of_minute)) / 60_000_000_000;
-        u64::try_from(regained).unwrap_or(u64::MAX).saturating_add(self.left).min(of_minute)
+fn about(key: &Key, notes: Vec<(ObjectRef, Note)>) -> Vec<Note> {
+    let is_it = |object: &ObjectRef| object.kind == Kind::Ingress && object.key == *key;
+    notes.into_iter().filter(|(object, _)| is_it(object)).map(|(_, note)| note).collect()
+}
+
+fn of_severity(notes: &[Note], severity: Severity) -> impl Iterator<Item = String> + '_ {
+    notes.iter().filter(move |note| note.severity == severity).map(|note| note.message.clone())
+}
+
+/// Paths that are no plain text, which only ImplementationSpecific is for.
+fn unfit_paths(ingress: &Ingress) -> impl Iterator<Item = String> + '_ {
+    let paths = ingress
+        .rules
+        .iter()
+        .enumerate()
+        .flat_map(|(r, rule)| rule.paths.iter().enumerate().map(move |(p, path)| (r, p, path)));
+    let is_unfit = |path: &str| !(path.is_empty() || path.starts_with('/') && is_plain(path));
+    let unfit = paths.filter(move |(_, _, path)| {
+        path.path_type != PathType::ImplementationSpecific && is_unfit(&path.path)
+    });
+    unfit.map(|(r, p, path)| {
+        format!(
+            "spec.rules[{r}].http.paths[{p}].path: {:?} cannot be used with pathType {:?}: use `/`, letters, digits and \
+             `._-`, or pathType ImplementationSpecific",
+            shorten(&path.path),
+            path.path_type
+        )
+    })
+}
+
+/// As the API server writes them.
+fn is_uuid(text: &str) -> bool {
+    let is_right = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_right)
+}
+
+fn deny(reasons: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut reasons: Vec<String> = reasons.collect();
+    bound(&mut reasons);
+    if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+}
+
+/// Each once, and not too many.
+fn bound(messages: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    messages.retain(|message| seen.insert(message.clone()));
+    let unsaid = messages.len().saturating_sub(MAX_MESSAGES);
+    if unsaid > 0 {
+        messages.truncate(MAX_MESSAGES);
+        messages.push(format!("and {unsaid} more of the kind"));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Compiles so many new patterns, each of some 0.4 milliseconds; how many were.
-    fn compiled(reviews: &mut Reviews, namespace: &str, now: Instant, from: u32, to: u32) -> usize {
-        reviews.begin(namespace, now);
-        let fits = |n: &u32| {
-            let text = format!("/{n}/\\p{{L}}");
-            let price = reviews.price(Meaning::Path, &text);
-            let allowance = price.map(Allowance::of);
-            allowance.is_ok_and(|part| reviews.compile(Meaning::Path, &text, part).is_ok())
-        };
-        let count = (from..to).filter(fits).count();
-        assert_eq!(reviews.refusal().is_some(), count < (to - from) as usize);
-        count
-    }
-
-    #[test]
-    fn a_namespace_may_have_so_much_compiled_in_a_minute() {
-        let (mut reviews, start) = (Reviews::default(), Instant::now());
-        let first = compiled(&mut reviews, "a", start, 0, 6_000);
-        assert!((4_000..5_500).contains(&first), "{first} of 0.4 milliseconds in two seconds");
-        assert_eq!(compiled(&mut reviews, "a", start, 9_000, 9_001), 0);
-        assert_eq!(compiled(&mut reviews, "b", start, 9_100, 9_101), 1, "another namespace");
-        assert_eq!(
-            compiled(&mut reviews, "a", start, first as u32 - 100, first as u32),
-            100,
-            "known"
-        );
-        let later = start + Duration::from_secs(15);
-        let again = compiled(&mut reviews, "a", later, 10_000, 16_000);
-        assert!((first / 5..first / 3).contains(&again), "{again} in a quarter of the time");
-    }
-
-    /// Whoever can reach the webhook may name as many namespaces as they like.
-    #[test]
-    fn all_namespaces_together_have_a_budget() {
-        let (mut reviews, start) = (Reviews::default(), Instant::now());
-        let mut spent = 0;
-        for n in 0..8 {
-            reviews.begin(&format!("n{n}"), start);
-            spent += (0..20).filter(|_| reviews.spend(OF_MINUTE / 20).is_ok()).count() as u64;
-        }
-        assert_eq!(spent * (OF_MINUTE / 20), OF_ALL);
-        assert!(reviews.refusal().is_some_and(|told| told.contains("10000 ms")));
-        reviews.begin("n9", start + Duration::from_secs(30));
-        assert!(reviews.spend(OF_MINUTE).is_ok(), "half a minute later");
-    }
-
-    #[test]
-    fn what_is_kept_is_bounded() {
-        let (mut reviews, start) = (Reviews::default(), Instant::now());
-        for n in 0..10_000 {
-            reviews.begin("a", start + Duration::from_secs(n * 60));
-            let text = format!("/{n}({}", "a".repeat(1_000));
-            let _ = reviews.price(Meaning::Path, &text);
-            assert_eq!(reviews.refusal(), None);
-        }
-        assert!(reviews.bytes <= MAX_BYTES && reviews.kept.len() > 1_000);
-        assert_eq!(reviews.kept.len(), reviews.oldest.len());
-        for n in 0..3_000 {
-            reviews.begin(&format!("n{n}"), start + Duration::from_secs(n * 60));
-            let _ = reviews.price(Meaning::Value, &format!("{n}+"));
-        }
-        assert!(reviews.namespaces.len() <= MANY_NAMESPACES);
-    }
-}
+mod tests;

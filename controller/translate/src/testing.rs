@@ -1,6 +1,7 @@
 //! What several tests need.
 
-use crate::{HostOwnership, Options};
+use crate::HostOwnership;
+use crate::Options;
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::{Changed, Key, World};
 

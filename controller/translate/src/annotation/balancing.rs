@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations (load-balance, upstream-hash-by*, service-upstream, affinity).
 //!          An invalid value leaves the default; the reference gives up the whole Ingress for some of them.
 
-use super::value::Value;
+use super::reader::value::Value;
 use oxigress_core::balancer::hash_key::{self, Part};
 use oxigress_core::model::{Affinity, AffinityMode, Algorithm, Cookie, HashBy, SameSite, shorten};
 use oxigress_core::text::template;

@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's annotations. A rule that cannot be read is left out and never widened: the share
 //!          of requests a canary gets is at most the one that its other rules say.
 
-use super::value::Value;
+use super::reader::value::Value;
 use crate::patterns::{Compiler, Searched};
 use oxigress_core::model::{Cookie, Split, shorten};
 use oxigress_objects::verdict::Note;

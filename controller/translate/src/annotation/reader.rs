@@ -3,8 +3,9 @@
 //! Errors:  what is invalid is noted; what protects and is invalid closes the Ingress's locations.
 //! Source:  ingress-nginx's annotation parsers; what protects and cannot be read closes.
 
+pub mod value;
+
 use super::table;
-use super::value::Value;
 use ipnet::IpNet;
 use oxigress_core::model::policy::Template;
 use oxigress_core::model::{Bundle, BundleId, shorten};
@@ -15,6 +16,7 @@ use oxigress_settings::Defaults;
 use oxigress_settings::grammar::template;
 use oxigress_validate::tls::Named;
 use std::collections::{BTreeMap, BTreeSet};
+use value::Value;
 
 /// A longer value of an annotation is refused.
 const MAX_VALUE_BYTES: usize = 64 * 1024;

@@ -6,7 +6,7 @@
 //! Source:  ingress-nginx's controller; kube-proxy's topology.go, which also decides about all slices of a Service at once.
 //!          The reference decides slice by slice, and knows PreferClose alone.
 
-use super::Options;
+use crate::Options;
 use oxigress_core::model::Endpoint;
 use oxigress_objects::service::{Hints, Nearness};
 

@@ -1,11 +1,15 @@
 //! What other namespaces say about a host changes nothing of what its owner serves.
 
 use super::*;
-use oxigress_core::model::{PathPattern, WELL_KNOWN};
+use crate::host::owner::{self, Holder};
+use crate::{HostOwnership, Options, Translator};
+use oxigress_core::model::{HostPattern, PathPattern, Snapshot, WELL_KNOWN};
 use oxigress_core::patterns::{Patterns, literal_prefix};
 use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
 use oxigress_core::router::{self, tls as core_tls};
-use oxigress_objects::ingress::{self as ingress_object, PathType};
+use oxigress_objects::ingress::PathType;
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World, ingress as ingress_object};
+use std::collections::BTreeMap;
 
 type Records = BTreeMap<(Record, Vec<u8>), Vec<u8>>;
 

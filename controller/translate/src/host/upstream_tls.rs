@@ -8,7 +8,7 @@
 //! Source:  ingress-nginx, where the oldest Ingress with `ca.crt` counts for everybody. Here it counts for its own
 //!          namespace (docs/differences/tls.md): another one's endpoints could use its client certificate.
 
-use super::ingress::Claims;
+use crate::ingress::Claims;
 use oxigress_core::model::policy::{Policies, Protocol};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //!          when what it names cannot be used: then the default certificate is shown, and the host still
 //!          counts as one with a certificate, so the redirect to HTTPS stays on.
 
-use super::Options;
-use super::owner::Owner;
+use crate::Options;
+use crate::host::owner::Owner;
 use oxigress_core::model::{CertificateId, HostPattern};
 use oxigress_objects::ingress::Tls;
 use oxigress_objects::secret::{Offer, Pair};

@@ -1,10 +1,10 @@
 //! Hosts that follow another: aliases, and names with and without `www.`.
 //!
 //! Source:  ingress-nginx's annotations: server-alias of the oldest Ingress that has any; from-to-www-redirect of any.
-//!          Who decides whether a host follows is [`super::owner::hold`].
+//!          Who decides whether a host follows is [`crate::host::owner::hold`].
 
-use super::conflict::MAX_COPIED_RULES;
-use super::owner::{Age, Owner};
+use crate::host::merge::MAX_COPIED_RULES;
+use crate::host::owner::{Age, Owner};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::Key;
 use std::collections::BTreeSet;

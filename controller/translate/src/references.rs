@@ -4,9 +4,11 @@
 //!          operator, and asks translate's own reader what each Ingress names. It sees no Secret, so what an Ingress
 //!          wants does not depend on what there is.
 
-use super::patterns::Compiler;
-use super::relation::Relation;
-use super::{Options, class, ingress};
+use crate::Options;
+use crate::ingress;
+use crate::ingress::class;
+use crate::patterns::Compiler;
+use crate::translator::relation::Relation;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@
 //!          changes or goes decides about its Ingresses at once, and so do the labels of a Namespace; without the
 //!          right to see IngressClasses, one named like --ingress-class is ours, and no other.
 
-use super::Options;
+use crate::Options;
 use kube::core::SelectorExt;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Changed, Key, World, ingress::Ingress};

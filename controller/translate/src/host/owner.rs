@@ -7,9 +7,9 @@
 //!          paths of the Ingress that says it, and no others.
 //! Source:  docs/differences/hosts.md. The reference takes the oldest value of any namespace.
 
-use super::annotation::{ClientTls, Hosts};
-use super::follow::Follower;
-use super::ingress::{Claim, Claims};
+use crate::annotation::{ClientTls, Hosts};
+use crate::host::alias::Follower;
+use crate::ingress::{Claim, Claims};
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::literal_prefix;
 use oxigress_objects::Key;

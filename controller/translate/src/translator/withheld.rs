@@ -1,7 +1,7 @@
 //! Which objects are behind the records that nginx does not get.
 
-use super::Translator;
-use super::notes::Part;
+use crate::Translator;
+use crate::notes::Part;
 use oxigress_core::model::{HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;

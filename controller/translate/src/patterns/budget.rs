@@ -3,8 +3,8 @@
 //! Units:   nanoseconds of CPU, told from the texts (`oxigress_core::patterns::price_of`), so every replica decides alike.
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
-use super::owner::Age;
-use super::patterns::{Meaning, Searched};
+use crate::host::owner::Age;
+use crate::patterns::{Meaning, Searched};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
 use oxigress_objects::Key;
@@ -135,7 +135,9 @@ impl Namespace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, testing, translate};
+    use crate::Options;
+    use crate::testing;
+    use crate::translate;
     use oxigress_core::model::policy::PolicyId;
     use oxigress_core::model::{HostPattern, PathPattern, Rule};
     use oxigress_core::patterns::Patterns;

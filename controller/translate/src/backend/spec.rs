@@ -12,8 +12,8 @@
 //!          are the oldest Ingress's, or the last one's for cookies, and which a canary of any path splits.
 //! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
 
-use super::annotation::balancing::{self, Balancing};
-use super::ingress::{Claims, Leads};
+use crate::annotation::balancing::{self, Balancing};
+use crate::ingress::{Claims, Leads};
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
 use oxigress_objects::Key;
 use oxigress_settings::Settings;

@@ -1,7 +1,7 @@
 //! The last look at what a host publishes: the validator that the module uses too. What does not pass is closed here, with
 //! a note at its Ingresses, so that nginx has nothing to refuse.
 
-use super::conflict::Settled;
+use crate::host::merge::Settled;
 use oxigress_core::model::policy::{Policies, TlsPolicy};
 use oxigress_core::model::{HostPattern, Rule, Snapshot};
 use oxigress_objects::verdict::Note;

@@ -5,8 +5,8 @@
 //! Source:  ingress-nginx's ConfigMap. Differences: a listener stays when its last endpoint goes away, and a word that is
 //!          not PROXY refuses the entry, which the reference takes for nothing.
 
-use super::Options;
-use super::ingress::Leads;
+use crate::Options;
+use crate::ingress::Leads;
 use oxigress_core::model::{BackendId, StreamPort};
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::Protocol;

@@ -2,7 +2,7 @@
 //!
 //! Here they could do nothing; they are refused because the reference refuses them.
 
-use super::Options;
+use crate::Options;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::verdict::Note;
 

@@ -1,0 +1,465 @@
+//! The claims on one host to its rules: the oldest claim to a path wins, canaries join the winner.
+//!
+//! Source:  ingress-nginx's controller. Order: creationTimestamp, then namespace and name,
+//!          both ascending (the reference sorts equal timestamps descending).
+
+mod backends;
+mod paths;
+mod tls;
+
+use crate::Options;
+use crate::backend::spec::{Lead, Plan, Speakers};
+use crate::host::alias;
+use crate::host::owner::HostView;
+use crate::ingress::{Claim, Claims, Leads};
+use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
+use oxigress_core::model::{
+    BackendId, BundleId, HostPattern, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,
+    WELL_KNOWN,
+};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What becomes of one host.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Its rules; None if only canaries claim it.
+    pub server: Option<Server>,
+    /// Where its TLS connections go unread.
+    pub passthrough: Option<BackendId>,
+    /// Which backends its rules lead to.
+    pub leads: BTreeSet<Lead>,
+    /// What makes these backends.
+    pub plans: BTreeMap<BackendId, Plan>,
+    /// What is decided per request, by the ids that its rules name.
+    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// How it speaks TLS.
+    pub tls: Option<TlsPolicy>,
+    /// Backends of URLs that its policies name, and the Ingresses that do.
+    pub urls: BTreeSet<(BackendId, Key)>,
+    /// What there is to say to those who lost.
+    pub notes: Vec<(ObjectRef, Note)>,
+    /// What there is to say to other namespaces than the owner's about what is not theirs.
+    pub refusals: Vec<(Key, Note)>,
+}
+
+impl Settled {
+    /// The bundles that its policies name.
+    pub fn bundles(&self) -> BTreeSet<BundleId> {
+        let policies = self.policies.values().flat_map(|policies| policies.bundles());
+        let tls = self.tls.iter().flat_map(TlsPolicy::bundles);
+        tls.chain(policies).cloned().collect()
+    }
+}
+
+/// `view` are the claims on `source`; `host` is the same, or an alias of it.
+pub fn settle(
+    host: &HostPattern,
+    source: &HostPattern,
+    view: &HostView<'_>,
+    settings: &Settings,
+    speakers: &Speakers,
+    options: &Options,
+) -> Settled {
+    let operator = options.default_ssl_certificate.as_ref().map(|key| key.namespace.as_str());
+    let is_unnamed = *host == HostPattern::default_host();
+    let has_regex = || view.owner.settings().any(|(_, settings)| settings.has_regex);
+    let mut settling = Settling {
+        settled: Settled { refusals: view.refusals(host), ..Settled::default() },
+        host,
+        view,
+        is_regex_host: options.regex_per_host && has_regex(),
+        // Those of the owner are kept too, and each alias has all of them.
+        room: (MAX_RULES - KEPT_PLACES)
+            .min(MAX_COPIED_RULES / (view.owner.aliases().map_or(0, |(_, all)| all.len()) + 1))
+            .saturating_sub(view.owner.paths(source)),
+        room_bytes: GUEST_BYTES,
+        guests: 0,
+        lost_root: None,
+        full: BTreeSet::new(),
+        tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
+        winners: BTreeMap::new(),
+        settings,
+        speakers,
+    };
+    for by in &view.mains {
+        for claim in by.hosts.get(source).into_iter().flatten() {
+            if !claim.is_refused {
+                settling.claim(by, claim);
+            }
+        }
+    }
+    for by in &view.mains {
+        for claim in by.hosts.get(source).into_iter().flatten() {
+            if claim.is_refused {
+                settling.refuse_below(by, claim);
+            }
+        }
+    }
+    if let Some((by, aliases)) = view.owner.aliases()
+        && let left_out @ 1.. = aliases.len() - alias::served(source, &view.owner).len()
+    {
+        let message = format!(
+            "annotation server-alias: {left_out} of {} hosts are not served, since each has all paths of {source} and all \
+             together have at most {MAX_COPIED_RULES}: name fewer hosts or paths",
+            aliases.len()
+        );
+        settling.say(by, Note::rejected(message));
+    }
+    if let Some(first) = view.owner.first() {
+        settling.complete(first);
+    }
+    for by in &view.canaries {
+        // One that is refused would join a wider path than it means.
+        let claims = by.hosts.get(source).into_iter().flatten();
+        for claim in claims.filter(|claim| !claim.is_refused) {
+            settling.join(by, claim);
+        }
+    }
+    settling.share_upstream_tls();
+    settling.about_tls();
+    if options.ssl_passthrough {
+        settling.pass_through();
+    }
+    settling.finish(!view.mains.is_empty())
+}
+
+/// The server of a host that only sends its clients to `owner`.
+pub fn redirected(owner: &HostPattern, settings: &Settings) -> Settled {
+    let mut settled = Settled::default();
+    let Ok(location) = Template::parse(format!("$scheme://{owner}")) else { return settled };
+    let code = settings.http_redirect_code.into();
+    let redirect = Some(Redirect { code, location, appends_target: true });
+    let policies = Arc::new(Policies { redirect, ..Policies::default() });
+    let rule = Rule {
+        path: root(),
+        backend: None,
+        origin: Origin { path: "/".into(), ..Origin::default() },
+        policy: Policy::default(),
+        policies: Ids::default().of(&policies),
+    };
+    settled.policies.extend(rule.policies.clone().map(|id| (id, policies)));
+    settled.server = Some(Server { rules: vec![rule] });
+    settled
+}
+
+/// Ids of policies: digests of what they say. Rules that share their policies do so by address.
+#[derive(Default)]
+struct Ids(BTreeMap<*const Policies, Option<PolicyId>>);
+
+impl Ids {
+    /// None: they say nothing.
+    fn of(&mut self, policies: &Arc<Policies>) -> Option<PolicyId> {
+        self.0.entry(Arc::as_ptr(policies)).or_insert_with(|| id_of(policies)).clone()
+    }
+}
+
+fn id_of(policies: &Policies) -> Option<PolicyId> {
+    if *policies == Policies::default() {
+        return None;
+    }
+    let json = serde_json::to_vec(policies).unwrap_or_default();
+    let digest = openssl::sha::sha256(&json);
+    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    PolicyId::parse(digest).ok()
+}
+
+fn root() -> PathPattern {
+    PathPattern::Prefix(String::new())
+}
+
+/// Rules that are no claims: the root, its redirect, and the owner's below [`WELL_KNOWN`].
+const KEPT_PLACES: usize = 3;
+/// Most rules of a host and its aliases together.
+pub const MAX_COPIED_RULES: usize = 50_000;
+#[cfg(test)]
+thread_local! {
+    /// Paths that were looked at.
+    static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+/// What stands for something else in an expression, but for the dot, which may as well be one.
+const EXPRESSIONS: [char; 13] = ['\\', '^', '$', '*', '+', '?', '(', ')', '[', ']', '{', '}', '|'];
+/// Most bytes of paths that other namespaces than the owner's add to a host.
+const GUEST_BYTES: usize = 1 << 20;
+/// Most regular expressions that they add.
+const MAX_GUESTS: usize = 100;
+
+struct Settling<'a> {
+    settled: Settled,
+    host: &'a HostPattern,
+    view: &'a HostView<'a>,
+    is_regex_host: bool,
+    /// How many paths other namespaces may still add.
+    room: usize,
+    /// Bytes of paths that they may still add: all rules of a host are one record.
+    room_bytes: usize,
+    /// Regular expressions that they have added: every request of the host looks at them.
+    guests: usize,
+    /// The owner's claim of the root where another namespace's is older.
+    lost_root: Option<(&'a Claims, &'a Claim)>,
+    /// Ingresses for whose further paths there is no place.
+    full: BTreeSet<&'a Key>,
+    /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
+    tls_of: Option<&'a str>,
+    winners: BTreeMap<PathPattern, Winner<'a>>,
+    settings: &'a Settings,
+    speakers: &'a Speakers,
+}
+
+/// Who has a path, and the canaries that joined.
+struct Winner<'a> {
+    by: &'a Claims,
+    leads: Option<&'a Leads>,
+    path: &'a str,
+    policy: Policy,
+    policies: Arc<Policies>,
+    canaries: Vec<(&'a Claims, &'a Leads)>,
+    /// The whole host is closed.
+    closer: Option<&'a Claims>,
+}
+
+impl<'a> Settling<'a> {
+    fn claim(&mut self, by: &'a Claims, claim: &'a Claim) {
+        // Said once, at the path for which there was no place: what is refused costs nothing for each alias.
+        if self.full.contains(&by.key) && claim.pattern != root() {
+            return;
+        }
+        #[cfg(test)]
+        WORK.set(WORK.get() + 1);
+        let pattern = self.pattern(claim);
+        let place = self.place(&pattern);
+        if let Some(winner) = self.winners.get(&pattern) {
+            let is_root = claim.pattern == root() && self.view.owner.has(by);
+            if is_root && !self.view.owner.has(winner.by) {
+                self.lost_root.get_or_insert((by, claim));
+            }
+            let message = match winner.by.key == by.key {
+                true => format!("{place} stands twice, the first one is served: remove the other"),
+                false => format!(
+                    "{place} is served by Ingress {}, which is older or first by name: remove one \
+                     of both",
+                    winner.by.key
+                ),
+            };
+            return self.say(by, Note::rejected(message));
+        }
+        if !self.view.may_have(by, claim) {
+            let message = format!(
+                "{place} is left to namespace {}, which owns the host: who answers below {WELL_KNOWN}/ has certificates \
+                 issued for it: use a host of your own",
+                self.view.owner.first().map_or("", |first| &first.key.namespace)
+            );
+            return self.refuse(by, message);
+        }
+        let is_owner = self.view.owner.has(by);
+        let is_full = match is_owner {
+            true => self.winners.len() + KEPT_PLACES >= MAX_RULES,
+            false => {
+                let is_long = self.room_bytes < claim.path.len();
+                let is_regex = matches!(pattern, PathPattern::Regex(_));
+                self.room == 0 || is_long || (is_regex && self.guests == MAX_GUESTS)
+            }
+        };
+        if is_full && pattern != root() {
+            if is_owner || self.room == 0 {
+                self.full.insert(&by.key);
+            }
+            let message = match is_owner {
+                true => {
+                    format!(
+                        "{place} and what follows is not served: at most {MAX_RULES} paths in one host"
+                    )
+                }
+                false => format!(
+                    "{place} and what finds no place after it is not served: other namespaces than the owner's may add to one host at most \
+                     {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
+                     expressions"
+                ),
+            };
+            return self.say(by, Note::rejected(message));
+        }
+        if let Some(older) = self.default_root().filter(|_| pattern == root())
+            && !self.view.may_replace(older, by)
+        {
+            let message = format!(
+                "{place} is spec.defaultBackend of Ingress {}, which is older and of another namespace: use another \
+                 path",
+                older.key
+            );
+            return self.refuse(by, message);
+        }
+        if !is_owner {
+            self.room = self.room.saturating_sub(1);
+            self.room_bytes = self.room_bytes.saturating_sub(claim.path.len());
+            self.guests += usize::from(matches!(pattern, PathPattern::Regex(_)));
+        }
+        let is_regex = matches!(pattern, PathPattern::Regex(_));
+        let mut policy = by.policy(&claim.path, self.settings);
+        policy.yields = !is_owner && is_regex;
+        let policies = by.policies(&claim.path, self.settings);
+        self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
+    }
+
+    /// Closes what a regular expression of the owner begins with that is not served, where nobody claims that. One of
+    /// another namespace closes nothing: the owner's rules take its requests.
+    fn refuse_below(&mut self, by: &'a Claims, claim: &'a Claim) {
+        let as_prefix = match &claim.pattern {
+            PathPattern::Regex(text) => PathPattern::Prefix(text.trim_end_matches('/').into()),
+            other => other.clone(),
+        };
+        let is_taken =
+            [&claim.pattern, &as_prefix].iter().any(|pattern| self.winners.contains_key(pattern));
+        if is_taken || !self.view.owner.has(by) || self.winners.len() + KEPT_PLACES >= MAX_RULES {
+            return;
+        }
+        let closed = Arc::new(Policies { denied: Some(503), ..Policies::default() });
+        let pattern = claim.pattern.clone();
+        self.insert(by, pattern, None, &claim.path, Policy::default(), closed);
+    }
+
+    /// Where one Ingress of the host asks for regular expressions, the reference has nothing else there.
+    fn pattern(&self, claim: &Claim) -> PathPattern {
+        let regex = (self.is_regex_host && claim.is_valid_regex)
+            .then(|| PathPattern::uncompiled(&claim.path).ok())
+            .flatten();
+        regex.unwrap_or_else(|| claim.pattern.clone())
+    }
+
+    /// The Ingress whose spec.defaultBackend is the root while no path is.
+    fn default_root(&self) -> Option<&'a Claims> {
+        match *self.host == HostPattern::default_host() {
+            true => {
+                let mut all = self.view.mains.iter();
+                all.find(|by| by.is_catch_all && by.default_backend.is_some()).copied()
+            }
+            false => self.view.owner.first().filter(|by| by.default_backend.is_some()),
+        }
+    }
+
+    fn finish(mut self, is_served: bool) -> Settled {
+        let winners = std::mem::take(&mut self.winners);
+        let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
+        let mut ids = Ids::default();
+        let rules = winners.iter().map(|(pattern, winner)| {
+            let closer = winner.closer.or(winner.by.is_closed().then_some(winner.by));
+            let policies = match closer.is_some() {
+                true => denied.clone(),
+                false => winner.policies.clone(),
+            };
+            let id = ids.of(&policies);
+            self.take_policies(winner, id.as_ref(), policies);
+            let backend = match (closer, winner.leads) {
+                (Some(by), _) => Some(by.closed_backend()),
+                (None, Some(leads)) => Some(self.backend(winner.by, leads, winner)),
+                (None, None) => None,
+            };
+            let origin = winner.by.origin(winner.leads, winner.path);
+            let policy = winner.policy.clone();
+            Rule { path: pattern.clone(), backend, origin, policy, policies: id }
+        });
+        let rules = rules.collect();
+        self.name_paths_without_canary(&winners);
+        self.name_paths_without_cookie(&winners);
+        self.settled.server = is_served.then_some(Server { rules });
+        self.settled
+    }
+
+    /// Policies of one rule, and the backends that they name.
+    fn take_policies(
+        &mut self,
+        winner: &Winner<'a>,
+        id: Option<&PolicyId>,
+        policies: Arc<Policies>,
+    ) {
+        let Some(id) = id else { return };
+        let urls = crate::ingress::urls(&policies);
+        self.settled.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
+        let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
+        if (policies.fallback.is_some() || errors.is_some())
+            && let Some(leads) = winner.by.fallback()
+        {
+            self.lead(leads.backend.clone(), Plan::shared(leads), winner.by, "");
+        }
+        self.settled.policies.insert(id.clone(), policies);
+    }
+
+    fn place(&self, pattern: &PathPattern) -> String {
+        match self.host.as_str() {
+            HostPattern::DEFAULT => format!("path {pattern}"),
+            host => format!("host {host} path {pattern}"),
+        }
+    }
+
+    /// Says that something belongs to another namespace.
+    fn refuse(&mut self, to: &Claims, message: String) {
+        self.settled.refusals.push((to.key.clone(), Note::rejected(message)));
+    }
+
+    fn say(&mut self, to: &Claims, note: Note) {
+        self.settled.notes.push((ObjectRef::new(Kind::Ingress, to.key.clone()), note));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Translator;
+    use oxigress_objects::ingress::{self, Ingress, PathType, Port, Target};
+    use oxigress_objects::{Changed, Object, World};
+
+    fn ingress(created: i64, paths: usize, aliases: usize) -> Object {
+        let service = Target::Service { name: "web".into(), port: Port::Number(80) };
+        let path = |number| ingress::Path {
+            path: format!("/{created}/{number}"),
+            path_type: PathType::Prefix,
+            target: service.clone(),
+        };
+        let aliases: Vec<_> = (0..aliases).map(|number| format!("alias-{number}.test")).collect();
+        let alias = ("nginx.ingress.kubernetes.io/server-alias".to_owned(), aliases.join(","));
+        let paths = (0..paths).map(path).collect();
+        Object::Ingress(Arc::new(Ingress {
+            created,
+            annotations: [alias].into(),
+            class: None,
+            default_backend: None,
+            rules: vec![ingress::Rule { host: "shop.test".into(), paths }],
+            tls: Vec::new(),
+        }))
+    }
+
+    /// Rules that are served, and paths that were looked at for them.
+    fn cost(ingresses: &[(&str, usize, usize)]) -> (usize, usize) {
+        let (mut world, mut changed) = (World::default(), Changed::default());
+        for (created, (namespace, paths, aliases)) in ingresses.iter().enumerate() {
+            let id = ObjectRef::new(Kind::Ingress, Key::new(*namespace, "web"));
+            let object = ingress(created as i64, *paths, *aliases);
+            world.apply((id, Some(object)), &mut changed);
+        }
+        let options = Options { watch_ingress_without_class: true, ..Options::default() };
+        let mut translator = Translator::new(options);
+        WORK.set(0);
+        translator.update(&world, &changed);
+        let servers = translator.snapshot().servers.values();
+        (servers.map(|server| server.rules.len()).sum(), WORK.get())
+    }
+
+    #[test]
+    fn aliases_multiply_no_more_than_so_many_paths() {
+        let (rules, work) = cost(&[("a", 100, 64)]);
+        assert_eq!((rules, work), (65 * 101, 65 * 100), "all are served");
+        for all in [
+            &[("a", 9_000, 64)][..],
+            &[("a", 10, 64), ("b", 9_000, 0)],
+            &[("a", 700, 64), ("b", 9_000, 0), ("c", 9_000, 0)],
+            &[("a", 1, 64), ("b", 10_000, 64), ("c", 10_000, 64)],
+        ] {
+            let (rules, work) = cost(all);
+            let most = MAX_COPIED_RULES + 1_000;
+            assert!(rules <= most && work <= most, "{rules} rules, {work} looked at");
+            assert!(rules > 30_000, "{rules} rules");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The backends that the rules of a host lead to.
+
+use super::{EXPRESSIONS, Settling, Winner};
+use crate::backend::spec::{self, Lead, Own, Plan};
+use crate::ingress::{Claims, Leads};
+use oxigress_core::model::{BackendId, Cookie, PathPattern};
+use oxigress_objects::Key;
+use oxigress_objects::verdict::Note;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl<'a> Settling<'a> {
+    /// The backend of one rule.
+    pub(super) fn backend(
+        &mut self,
+        by: &'a Claims,
+        leads: &'a Leads,
+        winner: &Winner<'a>,
+    ) -> BackendId {
+        let (base, plan) = self.base(by, leads);
+        let gives_cookie = by.balancing().is_some_and(|word| word.affinity.is_some());
+        let path = if gives_cookie { winner.path } else { "" };
+        let balancing = self.speakers.balancing_of(&base, &plan);
+        let mut alternatives = Vec::new();
+        for (canary, to) in &winner.canaries {
+            let Some(rules) = canary.canary() else { continue };
+            let affinity = balancing.affinity.clone().filter(|_| rules.is_sticky);
+            let mut id = format!("{}//canary/{}", to.backend, canary.key.name);
+            if affinity.is_some() {
+                id = format!("{id}//{base}");
+            }
+            let id = match BackendId::parse(id) {
+                Ok(id) => id,
+                Err(why) => {
+                    self.say(canary, Note::rejected(format!("canary: {why}: use shorter names")));
+                    continue;
+                }
+            };
+            let path = if affinity.is_some() { path } else { "" };
+            let mut own = canary.balancing().map(|word| (**word).clone()).unwrap_or_default();
+            own.affinity = affinity;
+            let own = Own {
+                balancing: Arc::new(own),
+                split: Some(rules.split.clone()),
+                ..Own::default()
+            };
+            self.lead(id.clone(), Plan::own(to, own), canary, path);
+            alternatives.push(id);
+        }
+        let (id, plan) = match spec::split(&base, &alternatives) {
+            _ if alternatives.is_empty() => (base, plan),
+            Ok(id) => (id, Plan::own(leads, Own { balancing, alternatives, split: None })),
+            Err(why) => {
+                self.say(
+                    by,
+                    Note::warning(format!("no canary has a part: {why}: use shorter names")),
+                );
+                (base, plan)
+            }
+        };
+        self.lead(id.clone(), plan, by, path);
+        id
+    }
+
+    /// The backend of a Service's port for one Ingress, without canaries.
+    pub(super) fn base(&mut self, by: &'a Claims, leads: &Leads) -> (BackendId, Plan) {
+        self.speakers.backend_of(by, leads).unwrap_or_else(|why| {
+            self.say(by, Note::warning(format!(
+                "its balancing annotations have no effect for Service {}: {why}: use shorter names",
+                leads.service
+            )));
+            (leads.backend.clone(), Plan::shared(leads))
+        })
+    }
+
+    pub(super) fn lead(&mut self, backend: BackendId, plan: Plan, by: &Claims, path: &str) {
+        self.settled.plans.insert(backend.clone(), plan);
+        self.settled.leads.insert(Lead { backend, ingress: by.key.clone(), path: path.into() });
+    }
+
+    /// Where the reference would send a part of the requests to a canary that claims another path.
+    pub(super) fn name_paths_without_canary(
+        &mut self,
+        winners: &BTreeMap<PathPattern, Winner<'a>>,
+    ) {
+        let mut canaries: BTreeMap<&BackendId, BTreeMap<&Key, &Claims>> = BTreeMap::new();
+        for winner in winners.values() {
+            let Some(leads) = winner.leads else { continue };
+            for (by, _) in &winner.canaries {
+                canaries.entry(&leads.backend).or_default().insert(&by.key, by);
+            }
+        }
+        for (pattern, winner) in winners {
+            let Some(leads) = winner.leads else { continue };
+            for by in canaries.get(&leads.backend).into_iter().flat_map(BTreeMap::values) {
+                if winner.canaries.iter().any(|(here, _)| here.key == by.key) {
+                    continue;
+                }
+                let message = format!(
+                    "canary: {} leads to Service {} too and is not split, since the canary does not \
+                     claim it; ingress-nginx splits it: add the path if that is meant",
+                    self.place(pattern),
+                    leads.service
+                );
+                self.say(by, Note::remark(message));
+            }
+        }
+    }
+
+    /// Where the affinity cookie's `Path` is the text of an expression, so that browsers keep the cookie to themselves.
+    pub(super) fn name_paths_without_cookie(
+        &mut self,
+        winners: &BTreeMap<PathPattern, Winner<'a>>,
+    ) {
+        let mut told = BTreeSet::new();
+        for (pattern, winner) in winners {
+            let Winner { by, path, leads, closer, .. } = winner;
+            let affinity = by.balancing().and_then(|word| word.affinity.as_ref());
+            let has_own_path = affinity.is_none_or(|affinity| affinity.cookie.path.is_some());
+            let is_served = leads.is_some() && closer.is_none() && !by.is_closed();
+            // One that no attribute can hold becomes `/`.
+            let is_sent = Cookie::check_attribute(path).is_ok();
+            let is_expression =
+                matches!(pattern, PathPattern::Regex(_)) && path.contains(EXPRESSIONS);
+            if is_expression && is_sent && is_served && !has_own_path && told.insert(&by.key) {
+                let message = format!(
+                    "annotation affinity: {}: the cookie's Path is the expression, so no browser sends it back and nothing \
+                     is sticky: set session-cookie-path to what all requests begin with",
+                    self.place(pattern)
+                );
+                self.say(by, Note::warning(message));
+            }
+        }
+    }
+}

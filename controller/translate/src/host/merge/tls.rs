@@ -1,0 +1,131 @@
+//! What the claims on a host come to for TLS: toward clients, toward endpoints, and passed through.
+
+use super::{Settling, Winner, root};
+use crate::annotation::ClientTls;
+use crate::host::upstream_tls::{Held, HostUpstreamTls};
+use oxigress_core::model::HostPattern;
+use oxigress_core::model::policy::TlsPolicy;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Kind, ObjectRef};
+use std::collections::BTreeSet;
+
+impl<'a> Settling<'a> {
+    /// The default host's settings would decide about every handshake without a known name, also those of clients who
+    /// then ask for a host that has Ingresses.
+    pub(super) fn refuse_tls_of_unnamed(&mut self, operator: &str) {
+        for (by, settings) in self.view.owner.settings() {
+            let ClientTls { ciphers, prefers_server_ciphers, client } = &settings.client_tls;
+            let is_other = ciphers.is_some() || prefers_server_ciphers.is_some();
+            let consequence = match (client, is_other) {
+                (Some(_), _) => "its locations answer 503",
+                (None, true) => "they are ignored",
+                (None, false) => continue,
+            };
+            let message = format!(
+                "annotations ssl-ciphers, ssl-prefer-server-ciphers, auth-tls-*: without a host they hold for all clients that \
+                 name none, so only namespace {operator}, which has the default certificate, sets them; {consequence}: name \
+                 a host"
+            );
+            self.refuse(by, message);
+        }
+    }
+
+    /// proxy-ssl-* of the oldest Ingress of a namespace hold for its other paths that are spoken to over TLS.
+    pub(super) fn share_upstream_tls(&mut self) {
+        if self.settings.proxy_ssl_location_only {
+            return;
+        }
+        let mut shared = HostUpstreamTls::of(&self.view.mains);
+        if shared.is_empty() {
+            return;
+        }
+        let mut told = BTreeSet::new();
+        for winner in self.winners.values_mut() {
+            if winner.leads.is_none() || winner.closer.is_some() {
+                continue;
+            }
+            let note = match shared.for_path(winner.by, &winner.policies) {
+                Held::Own => continue,
+                Held::Shared(policies) => {
+                    winner.policies = policies;
+                    continue;
+                }
+                Held::Lost(other) => {
+                    winner.closer = Some(winner.by);
+                    let cause = Some(ObjectRef::new(Kind::Ingress, other.key.clone()));
+                    let message = format!(
+                        "annotation backend-protocol: proxy-ssl-secret of Ingress {} holds for host {} and cannot be honoured, so \
+                         its locations answer 503: correct that one, or set proxy-ssl-secret here",
+                        other.key, self.host
+                    );
+                    Note { cause, ..Note::rejected(message) }
+                }
+                // Whoever adds an Ingress to a host says nothing to the others of it.
+                Held::Foreign(other) if !self.view.owner.has(other) => continue,
+                Held::Foreign(other) => Note::warning(format!(
+                    "annotation backend-protocol: endpoints of host {} are shown no certificate and not verified. In \
+                     ingress-nginx proxy-ssl-secret of Ingress {} holds for the whole host, here for its namespace alone: \
+                     set proxy-ssl-secret",
+                    self.host, other.key
+                )),
+            };
+            if told.insert(&winner.by.key) {
+                let object = ObjectRef::new(Kind::Ingress, winner.by.key.clone());
+                self.settled.notes.push((object, note));
+            }
+        }
+    }
+
+    pub(super) fn about_tls(&mut self) {
+        if let Some(operator) = self.tls_of {
+            return self.refuse_tls_of_unnamed(operator);
+        }
+        let mut all = self.view.owner.settings().map(|(_, settings)| &settings.client_tls);
+        let clients = || all.clone().filter_map(|tls| tls.client.as_ref());
+        let client = clients().find_map(|client| client.as_ref().ok()).cloned();
+        let denied = client.is_none() && clients().next().is_some();
+        let tls = TlsPolicy {
+            ciphers: all.clone().find_map(|tls| tls.ciphers.clone()),
+            prefers_server_ciphers: all.find_map(|tls| tls.prefers_server_ciphers),
+            denied,
+            client,
+        };
+        self.settled.tls = Some(tls).filter(|tls| *tls != TlsPolicy::default());
+    }
+
+    /// Only who has the root decides: passing TLS through takes away what protects its paths.
+    pub(super) fn pass_through(&mut self) {
+        let host = self.host;
+        let refuse =
+            |why: String| Note::rejected(format!("annotation ssl-passthrough: host {host}: {why}"));
+        let view = self.view;
+        let all = view.owner.settings().filter(|(_, settings)| settings.ssl_passthrough);
+        for (by, _) in all {
+            let lost = self.lost_protection(by);
+            let note = match self.winners.get(&root()) {
+                _ if *host == HostPattern::default_host() => refuse(
+                    "TLS connections are told apart by their host: name one in spec.rules".into(),
+                ),
+                Some(winner) if winner.by.key != by.key => refuse(format!(
+                    "path / belongs to Ingress {}, which alone can pass TLS through: annotate that \
+                     one",
+                    winner.by.key
+                )),
+                Some(_) if lost.is_some() => refuse(format!(
+                    "{} of this host would have no effect: remove them, or ssl-passthrough",
+                    lost.unwrap_or_default()
+                )),
+                Some(Winner { leads: Some(leads), by, closer: None, .. }) if !by.is_closed() => {
+                    let (leads, by) = (*leads, *by);
+                    let (id, plan) = self.base(by, leads);
+                    self.lead(id.clone(), plan, by, "");
+                    self.settled.passthrough = Some(id);
+                    continue;
+                }
+                Some(Winner { leads: Some(_), .. }) => refuse("its locations are closed".into()),
+                _ => refuse("path / leads to no Service: add one".into()),
+            };
+            self.say(by, note);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! How much compiling admission reviews may ask for over time.
+//!
+//! Shape:   what came of a pattern is kept by its text, up to [`MAX_BYTES`], the oldest going first. What is new costs the
+//!          namespace of the Ingress [`OF_MINUTE`] at most in a minute: dry runs leave nothing behind that a budget of
+//!          the stock ([`crate::patterns::budget`]) could count. All namespaces together have [`OF_ALL`]: whoever can reach the
+//!          webhook may name any namespace.
+//! Units:   nanoseconds of compiling, told from the texts; each replica counts the reviews that it answers.
+//! Errors:  an Ingress over the budget is admitted with a warning, unchecked: a denial would let whoever names a
+//!          namespace keep its Ingresses out. Translation has a budget of its own, which closes what is over it.
+
+use crate::patterns::Meaning;
+use oxigress_core::model::Invalid;
+use oxigress_core::patterns::{Allowance, price_of, price_of_reading};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a namespace may have compiled for reviews in a minute: all that it may serve, once.
+const OF_MINUTE: u64 = crate::patterns::budget::OF_NAMESPACE;
+/// What all namespaces may have compiled for reviews in a minute: a sixth of the controller's time.
+const OF_ALL: u64 = 10_000_000_000;
+/// What is kept of patterns, their texts included.
+const MAX_BYTES: usize = 4 << 20;
+/// What a kept pattern takes beside its texts.
+const OVERHEAD: usize = 256;
+/// Namespaces that are counted. Beyond, those are forgotten that have all of their budget again, else the first by name:
+/// all together are bounded anyway.
+const MANY_NAMESPACES: usize = 1_000;
+
+type Text = (Meaning, Arc<str>);
+
+/// What came of a pattern.
+struct Outcome {
+    price: Result<u64, Invalid>,
+    /// `None`: it was only read.
+    compiled: Option<Result<(), Invalid>>,
+}
+
+/// What a namespace has left, at a time.
+struct Account {
+    left: u64,
+    at: Instant,
+}
+
+/// The reviews until now, and the one under way.
+#[derive(Default)]
+pub struct Reviews {
+    kept: HashMap<Text, Outcome>,
+    oldest: VecDeque<Text>,
+    bytes: usize,
+    namespaces: BTreeMap<String, Account>,
+    all: Option<Account>,
+    namespace: String,
+    /// When it began; `None`: none did.
+    now: Option<Instant>,
+    /// Something was not compiled.
+    is_spent: bool,
+}
+
+impl Reviews {
+    /// Begins the review of an Ingress of a namespace.
+    pub fn begin(&mut self, namespace: &str, now: Instant) {
+        (self.namespace, self.now, self.is_spent) = (namespace.into(), Some(now), false);
+    }
+
+    /// What compiling a pattern costs.
+    pub fn price(&mut self, meaning: Meaning, text: &str) -> Result<u64, Invalid> {
+        let key = (meaning, Arc::from(text));
+        if let Some(known) = self.kept.get(&key) {
+            return known.price.clone();
+        }
+        self.spend(price_of_reading(text))?;
+        let price = price_of(text);
+        self.keep(key, Outcome { price: price.clone(), compiled: None });
+        price
+    }
+
+    /// Compiles a pattern, whose reading [`Self::price`] has charged.
+    pub fn compile(
+        &mut self,
+        meaning: Meaning,
+        text: &str,
+        allowance: Allowance,
+    ) -> Result<(), Invalid> {
+        let key = (meaning, Arc::from(text));
+        if let Some(Outcome { compiled: Some(known), .. }) = self.kept.get(&key) {
+            return known.clone();
+        }
+        self.spend(allowance.left().saturating_sub(price_of_reading(text)))?;
+        let compiled = meaning.compile(text, allowance);
+        if let Some(outcome) = self.kept.get_mut(&key) {
+            outcome.compiled = Some(compiled.clone());
+        }
+        compiled
+    }
+
+    /// Why the Ingress cannot be judged now.
+    pub fn refusal(&self) -> Option<String> {
+        self.is_spent.then(|| {
+            let seconds = Duration::from_mins(1).as_secs();
+            format!(
+                "regular expressions that namespace {} had reviewed in the last minute took more than {} ms to compile, or \
+                 those of all namespaces more than {} ms, so this Ingress was not checked: read its Events, or send it again \
+                 in {seconds} s, and use fewer or simpler ones, or Prefix paths",
+                self.namespace,
+                OF_MINUTE / 1_000_000,
+                OF_ALL / 1_000_000
+            )
+        })
+    }
+
+    fn spend(&mut self, nanoseconds: u64) -> Result<(), Invalid> {
+        let unchecked = || Invalid::new("it was not checked");
+        let at = self.now.ok_or_else(unchecked)?;
+        let all = &mut self.namespaces;
+        if all.len() >= MANY_NAMESPACES && !all.contains_key(&self.namespace) {
+            all.retain(|_, account| account.left_at(at, OF_MINUTE) < OF_MINUTE);
+            if all.len() >= MANY_NAMESPACES {
+                all.pop_first();
+            }
+        }
+        let account = all.get(&self.namespace);
+        let left = account.map_or(OF_MINUTE, |account| account.left_at(at, OF_MINUTE));
+        let of_all = self.all.as_ref().map_or(OF_ALL, |account| account.left_at(at, OF_ALL));
+        match (left.checked_sub(nanoseconds), of_all.checked_sub(nanoseconds)) {
+            (Some(left), Some(of_all)) if !self.is_spent => {
+                all.insert(self.namespace.clone(), Account { left, at });
+                self.all = Some(Account { left: of_all, at });
+                Ok(())
+            }
+            _ => {
+                self.is_spent = true;
+                Err(unchecked())
+            }
+        }
+    }
+
+    fn keep(&mut self, text: Text, outcome: Outcome) {
+        self.bytes += bytes_of(&text);
+        while self.bytes > MAX_BYTES {
+            let Some(oldest) = self.oldest.pop_front() else { break };
+            self.kept.remove(&oldest);
+            self.bytes -= bytes_of(&oldest);
+        }
+        self.oldest.push_back(text.clone());
+        self.kept.insert(text, outcome);
+    }
+}
+
+/// With what is said about it, which names a beginning of the text.
+fn bytes_of((_, text): &Text) -> usize {
+    OVERHEAD + 2 * text.len()
+}
+
+impl Account {
+    fn left_at(&self, now: Instant, of_minute: u64) -> u64 {
+        let passed = now.saturating_duration_since(self.at).as_nanos();
+        let regained = passed.saturating_mul(u128::from(of_minute)) / 60_000_000_000;
+        u64::try_from(regained).unwrap_or(u64::MAX).saturating_add(self.left).min(of_minute)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compiles so many new patterns, each of some 0.4 milliseconds; how many were.
+    fn compiled(reviews: &mut Reviews, namespace: &str, now: Instant, from: u32, to: u32) -> usize {
+        reviews.begin(namespace, now);
+        let fits = |n: &u32| {
+            let text = format!("/{n}/\\p{{L}}");
+            let price = reviews.price(Meaning::Path, &text);
+            let allowance = price.map(Allowance::of);
+            allowance.is_ok_and(|part| reviews.compile(Meaning::Path, &text, part).is_ok())
+        };
+        let count = (from..to).filter(fits).count();
+        assert_eq!(reviews.refusal().is_some(), count < (to - from) as usize);
+        count
+    }
+
+    #[test]
+    fn a_namespace_may_have_so_much_compiled_in_a_minute() {
+        let (mut reviews, start) = (Reviews::default(), Instant::now());
+        let first = compiled(&mut reviews, "a", start, 0, 6_000);
+        assert!((4_000..5_500).contains(&first), "{first} of 0.4 milliseconds in two seconds");
+        assert_eq!(compiled(&mut reviews, "a", start, 9_000, 9_001), 0);
+        assert_eq!(compiled(&mut reviews, "b", start, 9_100, 9_101), 1, "another namespace");
+        assert_eq!(
+            compiled(&mut reviews, "a", start, first as u32 - 100, first as u32),
+            100,
+            "known"
+        );
+        let later = start + Duration::from_secs(15);
+        let again = compiled(&mut reviews, "a", later, 10_000, 16_000);
+        assert!((first / 5..first / 3).contains(&again), "{again} in a quarter of the time");
+    }
+
+    /// Whoever can reach the webhook may name as many namespaces as they like.
+    #[test]
+    fn all_namespaces_together_have_a_budget() {
+        let (mut reviews, start) = (Reviews::default(), Instant::now());
+        let mut spent = 0;
+        for n in 0..8 {
+            reviews.begin(&format!("n{n}"), start);
+            spent += (0..20).filter(|_| reviews.spend(OF_MINUTE / 20).is_ok()).count() as u64;
+        }
+        assert_eq!(spent * (OF_MINUTE / 20), OF_ALL);
+        assert!(reviews.refusal().is_some_and(|told| told.contains("10000 ms")));
+        reviews.begin("n9", start + Duration::from_secs(30));
+        assert!(reviews.spend(OF_MINUTE).is_ok(), "half a minute later");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let (mut reviews, start) = (Reviews::default(), Instant::now());
+        for n in 0..10_000 {
+            reviews.begin("a", start + Duration::from_secs(n * 60));
+            let text = format!("/{n}({}", "a".repeat(1_000));
+            let _ = reviews.price(Meaning::Path, &text);
+            assert_eq!(reviews.refusal(), None);
+        }
+        assert!(reviews.bytes <= MAX_BYTES && reviews.kept.len() > 1_000);
+        assert_eq!(reviews.kept.len(), reviews.oldest.len());
+        for n in 0..3_000 {
+            reviews.begin(&format!("n{n}"), start + Duration::from_secs(n * 60));
+            let _ = reviews.price(Meaning::Value, &format!("{n}+"));
+        }
+        assert!(reviews.namespaces.len() <= MANY_NAMESPACES);
+    }
+}

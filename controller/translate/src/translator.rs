@@ -1,0 +1,357 @@
+//! Translates one change after the other: knows who depends on whom, and computes again only what a change touches.
+
+mod backends;
+mod certificates;
+mod hosts;
+pub mod relation;
+mod streams;
+pub mod withheld;
+
+use crate::backend::spec::{Lead, Plan, Speakers};
+use crate::backend::stream;
+use crate::host::alias::Follower;
+use crate::ingress::{self, Claims, Leads, class};
+use crate::notes::{Notes, Part};
+use crate::patterns::Compiler;
+use crate::patterns::budget::PatternBudget;
+use crate::translator::relation::Relation;
+use crate::{Options, Translation};
+use oxigress_core::model::policy::PolicyId;
+use oxigress_core::model::{
+    BackendId, Bundle, BundleId, CertificateId, HostPattern, Snapshot, StreamPort,
+};
+use oxigress_core::wire::native::Patch;
+use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::external_name::DnsName;
+use oxigress_objects::verdict::{VerdictChanges, Verdicts};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_settings as settings;
+use oxigress_settings::Settings;
+use oxigress_settings::grammar::url;
+use oxigress_settings::streams::Streams;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Translates one change after the other.
+pub struct Translator {
+    pub(crate) options: Options,
+    pub(crate) settings: Settings,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) claims: BTreeMap<Key, Claims>,
+    pub(crate) pattern_budget: PatternBudget,
+    /// Of the Ingresses that are ours.
+    pub(crate) standings: BTreeMap<Key, Acceptance>,
+    pub(crate) new_standings: BTreeMap<Key, Option<Acceptance>>,
+    /// Who claims a host, oldest first.
+    pub(crate) claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
+    pub(crate) speakers: Speakers,
+    /// Hosts and the backends they lead to.
+    pub(crate) leads: Relation<HostPattern, Lead>,
+    pub(crate) plans: BTreeMap<BackendId, Plan>,
+    pub(crate) default_backend: Option<Leads>,
+    pub(crate) secrets: Relation<HostPattern, Key>,
+    pub(crate) names: Relation<HostPattern, CertificateId>,
+    /// Backends and the DNS names their addresses come from.
+    pub(crate) external_names: Relation<BackendId, DnsName>,
+    pub(crate) is_new_external_names: bool,
+    /// Ingresses and the objects that their annotations name.
+    pub(crate) referred: Relation<Key, ObjectRef>,
+    /// Hosts and those that follow them.
+    pub(crate) followers: Relation<HostPattern, Follower>,
+    pub(crate) policies: Relation<HostPattern, PolicyId>,
+    /// Ingresses and the bundles that they name.
+    pub(crate) offered_bundles: Relation<Key, BundleId>,
+    /// What these say.
+    pub(crate) bundle_texts: BTreeMap<BundleId, Bundle>,
+    /// Hosts and the bundles that their policies name.
+    pub(crate) bundles: Relation<HostPattern, BundleId>,
+    /// Hosts and the URLs that their policies name, with the Ingress that says so.
+    pub(crate) urls: Relation<HostPattern, (BackendId, Key)>,
+    pub(crate) streams: BTreeMap<StreamPort, stream::Entry>,
+    pub(crate) is_new_streams: bool,
+    pub(crate) notes: Notes,
+    pub(crate) patch: Patch,
+    pub(crate) is_first: bool,
+}
+
+impl Translator {
+    /// Knows nothing yet.
+    pub fn new(options: Options) -> Self {
+        Translator {
+            options,
+            settings: Settings::default(),
+            snapshot: Snapshot::default(),
+            claims: BTreeMap::new(),
+            pattern_budget: PatternBudget::default(),
+            standings: BTreeMap::new(),
+            new_standings: BTreeMap::new(),
+            claimants: BTreeMap::new(),
+            speakers: Speakers::default(),
+            leads: Relation::default(),
+            plans: BTreeMap::new(),
+            default_backend: None,
+            secrets: Relation::default(),
+            names: Relation::default(),
+            external_names: Relation::default(),
+            referred: Relation::default(),
+            followers: Relation::default(),
+            policies: Relation::default(),
+            offered_bundles: Relation::default(),
+            bundle_texts: BTreeMap::new(),
+            bundles: Relation::default(),
+            urls: Relation::default(),
+            is_new_external_names: false,
+            streams: BTreeMap::new(),
+            is_new_streams: true,
+            notes: Notes::default(),
+            patch: Patch::default(),
+            is_first: true,
+        }
+    }
+
+    /// All there is to serve and to say now.
+    pub(crate) fn into_translation(self) -> Translation {
+        Translation { verdicts: self.notes.verdicts().clone(), snapshot: self.snapshot }
+    }
+
+    /// All there is to say now.
+    pub fn verdicts(&self) -> &Verdicts {
+        self.notes.verdicts()
+    }
+
+    /// All there is to serve now.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The DNS names that the snapshot depends on, if they are others than when this was last asked.
+    pub fn take_external_names(&mut self) -> Option<BTreeSet<DnsName>> {
+        let is_new = std::mem::take(&mut self.is_new_external_names);
+        is_new.then(|| self.external_names.rights().cloned().collect())
+    }
+
+    /// The TCP and UDP listeners, if they are others than when this was last asked.
+    pub fn take_streams(&mut self) -> Option<Streams> {
+        let is_new = std::mem::take(&mut self.is_new_streams);
+        let listeners = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
+        is_new.then(|| Streams {
+            listeners: listeners.collect(),
+            settings: self.settings.skeleton.clone(),
+            ..Streams::default()
+        })
+    }
+
+    /// The Ingresses that came to something else since this was last asked; none: gone, or another controller's.
+    pub fn take_standings(&mut self) -> BTreeMap<Key, Option<Acceptance>> {
+        std::mem::take(&mut self.new_standings)
+    }
+
+    /// Computes again what `changed` touches; answers what became different.
+    pub fn update(&mut self, world: &World, changed: &Changed) -> (Patch, VerdictChanges) {
+        let is_first = std::mem::take(&mut self.is_first);
+        let is_new_settings = self.read_settings(world, changed, is_first);
+        let mut hosts = BTreeSet::new();
+        let mut backends = BTreeSet::new();
+        let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
+        let ours = |key: &Key| {
+            let ingress = world.ingresses.get(key).map(AsRef::as_ref);
+            ingress.filter(|ingress| {
+                let choice = class::choose(world, &self.options, key, ingress);
+                matches!(choice, class::Choice::Ours)
+            })
+        };
+        let prefix = &self.options.annotations_prefix;
+        let turned =
+            self.pattern_budget.update(prefix, ingresses.iter().map(|key| (key, ours(key))));
+        ingresses.extend(turned);
+        for key in ingresses {
+            for port in self.read_ingress(world, &key, &mut hosts) {
+                hosts.extend(self.hosts_of(&port));
+                backends.insert(port);
+            }
+        }
+        if is_new_settings {
+            hosts.extend(self.claimants.keys().cloned());
+            backends.extend(self.plans.keys().cloned());
+        }
+        self.find_followers(&mut hosts);
+        for host in &hosts {
+            self.settle_host(host, &mut backends);
+        }
+        self.add_hosts_below(&mut hosts);
+
+        let mut secrets = changed.secrets.clone();
+        hosts.extend(changed.secrets.iter().flat_map(|key| self.secrets.by(key)).cloned());
+        if self.is_default_touched(&changed.secrets) || is_first {
+            hosts.insert(HostPattern::default_host());
+            secrets.extend(self.options.default_ssl_certificate.clone());
+        }
+        let mut certificates = BTreeSet::new();
+        for host in &hosts {
+            self.choose_certificate(world, host, &mut secrets, &mut certificates);
+        }
+        certificates.extend(secrets.iter().filter_map(|key| key.to_string().try_into().ok()));
+        for id in certificates {
+            self.put_certificate(world, id);
+        }
+        for key in secrets {
+            self.judge_secret(world, key);
+        }
+
+        for service in &changed.services {
+            backends.extend(self.backends_of(service));
+        }
+        let names = changed.names.iter().flat_map(|name| self.external_names.by(name));
+        backends.extend(names.filter(|id| url::behind(id).is_some()).cloned());
+        self.read_streams(world, changed, is_first);
+        self.choose_default_backend(world, changed, is_first, &mut backends);
+        for id in backends {
+            self.resolve_backend(world, id);
+        }
+        self.put_settings();
+        (std::mem::take(&mut self.patch), self.notes.take_changes())
+    }
+
+    /// Whether the settings are others than before.
+    fn read_settings(&mut self, world: &World, changed: &Changed, is_first: bool) -> bool {
+        let Some(key) = self.options.configmap.clone() else { return false };
+        let maps = &changed.config_maps;
+        if !is_first && !maps.contains(&key) && !self.settings.is_from(maps) {
+            return false;
+        }
+        let map = world.config_maps.get(&key).map(AsRef::as_ref);
+        let (mut settings, mut notes) = settings::parse(map, &world.config_maps);
+        if settings.use_port_in_redirects {
+            settings.defaults.policies.redirect_port = Some(self.options.https_port);
+        }
+        if !world.config_maps.contains_key(&key) {
+            let message = "does not exist, but --configmap names it: the defaults are used";
+            notes.push(oxigress_objects::verdict::Note::warning(message));
+        }
+        let object = ObjectRef::new(Kind::ConfigMap, key);
+        self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
+        let is_new = settings != self.settings;
+        self.is_new_streams |= settings.skeleton != self.settings.skeleton;
+        self.settings = settings;
+        is_new
+    }
+
+    fn touched_ingresses(&self, world: &World, changed: &Changed, all: bool) -> BTreeSet<Key> {
+        let mut touched = changed.ingresses.clone();
+        for (kind, keys) in [
+            (Kind::ConfigMap, &changed.config_maps),
+            (Kind::Secret, &changed.secrets),
+            (Kind::Service, &changed.services),
+        ] {
+            let objects = keys.iter().map(|key| ObjectRef::new(kind, key.clone()));
+            touched.extend(
+                objects.flat_map(|object| self.referred.by(&object).cloned().collect::<Vec<_>>()),
+            );
+        }
+        match all {
+            true => touched.extend(world.ingresses.keys().cloned()),
+            false => touched.extend(class::decided_anew(world, &self.options, changed)),
+        }
+        touched
+    }
+
+    /// Answers the Services' ports that balance otherwise by what the Ingress says now.
+    fn read_ingress(
+        &mut self,
+        world: &World,
+        key: &Key,
+        hosts: &mut BTreeSet<HostPattern>,
+    ) -> BTreeSet<BackendId> {
+        let parsed = match world.ingresses.get(key) {
+            Some(ingress) => {
+                let compiler = match self.pattern_budget.is_over(key) {
+                    true => Compiler::over_budget(),
+                    false => Compiler::new(self.claims.get(key)),
+                };
+                let object = (key, &**ingress);
+                ingress::parse(world, &self.options, &self.settings, object, compiler)
+            }
+            None => ingress::Parsed::default(),
+        };
+        let object = ObjectRef::new(Kind::Ingress, key.clone());
+        let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
+        self.notes.set(Part::Ingress(key.clone()), notes);
+        self.referred.set(key, parsed.referred);
+        self.offer_bundles(key, parsed.bundles);
+        let standing = parsed.is_ours.then_some(match parsed.claims {
+            Some(_) => Acceptance::Served,
+            None => Acceptance::Refused,
+        });
+        if self.standings.get(key) != standing.as_ref() {
+            match standing {
+                Some(standing) => drop(self.standings.insert(key.clone(), standing)),
+                None => drop(self.standings.remove(key)),
+            }
+            self.new_standings.insert(key.clone(), standing);
+        }
+        if self.claims.get(key) == parsed.claims.as_ref() {
+            return BTreeSet::new();
+        }
+        let turned = self.speakers.replace(self.claims.get(key), parsed.claims.as_ref());
+        if let Some(old) = self.claims.remove(key) {
+            for host in old.hosts.into_keys() {
+                if let Some(claimants) = self.claimants.get_mut(&host) {
+                    claimants.remove(&(old.created, key.clone()));
+                    if claimants.is_empty() {
+                        self.claimants.remove(&host);
+                    }
+                }
+                hosts.insert(host);
+            }
+        }
+        if let Some(new) = parsed.claims {
+            for host in new.hosts.keys() {
+                let claimants = self.claimants.entry(host.clone()).or_default();
+                claimants.insert((new.created, key.clone()));
+                hosts.insert(host.clone());
+            }
+            self.claims.insert(key.clone(), new);
+        }
+        turned
+    }
+
+    fn put_settings(&mut self) {
+        // Without endpoints it would answer 503; the reference answers 404 then.
+        let default_backend = self.default_backend.as_ref().map(|leads| &leads.backend);
+        let has_endpoints = |id: &&BackendId| {
+            self.snapshot.endpoints.get(*id).is_some_and(|set| !set.as_slice().is_empty())
+        };
+        let settings = oxigress_core::model::Settings {
+            default_backend: default_backend.filter(has_endpoints).cloned(),
+            ..self.settings.published()
+        };
+        if settings != self.snapshot.settings {
+            self.snapshot.settings = settings.clone();
+            self.patch.upsert.settings = Some(settings);
+        }
+    }
+}
+
+/// Sets or removes one record, and notes it in the delta if it became different.
+fn put<K: Ord + Clone, V: PartialEq + Clone>(
+    all: &mut BTreeMap<K, V>,
+    upsert: &mut BTreeMap<K, V>,
+    remove: &mut BTreeSet<K>,
+    key: &K,
+    value: Option<V>,
+) {
+    if all.get(key) == value.as_ref() {
+        return;
+    }
+    match value {
+        Some(value) => {
+            all.insert(key.clone(), value.clone());
+            upsert.insert(key.clone(), value);
+            remove.remove(key);
+        }
+        None => {
+            all.remove(key);
+            upsert.remove(key);
+            remove.insert(key.clone());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The backends: of Services, of URLs, and the default one.
+
+use super::{Translator, put};
+use crate::backend::spec::{Lead, Plan};
+use crate::backend::{self, Usage};
+use crate::ingress::Leads;
+use crate::notes::Part;
+use oxigress_core::model::{Backend, BackendId, EndpointSet};
+use oxigress_core::wire::native::Patch;
+use oxigress_objects::external_name::DnsName;
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_settings::grammar::url;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Translator {
+    pub(super) fn backends_of(&self, service: &Key) -> Vec<BackendId> {
+        let Ok(first) = BackendId::parse(format!("{service}/")) else { return Vec::new() };
+        let ids = self.plans.range(first.clone()..).map(|(id, _)| id);
+        ids.take_while(|id| id.as_str().starts_with(first.as_str())).cloned().collect()
+    }
+
+    pub(super) fn choose_default_backend(
+        &mut self,
+        world: &World,
+        changed: &Changed,
+        is_first: bool,
+        backends: &mut BTreeSet<BackendId>,
+    ) {
+        let Some(key) = &self.options.default_backend_service else { return };
+        if !is_first && !changed.services.contains(key) {
+            return;
+        }
+        // Without a port there is still something to say about the Service: it is missing.
+        let port = world.services.get(key).and_then(|service| backend::first_port(service));
+        let port = port.unwrap_or(oxigress_objects::ingress::Port::Number(80));
+        let backend = BackendId::parse(format!("{key}/{port}")).ok();
+        let new = backend.map(|backend| Leads { service: key.clone(), port, backend });
+        for leads in [&self.default_backend, &new].into_iter().flatten() {
+            backends.insert(leads.backend.clone());
+        }
+        self.plans.extend(new.iter().map(|leads| (leads.backend.clone(), Plan::shared(leads))));
+        self.default_backend = new;
+    }
+
+    /// The server of a URL.
+    pub(super) fn resolve_url(&mut self, world: &World, id: BackendId) {
+        let users = self.urls.rights_from(&(id.clone(), Key::new("", "")));
+        let users: Vec<_> = users.take_while(|(url, _)| *url == id).map(|(_, key)| key).collect();
+        let url = url::behind(&id).filter(|_| !users.is_empty());
+        let Some((external, port)) = url else { return self.drop_backend(id) };
+        let resolved = backend::resolve_url(world, &self.options, &external, port);
+        let objects = users.into_iter().map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
+        let notes: Vec<_> = objects
+            .flat_map(|object| {
+                resolved.notes.iter().map(move |note| (object.clone(), note.clone()))
+            })
+            .collect();
+        self.notes.set(Part::Backend(id.clone()), notes);
+        self.put_external_name(&id, resolved.name);
+        self.put_backend(&id, Some((Backend::default(), resolved.endpoints)));
+    }
+
+    pub(super) fn resolve_backend(&mut self, world: &World, id: BackendId) {
+        if url::behind(&id).is_some() {
+            return self.resolve_url(world, id);
+        }
+        let referrers = self.leads.rights_from(&Lead::first_of(&id));
+        let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
+        let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
+        let plan = match self.plans.get(&id) {
+            Some(plan) if is_default || !referrers.is_empty() => plan,
+            _ => return self.drop_backend(id),
+        };
+        let balancing = self.speakers.balancing_of(&id, plan);
+        let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
+        let resolved =
+            backend::resolve(world, &self.options, &plan.leads, Usage::Http { service_upstream });
+        let what_follows = match plan.is_canary() {
+            true => "the main Ingress's Service gets all requests",
+            false => "requests get 503",
+        };
+        let mut notes = resolved.object_notes;
+        let lack = resolved.lack.as_ref().map(|lack| lack.note(what_follows));
+        for lead in &referrers {
+            let object = ObjectRef::new(Kind::Ingress, lead.ingress.clone());
+            let said = lack.iter().chain(&resolved.remark).cloned();
+            notes.extend(said.map(|note| (object.clone(), note)));
+        }
+        if let (Some(lack), true) = (&resolved.lack, is_default) {
+            let object = ObjectRef::new(Kind::Service, plan.leads.service.clone());
+            notes.push((object, lack.note("requests that no Ingress takes get 404")));
+        }
+        let mut locations: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for lead in referrers.iter().filter(|lead| !lead.path.is_empty()) {
+            for host in self.leads.by(lead) {
+                locations.entry(host.to_string()).or_default().insert(&lead.path);
+            }
+        }
+        let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
+        let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
+        let record = plan.record(&balancing, &self.settings, locations);
+        self.notes.set(Part::Backend(id.clone()), notes);
+        self.put_external_name(&id, resolved.external_name);
+        self.put_backend(&id, Some((record, resolved.endpoints)));
+    }
+
+    pub(super) fn drop_backend(&mut self, id: BackendId) {
+        self.plans.remove(&id);
+        self.notes.set(Part::Backend(id.clone()), []);
+        self.put_external_name(&id, None);
+        self.put_backend(&id, None);
+    }
+
+    pub(super) fn put_external_name(&mut self, id: &BackendId, name: Option<DnsName>) {
+        let different = self.external_names.set(id, name.into_iter().collect());
+        self.is_new_external_names |= !different.is_empty();
+    }
+
+    pub(super) fn put_backend(&mut self, id: &BackendId, backend: Option<(Backend, EndpointSet)>) {
+        let (backend, set) = backend.unzip();
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        put(&mut self.snapshot.backends, &mut upsert.backends, &mut remove.backends, id, backend);
+        put(&mut self.snapshot.endpoints, &mut upsert.endpoints, &mut remove.endpoints, id, set);
+    }
+}

@@ -1,0 +1,99 @@
+//! The certificates of hosts.
+
+use super::{Translator, put};
+use crate::HostOwnership;
+use crate::host::certificate;
+use crate::host::owner::{self, Holder};
+use crate::notes::Part;
+use oxigress_core::model::{Certificate, CertificateId, HostPattern};
+use oxigress_objects::{Key, World};
+use std::collections::BTreeSet;
+
+impl Translator {
+    pub(super) fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
+        self.options.default_ssl_certificate.as_ref().is_some_and(|key| secrets.contains(key))
+    }
+
+    pub(super) fn choose_certificate(
+        &mut self,
+        world: &World,
+        host: &HostPattern,
+        secrets: &mut BTreeSet<Key>,
+        certificates: &mut BTreeSet<CertificateId>,
+    ) {
+        let held = self.hold(host);
+        let choose = |owner| certificate::choose(world, &self.options, host, owner);
+        let mut chosen = match &held.holder {
+            Holder::Claims(view) => choose(&view.owner),
+            Holder::Follower { source, .. } => {
+                let mut chosen = choose(&self.view_of(source).owner);
+                chosen.restrict_to_valid();
+                chosen
+            }
+        };
+        if chosen.certificate.is_none() && self.is_below_foreign_certificate(host, &held) {
+            chosen.certificate = Some(certificate::none());
+        }
+        if *host == HostPattern::default_host() {
+            chosen.certificate = certificate::default_certificate(world, &self.options);
+        }
+        self.notes.set(Part::Tls(host.clone()), chosen.notes);
+        secrets.extend(self.secrets.set(host, chosen.secrets));
+        let name = chosen.certificate;
+        certificates.extend(self.names.set(host, name.iter().cloned().collect()));
+        let (upsert, remove) = (&mut self.patch.upsert.names, &mut self.patch.remove.names);
+        put(&mut self.snapshot.names, upsert, remove, host, name);
+    }
+
+    /// A wildcard of another namespace has a certificate, and came later: its certificate must not replace the default
+    /// one, nor turn the redirect to HTTPS on.
+    pub(super) fn is_below_foreign_certificate(
+        &self,
+        host: &HostPattern,
+        held: &owner::Held<'_>,
+    ) -> bool {
+        let Some((wildcard, by)) = host.wildcard_above().zip(held.by.as_ref()) else {
+            return false;
+        };
+        let above = self.hold(&wildcard);
+        let is_foreign = |other: &owner::Age| {
+            self.options.host_ownership != HostOwnership::Shared
+                && other.key.namespace != by.key.namespace
+                && other > by
+        };
+        above.by.as_ref().is_some_and(is_foreign)
+            && match &above.holder {
+                Holder::Claims(view) => view.owner.has_tls(),
+                Holder::Follower { source, .. } => self.view_of(source).owner.has_tls(),
+            }
+    }
+
+    /// Adds the hosts that are served below the wildcards among `hosts`, whose certificates may be theirs.
+    pub(super) fn add_hosts_below(&self, hosts: &mut BTreeSet<HostPattern>) {
+        let is_changed = |wildcard| hosts.contains(&wildcard);
+        if hosts.iter().any(HostPattern::is_wildcard) {
+            let all = self.snapshot.servers.keys();
+            let below = all.filter(|host| host.wildcard_above().is_some_and(is_changed));
+            let below: Vec<_> = below.cloned().collect();
+            hosts.extend(below);
+        }
+    }
+
+    pub(super) fn put_certificate(&mut self, world: &World, id: CertificateId) {
+        let pair = self.names.has(&id).then(|| certificate::secret_behind(&id)).flatten();
+        let pair = pair.and_then(|key| world.secrets.get(&key)?.last_good.as_ref());
+        let certificate =
+            pair.map(|pair| Certificate { chain: pair.chain.clone(), key: pair.key.clone() });
+        let upsert = &mut self.patch.upsert.certificates;
+        let remove = &mut self.patch.remove.certificates;
+        put(&mut self.snapshot.certificates, upsert, remove, &id, certificate);
+    }
+
+    pub(super) fn judge_secret(&mut self, world: &World, key: Key) {
+        let is_default = self.options.default_ssl_certificate.as_ref() == Some(&key);
+        let is_named = is_default || self.secrets.has(&key);
+        let notes =
+            if is_named { certificate::notes_on(world, &key, is_default) } else { Vec::new() };
+        self.notes.set(Part::Secret(key), notes);
+    }
+}

@@ -1,0 +1,154 @@
+//! The hosts: who claims them, what follows them, their rules, policies and bundles.
+
+use super::{Translator, put};
+use crate::backend::spec::Lead;
+use crate::host::alias::{self, Follower};
+use crate::host::owner::{self, Holder, HostView};
+use crate::host::{gate, merge};
+use crate::ingress::Claims;
+use crate::notes::Part;
+use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::{BackendId, Bundle, BundleId, HostPattern};
+use oxigress_core::wire::native::Patch;
+use oxigress_objects::{Key, Kind, ObjectRef};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Translator {
+    /// The hosts that lead to a Service's port, by whichever of its backends.
+    pub(super) fn hosts_of(&self, port: &BackendId) -> BTreeSet<HostPattern> {
+        let is_of = |id: &BackendId| {
+            id.as_str()
+                .strip_prefix(port.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
+        };
+        let leads = self.leads.rights_from(&Lead::first_of(port));
+        let leads = leads.take_while(|lead| lead.backend.as_str().starts_with(port.as_str()));
+        let leads = leads.filter(|lead| is_of(&lead.backend));
+        leads.flat_map(|lead| self.leads.by(lead)).cloned().collect()
+    }
+
+    pub(crate) fn claims_on(&self, host: &HostPattern) -> Vec<&Claims> {
+        let claimants = self.claimants.get(host).into_iter().flatten();
+        claimants.filter_map(|(_, key)| self.claims.get(key)).collect()
+    }
+
+    /// The claims on a host, as the oldest of them lets them stand.
+    pub(crate) fn view_of(&self, host: &HostPattern) -> HostView<'_> {
+        HostView::of_claims(self.options.host_ownership, &self.claims_on(host))
+    }
+
+    /// Who wants `host` to follow another one, in their order, each with that one: of many, the first by name.
+    pub(crate) fn followers_onto(&self, host: &HostPattern) -> Vec<(&Follower, &HostPattern)> {
+        let all = self.followers.rights_from(&Follower::first_of(host));
+        let all = all.take_while(|follower| follower.host == *host);
+        all.filter_map(|follower| Some((follower, self.followers.by(follower).next()?))).collect()
+    }
+
+    /// Whose the host is.
+    pub(crate) fn hold(&self, host: &HostPattern) -> owner::Held<'_> {
+        let mode = self.options.host_ownership;
+        owner::hold(mode, host, &self.claims_on(host), &self.followers_onto(host))
+    }
+
+    /// Adds the hosts that follow one of `hosts`, or did.
+    pub(super) fn find_followers(&mut self, hosts: &mut BTreeSet<HostPattern>) {
+        for host in hosts.clone() {
+            let new = alias::of(&host, &self.view_of(&host).owner);
+            hosts.extend(new.iter().map(|follower| follower.host.clone()));
+            let different = self.followers.set(&host, new);
+            hosts.extend(different.into_iter().map(|follower| follower.host));
+        }
+    }
+
+    pub(super) fn settle_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
+        let held = self.hold(host);
+        let settle = |source: &HostPattern, view: &HostView<'_>| {
+            let (settings, speakers) = (&self.settings, &self.speakers);
+            merge::settle(host, source, view, settings, speakers, &self.options)
+        };
+        let (mut settled, is_followed) = match &held.holder {
+            Holder::Follower { follower, source } if follower.is_redirected => {
+                (merge::redirected(source, &self.settings), true)
+            }
+            Holder::Follower { source, .. } => (settle(source, &self.view_of(source)), true),
+            Holder::Claims(view) => (settle(host, view), false),
+        };
+        gate::close_invalid(host, &mut settled, &self.snapshot);
+        let bundles = settled.bundles();
+        let about = |(key, note)| (ObjectRef::new(Kind::Ingress, key), note);
+        let mut notes: Vec<_> = held.notes.into_iter().map(about).collect();
+        // What there is to say about another host's rules is said there.
+        if !is_followed {
+            notes.extend(settled.notes);
+            notes.extend(settled.refusals.into_iter().map(about));
+        }
+        self.notes.set(Part::Host(host.clone()), notes);
+        self.put_bundles(host, bundles);
+        for (id, plan) in settled.plans {
+            if self.plans.get(&id) != Some(&plan) {
+                self.plans.insert(id.clone(), plan);
+                backends.insert(id);
+            }
+        }
+        let touched = self.leads.set(host, settled.leads);
+        backends.extend(touched.into_iter().map(|lead| lead.backend));
+        let urls = self.urls.set(host, settled.urls);
+        backends.extend(urls.into_iter().map(|(url, _)| url));
+        self.put_policies(host, settled.policies);
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        let servers = &mut self.snapshot.servers;
+        put(servers, &mut upsert.servers, &mut remove.servers, host, settled.server);
+        let (passthrough, to) = (&mut self.snapshot.passthrough, settled.passthrough);
+        put(passthrough, &mut upsert.passthrough, &mut remove.passthrough, host, to);
+        put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, settled.tls);
+    }
+
+    pub(super) fn offer_bundles(&mut self, ingress: &Key, bundles: BTreeMap<BundleId, Bundle>) {
+        let ids = bundles.keys().cloned().collect();
+        self.bundle_texts.extend(bundles);
+        for id in self.offered_bundles.set(ingress, ids) {
+            if !self.offered_bundles.has(&id) {
+                self.bundle_texts.remove(&id);
+            }
+        }
+    }
+
+    /// A bundle stays as long as one host names it.
+    pub(super) fn put_bundles(&mut self, host: &HostPattern, ids: BTreeSet<BundleId>) {
+        for id in self.bundles.set(host, ids) {
+            let bundle = match self.bundles.has(&id) {
+                // What an id says never changes.
+                true if self.snapshot.bundles.contains_key(&id) => continue,
+                true => self.bundle_texts.get(&id).cloned(),
+                false => None,
+            };
+            let Patch { upsert, remove, .. } = &mut self.patch;
+            let all = &mut self.snapshot.bundles;
+            put(all, &mut upsert.bundles, &mut remove.bundles, &id, bundle);
+        }
+    }
+
+    /// A record stays as long as the rules of one host name it.
+    pub(super) fn put_policies(
+        &mut self,
+        host: &HostPattern,
+        policies: BTreeMap<PolicyId, Arc<Policies>>,
+    ) {
+        let touched = self.policies.set(host, policies.keys().cloned().collect());
+        for id in touched {
+            let is_known = self.snapshot.policies.contains_key(&id);
+            let Patch { upsert, remove, .. } = &mut self.patch;
+            let all = &mut self.snapshot.policies;
+            match (self.policies.has(&id), policies.get(&id)) {
+                (true, Some(record)) if !is_known => {
+                    let record = Some(Policies::clone(record));
+                    put(all, &mut upsert.policies, &mut remove.policies, &id, record);
+                }
+                // What an id says never changes.
+                (true, _) => {}
+                (false, _) => put(all, &mut upsert.policies, &mut remove.policies, &id, None),
+            }
+        }
+    }
+}
