@@ -2,44 +2,31 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
-use crate::flags::Flags;
-use crate::metrics::{self, ChangeToLive, Metrics, Scrape};
-use crate::parent;
-use crate::{cluster, health, local};
-use anyhow::Context;
-use oxigress_admission::{Checks, Question, Webhook};
+mod start;
+
+pub use start::run;
+
+use crate::metrics::{self, ChangeToLive, Scrape};
+use oxigress_admission::Question;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
-use oxigress_provider::folder::Folder;
-use oxigress_provider::kubernetes::{Kubernetes, Pulse};
-use oxigress_provider::{Batch, Source};
-use oxigress_publish::HostOwner;
-use oxigress_publish::Item;
-use oxigress_publish::Reason;
-use oxigress_publish::View;
-use oxigress_publish::Writes;
+use oxigress_provider::kubernetes::Pulse;
 use oxigress_publish::client::{Answer, Client, ClientError};
-use oxigress_publish::{LONGEST, Next, Outgoing, Publisher};
-use oxigress_settings::streams::{self, Streams};
-use oxigress_status::{Change, News, Reporter, Status};
-use oxigress_supervisor::process::drain;
-use oxigress_supervisor::process::signals::Signals;
-use oxigress_supervisor::runtime::Runtime;
+use oxigress_publish::{HostOwner, Item, LONGEST, Next, Outgoing, Publisher, Reason, View, Writes};
+use oxigress_settings::streams::Streams;
+use oxigress_status::{Change, News, Reporter};
 use oxigress_supervisor::runtime::arrival::Arrival;
-use oxigress_translate::{Options, Reviews, Translator, Wants, WithheldItem};
+use oxigress_translate::{Reviews, Translator, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -54,142 +41,6 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 /// So long the first publication waits for the ConfigMap's part of nginx.conf: before it, lists of trusted proxies
 /// and of blocked clients do not hold. An nginx role that does not run writes nothing, and nobody waits for ever.
 const FIRST_CONF: Duration = Duration::from_secs(5);
-
-/// Runs until a signal ends it.
-pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
-    parent::name_flags_of_a_lone_role(flags);
-    let folder = flags.folder()?;
-    let mut options = flags.options(local::addresses());
-    let (sender, batches) = mpsc::channel(64);
-    let mut cluster = None;
-    let pulse = match folder {
-        Some(folder) => {
-            let source = Folder::open(folder).with_context(|| {
-                format!("--manifests {}: create the folder or name another", folder.display())
-            })?;
-            tokio::spawn(feed(source, sender));
-            None
-        }
-        None => {
-            let client = cluster::connect(&flags.cluster).await?;
-            if let (Some(node), None) = (&options.node, &options.zone) {
-                options.zone = cluster::zone(&client, node).await;
-            }
-            let source = Kubernetes::watch(
-                client.clone(),
-                &flags.provider_options(),
-                Box::new(Wants::new(options.clone())),
-            );
-            let pulse = source.pulse();
-            tokio::spawn(feed(source, sender));
-            cluster = Some(client);
-            Some(pulse)
-        }
-    };
-    let runtime = Runtime::open(&flags.runtime_dir)?;
-    let _lock = runtime.lock("controller")?;
-    let mut signals = Signals::new()?;
-    let listener = listen(flags).await?;
-    let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
-    let served = runtime.file(streams::SERVED);
-    let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
-    let checks = Arc::new(Checks::default());
-    let (sender, questions) = mpsc::channel(1);
-    if let Some(webhook) =
-        Webhook::open(&flags.cluster.admission_options(), sender, checks.clone()).await?
-    {
-        tokio::spawn(webhook.serve());
-    }
-    let status = match cluster {
-        Some(client) => start_status(flags, client, &options)?,
-        None => None,
-    };
-    let (metrics, scrapes) = Metrics::new(flags, &runtime, checks);
-    let leadership = status.as_ref().and_then(Status::leadership);
-    let metrics = metrics.with_election(&flags.cluster.election_id, leadership);
-    let path = flags.health_check_path.clone();
-    let is_leaving = Arc::new(AtomicBool::new(false));
-    tokio::spawn(health::serve(listener, path, runtime.socket(), metrics, is_leaving.clone()));
-
-    let translator = Translator::new(options);
-    let (sender, reports) = mpsc::channel(64);
-    let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
-        .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
-    let mut controller = Controller {
-        world: World::default(),
-        translator,
-        reviews: Reviews::default(),
-        publisher: Publisher::new(flags.namespace_bytes_max.0),
-        flight: Flight::Landed(Client::new(runtime.socket())),
-        wait_until: Instant::now(),
-        has_all: false,
-        is_incomplete: false,
-        applied_at: None,
-        resolver,
-        external_names: BTreeSet::new(),
-        streams: runtime.file(streams::FILE),
-        answers_by: None,
-        pulse,
-        served,
-        conf_by: None,
-        live: ChangeToLive::default(),
-        reporter: status.as_ref().map(Status::reporter),
-    };
-    tokio::select! {
-        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions) => {
-            anyhow::bail!("the source of objects ended")
-        }
-        // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
-        () = async {
-            drain::until_end(flags.cluster.shutdown_grace_period(), &mut signals, || {
-                is_leaving.store(true, Ordering::Relaxed);
-            })
-            .await;
-            if let Some(status) = status {
-                status.end().await;
-            }
-        } => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// None outside of a pod: replicas are told apart by its name.
-fn start_status(
-    flags: &Flags,
-    client: kube::Client,
-    options: &Options,
-) -> anyhow::Result<Option<Status>> {
-    let Some(pod) = cluster::pod() else {
-        tracing::info!(
-            "no status and no Events are written: POD_NAME and POD_NAMESPACE are not set"
-        );
-        return Ok(None);
-    };
-    let maps =
-        [&options.configmap, &options.tcp_services_configmap, &options.udp_services_configmap];
-    let maps = maps.into_iter().flatten().cloned().collect();
-    Ok(Some(Status::start(&flags.cluster.status_options(), client, pod, maps)?))
-}
-
-async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {
-    let port = flags.healthz_port;
-    let bound = match flags.healthz_host.as_str() {
-        "" => match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
-            Ok(listener) => Ok(listener),
-            Err(_) => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await,
-        },
-        host => TcpListener::bind((host, port)).await,
-    };
-    bound.with_context(|| format!("--healthz-port {port}: free it or choose another"))
-}
-
-async fn feed(mut source: impl Source, batches: mpsc::Sender<(Instant, Batch)>) {
-    loop {
-        let batch = source.next().await;
-        if batches.send((Instant::now(), batch)).await.is_err() {
-            return;
-        }
-    }
-}
 
 /// The namespace of a host, as the publisher counts what belongs to whom.
 fn owner_of<'t>(translator: &'t Translator, host: &HostPattern) -> Option<HostOwner<'t>> {

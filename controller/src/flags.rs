@@ -6,6 +6,7 @@ pub mod accepted;
 pub mod cluster;
 pub mod help;
 pub mod metrics;
+mod options;
 mod selector;
 
 use crate::command::Tool;
@@ -15,17 +16,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use cluster::ClusterFlags;
 use ipnet::IpNet;
 use metrics::MetricsFlags;
-use oxigress_core::balancer::destinations::{self, Destinations};
 use oxigress_objects::Key;
 use oxigress_settings::grammar::parse_bool;
-use oxigress_supervisor as supervisor;
-use oxigress_translate::HostOwnership;
-use oxigress_translate::Options;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Serves Kubernetes Ingress with stock nginx and one Rust module, without reloads.
 #[derive(Debug, Parser)]
@@ -299,141 +294,10 @@ fn key_of(flag: &Option<MaybeKey>) -> Option<Key> {
 }
 
 impl Flags {
-    /// What translate needs of them. `local_addresses` are the machine's own.
-    pub fn options(&self, local_addresses: BTreeSet<std::net::IpAddr>) -> Options {
-        Options {
-            ingress_class: self.ingress_class.clone(),
-            controller_class: self.controller_class.clone(),
-            ingress_class_by_name: self.ingress_class_by_name,
-            watch_ingress_without_class: self.watch_ingress_without_class,
-            watch_namespace: Some(self.watch_namespace.clone()).filter(|name| !name.is_empty()),
-            watch_namespace_selector: self.cluster.namespace_selector().cloned(),
-            disable_catch_all: self.disable_catch_all,
-            deep_inspect: self.deep_inspect,
-            zone: self.cluster.own_zone(),
-            node: self.cluster.own_node(),
-            annotations_prefix: self.annotations_prefix.clone(),
-            disable_full_test: self.cluster.disable_full_test,
-            configmap: key_of(&self.configmap),
-            default_backend_service: key_of(&self.default_backend_service),
-            default_ssl_certificate: key_of(&self.default_ssl_certificate),
-            ssl_passthrough: self.enable_ssl_passthrough,
-            disable_svc_external_name: self.disable_svc_external_name,
-            tcp_services_configmap: key_of(&self.tcp_services_configmap),
-            udp_services_configmap: key_of(&self.udp_services_configmap),
-            host_ownership: match self.host_ownership {
-                Ownership::Shared => HostOwnership::Shared,
-                Ownership::Settings => HostOwnership::Settings,
-                Ownership::Strict => HostOwnership::Strict,
-            },
-            regex_per_host: self.regex_per_host,
-            https_port: self.https_port,
-            reserved_ports: self.reserved_ports(),
-            destinations: self.own_destinations(),
-            local_addresses,
-        }
-    }
-
-    /// What is watched at an API server.
-    pub fn provider_options(&self) -> oxigress_provider::kubernetes::Options {
-        oxigress_provider::kubernetes::Options {
-            watch_namespace: Some(self.watch_namespace.clone()).filter(|name| !name.is_empty()),
-            watches_namespaces: self.cluster.namespace_selector().is_some(),
-            configmap: key_of(&self.configmap),
-            default_backend_service: key_of(&self.default_backend_service),
-            default_ssl_certificate: key_of(&self.default_ssl_certificate),
-            tcp_services_configmap: key_of(&self.tcp_services_configmap),
-            udp_services_configmap: key_of(&self.udp_services_configmap),
-        }
-    }
-
     /// The flags as they hold for a folder of manifests, also where it is not named by `--manifests`.
     pub fn of_folder(&self, folder: Option<&Path>) -> Self {
         let manifests = folder.map(Path::to_owned).or_else(|| self.manifests.clone());
         Flags { manifests, ..self.clone() }
-    }
-
-    /// Where connections of nginx may lead, but for its own listeners, which it knows.
-    pub fn destinations(&self) -> destinations::Settings {
-        let is_folder = self.manifests.is_some();
-        destinations::Settings {
-            allows_loopback: self.allow_loopback_destinations.unwrap_or(is_folder),
-            denied: self.deny_destinations.clone(),
-            own_ports: self.own_ports().map(|(port, _)| port).collect(),
-        }
-    }
-
-    /// The same, with the ports for clients.
-    fn own_destinations(&self) -> Destinations {
-        let own_ports = self.reserved_ports().into_keys().collect();
-        destinations::Settings { own_ports, ..self.destinations() }.destinations()
-    }
-
-    /// Ports of listeners that no route may reach, with their flags.
-    fn own_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
-        let inside = self.passthrough_port();
-        let status = self.status_port.map(|port| (port, "--status-port"));
-        let webhook = self.cluster.validating_webhook.0;
-        let webhook = webhook.map(|address| (address.port(), "--validating-webhook"));
-        let health = (self.healthz_port, "--healthz-port");
-        inside.into_iter().chain(status).chain(webhook).chain([health])
-    }
-
-    fn client_ports(&self) -> [(u16, &'static str); 2] {
-        [(self.http_port, "--http-port"), (self.https_port, "--https-port")]
-    }
-
-    fn passthrough_port(&self) -> Option<(u16, &'static str)> {
-        let inside = (self.ssl_passthrough_proxy_port, "--ssl-passthrough-proxy-port");
-        self.enable_ssl_passthrough.then_some(inside)
-    }
-
-    /// What the nginx role needs of them. The buckets were parsed with their bounds, so they are good.
-    pub fn supervisor_options(&self) -> supervisor::Options {
-        supervisor::Options {
-            runtime_dir: self.runtime_dir.clone(),
-            temp_dir: self.temp_dir.clone(),
-            nginx_binary: self.nginx_binary.clone(),
-            module: self.module.clone(),
-            worker_processes: self.worker_processes.0,
-            zone_bytes: self.zone_size.0,
-            zone_bytes_max: self.zone_size_max.0,
-            journal: match self.journal {
-                Journal::Auto => supervisor::Journal::Auto,
-                Journal::On => supervisor::Journal::On,
-                Journal::Off => supervisor::Journal::Off,
-            },
-            metrics: self.metrics.buckets().ok().filter(|_| self.metrics.enable_metrics),
-            http_port: self.http_port,
-            https_port: self.https_port,
-            status_port: self.status_port,
-            ssl_passthrough_port: self.passthrough_port().map(|(port, _)| port),
-            ports: supervisor::Ports {
-                nginx: self.nginx_ports().collect(),
-                own: self.own_ports().collect(),
-            },
-            health_check_path: self.health_check_path.clone(),
-            destinations: self.destinations(),
-            shutdown_grace_period: self.cluster.shutdown_grace_period(),
-            post_shutdown_grace_period: Duration::from_secs(
-                self.cluster.post_shutdown_grace_period,
-            ),
-        }
-    }
-
-    /// Ports on which nginx listens for clients, and for itself, on every address, with their flags.
-    fn nginx_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
-        self.client_ports().into_iter().chain(self.passthrough_port())
-    }
-
-    /// Every port that a listener takes, with its flag.
-    fn all_ports(&self) -> impl Iterator<Item = (u16, &'static str)> {
-        self.own_ports().chain(self.client_ports())
-    }
-
-    /// Ports that are taken.
-    fn reserved_ports(&self) -> BTreeMap<u16, &'static str> {
-        self.all_ports().collect()
     }
 
     /// The folder of manifests; none: the objects of a cluster are served. Flags that exclude each other are an error.
@@ -612,7 +476,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(flags.accepted.given().len(), 3);
-        assert_eq!(flags.options(BTreeSet::new()).configmap, Some(Key::new("a", "b")));
+        assert_eq!(flags.options(Default::default()).configmap, Some(Key::new("a", "b")));
     }
 
     #[test]

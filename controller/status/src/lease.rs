@@ -210,7 +210,7 @@ impl From<Error> for LeaseError {
             Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
                 LeaseError::Conflict
             }
-            error => LeaseError::Failed(super::explain(error)),
+            error => LeaseError::Failed(crate::writer::explain(error)),
         }
     }
 }
@@ -327,7 +327,7 @@ pub async fn keep(
             tracing::info!("{} {what}, by Lease {}", election.identity, election.name);
         }
         tokio::select! {
-            () = sleep_until(election.next_turn(now, super::jitter())) => {}
+            () = sleep_until(election.next_turn(now, crate::writer::jitter())) => {}
             () = &mut stop => break,
         }
     }

@@ -229,7 +229,7 @@ impl Board {
                 let [shortest, longest] = UNREACHABLE;
                 let pause = shortest.saturating_mul(1 << failures.min(10)).min(longest);
                 self.unreachable =
-                    Some((now + pause.mul_f64(1.0 - super::jitter() / 4.0), failures));
+                    Some((now + pause.mul_f64(1.0 - crate::writer::jitter() / 4.0), failures));
             }
         }
         self.look_at(key, now);
@@ -289,7 +289,7 @@ pub fn published(ingress: &Ingress) -> Published {
 }
 
 fn outcome(error: &Error) -> Outcome {
-    let why = super::explain(error);
+    let why = crate::writer::explain(error);
     match error {
         Error::Api(status) if status.is_not_found() => Outcome::Gone,
         Error::Api(status) if status.is_conflict() => Outcome::Conflict,
