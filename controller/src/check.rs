@@ -11,7 +11,7 @@ use oxigress_provider::folder::Folder;
 use oxigress_provider::kubernetes::Kubernetes;
 use oxigress_provider::{Batch, Source};
 use oxigress_translate::annotation::table::{self, Status};
-use oxigress_translate::{Translation, Wants, translate};
+use oxigress_translate::{ReferenceIndex, Translation, translate};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long an API server may take for everything; it is tried again and again within.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// All that an API server has of what is read, once.
 async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
@@ -27,11 +27,11 @@ async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
     let mut source = Kubernetes::watch(
         client,
         &flags.provider_options(),
-        Box::new(Wants::new(flags.options(Default::default()))),
+        Box::new(ReferenceIndex::new(flags.options(Default::default()))),
     );
-    let batch = tokio::time::timeout(PATIENCE, source.next()).await;
+    let batch = tokio::time::timeout(TIMEOUT, source.next()).await;
     batch.with_context(|| {
-        format!("the API server has not told everything within {} s: see above", PATIENCE.as_secs())
+        format!("the API server has not told everything within {} s: see above", TIMEOUT.as_secs())
     })
 }
 

@@ -28,7 +28,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(55);
 /// The label of a Node that says its zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// So long a start waits for the Node; without the API server there is nothing else to do.
-const NODE_PATIENCE: Duration = Duration::from_secs(30);
+const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no way to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +190,7 @@ pub async fn zone(client: &Client, node: &str) -> Option<String> {
             }
         }
     };
-    let found = tokio::time::timeout(NODE_PATIENCE, asked).await;
+    let found = tokio::time::timeout(NODE_TIMEOUT, asked).await;
     match found.unwrap_or_else(|_| Err("the API server does not answer".into())) {
         Ok(zone) => Some(zone),
         Err(why) => {

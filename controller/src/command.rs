@@ -161,7 +161,7 @@ struct Dbg {
 }
 
 /// What a command line asks for.
-pub enum Asked {
+pub enum Invocation {
     /// This program.
     Oxigress(Box<Cli>),
     /// The plugin of kubectl, with its arguments.
@@ -169,22 +169,22 @@ pub enum Asked {
 }
 
 /// Reads the command line; ends the process where clap does.
-pub fn parse(arguments: impl Iterator<Item = OsString>) -> Asked {
+pub fn parse(arguments: impl Iterator<Item = OsString>) -> Invocation {
     let mut arguments: Vec<_> = arguments.collect();
     let name = arguments.first().map(PathBuf::from).unwrap_or_default();
     let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match name {
-        "kubectl-oxigress" => Asked::Plugin(arguments.split_off(1)),
+        "kubectl-oxigress" => Invocation::Plugin(arguments.split_off(1)),
         "dbg" => {
             let tool = Dbg::parse_from(arguments).tool;
             let command = Some(Command::Tool(tool));
-            Asked::Oxigress(Box::new(Cli { command, ..help::parse(["oxigress".into()]) }))
+            Invocation::Oxigress(Box::new(Cli { command, ..help::parse(["oxigress".into()]) }))
         }
         "wait-shutdown" => {
             arguments.insert(1, "wait-shutdown".into());
-            Asked::Oxigress(Box::new(help::parse(arguments)))
+            Invocation::Oxigress(Box::new(help::parse(arguments)))
         }
-        _ => Asked::Oxigress(Box::new(help::parse(arguments))),
+        _ => Invocation::Oxigress(Box::new(help::parse(arguments))),
     }
 }
 
@@ -231,8 +231,8 @@ mod tests {
 
     fn command(line: &str) -> Option<Command> {
         match parse(line.split(' ').map(OsString::from)) {
-            Asked::Oxigress(cli) => cli.command,
-            Asked::Plugin(arguments) => panic!("a plugin's: {arguments:?}"),
+            Invocation::Oxigress(cli) => cli.command,
+            Invocation::Plugin(arguments) => panic!("a plugin's: {arguments:?}"),
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let backends = command("oxigress backends --runtime-dir=/r");
         assert!(matches!(backends, Some(Command::Tool(Tool::Backends { which: None, .. }))));
         let plugin = ["/usr/bin/kubectl-oxigress", "-n", "web", "conf"].map(OsString::from);
-        let Asked::Plugin(arguments) = parse(plugin.into_iter()) else { panic!("no plugin") };
+        let Invocation::Plugin(arguments) = parse(plugin.into_iter()) else { panic!("no plugin") };
         assert_eq!(arguments.len(), 3);
     }
 }

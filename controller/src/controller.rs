@@ -7,7 +7,7 @@ mod start;
 pub use start::run;
 
 use crate::metrics::{self, ChangeToLive, Scrape};
-use oxigress_admission::Question;
+use oxigress_admission::ReviewRequest;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
@@ -15,11 +15,11 @@ use oxigress_objects::verdict::{Severity, VerdictChanges};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
-use oxigress_provider::kubernetes::Pulse;
+use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::client::{Answer, Client, ClientError};
 use oxigress_publish::{HostOwner, Item, LONGEST, Next, Outgoing, Publisher, Reason, View, Writes};
 use oxigress_settings::streams::Streams;
-use oxigress_status::{Change, News, Reporter};
+use oxigress_status::{Change, Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,19 +48,19 @@ fn owner_of<'t>(translator: &'t Translator, host: &HostPattern) -> Option<HostOw
     Some(HostOwner { namespace: &ingress.namespace, created })
 }
 
-type Landing = (Client, Duration, Result<Answer, ClientError>);
+type Completion = (Client, Duration, Result<Answer, ClientError>);
 
 /// The one request to nginx, which has the client while it is under way.
-enum Flight {
+enum InFlight {
     Landed(Client),
-    UnderWay(Pin<Box<dyn Future<Output = Landing> + Send>>),
+    UnderWay(Pin<Box<dyn Future<Output = Completion> + Send>>),
 }
 
-impl Flight {
-    async fn landing(&mut self) -> Landing {
+impl InFlight {
+    async fn landing(&mut self) -> Completion {
         match self {
-            Flight::UnderWay(flight) => flight.await,
-            Flight::Landed(_) => std::future::pending().await,
+            InFlight::UnderWay(flight) => flight.await,
+            InFlight::Landed(_) => std::future::pending().await,
         }
     }
 }
@@ -71,7 +71,7 @@ struct Controller {
     /// What the admission webhook has compiled.
     reviews: Reviews,
     publisher: Publisher,
-    flight: Flight,
+    flight: InFlight,
     /// Nothing is sent before, unless something changes.
     wait_until: Instant,
     /// The source has told all there was at start: before that, nothing is published.
@@ -87,7 +87,7 @@ struct Controller {
     /// Until then the first publication waits for the rest of DNS's answers.
     answers_by: Option<Instant>,
     /// Whether the API server is heard; none: a folder is served.
-    pulse: Option<Arc<Pulse>>,
+    watch_health: Option<Arc<WatchHealth>>,
     /// Where the nginx role tells what of it stands in nginx.conf.
     served: PathBuf,
     /// Until then the first publication waits for that.
@@ -105,13 +105,13 @@ impl Controller {
         mut reports: mpsc::Receiver<Report>,
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
-        mut questions: mpsc::Receiver<Question>,
+        mut questions: mpsc::Receiver<ReviewRequest>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
         let closed = match &self.flight {
-            Flight::Landed(client) => client.closed(),
-            Flight::UnderWay(_) => return,
+            InFlight::Landed(client) => client.closed(),
+            InFlight::UnderWay(_) => return,
         };
         loop {
             self.depart(&mut look_at);
@@ -141,7 +141,7 @@ impl Controller {
                     self.conf_by = None;
                 }
                 (client, took, answer) = self.flight.landing() => {
-                    self.flight = Flight::Landed(client);
+                    self.flight = InFlight::Landed(client);
                     let now = Instant::now();
                     let before = self.publisher.writes().applied;
                     let next = self.answered(answer, took);
@@ -160,8 +160,8 @@ impl Controller {
                     let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
                     let snapshot = self.translator.snapshot();
                     let mut text = metrics::text(&self.world, snapshot, &writes, &self.live, &constant);
-                    if let Some(pulse) = &self.pulse {
-                        text.push_str(&metrics::source(pulse, &constant));
+                    if let Some(watch_health) = &self.watch_health {
+                        text.push_str(&metrics::source(watch_health, &constant));
                     }
                     // Whoever asked may have gone.
                     let _ = reply.send(text);
@@ -188,7 +188,7 @@ impl Controller {
     }
 
     fn is_landed(&self) -> bool {
-        matches!(self.flight, Flight::Landed(_))
+        matches!(self.flight, InFlight::Landed(_))
     }
 
     fn wants_to_depart(&self) -> bool {
@@ -220,9 +220,9 @@ impl Controller {
             return;
         };
         *look_at = now + LOOK;
-        let nothing = Flight::UnderWay(Box::pin(std::future::pending()));
-        if let Flight::Landed(client) = std::mem::replace(&mut self.flight, nothing) {
-            self.flight = Flight::UnderWay(Box::pin(send(client, outgoing)));
+        let nothing = InFlight::UnderWay(Box::pin(std::future::pending()));
+        if let InFlight::Landed(client) = std::mem::replace(&mut self.flight, nothing) {
+            self.flight = InFlight::UnderWay(Box::pin(send(client, outgoing)));
         }
     }
 
@@ -276,12 +276,12 @@ impl Controller {
     fn report(
         &self,
         verdicts: VerdictChanges,
-        standings: BTreeMap<Key, Option<Acceptance>>,
+        acceptances: BTreeMap<Key, Option<Acceptance>>,
         changed: BTreeMap<ObjectRef, Change>,
     ) {
         if let Some(reporter) = &self.reporter {
             let (verdicts, published) = (verdicts.clone(), BTreeMap::new());
-            reporter.tell(News { published, standings, verdicts, changed });
+            reporter.report(Update { published, acceptances, verdicts, changed });
         }
         report(verdicts, &self.world);
     }
@@ -305,7 +305,7 @@ impl Controller {
             }
             if let Some(reporter) = &self.reporter {
                 let published = batch.published.into_iter().collect();
-                reporter.tell(News { published, ..News::default() });
+                reporter.report(Update { published, ..Update::default() });
             }
         }
         if self.has_all && changed.is_empty() {
@@ -389,8 +389,8 @@ impl Controller {
         let start = Instant::now();
         let (patch, verdicts) = self.translator.update(&self.world, changed);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
-        let standings = self.translator.take_standings();
-        self.report(verdicts, standings, changes(changed, &self.world, self.has_all));
+        let acceptances = self.translator.take_acceptances();
+        self.report(verdicts, acceptances, changes(changed, &self.world, self.has_all));
         if let Some(streams) = self.translator.take_streams() {
             self.hand_over(streams);
         }
@@ -400,7 +400,7 @@ impl Controller {
     }
 }
 
-async fn send(mut client: Client, outgoing: Outgoing) -> Landing {
+async fn send(mut client: Client, outgoing: Outgoing) -> Completion {
     let start = Instant::now();
     let Outgoing { method, if_match, body } = outgoing;
     let answer = client.send(method, if_match.as_deref(), body).await;

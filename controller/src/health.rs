@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// How long nginx may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A kubelet and a few Prometheus servers have a handful each.
 const BOUNDS: Bounds = Bounds { all: 128, of_client: 32, idle: Duration::from_secs(10) };
@@ -118,10 +118,10 @@ impl Health {
             return (StatusCode::INTERNAL_SERVER_ERROR, "shutting down".into());
         }
         let mut client = Client::new(self.socket.clone());
-        let found = match tokio::time::timeout(PATIENCE, client.status()).await {
+        let found = match tokio::time::timeout(TIMEOUT, client.status()).await {
             Ok(Ok(status)) => is_ready(&status),
             Ok(Err(error)) => Err(format!("nginx: {error}")),
-            Err(_) => Err(format!("nginx does not answer within {} s", PATIENCE.as_secs())),
+            Err(_) => Err(format!("nginx does not answer within {} s", TIMEOUT.as_secs())),
         };
         match found {
             Ok(()) => (StatusCode::OK, "ok".into()),

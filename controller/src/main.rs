@@ -20,7 +20,7 @@ mod metrics;
 mod parent;
 
 use cluster::ClusterError;
-use command::Asked;
+use command::Invocation;
 use flags::{Cli, Command};
 use log::Reader;
 use oxigress_core::text::line::Escaped;
@@ -38,8 +38,8 @@ fn no_core_files() {
 
 fn main() -> ExitCode {
     let cli = match command::parse(flags::arguments()) {
-        Asked::Oxigress(cli) => *cli,
-        Asked::Plugin(arguments) => {
+        Invocation::Oxigress(cli) => *cli,
+        Invocation::Plugin(arguments) => {
             log::start(0, Reader::Person);
             return ended(command::run_plugin(arguments), Reader::Person);
         }

@@ -5,7 +5,7 @@
 
 use oxigress_core::metrics::{sample, title};
 use oxigress_objects::Key;
-use oxigress_translate::Judgement;
+use oxigress_translate::ReviewOutcome;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -36,21 +36,21 @@ impl Checks {
     pub fn count(
         &self,
         key: &Key,
-        judgement: &Judgement,
+        outcome: &ReviewOutcome,
         took: Duration,
         bytes: usize,
         roundtrip: Duration,
     ) {
-        if judgement.compared == 0 && judgement.denial.is_none() {
+        if outcome.compared == 0 && outcome.denial.is_none() {
             return;
         }
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_room = counts.by_ingress.len() < MAX_SERIES || counts.by_ingress.contains_key(key);
         let key = if is_room { key.clone() } else { Key::new("", "") };
         let [admitted, denied] = counts.by_ingress.entry(key).or_default();
-        let count = if judgement.denial.is_none() { admitted } else { denied };
+        let count = if outcome.denial.is_none() { admitted } else { denied };
         *count = count.saturating_add(1);
-        counts.last = Some(Last { compared: judgement.compared, took, bytes, roundtrip });
+        counts.last = Some(Last { compared: outcome.compared, took, bytes, roundtrip });
     }
 
     /// As Prometheus reads it; empty if nothing was checked.

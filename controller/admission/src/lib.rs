@@ -1,9 +1,9 @@
 //! The admission webhook: judges an Ingress before the API server stores it.
 //!
-//! Shape:   HTTPS, HTTP/1.1, any path. A body becomes a [`Question`] to the controller's loop, which alone has the world;
+//! Shape:   HTTPS, HTTP/1.1, any path. A body becomes a [`ReviewRequest`] to the controller's loop, which alone has the world;
 //!          its answer an AdmissionReview. [`certificate`] follows the files, [`review`] speaks JSON, [`checks`] counts.
-//! Units:   [`MAX_BYTES`] a body and [`PATIENCE`] a request, [`MAX_REQUESTS`] at once: more of them wait for a place, since
-//!          a judgement takes milliseconds and a burst is no reason to refuse objects; 503 when their time is over.
+//! Units:   [`MAX_BYTES`] a body and [`TIMEOUT`] a request, [`MAX_REQUESTS`] at once: more of them wait for a place, since
+//!          a outcome takes milliseconds and a burst is no reason to refuse objects; 503 when their time is over.
 //! Errors:  a [`Refusal`] is an HTTP status; whatever an Ingress says is an answer with 200.
 //! Source:  ingress-nginx's admission controller; limits are ours.
 //! Knows:     AdmissionReviews, HTTPS, and how to ask translation.
@@ -30,7 +30,7 @@ use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, World};
-use oxigress_translate::{Candidate, Judgement, Reviews, Translator};
+use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ use tokio_openssl::SslStream;
 /// A longer review is refused.
 pub const MAX_BYTES: usize = 8 << 20;
 /// From the first byte of a request to its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests whose bodies are held at once.
 const MAX_REQUESTS: usize = 16;
 /// Connections: the API servers' idle ones, and as many again that are making their handshakes. Several API servers may
@@ -92,7 +92,7 @@ pub enum Refusal {
     #[error("a body has at most {MAX_BYTES} bytes")]
     TooLarge,
     /// The body did not come in time.
-    #[error("the body did not arrive within {} s", PATIENCE.as_secs())]
+    #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
     TooSlow,
     /// The connection broke.
     #[error("the body ended early: {0}")]
@@ -101,7 +101,7 @@ pub enum Refusal {
     #[error("{}", PROXIED.trim_end())]
     Proxied,
     /// No place, or no answer of the controller, in time.
-    #[error("busy for {} s: try again", PATIENCE.as_secs())]
+    #[error("busy for {} s: try again", TIMEOUT.as_secs())]
     Busy,
 }
 
@@ -119,7 +119,7 @@ impl Refusal {
 }
 
 /// What the controller's loop is asked.
-pub struct Question {
+pub struct ReviewRequest {
     key: Key,
     uid: String,
     is_going: bool,
@@ -129,11 +129,11 @@ pub struct Question {
 
 /// What it says.
 struct Answer {
-    judgement: Judgement,
+    outcome: ReviewOutcome,
     took: Duration,
 }
 
-impl Question {
+impl ReviewRequest {
     /// Answers. Before the source has told all there is (`has_all`) nothing can be known: everything is allowed.
     pub fn answer(
         self,
@@ -143,19 +143,19 @@ impl Question {
         reviews: &mut Reviews,
     ) {
         let start = Instant::now();
-        let judgement = match has_all {
+        let outcome = match has_all {
             true => {
-                let Question { key, uid, is_going, ingress, .. } = &self;
+                let ReviewRequest { key, uid, is_going, ingress, .. } = &self;
                 let candidate = Candidate { key, uid, is_going: *is_going, ingress };
-                translator.judge(world, &candidate, reviews, start)
+                translator.review(world, &candidate, reviews, start)
             }
-            false => Judgement {
+            false => ReviewOutcome {
                 warnings: vec!["not checked: the controller has just started".into()],
-                ..Judgement::default()
+                ..ReviewOutcome::default()
             },
         };
         // Whoever asked may have gone.
-        let _ = self.reply.send(Answer { judgement, took: start.elapsed() });
+        let _ = self.reply.send(Answer { outcome, took: start.elapsed() });
     }
 }
 
@@ -164,22 +164,22 @@ pub struct Webhook {
     listener: TcpListener,
     files: Files,
     contexts: watch::Sender<SslContext>,
-    judge: Judge,
+    reviewer: Reviewer,
 }
 
 /// What answers requests.
-struct Judge {
+struct Reviewer {
     places: Semaphore,
     /// One object is held parsed at a time: it takes a multiple of its bytes.
-    controller: Mutex<mpsc::Sender<Question>>,
+    controller: Mutex<mpsc::Sender<ReviewRequest>>,
     checks: Arc<Checks>,
 }
 
 impl Webhook {
-    /// Listens, if `--validating-webhook` says so. What is sent to `controller` is answered by [`Question::answer`].
+    /// Listens, if `--validating-webhook` says so. What is sent to `controller` is answered by [`ReviewRequest::answer`].
     pub async fn open(
         options: &Options,
-        controller: mpsc::Sender<Question>,
+        controller: mpsc::Sender<ReviewRequest>,
         checks: Arc<Checks>,
     ) -> Result<Option<Self>, StartError> {
         let Some(address) = options.listen else { return Ok(None) };
@@ -194,21 +194,21 @@ impl Webhook {
             listener,
             files,
             contexts: watch::Sender::new(context),
-            judge: Judge::new(controller, checks),
+            reviewer: Reviewer::new(controller, checks),
         }))
     }
 
     /// Answers until the process ends.
     pub async fn serve(self) {
-        let Webhook { listener, files, contexts, judge } = self;
+        let Webhook { listener, files, contexts, reviewer } = self;
         let newest = contexts.subscribe();
         tokio::spawn(certificate::follow(files, contexts));
-        let judge = Arc::new(judge);
+        let reviewer = Arc::new(reviewer);
         let converse = move |stream, place| {
-            let (judge, context) = (judge.clone(), newest.borrow().clone());
+            let (reviewer, context) = (reviewer.clone(), newest.borrow().clone());
             async move {
                 // A client that hangs up is nobody's error here.
-                let _ = converse(stream, place, &context, &judge).await;
+                let _ = converse(stream, place, &context, &reviewer).await;
             }
         };
         connections::serve(listener, BOUNDS, converse).await;
@@ -229,23 +229,23 @@ async fn converse(
     stream: TcpStream,
     place: Arc<Place>,
     context: &SslContext,
-    judge: &Judge,
+    reviewer: &Reviewer,
 ) -> anyhow::Result<()> {
     let mut stream = SslStream::new(Ssl::new(context)?, stream)?;
-    tokio::time::timeout(PATIENCE, Pin::new(&mut stream).accept()).await??;
+    tokio::time::timeout(TIMEOUT, Pin::new(&mut stream).accept()).await??;
     let service = service_fn(|request| async {
         let _work = place.work();
-        judge.answer(request).await
+        reviewer.answer(request).await
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     server.max_buf_size(MAX_HEAD_BYTES);
     Ok(server.serve_connection(TokioIo::new(stream), service).await?)
 }
 
-impl Judge {
-    fn new(controller: mpsc::Sender<Question>, checks: Arc<Checks>) -> Self {
+impl Reviewer {
+    fn new(controller: mpsc::Sender<ReviewRequest>, checks: Arc<Checks>) -> Self {
         let places = Semaphore::new(MAX_REQUESTS);
-        Judge { places, controller: Mutex::new(controller), checks }
+        Reviewer { places, controller: Mutex::new(controller), checks }
     }
 
     async fn answer(
@@ -274,7 +274,7 @@ impl Judge {
     /// The answer to one body.
     async fn review(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
         let start = Instant::now();
-        let end = tokio::time::Instant::from_std(start + PATIENCE);
+        let end = tokio::time::Instant::from_std(start + TIMEOUT);
         if body.size_hint().lower() > MAX_BYTES as u64 {
             return Err(Refusal::TooLarge);
         }
@@ -291,7 +291,7 @@ impl Judge {
         let asked = timeout_at(end, self.ask(&body)).await;
         let (review, key, answer) = asked.map_err(|_| Refusal::Busy)??;
         if let (Some(key), Some(answer)) = (&key, &answer) {
-            self.checks.count(key, &answer.judgement, answer.took, body.len(), start.elapsed());
+            self.checks.count(key, &answer.outcome, answer.took, body.len(), start.elapsed());
         }
         Ok(review)
     }
@@ -302,22 +302,22 @@ impl Judge {
         let review::Review { uid, object } = review::read(body)?;
         let (key, candidate) = match object {
             Ok(Some(object)) => (object.key.clone(), object),
-            // It goes: there is nothing to judge.
-            Ok(None) => return Ok((review::write(&uid, &Judgement::default()), None, None)),
+            // It goes: there is nothing to reviewer.
+            Ok(None) => return Ok((review::write(&uid, &ReviewOutcome::default()), None, None)),
             Err(denial) => {
-                let judgement = Judgement { denial: Some(denial), ..Judgement::default() };
-                return Ok((review::write(&uid, &judgement), None, None));
+                let outcome = ReviewOutcome { denial: Some(denial), ..ReviewOutcome::default() };
+                return Ok((review::write(&uid, &outcome), None, None));
             }
         };
         let (reply, answer) = oneshot::channel();
         let review::Object { key: id, uid: object_uid, is_going, ingress } = candidate;
-        let question = Question { key: id, uid: object_uid, is_going, ingress, reply };
+        let question = ReviewRequest { key: id, uid: object_uid, is_going, ingress, reply };
         controller.send(question).await.map_err(|_| Refusal::Busy)?;
         let answer = answer.await.map_err(|_| Refusal::Busy)?;
-        if let Some(denial) = &answer.judgement.denial {
+        if let Some(denial) = &answer.outcome.denial {
             let denial = oxigress_core::text::line::one_line(denial);
             tracing::debug!("Ingress {key}: not admitted: {denial}");
         }
-        Ok((review::write(&uid, &answer.judgement), Some(key), Some(answer)))
+        Ok((review::write(&uid, &answer.outcome), Some(key), Some(answer)))
     }
 }

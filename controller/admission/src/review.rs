@@ -1,4 +1,4 @@
-//! AdmissionReviews: JSON to an object, a judgement to JSON.
+//! AdmissionReviews: JSON to an object, a outcome to JSON.
 //!
 //! Shape:   two passes over the bytes: the first skips the object and says whether this is one of ours, the second reads
 //!          it. Neither makes a tree of the whole, which would take ten times its bytes.
@@ -12,7 +12,7 @@ use oxigress_core::model::shorten;
 use oxigress_objects::convert;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, Kind, Object as WorldObject};
-use oxigress_translate::Judgement;
+use oxigress_translate::ReviewOutcome;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -50,11 +50,11 @@ struct Envelope<T> {
     api_version: String,
     #[serde(default)]
     kind: String,
-    request: Option<Asked<T>>,
+    request: Option<AdmissionRequest<T>>,
 }
 
 #[derive(Deserialize)]
-struct Asked<T> {
+struct AdmissionRequest<T> {
     #[serde(default)]
     uid: String,
     #[serde(default)]
@@ -81,7 +81,7 @@ pub fn read(body: &[u8]) -> Result<Review, Refusal> {
         let what = format!("{} {}", head.api_version, head.kind);
         return Err(Refusal::OtherKind(format!("{:?}", shorten(what.trim()))));
     }
-    let Some(Asked { uid, kind, .. }) = head.request else {
+    let Some(AdmissionRequest { uid, kind, .. }) = head.request else {
         return Err(Refusal::Unparsable("it has no request".into()));
     };
     let GroupVersionKind { group, version, kind } = kind;
@@ -101,7 +101,8 @@ fn read_object(text: &str) -> Result<Option<Object>, String> {
         let path = path.strip_prefix("request.object.").unwrap_or(&path);
         format!("invalid object: {}: {}", shorten(path), error.inner())
     })?;
-    let Some(Asked { namespace, object: Some(mut object), .. }) = envelope.request else {
+    let Some(AdmissionRequest { namespace, object: Some(mut object), .. }) = envelope.request
+    else {
         return Ok(None);
     };
     let meta = &mut object.metadata;
@@ -117,15 +118,15 @@ fn read_object(text: &str) -> Result<Option<Object>, String> {
 }
 
 /// Writes an answer.
-pub fn write(uid: &str, judgement: &Judgement) -> Vec<u8> {
+pub fn write(uid: &str, outcome: &ReviewOutcome) -> Vec<u8> {
     let mut response = AdmissionResponse::invalid("");
     response.uid = uid.into();
-    response.allowed = judgement.denial.is_none();
-    response.result = match &judgement.denial {
+    response.allowed = outcome.denial.is_none();
+    response.result = match &outcome.denial {
         None => Status::success().with_code(200),
         Some(denial) => Status::failure(cut(denial, MAX_DENIAL_BYTES), "BadRequest").with_code(400),
     };
-    let warnings = judgement.warnings.iter().map(|warning| {
+    let warnings = outcome.warnings.iter().map(|warning| {
         cut(&oxigress_core::text::line::one_line(warning), MAX_WARNING_BYTES).to_owned()
     });
     response.warnings = Some(warnings.collect()).filter(|all: &Vec<_>| !all.is_empty());

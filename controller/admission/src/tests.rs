@@ -88,8 +88,8 @@ async fn start_when(has_all: bool) -> Running {
     let context = files.load().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let judge = Judge::new(sender, checks.clone());
-    let webhook = Webhook { listener, files, contexts: watch::Sender::new(context), judge };
+    let reviewer = Reviewer::new(sender, checks.clone());
+    let webhook = Webhook { listener, files, contexts: watch::Sender::new(context), reviewer };
     tokio::spawn(webhook.serve());
     let (mut world, mut changed) = (World::default(), Changed::default());
     for document in document::read(WORLD, false) {
@@ -105,7 +105,7 @@ async fn start_when(has_all: bool) -> Running {
     tokio::spawn(async move {
         while let Some(question) = questions.recv().await {
             let _turn = turn.lock().await;
-            Question::answer(question, has_all, &translator, &world, &mut Reviews::default());
+            ReviewRequest::answer(question, has_all, &translator, &world, &mut Reviews::default());
         }
     });
     Running { address, folder, checks, loops }
@@ -175,8 +175,8 @@ fn review(change: impl FnOnce(&mut Value)) -> Value {
     review
 }
 
-/// Posts a review; answers the response of one that was judged.
-async fn judged(client: &mut SendRequest<Upload>, review: &Value) -> Value {
+/// Posts a review; answers the response of one that was reviewed.
+async fn reviewed(client: &mut SendRequest<Upload>, review: &Value) -> Value {
     let (status, body) = post(client, &serde_json::to_vec(review).unwrap()).await;
     assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
     checked(&body, review["request"]["uid"].as_str().unwrap_or_default())
@@ -213,21 +213,21 @@ fn checked(body: &[u8], uid: &str) -> Value {
 async fn an_ingress_is_admitted_with_warnings_or_denied_with_a_reason() {
     let running = start().await;
     let (mut client, _) = connect(running.address).await;
-    let response = judged(&mut client, &review(|_| {})).await;
+    let response = reviewed(&mut client, &review(|_| {})).await;
     assert_eq!((&response["allowed"], response.get("warnings")), (&json!(true), None));
     let odd = review(|review| {
         review["request"]["object"]["metadata"]["annotations"] = json!({
             "nginx.ingress.kubernetes.io/proxy-body-size": "8mb",
         });
     });
-    let response = judged(&mut client, &odd).await;
+    let response = reviewed(&mut client, &odd).await;
     assert_eq!(response["allowed"], true);
     assert!(response["warnings"][0].as_str().unwrap().contains("proxy-body-size"), "{response}");
     let taken = review(|review| {
         let rule = &mut review["request"]["object"]["spec"]["rules"][0];
         (rule["host"], rule["http"]["paths"][0]["path"]) = (json!("a.test"), json!("/x"));
     });
-    let response = judged(&mut client, &taken).await;
+    let response = reviewed(&mut client, &taken).await;
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("already defined in ingress default/first"), "{message}");
     let text = running.checks.text(&[("controller_pod".into(), "p".into())]);
@@ -291,17 +291,17 @@ async fn an_object_that_cannot_be_read_is_denied_by_its_review() {
         ("/request/object/kind", json!("Service"), "invalid object"),
     ] {
         let odd = review(|review| *review.pointer_mut(pointer).unwrap() = value);
-        let response = judged(&mut client, &odd).await;
+        let response = reviewed(&mut client, &odd).await;
         let message = response["status"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(why), "{pointer}: {response}");
     }
     let gone = review(|review| review["request"]["object"] = Value::Null);
-    assert_eq!(judged(&mut client, &gone).await["allowed"], true);
+    assert_eq!(reviewed(&mut client, &gone).await["allowed"], true);
     let going = review(|review| {
         let meta = &mut review["request"]["object"]["metadata"];
         (meta["deletionTimestamp"], meta["uid"]) = (json!("2026-01-01T00:00:00Z"), json!("x"));
     });
-    assert_eq!(judged(&mut client, &going).await["allowed"], true);
+    assert_eq!(reviewed(&mut client, &going).await["allowed"], true);
 }
 
 #[tokio::test]
@@ -309,7 +309,7 @@ async fn before_the_first_list_everything_is_allowed_with_a_warning() {
     let running = start_when(false).await;
     let (mut client, _) = connect(running.address).await;
     let odd = review(|review| review["request"]["object"]["metadata"]["uid"] = json!("x"));
-    let response = judged(&mut client, &odd).await;
+    let response = reviewed(&mut client, &odd).await;
     assert_eq!(response["allowed"], true);
     assert!(response["warnings"][0].as_str().unwrap().contains("not checked"), "{response}");
 }
@@ -380,7 +380,7 @@ async fn nobody_waits_longer_than_the_time_of_a_request() {
     let (late, _) = post(&mut client, text.as_bytes()).await;
     // Its own time is over, or one of the slow ones' was just before.
     assert!(matches!(late, StatusCode::SERVICE_UNAVAILABLE | StatusCode::OK), "{late}");
-    assert!(start.elapsed() < PATIENCE * 2);
+    assert!(start.elapsed() < TIMEOUT * 2);
     for (_parts, answer) in busy {
         assert_eq!(answer.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
     }
@@ -402,7 +402,7 @@ async fn a_new_certificate_is_shown_and_a_broken_one_is_not() {
         async move {
             loop {
                 let (mut client, shown) = connect(address).await;
-                judged(&mut client, &review(|_| {})).await;
+                reviewed(&mut client, &review(|_| {})).await;
                 if shown == wanted {
                     return;
                 }
@@ -412,7 +412,7 @@ async fn a_new_certificate_is_shown_and_a_broken_one_is_not() {
     mount(folder, "2", &good);
     tokio::time::timeout(Duration::from_secs(20), shown(good.0.clone())).await.unwrap();
     assert_ne!(first, good.0);
-    judged(&mut kept, &review(|_| {})).await;
+    reviewed(&mut kept, &review(|_| {})).await;
     // A key that belongs to another certificate; text that is none; nothing.
     mount(folder, "3", &(second.0.clone(), good.1.clone()));
     mount(folder, "4", &(b"x".to_vec(), b"x".to_vec()));
@@ -421,7 +421,7 @@ async fn a_new_certificate_is_shown_and_a_broken_one_is_not() {
     assert_eq!(connect(running.address).await.1, good.0);
     mount(folder, "5", &second);
     tokio::time::timeout(Duration::from_secs(20), shown(second.0)).await.unwrap();
-    judged(&mut kept, &review(|_| {})).await;
+    reviewed(&mut kept, &review(|_| {})).await;
 }
 
 #[tokio::test]
@@ -531,7 +531,7 @@ async fn a_thousand_odd_reviews_get_an_answer_of_the_right_shape() {
     }
     // The inputs reach what they are for.
     assert!(by_status.get(&200) > Some(&100) && by_status.get(&400) > Some(&100), "{by_status:?}");
-    assert_eq!(judged(&mut client, &review(|_| {})).await["allowed"], true);
+    assert_eq!(reviewed(&mut client, &review(|_| {})).await["allowed"], true);
     println!("1,000 reviews: {by_status:?}");
 }
 
@@ -542,7 +542,7 @@ fn fuzz_reviews() {
         let uid = read.uid;
         let denial = read.object.as_ref().err().cloned();
         let warnings = denial.iter().cloned().collect();
-        let answer = review::write(&uid, &Judgement { denial, warnings, compared: 0 });
+        let answer = review::write(&uid, &ReviewOutcome { denial, warnings, compared: 0 });
         checked(&answer, &uid);
         let Ok(Some(object)) = read.object else { return };
         assert!(!object.key.name.contains('/') && !object.key.namespace.contains('/'));

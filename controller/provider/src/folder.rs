@@ -70,7 +70,7 @@ type Mark = (u64, u64, u64, i64, i64);
 enum Pace {
     AtOnce,
     /// When it has not changed since the last comparison.
-    Settled,
+    MergedHost,
 }
 
 impl Folder {
@@ -216,7 +216,7 @@ impl Folder {
         }
         self.folders.retain(|path| !path.starts_with(folder));
         self.folders.extend(walk.folders);
-        if pace == Pace::Settled && !self.watch.has_events() {
+        if pace == Pace::MergedHost && !self.watch.has_events() {
             for path in walk.watched_anew {
                 let why = "its watch was lost: it was compared, and is watched again";
                 batch.problems.push(problem_of(&path, why.into()));
@@ -233,7 +233,7 @@ impl Folder {
     fn read_changed(&mut self, files: &BTreeSet<PathBuf>, pace: Pace, batch: &mut Batch) {
         let mut changed: Vec<_> = files.iter().collect();
         changed.retain(|path| self.is_changed(path));
-        if pace == Pace::Settled {
+        if pace == Pace::MergedHost {
             let before = std::mem::take(&mut self.unsettled);
             changed.retain(|path| {
                 let Ok(now) = fs::metadata(path).map(|meta| mark(&meta)) else { return false };
@@ -350,7 +350,7 @@ impl Source for Folder {
             }
             self.settle(&mut batch);
             if self.compare_at <= Instant::now() {
-                self.compare(Pace::Settled, &mut batch);
+                self.compare(Pace::MergedHost, &mut batch);
             }
             let batch = self.finish(batch);
             let was_incomplete = std::mem::replace(&mut self.was_incomplete, batch.is_incomplete);

@@ -1,6 +1,6 @@
 //! The objects of a Kubernetes API server, watched.
 //!
-//! Shape:   [`scope`] says what is watched, [`watch`] watches it, [`pulse`] knows whether the server is heard,
+//! Shape:   [`scope`] says what is watched, [`watch`] watches it, [`watch_health`] knows whether the server is heard,
 //!          [`sparse`] which Secrets and ConfigMaps are kept; this file makes batches of what they tell. An object is
 //!          converted when it comes and dropped: what is known of it is in the [`oxigress_objects::World`].
 //! Errors:  a server that does not answer changes nothing: all is served as it was. An object that cannot be read keeps
@@ -10,15 +10,15 @@
 
 #[cfg(test)]
 mod fake;
-mod pulse;
 mod scope;
 mod sparse;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod watch_health;
 
-pub use pulse::Pulse;
 pub use scope::Options;
+pub use watch_health::WatchHealth;
 
 use super::{Batch, Place, Problem, Source};
 use kube::Client;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use watch::{Failure, Found, Line, News, Told};
+use watch::{Failure, Found, Line, WatchEvent, WatchUpdate};
 
 /// What the watches tell waits here while a batch is taken.
 const WAITING: usize = 1_024;
@@ -39,9 +39,9 @@ const WAITING: usize = 1_024;
 pub struct Kubernetes {
     client: Client,
     watches: Vec<Watch>,
-    pulse: Arc<Pulse>,
-    sender: mpsc::Sender<News>,
-    news: mpsc::Receiver<News>,
+    watch_health: Arc<WatchHealth>,
+    sender: mpsc::Sender<WatchUpdate>,
+    news: mpsc::Receiver<WatchUpdate>,
     tasks: JoinSet<()>,
     sparse: Sparse,
     /// Objects that cannot be read, and what was said of them.
@@ -73,7 +73,7 @@ impl Kubernetes {
     /// Begins to watch. Of Secrets and ConfigMaps those are kept that `references` has.
     pub fn watch(client: Client, options: &Options, references: Box<dyn References>) -> Self {
         let subjects = Subject::all(options);
-        let pulse = Pulse::new(subjects.len());
+        let watch_health = WatchHealth::new(subjects.len());
         let (sender, news) = mpsc::channel(WAITING);
         let watch = |subject| Watch {
             subject,
@@ -87,7 +87,7 @@ impl Kubernetes {
             sparse: Sparse::new(client.clone(), references, sender.clone()),
             client,
             watches: subjects.into_iter().map(watch).collect(),
-            pulse,
+            watch_health,
             sender,
             news,
             tasks: JoinSet::new(),
@@ -105,8 +105,8 @@ impl Kubernetes {
     }
 
     /// Knows whether the server is heard.
-    pub fn pulse(&self) -> Arc<Pulse> {
-        self.pulse.clone()
+    pub fn watch_health(&self) -> Arc<WatchHealth> {
+        self.watch_health.clone()
     }
 
     fn start(&mut self, which: impl Fn(&Subject) -> bool) {
@@ -116,7 +116,7 @@ impl Kubernetes {
                     number,
                     subject: watch.subject.clone(),
                     client: self.client.clone(),
-                    pulse: self.pulse.clone(),
+                    watch_health: self.watch_health.clone(),
                     news: self.sender.clone(),
                 };
                 self.tasks.spawn(line.run());
@@ -124,19 +124,19 @@ impl Kubernetes {
         }
     }
 
-    fn take(&mut self, News { subject, told }: News) {
+    fn take(&mut self, WatchUpdate { subject, told }: WatchUpdate) {
         match told {
-            Told::Begun => {
+            WatchEvent::Begun => {
                 if let Some(watch) = self.watches.get_mut(subject) {
                     watch.listing = Some(BTreeSet::new());
                 }
                 self.sparse.begun(subject);
             }
-            Told::Is(found) => self.is(subject, *found),
-            Told::Gone(id) => self.gone(subject, id),
-            Told::Done => self.done(subject),
-            Told::Failed(failure, why) => self.failed(subject, failure, &why),
-            Told::Answer(id, number, found) => {
+            WatchEvent::Is(found) => self.is(subject, *found),
+            WatchEvent::Gone(id) => self.gone(subject, id),
+            WatchEvent::Done => self.done(subject),
+            WatchEvent::Failed(failure, why) => self.failed(subject, failure, &why),
+            WatchEvent::Answer(id, number, found) => {
                 if !self.sparse.is_answer_to(&id, number) {
                     return;
                 }
@@ -259,7 +259,7 @@ impl Kubernetes {
             Failure::TooOld => tracing::info!("{}: too old to go on: listing again", watch.subject),
             Failure::Broken => {
                 // It may be back before this is read.
-                if self.outage.is_none() && self.pulse.has_lost() {
+                if self.outage.is_none() && self.watch_health.has_lost() {
                     tracing::warn!(
                         "{}: the API server does not answer ({why}): all is served as it was; trying again",
                         watch.subject
@@ -358,7 +358,7 @@ impl Source for Kubernetes {
         loop {
             tokio::select! {
                 biased;
-                answered = self.pulse.whole_again() => self.back(answered),
+                answered = self.watch_health.whole_again() => self.back(answered),
                 // There is always a sender: our own.
                 Some(news) = self.news.recv() => {
                     self.take(news);

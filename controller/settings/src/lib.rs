@@ -1,7 +1,7 @@
 //! The main ConfigMap (`--configmap`) to settings, and the part of them that stands in nginx.conf.
 //!
 //! Shape:     [`key`] has a row for each key: what its value may be and what becomes of it. A key is data, which needs
-//!            no reload, or stands in nginx.conf ([`Skeleton`]), or is named with what to do instead.
+//!            no reload, or stands in nginx.conf ([`StaticConfig`]), or is named with what to do instead.
 //! Errors:    a value that is none leaves the default and the other keys alone; of what keeps somebody out, it closes
 //!            every location.
 //! Source:    ingress-nginx's ConfigMap.
@@ -29,4 +29,4 @@ pub use keys::logging::{ACCESS_LOG, ERROR_LOG};
 pub use keys::tls::Hsts;
 pub use read::parse;
 pub use settings::{Admission, Settings};
-pub use static_config::Skeleton;
+pub use static_config::StaticConfig;

@@ -1,6 +1,6 @@
 //! The settings: what the ConfigMap says, with ingress-nginx's defaults.
 
-use crate::Skeleton;
+use crate::StaticConfig;
 use crate::defaults::Defaults;
 use crate::keys::tls;
 use oxigress_core::model::policy::{HeaderPattern, HeaderValue};
@@ -39,7 +39,7 @@ pub struct Settings {
     /// block-referers
     pub blocked_referers: Vec<HeaderPattern>,
     /// What stands in nginx.conf.
-    pub skeleton: Skeleton,
+    pub skeleton: StaticConfig,
     /// What the admission webhook refuses.
     pub admission: Admission,
     /// A key that protects every location and cannot be honoured: all of them are closed.
@@ -64,7 +64,7 @@ impl Default for Settings {
             hsts: tls::Hsts::default(),
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
-            skeleton: Skeleton::default(),
+            skeleton: StaticConfig::default(),
             admission: Admission::default(),
             closing_key: None,
             request_headers_from: None,

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 /// The values for nginx.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Skeleton(BTreeMap<String, String>);
+pub struct StaticConfig(BTreeMap<String, String>);
 
-impl Skeleton {
+impl StaticConfig {
     /// Takes a text over.
     pub fn put(&mut self, key: &Key, text: &str) {
         self.0.insert(key.name.into(), text.into());
@@ -51,7 +51,7 @@ impl Skeleton {
     }
 
     /// The same, but for the keys that keep somebody out, which are as in `other`.
-    pub fn with_protecting(mut self, other: &Skeleton) -> Self {
+    pub fn with_protecting(mut self, other: &StaticConfig) -> Self {
         for key in key::all().filter(|key| key.how.is_protecting() && key.how.is_conf()) {
             match other.0.get(key.name) {
                 Some(text) => drop(self.0.insert(key.name.into(), text.clone())),
@@ -62,7 +62,7 @@ impl Skeleton {
     }
 
     /// The keys that are said otherwise in the two.
-    pub fn differing(&self, other: &Skeleton) -> Vec<String> {
+    pub fn differing(&self, other: &StaticConfig) -> Vec<String> {
         let all = self.0.keys().chain(other.0.keys()).collect::<std::collections::BTreeSet<_>>();
         all.into_iter().filter(|key| self.0.get(*key) != other.0.get(*key)).cloned().collect()
     }

@@ -4,7 +4,7 @@
 //! Shape:   JSON. Of listeners numbers and flags alone; what they lead to is data in the zone. Of the ConfigMap texts,
 //!          which the nginx role reads with the same closed grammars as the controller role.
 
-use crate::Skeleton;
+use crate::StaticConfig;
 use oxigress_core::model::StreamPort;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub struct Streams {
     /// By protocol and port.
     pub listeners: BTreeMap<StreamPort, Listener>,
     /// What of the main ConfigMap stands in nginx.conf.
-    pub settings: Skeleton,
+    pub settings: StaticConfig,
     /// The size in bytes that the zone needs, as far as it is known; 0: what the flag says is enough.
     #[serde(skip_serializing_if = "is_zero")]
     pub zone_bytes: u64,

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long nginx may take to answer: a large configuration takes some hundred milliseconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The body of an answer with status 200.
 pub async fn get(socket: &Path, target: &str) -> anyhow::Result<Vec<u8>> {
-    let answer = tokio::time::timeout(PATIENCE, socket::get(socket, target)).await;
-    let answer = answer.with_context(|| format!("nginx does not answer within {PATIENCE:?}"))?;
+    let answer = tokio::time::timeout(TIMEOUT, socket::get(socket, target)).await;
+    let answer = answer.with_context(|| format!("nginx does not answer within {TIMEOUT:?}"))?;
     let body = answer.map_err(|error| match error.is::<socket::Refusal>() {
         // It runs.
         true => error,

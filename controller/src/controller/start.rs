@@ -1,6 +1,6 @@
 //! Wires the parts of the controller role and starts its loop.
 
-use super::{Controller, Flight};
+use super::{Controller, InFlight};
 use crate::flags::Flags;
 use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
@@ -19,7 +19,7 @@ use oxigress_supervisor::process::drain;
 use oxigress_supervisor::process::signals::Signals;
 use oxigress_supervisor::runtime::Runtime;
 use oxigress_supervisor::runtime::arrival::Arrival;
-use oxigress_translate::{Options, Reviews, Translator, Wants};
+use oxigress_translate::{Options, ReferenceIndex, Reviews, Translator};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut options = flags.options(local::addresses());
     let (sender, batches) = mpsc::channel(64);
     let mut cluster = None;
-    let pulse = match folder {
+    let watch_health = match folder {
         Some(folder) => {
             let source = Folder::open(folder).with_context(|| {
                 format!("--manifests {}: create the folder or name another", folder.display())
@@ -52,12 +52,12 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             let source = Kubernetes::watch(
                 client.clone(),
                 &flags.provider_options(),
-                Box::new(Wants::new(options.clone())),
+                Box::new(ReferenceIndex::new(options.clone())),
             );
-            let pulse = source.pulse();
+            let watch_health = source.watch_health();
             tokio::spawn(feed(source, sender));
             cluster = Some(client);
-            Some(pulse)
+            Some(watch_health)
         }
     };
     let runtime = Runtime::open(&flags.runtime_dir)?;
@@ -94,7 +94,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         translator,
         reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),
-        flight: Flight::Landed(Client::new(runtime.socket())),
+        flight: InFlight::Landed(Client::new(runtime.socket())),
         wait_until: Instant::now(),
         has_all: false,
         is_incomplete: false,
@@ -103,7 +103,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         external_names: BTreeSet::new(),
         streams: runtime.file(streams::FILE),
         answers_by: None,
-        pulse,
+        watch_health,
         served,
         conf_by: None,
         live: ChangeToLive::default(),

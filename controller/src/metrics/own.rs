@@ -4,7 +4,7 @@ use super::ChangeToLive;
 use oxigress_core::metrics::{labels, sample, title};
 use oxigress_core::model::Snapshot;
 use oxigress_objects::{Key, World};
-use oxigress_provider::kubernetes::Pulse;
+use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::Writes;
 use oxigress_translate::secret_behind;
 use std::collections::BTreeMap;
@@ -66,17 +66,17 @@ pub fn leadership(lease: &str, is_held: bool, constant: &[(String, String)]) -> 
 }
 
 /// Whether the API server is heard.
-pub fn source(pulse: &Pulse, constant: &[(String, String)]) -> String {
+pub fn source(watch_health: &WatchHealth, constant: &[(String, String)]) -> String {
     let mut out = String::new();
     let mut one = |name: &str, help, value: f64| {
         title(&mut out, name, "gauge", help);
         sample(&mut out, name, &with(constant, &[]), value);
     };
-    let is_whole = f64::from(u8::from(pulse.is_whole()));
+    let is_whole = f64::from(u8::from(watch_health.is_whole()));
     one("source_synchronised", "1 if every watch of the API server is open", is_whole);
     let help =
         "How long the watch that is silent longest has been; an open one speaks once a minute";
-    one("source_silence_seconds", help, pulse.silence().as_secs_f64());
+    one("source_silence_seconds", help, watch_health.silence().as_secs_f64());
     out
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Source:  ingress-nginx's controller: --publish-status-address, --publish-service, else the nodes that our pods run on.
 //!
-//! Read when it is asked for. A [`Doorbell`] says when something may have changed; what it rings for is read anew, so
+//! Read when it is asked for. A [`Trigger`] says when something may have changed; what it rings for is read anew, so
 //! a watch that lost something is made good by the next look.
 
 use crate::Options;
@@ -29,7 +29,7 @@ const OF_A_VERSION: [&str; 3] =
 const LATER: Duration = Duration::from_secs(10);
 
 /// What rings when addresses may have changed.
-pub type Doorbell = BoxStream<'static, ()>;
+pub type Trigger = BoxStream<'static, ()>;
 
 /// Where the addresses come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +111,7 @@ impl Source {
     }
 
     /// Rings when they may have changed. Errors are left to [`Source::read`], which meets them too.
-    pub fn doorbell(&self, client: &Client) -> Doorbell {
+    pub fn trigger(&self, client: &Client) -> Trigger {
         match self {
             Source::Fixed(_) => futures_util::stream::pending().boxed(),
             Source::Service(key) => {
@@ -140,7 +140,7 @@ impl Source {
     }
 }
 
-fn rings<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> Doorbell
+fn rings<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> Trigger
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
 {

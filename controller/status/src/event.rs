@@ -1,6 +1,6 @@
 //! Verdicts and changes as Events of the objects they are about.
 //!
-//! Shape:   [`Speaker`] decides what is said, and when; `written` is the Event itself, and asks the API server.
+//! Shape:   [`EventQueue`] decides what is said, and when; `written` is the Event itself, and asks the API server.
 //! Limits:  what a verdict says is one Event, whichever replica says it and however often it begins to lead: the Event's name
 //!          is a digest of what it says. Said again, it is counted. An object and all objects together may say so much
 //!          at once and so much a minute; what has to wait is the latest word about an object, nothing older. Namespaces that
@@ -13,7 +13,7 @@
 mod waiting;
 mod written;
 
-pub use written::{event, outcome, say, uid};
+pub use written::{event, outcome, report, uid};
 
 use oxigress_core::text::line::one_line;
 use oxigress_objects::acceptance::Acceptance;
@@ -117,7 +117,7 @@ impl Subject {
 }
 
 /// Decides what is said.
-pub struct Speaker {
+pub struct EventQueue {
     is_on: bool,
     subjects: BTreeMap<ObjectRef, Subject>,
     waiting: Waiting,
@@ -127,10 +127,10 @@ pub struct Speaker {
     unreachable: Option<(Instant, u32)>,
 }
 
-impl Speaker {
+impl EventQueue {
     /// Knows nothing. `is_on`: not --disable-sync-events.
     pub fn new(is_on: bool, now: Instant) -> Self {
-        Speaker {
+        EventQueue {
             is_on,
             subjects: BTreeMap::new(),
             waiting: Waiting::default(),
@@ -162,8 +162,8 @@ impl Speaker {
     }
 
     /// What an Ingress is to this controller: of others' there is nothing to say.
-    pub fn stand(&mut self, key: Key, standing: Option<Acceptance>) {
-        match standing {
+    pub fn set_acceptance(&mut self, key: Key, acceptance: Option<Acceptance>) {
+        match acceptance {
             Some(_) => drop(self.served.insert(key)),
             None => {
                 self.served.remove(&key);
@@ -182,7 +182,7 @@ impl Speaker {
     }
 
     /// What was decided about an object.
-    pub fn judge(&mut self, object: ObjectRef, verdict: Option<Verdict>, now: Instant) {
+    pub fn set_verdict(&mut self, object: ObjectRef, verdict: Option<Verdict>, now: Instant) {
         let is_ours = object.kind != Kind::Ingress || self.served.contains(&object.key);
         if !self.is_on || object.key.namespace.is_empty() || !is_ours {
             return;
@@ -297,7 +297,7 @@ impl Speaker {
     }
 
     /// What became of a draft.
-    pub fn settle(&mut self, draft: Draft, outcome: &Outcome, now: Instant) {
+    pub fn apply(&mut self, draft: Draft, outcome: &Outcome, now: Instant) {
         match outcome {
             Outcome::Said | Outcome::Refused(_) => self.unreachable = None,
             Outcome::Unreachable(_) => {

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Shorter than this no request is waited for: an API server under load takes longer than a short Lease's quarter.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
@@ -295,7 +295,7 @@ pub async fn keep(
     let mut log = super::Causes::default();
     loop {
         let was_held = election.holds(Instant::now());
-        let patience = election.times.retry.max(PATIENCE);
+        let patience = election.times.retry.max(TIMEOUT);
         let turned = {
             let turn = timeout(patience, take_turn(&mut election, &leases));
             tokio::pin!(turn);
@@ -303,7 +303,7 @@ pub async fn keep(
                 turned = &mut turn => turned,
                 () = &mut stop => {
                     // What is under way changes what is to be given back.
-                    let _ = timeout(PATIENCE, turn).await;
+                    let _ = timeout(TIMEOUT, turn).await;
                     break;
                 }
             }
@@ -334,7 +334,7 @@ pub async fn keep(
     held.send_replace(None);
     if let Some(lease) = election.release(Instant::now(), Timestamp::now()) {
         // Without it the others wait for the end of its time.
-        let _ = timeout(PATIENCE, leases.write(Claim::Replace(lease))).await;
+        let _ = timeout(TIMEOUT, leases.write(Claim::Replace(lease))).await;
     }
 }
 

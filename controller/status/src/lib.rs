@@ -1,6 +1,6 @@
 //! The way back to Kubernetes: status of Ingresses and Events, by one replica of many.
 //!
-//! Shape:   the controller loop leaves [`News`] at the [`Desk`] and never waits; one task takes them from there. [`lease`]
+//! Shape:   the controller loop leaves [`Update`] at the [`Mailbox`] and never waits; one task takes them from there. [`lease`]
 //!          says whether this replica writes, [`address`] what, [`write`] which Ingress next, [`event`] what is said.
 //! Memory:  news of one object replace each other, so there are never more than there are objects.
 //! Errors:  none ends it; each cause is logged once in ten seconds, and what failed is tried again.
@@ -12,20 +12,19 @@
 mod address;
 mod event;
 mod lease;
-mod news;
 mod options;
+mod update;
 mod write;
 mod writer;
 
 pub use address::TwoSources;
 pub use lease::Leadership;
-pub use news::{Change, News};
 pub use options::Options;
+pub use update::{Change, Update};
 
-use event::Speaker;
+use event::EventQueue;
 use kube::{Api, Client};
 use lease::{Election, Times};
-use news::Desk;
 use oxigress_objects::Key;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +32,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
-use write::Board;
+use update::Mailbox;
+use write::StatusQueue;
 use writer::{Causes, Writer};
 
 /// The least --status-update-interval.
@@ -41,7 +41,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The task that writes, as the controller sees it.
 pub struct Status {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     leadership: Option<Leadership>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -49,12 +49,12 @@ pub struct Status {
 
 /// What the controller loop has of it.
 #[derive(Clone)]
-pub struct Reporter(Arc<Desk>);
+pub struct Reporter(Arc<Mailbox>);
 
 impl Reporter {
     /// Never waits.
-    pub fn tell(&self, news: News) {
-        self.0.leave(news);
+    pub fn report(&self, news: Update) {
+        self.0.post(news);
     }
 }
 
@@ -82,13 +82,13 @@ impl Status {
             election = Some(tokio::spawn(lease::keep(part, leases, held, end)));
             leadership = Some(receiver);
         }
-        let desk = Arc::new(Desk::default());
+        let mailbox = Arc::new(Mailbox::default());
         let now = Instant::now();
-        let mut speaker = Speaker::new(options.writes_events, now);
+        let mut event_queue = EventQueue::new(options.writes_events, now);
         // Without an election everybody speaks, as in ingress-nginx; nobody writes status.
-        speaker.lead(leadership.is_none());
+        event_queue.lead(leadership.is_none());
         let writer = Writer {
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
             client,
             source: options.writes_status.then_some(source),
             empties: options.empties_status,
@@ -98,16 +98,16 @@ impl Status {
             known_maps: BTreeSet::new(),
             leadership: leadership.clone(),
             is_leader: false,
-            board: Board::default(),
-            speaker,
+            status_queue: StatusQueue::default(),
+            event_queue,
             writes: JoinSet::new(),
-            speaking: None,
+            pending_event: None,
             speak_at: None,
             reading: None,
             read_at: None,
             last_read: now,
             failed_reads: 0,
-            doorbell: None,
+            trigger: None,
             is_ending: false,
             causes: Causes::default(),
         };
@@ -118,12 +118,12 @@ impl Status {
                 let _ = election.await;
             }
         });
-        Ok(Status { desk, leadership, stop, task })
+        Ok(Status { mailbox, leadership, stop, task })
     }
 
     /// For the controller loop.
     pub fn reporter(&self) -> Reporter {
-        Reporter(self.desk.clone())
+        Reporter(self.mailbox.clone())
     }
 
     /// Whether this replica writes; none: there is no election.

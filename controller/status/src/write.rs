@@ -1,6 +1,6 @@
 //! Which Ingresses have another status than they should, and writing it.
 //!
-//! Shape:   [`Board`] knows what stands in each Ingress and what should; [`write`] asks the API server.
+//! Shape:   [`StatusQueue`] knows what stands in each Ingress and what should; [`write`] asks the API server.
 //! Safety:  a write names the uid and the version that was seen: it never lands on an Ingress that was made anew, nor on one
 //!          that somebody changed meanwhile, such as the replica that leads by now.
 
@@ -61,7 +61,7 @@ struct Entry {
 
 /// All Ingresses, as far as their status goes.
 #[derive(Default)]
-pub struct Board {
+pub struct StatusQueue {
     ingresses: BTreeMap<Key, Entry>,
     wanted: Option<Vec<Address>>,
     /// To be written.
@@ -72,7 +72,7 @@ pub struct Board {
     unreachable: Option<(Instant, u32)>,
 }
 
-impl Board {
+impl StatusQueue {
     /// What the API server says of an Ingress; none: it is gone.
     pub fn publish(&mut self, key: Key, published: Option<Published>, now: Instant) {
         self.paused.remove(&key);
@@ -165,7 +165,7 @@ impl Board {
         Some(Write { key, seen, addresses })
     }
 
-    /// When to ask [`Board::next`] again if it had nothing.
+    /// When to ask [`StatusQueue::next`] again if it had nothing.
     pub fn wakes_at(&self) -> Option<Instant> {
         let unreachable = self.unreachable.map(|(until, _)| until);
         match (unreachable, self.ready.is_empty()) {
@@ -190,7 +190,7 @@ impl Board {
     }
 
     /// What became of the write of a key.
-    pub fn settle(&mut self, write: Write, outcome: Outcome, now: Instant) {
+    pub fn apply(&mut self, write: Write, outcome: Outcome, now: Instant) {
         let Write { key, seen, .. } = write;
         self.under_way.remove(&key);
         if !matches!(outcome, Outcome::Unreachable(_)) {
@@ -315,92 +315,92 @@ mod tests {
         Key::new("shop", name)
     }
 
-    fn board(wanted: &str) -> (Board, Instant) {
-        let (mut board, now) = (Board::default(), Instant::now());
-        board.want(vec![address(wanted)], now);
-        (board, now)
+    fn status_queue(wanted: &str) -> (StatusQueue, Instant) {
+        let (mut status_queue, now) = (StatusQueue::default(), Instant::now());
+        status_queue.want(vec![address(wanted)], now);
+        (status_queue, now)
     }
 
-    fn add(board: &mut Board, name: &str, published: Published, now: Instant) {
-        board.publish(key(name), Some(published), now);
-        board.serve(key(name), true, now);
+    fn add(status_queue: &mut StatusQueue, name: &str, published: Published, now: Instant) {
+        status_queue.publish(key(name), Some(published), now);
+        status_queue.serve(key(name), true, now);
     }
 
     #[tokio::test]
     async fn what_is_right_foreign_or_unknown_is_not_written() {
-        let (mut board, now) = board("1");
-        add(&mut board, "right", seen("a", 1, &["1"]), now);
-        board.publish(key("foreign"), Some(seen("b", 1, &[])), now);
-        board.serve(key("unknown"), true, now);
-        assert_eq!(board.next(now), None);
+        let (mut status_queue, now) = status_queue("1");
+        add(&mut status_queue, "right", seen("a", 1, &["1"]), now);
+        status_queue.publish(key("foreign"), Some(seen("b", 1, &[])), now);
+        status_queue.serve(key("unknown"), true, now);
+        assert_eq!(status_queue.next(now), None);
         // It becomes ours.
-        board.serve(key("foreign"), true, now);
-        let write = board.next(now).unwrap();
+        status_queue.serve(key("foreign"), true, now);
+        let write = status_queue.next(now).unwrap();
         assert_eq!((&write.key, &*write.addresses), (&key("foreign"), &[address("1")][..]));
-        assert_eq!(board.next(now), None);
+        assert_eq!(status_queue.next(now), None);
     }
 
     #[tokio::test]
     async fn nothing_is_written_while_nobody_knows_what() {
         let now = Instant::now();
-        let mut board = Board::default();
-        add(&mut board, "a", seen("a", 1, &["9"]), now);
-        assert_eq!(board.next(now), None);
+        let mut status_queue = StatusQueue::default();
+        add(&mut status_queue, "a", seen("a", 1, &["9"]), now);
+        assert_eq!(status_queue.next(now), None);
         // No address is an answer too.
-        board.want(Vec::new(), now);
-        assert_eq!(board.next(now).unwrap().addresses, []);
+        status_queue.want(Vec::new(), now);
+        assert_eq!(status_queue.next(now).unwrap().addresses, []);
     }
 
     #[tokio::test]
     async fn the_order_of_addresses_says_nothing() {
-        let (mut board, now) = board("1");
-        board.want(vec![address("1"), address("2")], now);
-        add(&mut board, "a", seen("a", 1, &["2", "1"]), now);
-        assert_eq!(board.next(now), None);
+        let (mut status_queue, now) = status_queue("1");
+        status_queue.want(vec![address("1"), address("2")], now);
+        add(&mut status_queue, "a", seen("a", 1, &["2", "1"]), now);
+        assert_eq!(status_queue.next(now), None);
     }
 
     #[tokio::test]
     async fn a_conflict_waits_for_news_or_a_moment() {
-        let (mut board, now) = board("1");
-        add(&mut board, "a", seen("a", 1, &[]), now);
-        let write = board.next(now).unwrap();
-        board.settle(write, Outcome::Conflict, now);
-        assert_eq!(board.next(now), None);
-        assert_eq!(board.wakes_at(), Some(now + CONFLICT));
-        board.publish(key("a"), Some(seen("a", 2, &[])), now);
-        let write = board.next(now).unwrap();
+        let (mut status_queue, now) = status_queue("1");
+        add(&mut status_queue, "a", seen("a", 1, &[]), now);
+        let write = status_queue.next(now).unwrap();
+        status_queue.apply(write, Outcome::Conflict, now);
+        assert_eq!(status_queue.next(now), None);
+        assert_eq!(status_queue.wakes_at(), Some(now + CONFLICT));
+        status_queue.publish(key("a"), Some(seen("a", 2, &[])), now);
+        let write = status_queue.next(now).unwrap();
         assert_eq!(write.seen.version, "2");
-        board.settle(write, Outcome::Conflict, now);
+        status_queue.apply(write, Outcome::Conflict, now);
         let later = now + CONFLICT;
-        assert!(board.next(later).is_some());
+        assert!(status_queue.next(later).is_some());
     }
 
     #[tokio::test]
     async fn news_that_come_before_the_answer_are_not_forgotten() {
-        let (mut board, now) = board("1");
-        add(&mut board, "a", seen("a", 1, &[]), now);
-        let write = board.next(now).unwrap();
+        let (mut status_queue, now) = status_queue("1");
+        add(&mut status_queue, "a", seen("a", 1, &[]), now);
+        let write = status_queue.next(now).unwrap();
         // Somebody undoes it, and the watch is faster than our answer.
-        board.publish(key("a"), Some(seen("a", 3, &["9"])), now);
-        assert_eq!(board.next(now), None);
-        board.settle(write, Outcome::Written(seen("a", 2, &["1"])), now);
-        assert_eq!(board.next(now).unwrap().seen.version, "3");
+        status_queue.publish(key("a"), Some(seen("a", 3, &["9"])), now);
+        assert_eq!(status_queue.next(now), None);
+        status_queue.apply(write, Outcome::Written(seen("a", 2, &["1"])), now);
+        assert_eq!(status_queue.next(now).unwrap().seen.version, "3");
     }
 
     #[tokio::test]
     async fn whoever_undoes_a_status_again_and_again_is_answered_ever_more_slowly() {
-        let (mut board, mut now) = board("1");
-        add(&mut board, "a", seen("a", 0, &[]), now);
+        let (mut status_queue, mut now) = status_queue("1");
+        add(&mut status_queue, "a", seen("a", 0, &[]), now);
         let mut writes = 0;
         let end = now + Duration::from_secs(600);
         for version in 0.. {
             if now >= end {
                 break;
             }
-            if let Some(write) = board.next(now) {
+            if let Some(write) = status_queue.next(now) {
                 writes += 1;
-                board.settle(write, Outcome::Written(seen("a", 2 * version, &["1"])), now);
-                board.publish(key("a"), Some(seen("a", 2 * version + 1, &["9"])), now);
+                status_queue.apply(write, Outcome::Written(seen("a", 2 * version, &["1"])), now);
+                status_queue.publish(key("a"), Some(seen("a", 2 * version + 1, &["9"])), now);
             }
             now += Duration::from_millis(100);
         }
@@ -409,19 +409,19 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_that_is_away_is_asked_ever_more_seldom_and_nothing_is_lost() {
-        let (mut board, mut now) = board("1");
+        let (mut status_queue, mut now) = status_queue("1");
         for name in ["a", "b", "c"] {
-            add(&mut board, name, seen(name, 1, &[]), now);
+            add(&mut status_queue, name, seen(name, 1, &[]), now);
         }
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            let writes: Vec<_> = std::iter::from_fn(|| board.next(now)).collect();
+            let writes: Vec<_> = std::iter::from_fn(|| status_queue.next(now)).collect();
             assert_eq!(writes.len(), 3);
             for write in writes {
-                board.settle(write, Outcome::Unreachable("x".into()), now);
+                status_queue.apply(write, Outcome::Unreachable("x".into()), now);
             }
-            assert_eq!(board.next(now), None);
-            let wakes_at = board.wakes_at().unwrap();
+            assert_eq!(status_queue.next(now), None);
+            let wakes_at = status_queue.wakes_at().unwrap();
             pauses.push(wakes_at - now);
             now = wakes_at;
         }
@@ -431,24 +431,25 @@ mod tests {
 
     #[tokio::test]
     async fn an_ingress_that_is_gone_leaves_nothing() {
-        let (mut board, now) = board("1");
-        add(&mut board, "a", seen("a", 1, &[]), now);
-        let write = board.next(now).unwrap();
-        board.publish(key("a"), None, now);
-        board.serve(key("a"), false, now);
-        board.settle(write, Outcome::Gone, now);
-        assert!(board.ingresses.is_empty() && board.is_done());
+        let (mut status_queue, now) = status_queue("1");
+        add(&mut status_queue, "a", seen("a", 1, &[]), now);
+        let write = status_queue.next(now).unwrap();
+        status_queue.publish(key("a"), None, now);
+        status_queue.serve(key("a"), false, now);
+        status_queue.apply(write, Outcome::Gone, now);
+        assert!(status_queue.ingresses.is_empty() && status_queue.is_done());
     }
 
     #[tokio::test]
     async fn at_the_end_every_status_is_emptied_also_those_that_waited() {
-        let (mut board, now) = board("1");
-        add(&mut board, "a", seen("a", 1, &["1"]), now);
-        add(&mut board, "b", seen("b", 1, &["9"]), now);
-        let write = board.next(now).unwrap();
-        board.settle(write, Outcome::Refused("x".into()), now);
-        board.want(Vec::new(), now);
-        let keys: Vec<_> = std::iter::from_fn(|| board.next(now)).map(|write| write.key).collect();
+        let (mut status_queue, now) = status_queue("1");
+        add(&mut status_queue, "a", seen("a", 1, &["1"]), now);
+        add(&mut status_queue, "b", seen("b", 1, &["9"]), now);
+        let write = status_queue.next(now).unwrap();
+        status_queue.apply(write, Outcome::Refused("x".into()), now);
+        status_queue.want(Vec::new(), now);
+        let keys: Vec<_> =
+            std::iter::from_fn(|| status_queue.next(now)).map(|write| write.key).collect();
         assert_eq!(keys, [key("a"), key("b")]);
     }
 }

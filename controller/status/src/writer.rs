@@ -1,11 +1,11 @@
 //! The task that writes: takes what is new, and does what is due.
 
-use crate::address::{AddressError, Doorbell};
-use crate::event::{Draft, Speaker};
+use crate::address::{AddressError, Trigger};
+use crate::event::{Draft, EventQueue};
 use crate::lease::Leadership;
-use crate::news::Desk;
-use crate::write::{Board, Outcome, Write};
-use crate::{Change, News, address, event, write};
+use crate::update::Mailbox;
+use crate::write::{Outcome, StatusQueue, Write};
+use crate::{Change, Update, address, event, write};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
@@ -22,21 +22,21 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 /// Writes at a time.
 const AT_ONCE: usize = 10;
 /// So long an API server may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at the addresses, however often it rings.
 const RINGS: Duration = Duration::from_secs(1);
 /// So long emptying the status may take at the end.
 const END: Duration = Duration::from_secs(60);
 /// Lines about one cause.
-const QUIET: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-pub type Speech = BoxFuture<'static, (Draft, event::Outcome)>;
+pub type PendingEvent = BoxFuture<'static, (Draft, event::Outcome)>;
 pub type Reading =
     BoxFuture<'static, Result<Vec<oxigress_objects::published::Address>, AddressError>>;
 
 /// Writes status and Events as long as the program runs.
 pub struct Writer {
-    pub desk: Arc<Desk>,
+    pub mailbox: Arc<Mailbox>,
     pub client: Client,
     /// None: no status is written.
     pub source: Option<address::Source>,
@@ -48,10 +48,10 @@ pub struct Writer {
     pub known_maps: BTreeSet<Key>,
     pub leadership: Option<Leadership>,
     pub is_leader: bool,
-    pub board: Board,
-    pub speaker: Speaker,
+    pub status_queue: StatusQueue,
+    pub event_queue: EventQueue,
     pub writes: JoinSet<(Write, Outcome)>,
-    pub speaking: Option<Speech>,
+    pub pending_event: Option<PendingEvent>,
     /// When something may be said.
     pub speak_at: Option<Instant>,
     pub reading: Option<Reading>,
@@ -59,7 +59,7 @@ pub struct Writer {
     pub read_at: Option<Instant>,
     pub last_read: Instant,
     pub failed_reads: u32,
-    pub doorbell: Option<Doorbell>,
+    pub trigger: Option<Trigger>,
     /// What cannot be done now will not be done.
     pub is_ending: bool,
     pub causes: Causes,
@@ -85,26 +85,26 @@ impl Writer {
     async fn step(&mut self) {
         let wakes_at = self.wakes_at();
         tokio::select! {
-            news = self.desk.take() => self.take(news),
+            news = self.mailbox.take() => self.take(news),
             () = changed(&mut self.leadership) => self.lead(),
             Some(done) = self.writes.join_next() => {
                 // One that panicked would be a fault of ours; the next pass writes its Ingress.
                 if let Ok((write, outcome)) = done {
-                    self.settle(write, outcome);
+                    self.apply(write, outcome);
                 }
             }
-            (draft, outcome) = pending_unless(&mut self.speaking) => {
-                self.speaking = None;
+            (draft, outcome) = pending_unless(&mut self.pending_event) => {
+                self.pending_event = None;
                 if let event::Outcome::Refused(Some(why)) | event::Outcome::Unreachable(why) = &outcome {
                     self.causes.warn("event", format!("Event of {}: {why}", draft.object));
                 }
-                self.speaker.settle(draft, &outcome, Instant::now());
+                self.event_queue.apply(draft, &outcome, Instant::now());
             }
             addresses = pending_unless(&mut self.reading) => {
                 self.reading = None;
                 self.was_read(addresses);
             }
-            () = rung(&mut self.doorbell) => {
+            () = rung(&mut self.trigger) => {
                 let soon = (self.last_read + RINGS).max(Instant::now());
                 self.read_at = Some(self.read_at.map_or(soon, |at| at.min(soon)));
             }
@@ -118,9 +118,9 @@ impl Writer {
         // What a replica without the Lease may not do must not wake it.
         if self.may_write() {
             at.extend(self.read_at.filter(|_| self.reading.is_none()));
-            at.extend(self.board.wakes_at().filter(|at| *at > now));
+            at.extend(self.status_queue.wakes_at().filter(|at| *at > now));
         }
-        if self.speaking.is_none() && self.may_speak() {
+        if self.pending_event.is_none() && self.may_speak() {
             at.extend(self.speak_at);
         }
         at.into_iter().min().unwrap_or(now)
@@ -128,12 +128,12 @@ impl Writer {
 
     fn start_what_is_due(&mut self) {
         let now = Instant::now();
-        if self.speaking.is_none() && self.may_speak() {
+        if self.pending_event.is_none() && self.may_speak() {
             self.speak_at = None;
-            match self.speaker.next(now, |key| self.board.uid(key).map(Into::into)) {
+            match self.event_queue.next(now, |key| self.status_queue.uid(key).map(Into::into)) {
                 Ok(draft) => {
-                    let speech = say(self.client.clone(), draft, self.pod.name.clone());
-                    self.speaking = Some(Box::pin(speech));
+                    let speech = report(self.client.clone(), draft, self.pod.name.clone());
+                    self.pending_event = Some(Box::pin(speech));
                 }
                 Err(at) => self.speak_at = at,
             }
@@ -147,15 +147,15 @@ impl Writer {
             let client = self.client.clone();
             self.reading = Some(Box::pin(async move {
                 let late = |_| AddressError::Api("the API server does not answer".into());
-                timeout(PATIENCE, source.read(&client)).await.map_err(late)?
+                timeout(TIMEOUT, source.read(&client)).await.map_err(late)?
             }));
         }
         while self.writes.len() < AT_ONCE
-            && let Some(write) = self.board.next(now)
+            && let Some(write) = self.status_queue.next(now)
         {
             let client = self.client.clone();
             // Not after the end of the time in which nobody else begins.
-            let until = until.min(now + PATIENCE);
+            let until = until.min(now + TIMEOUT);
             self.writes.spawn(async move {
                 let late = || Outcome::Unreachable("the API server does not answer".into());
                 let outcome = timeout_at(until, write::write(&client, &write)).await;
@@ -172,20 +172,22 @@ impl Writer {
         self.leadership.as_ref().is_none_or(Leadership::is_held)
     }
 
-    fn take(&mut self, news: News) {
+    fn take(&mut self, news: Update) {
         let now = Instant::now();
         for (key, published) in news.published {
-            if self.board.uid(&key) != published.as_ref().map(|published| published.uid.as_str()) {
-                self.speaker.forget(&ObjectRef::new(Kind::Ingress, key.clone()));
+            if self.status_queue.uid(&key)
+                != published.as_ref().map(|published| published.uid.as_str())
+            {
+                self.event_queue.forget(&ObjectRef::new(Kind::Ingress, key.clone()));
             }
-            self.board.publish(key, published, now);
+            self.status_queue.publish(key, published, now);
         }
-        for (key, standing) in news.standings {
-            self.board.serve(key.clone(), standing == Some(Acceptance::Served), now);
-            self.speaker.stand(key, standing);
+        for (key, acceptance) in news.acceptances {
+            self.status_queue.serve(key.clone(), acceptance == Some(Acceptance::Served), now);
+            self.event_queue.set_acceptance(key, acceptance);
         }
         for (object, verdict) in news.verdicts {
-            self.speaker.judge(object, verdict, now);
+            self.event_queue.set_verdict(object, verdict, now);
         }
         for (object, change) in news.changed {
             let is_known = match (object.kind, change) {
@@ -200,7 +202,7 @@ impl Writer {
                 _ => "Sync",
             };
             if change == Change::Taken {
-                self.speaker.change(object, reason, now);
+                self.event_queue.change(object, reason, now);
             }
         }
     }
@@ -212,13 +214,13 @@ impl Writer {
             return;
         }
         self.is_leader = is_leader;
-        self.speaker.lead(is_leader);
-        self.board.unwant();
+        self.event_queue.lead(is_leader);
+        self.status_queue.unwant();
         self.reading = None;
         self.failed_reads = 0;
         let source = self.source.as_ref().filter(|_| is_leader);
         self.read_at = source.map(|_| Instant::now());
-        self.doorbell = source.map(|source| source.doorbell(&self.client));
+        self.trigger = source.map(|source| source.trigger(&self.client));
     }
 
     fn was_read(
@@ -230,7 +232,7 @@ impl Writer {
             Ok(addresses) => {
                 self.failed_reads = 0;
                 if self.is_leader {
-                    self.board.want(addresses, now);
+                    self.status_queue.want(addresses, now);
                 }
                 self.interval
             }
@@ -245,7 +247,7 @@ impl Writer {
         self.read_at = Some(self.read_at.map_or(at, |ring| ring.min(at)));
     }
 
-    fn settle(&mut self, write: Write, outcome: Outcome) {
+    fn apply(&mut self, write: Write, outcome: Outcome) {
         let key = &write.key;
         match &outcome {
             Outcome::Written(_) => tracing::debug!("Ingress {key}: status written"),
@@ -259,16 +261,16 @@ impl Writer {
         }
         let is_final = self.is_ending && matches!(outcome, Outcome::Refused(_));
         let (key, now) = (key.clone(), Instant::now());
-        self.board.settle(write, outcome, now);
+        self.status_queue.apply(write, outcome, now);
         if is_final {
-            self.board.serve(key, false, now);
+            self.status_queue.serve(key, false, now);
         }
     }
 
     /// Takes our address away, if nobody stays who serves at it.
     async fn empty(&mut self) {
         // While nobody knows what it should be, nobody knows that it should be nothing.
-        if self.board.wanted().is_none_or(|addresses| addresses.len() > 1) {
+        if self.status_queue.wanted().is_none_or(|addresses| addresses.len() > 1) {
             return;
         }
         match address::has_others(&self.client, &self.pod).await {
@@ -280,12 +282,13 @@ impl Writer {
             }
         }
         tracing::info!("the last replica ends: emptying the status");
-        (self.source, self.doorbell, self.reading, self.read_at) = (None, None, None, None);
+        (self.source, self.trigger, self.reading, self.read_at) = (None, None, None, None);
         self.is_ending = true;
-        self.board.want(Vec::new(), Instant::now());
+        self.status_queue.want(Vec::new(), Instant::now());
         loop {
             self.start_what_is_due();
-            if self.board.is_done() || !self.is_leader || self.board.is_unreachable() {
+            if self.status_queue.is_done() || !self.is_leader || self.status_queue.is_unreachable()
+            {
                 return;
             }
             self.step().await;
@@ -293,7 +296,7 @@ impl Writer {
     }
 }
 
-async fn say(client: Client, mut draft: Draft, instance: String) -> (Draft, event::Outcome) {
+async fn report(client: Client, mut draft: Draft, instance: String) -> (Draft, event::Outcome) {
     let said = async {
         if draft.uid.is_empty() {
             match event::uid(&client, &draft.object).await {
@@ -303,10 +306,10 @@ async fn say(client: Client, mut draft: Draft, instance: String) -> (Draft, even
             }
         }
         let event = event::event(&draft, &instance, Timestamp::now());
-        event::say(&client, &event, draft.count).await
+        event::report(&client, &event, draft.count).await
     };
     let late = |_| event::Outcome::Unreachable("the API server does not answer".into());
-    let outcome = timeout(PATIENCE, said).await.unwrap_or_else(late);
+    let outcome = timeout(TIMEOUT, said).await.unwrap_or_else(late);
     (draft, outcome)
 }
 
@@ -324,8 +327,8 @@ async fn pending_unless<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     }
 }
 
-async fn rung(doorbell: &mut Option<Doorbell>) {
-    if let Some(rings) = doorbell
+async fn rung(trigger: &mut Option<Trigger>) {
+    if let Some(rings) = trigger
         && rings.next().await.is_some()
     {
         return;
@@ -379,7 +382,7 @@ impl Causes {
     /// How many lines about it were kept back; none: this one is, too.
     fn count(&mut self, cause: &'static str, now: Instant) -> Option<u32> {
         match self.0.get_mut(cause) {
-            Some((at, unsaid)) if now < *at + QUIET => {
+            Some((at, unsaid)) if now < *at + LOG_INTERVAL => {
                 *unsaid = unsaid.saturating_add(1);
                 None
             }
@@ -396,9 +399,9 @@ mod tests {
     fn a_cause_has_one_line_in_ten_seconds_and_the_others_are_counted() {
         let (mut causes, now) = (Causes::default(), Instant::now());
         assert_eq!(causes.count("a", now), Some(0));
-        assert_eq!(causes.count("a", now + QUIET / 2), None);
+        assert_eq!(causes.count("a", now + LOG_INTERVAL / 2), None);
         assert_eq!(causes.count("b", now), Some(0));
-        assert_eq!(causes.count("a", now + QUIET), Some(1));
-        assert_eq!(causes.count("a", now + QUIET * 2), Some(0));
+        assert_eq!(causes.count("a", now + LOG_INTERVAL), Some(1));
+        assert_eq!(causes.count("a", now + LOG_INTERVAL * 2), Some(0));
     }
 }

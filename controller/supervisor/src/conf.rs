@@ -11,7 +11,7 @@ pub mod zone;
 
 use crate::options::{Journal, Options};
 use crate::runtime::Runtime;
-use oxigress_settings::Skeleton;
+use oxigress_settings::StaticConfig;
 use oxigress_settings::streams::Streams;
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +47,7 @@ impl Files {
     }
 
     /// What the ConfigMap says instead.
-    fn said(self, keys: &Skeleton) -> Self {
+    fn said(self, keys: &StaticConfig) -> Self {
         let max_open = match keys.number("max-worker-open-files") {
             0 => self.max_open,
             said => said,

@@ -22,7 +22,7 @@ use anyhow::Context;
 use master::{Master, Masters};
 use nginx::Nginx;
 use oxigress_settings::streams;
-use process::drain::{self, Grace, Wish};
+use process::drain::{self, Drain, ShutdownRequest};
 use process::signals::Signals;
 use runtime::Runtime;
 use runtime::arrival::Arrival;
@@ -44,14 +44,14 @@ pub async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         Arrival::watch(&runtime.file(streams::FILE)).context("watching the runtime folder")?;
     let nginx = Nginx::prepare(options, runtime)?;
     let mut watched = Watched::first(&nginx, options).await?;
-    let mut grace = Grace::of(options.shutdown_grace_period);
+    let mut drain = Drain::of(options.shutdown_grace_period);
     loop {
         tokio::select! {
             status = watched.master.ended() => tokio::select! {
                 again = watched.again(status) => again?,
                 () = signals.stop() => break,
             },
-            () = grace.over() => break,
+            () = drain.over() => break,
             () = watched.upgrade_moves() => watched.look_at_upgrade(),
             () = watched.old_ended() => watched.leaving = None,
             order = orders.next() => watched.order(order),
@@ -59,10 +59,10 @@ pub async fn run(options: &Options) -> anyhow::Result<ExitCode> {
             () = watched.may_try_again() => watched.take_listeners()?,
             () = watched.may_reload() => watched.reload(),
             () = watched.reload_is_over() => watched.tell_what_is_served(),
-            () = signals.stop() => match grace.ask(Instant::now()) {
-                Wish::Heard => nginx.drain(),
-                Wish::Same => {}
-                Wish::EndNow => break,
+            () = signals.stop() => match drain.ask(Instant::now()) {
+                ShutdownRequest::Heard => nginx.drain(),
+                ShutdownRequest::Same => {}
+                ShutdownRequest::EndNow => break,
             },
         }
     }

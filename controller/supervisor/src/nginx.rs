@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::ports;
 use crate::runtime::{Runtime, folder_for_conf};
 use anyhow::{Context, ensure};
-use oxigress_settings::Skeleton;
+use oxigress_settings::StaticConfig;
 use oxigress_settings::streams::Streams;
 use rustix::process::Signal;
 use std::fs;
@@ -78,14 +78,14 @@ impl Nginx {
         let mut listeners = listeners;
         let folder = runtime.file("nginx.conf.tried");
         let mut text = conf::render(options, &runtime, &module, &machine, &listeners.live);
-        if listeners.live.settings != Skeleton::default()
+        if listeners.live.settings != StaticConfig::default()
             && let Err(why) = try_out(&binary, &folder, &worker_folder, &text)
         {
             tracing::error!(
                 "{why}: nginx starts with the defaults, and with what keeps clients out; the ConfigMap's values are tried \
                  again: correct them"
             );
-            listeners.reject_settings(Skeleton::default(), why);
+            listeners.reject_settings(StaticConfig::default(), why);
             text = conf::render(options, &runtime, &module, &machine, &listeners.live);
         }
         let is_conf_new = fs::read_to_string(&conf).ok().as_ref() != Some(&text);
@@ -194,11 +194,11 @@ impl Nginx {
     pub async fn check_ports(&self, options: &Options) -> anyhow::Result<()> {
         // Its pid file says that an nginx was killed: its workers may still be about to notice.
         let was_killed = self.runtime.file("nginx.pid").exists();
-        let patience = if was_killed { WORKERS_MAY_END } else { Duration::ZERO };
+        let timeout = if was_killed { WORKERS_MAY_END } else { Duration::ZERO };
         if was_killed {
             tracing::debug!("a killed nginx was here: its ports may be busy for a while");
         }
-        Ok(ports::check(&options.ports, self.machine.has_ipv6, patience).await?)
+        Ok(ports::check(&options.ports, self.machine.has_ipv6, timeout).await?)
     }
 
     pub fn start(&self) -> anyhow::Result<Master> {

@@ -46,12 +46,12 @@ pub enum PortError {
     },
 }
 
-/// Looks at each port once; while one is busy, again and again for `patience`.
-pub async fn check(ports: &Ports, has_ipv6: bool, patience: Duration) -> Result<(), PortError> {
+/// Looks at each port once; while one is busy, again and again for `timeout`.
+pub async fn check(ports: &Ports, has_ipv6: bool, timeout: Duration) -> Result<(), PortError> {
     if let Some((port, first, flag)) = ports.named_twice() {
         return Err(PortError::Twice { port, first, flag });
     }
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     for (port, flag) in ports.nginx.iter().copied() {
         while let Err(error) = open(port, has_ipv6) {
             if error.kind() != ErrorKind::AddrInUse {

@@ -28,7 +28,7 @@ pub use reader::Place;
 pub use redirects::Hosts;
 
 use crate::host::owner::HostSettings;
-use crate::ingress::Leads;
+use crate::ingress::BackendRef;
 use crate::patterns::Compiler;
 use balancing::Balancing;
 use canary::{Canary, Finished};
@@ -56,7 +56,7 @@ pub struct Annotations {
     /// What is decided per request, whatever the path.
     pub policies: Arc<Policies>,
     /// The Service of default-backend.
-    pub default_backend: Option<Leads>,
+    pub default_backend: Option<BackendRef>,
     /// use-regex.
     pub use_regex: bool,
     /// proxy-ssl-* asks for verification and cannot be honoured, also for other paths of its hosts.

@@ -9,7 +9,7 @@ pub mod spec;
 pub mod stream;
 
 use crate::Options;
-use crate::ingress::Leads;
+use crate::ingress::BackendRef;
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};
@@ -78,7 +78,7 @@ impl Usage {
 
 /// The endpoints of a Service's port as they are now; with `service_upstream` the Service's own address
 /// stands for them.
-pub fn resolve(world: &World, options: &Options, leads: &Leads, usage: Usage) -> Resolved {
+pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usage) -> Resolved {
     let service_upstream = usage == Usage::Http { service_upstream: true };
     let mut resolved = Resolved::default();
     let key = &leads.service;

@@ -11,7 +11,7 @@ use oxigress_objects::verdict::Severity;
 use oxigress_objects::{Changed, ConfigMap, Key, Kind, Object, ObjectRef, World};
 use oxigress_settings as settings;
 use oxigress_settings::grammar::url;
-use oxigress_settings::{Defaults, Settings, Skeleton};
+use oxigress_settings::{Defaults, Settings, StaticConfig};
 use patterns::Compiler;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,7 +159,7 @@ fn fuzz_settings() {
         assert_eq!((&again, unknown), (&settings.defaults.policies, 0));
         // The other role reads the same texts.
         let json = serde_json::to_vec(&settings.skeleton).unwrap();
-        assert_eq!(serde_json::from_slice::<Skeleton>(&json).unwrap(), settings.skeleton);
+        assert_eq!(serde_json::from_slice::<StaticConfig>(&json).unwrap(), settings.skeleton);
         for key in settings::key::all().filter(|key| key.how.is_conf()) {
             let value = settings.skeleton.value(key.name).conf();
             stays_in_its_place(key.name, &value);

@@ -33,7 +33,7 @@ pub struct Claims {
     /// Paths by host; a host without paths is a server all the same.
     pub hosts: BTreeMap<HostPattern, Vec<Claim>>,
     /// spec.defaultBackend, for the roots of hosts where this Ingress is the first.
-    pub default_backend: Option<Leads>,
+    pub default_backend: Option<BackendRef>,
     /// What it says about its hosts as wholes.
     pub host_settings: Sealed,
     /// It has nothing but spec.defaultBackend, which then serves every host nobody names.
@@ -53,7 +53,7 @@ pub struct Claim {
     /// As written.
     pub path: String,
     /// Where it leads.
-    pub leads: Leads,
+    pub leads: BackendRef,
     /// It can be a regular expression too, where another Ingress makes all paths of the host such.
     pub is_valid_regex: bool,
     /// Its regular expression is not served: what it begins with answers 503, where nobody else claims that.
@@ -64,7 +64,7 @@ pub struct Claim {
 
 /// A Service's port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Leads {
+pub struct BackendRef {
     /// The Service.
     pub service: Key,
     /// The port as the Ingress writes it.
@@ -183,7 +183,7 @@ pub fn refuse_catch_all(options: &Options, ingress: &Ingress) -> Option<Note> {
 }
 
 impl Claim {
-    fn root(leads: Leads) -> Self {
+    fn root(leads: BackendRef) -> Self {
         let pattern = PathPattern::Prefix(String::new());
         let path = "/".into();
         Claim {
@@ -435,12 +435,12 @@ impl Claims {
     }
 
     /// The Service of its annotation default-backend.
-    pub fn fallback(&self) -> Option<&Leads> {
+    pub fn fallback(&self) -> Option<&BackendRef> {
         self.annotations.default_backend.as_ref()
     }
 
     /// Names for logs; `leads` and `path` are what the rule comes from.
-    pub fn origin(&self, leads: Option<&Leads>, path: &str) -> Origin {
+    pub fn origin(&self, leads: Option<&BackendRef>, path: &str) -> Origin {
         Origin {
             namespace: self.key.namespace.clone(),
             ingress: self.key.name.clone(),
@@ -475,7 +475,7 @@ fn parse_host(written: &str) -> Result<HostPattern, String> {
     }
 }
 
-fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> Option<Leads> {
+fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> Option<BackendRef> {
     match target {
         Target::Service { name, port } => {
             let service = Key::new(&ingress.namespace, name);
@@ -488,7 +488,7 @@ fn leads(ingress: &Key, target: &Target, field: &str, notes: &mut Vec<Note>) -> 
                 return None;
             }
             match BackendId::parse(format!("{service}/{port}")) {
-                Ok(backend) => Some(Leads { service, port: port.clone(), backend }),
+                Ok(backend) => Some(BackendRef { service, port: port.clone(), backend }),
                 Err(why) => {
                     notes.push(Note::rejected(format!("{field}.service: {why}")));
                     None

@@ -30,9 +30,9 @@ mod translator;
 pub use host::certificate::secret_behind;
 pub use host::owner::HostOwnership;
 pub use options::Options;
-pub use references::Wants;
+pub use references::ReferenceIndex;
 pub use review::budget::Reviews;
-pub use review::{Candidate, Judgement};
+pub use review::{Candidate, ReviewOutcome};
 pub use translator::Translator;
 pub use translator::withheld::WithheldItem;
 

@@ -1,6 +1,6 @@
 //! Which Secrets and ConfigMaps a world is served from: a source need not keep the others.
 //!
-//! Shape:   [`Wants`] holds what decides that, the Ingresses with their classes and namespaces and the ConfigMaps of the
+//! Shape:   [`ReferenceIndex`] holds what decides that, the Ingresses with their classes and namespaces and the ConfigMaps of the
 //!          operator, and asks translate's own reader what each Ingress names. It sees no Secret, so what an Ingress
 //!          wants does not depend on what there is.
 
@@ -14,7 +14,7 @@ use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
 
 /// Who wants what.
-pub struct Wants {
+pub struct ReferenceIndex {
     options: Options,
     settings: Settings,
     world: World,
@@ -23,10 +23,10 @@ pub struct Wants {
     by_operator: BTreeSet<ObjectRef>,
 }
 
-impl Wants {
+impl ReferenceIndex {
     /// Of a world without objects.
     pub fn new(options: Options) -> Self {
-        let mut wants = Wants {
+        let mut wants = ReferenceIndex {
             options,
             settings: Settings::default(),
             world: World::default(),
@@ -88,7 +88,7 @@ impl Wants {
     }
 }
 
-impl References for Wants {
+impl References for ReferenceIndex {
     fn depends_on(&self, id: &ObjectRef) -> bool {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,

@@ -12,14 +12,14 @@ use crate::Reviews;
 use crate::Translator;
 use crate::backend;
 use crate::backend::Usage;
-use crate::host::alias::{self, Follower};
+use crate::host::alias::{self, Alias};
 use crate::host::certificate;
 use crate::host::merge;
 use crate::host::owner::{self, Held, Holder, HostOwnership, HostView};
 use crate::ingress::class;
 use crate::ingress::class::Choice;
 use crate::ingress::inspect;
-use crate::ingress::{self, Claims, Leads};
+use crate::ingress::{self, BackendRef, Claims};
 use crate::options::DEFAULT_PREFIX;
 use crate::patterns::{self, Compiler};
 use oxigress_core::model::{HostPattern, shorten};
@@ -59,7 +59,7 @@ pub struct Candidate<'c> {
 
 /// What is said to who wants it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Judgement {
+pub struct ReviewOutcome {
     /// Why it may not be; None: it may.
     pub denial: Option<String>,
     /// What is worth knowing, in both cases.
@@ -70,14 +70,14 @@ pub struct Judgement {
 
 impl Translator {
     /// Judges one that is not in `world` yet, or is there as it was. What it has compiled is charged to `reviews`.
-    pub fn judge(
+    pub fn review(
         &self,
         world: &World,
         candidate: &Candidate<'_>,
         reviews: &mut Reviews,
         now: Instant,
-    ) -> Judgement {
-        let mut judgement = Judgement::default();
+    ) -> ReviewOutcome {
+        let mut judgement = ReviewOutcome::default();
         if candidate.is_going {
             return judgement;
         }
@@ -94,7 +94,7 @@ impl Translator {
         &self,
         world: &World,
         candidate: &Candidate<'_>,
-        judgement: &mut Judgement,
+        judgement: &mut ReviewOutcome,
         reviews: &mut Reviews,
         now: Instant,
     ) -> Result<(), String> {
@@ -133,13 +133,13 @@ impl Translator {
         deny(own.into_iter().map(|note| note.message))?;
         let Some(claims) = parsed.claims else { return Ok(()) };
         self.check_overlap(world, ingress, &claims, judgement)?;
-        let alone = self.settle_alone(&claims);
+        let alone = self.merge_alone(&claims);
         deny(of_severity(&alone, Severity::Rejected))?;
         let ignored = self.check_ownership(&claims);
         deny(of_severity(&ignored, Severity::Rejected))?;
         judgement.warnings.extend(ignored.into_iter().map(|note| note.message));
         if !self.options.disable_full_test {
-            let more = self.settle_among_others(world, &claims);
+            let more = self.merge_among_others(world, &claims);
             let said: BTreeSet<&Note> = alone.iter().collect();
             judgement.warnings.extend(
                 more.iter().filter(|note| !said.contains(note)).map(|note| note.message.clone()),
@@ -225,7 +225,7 @@ impl Translator {
         world: &World,
         ingress: &Ingress,
         claims: &Claims,
-        judgement: &mut Judgement,
+        judgement: &mut ReviewOutcome,
     ) -> Result<(), String> {
         let name = format!("{}/canary", self.options.annotations_prefix);
         let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
@@ -262,7 +262,7 @@ impl Translator {
     }
 
     /// What would be said of it if it were the only one.
-    fn settle_alone(&self, claims: &Claims) -> Vec<Note> {
+    fn merge_alone(&self, claims: &Claims) -> Vec<Note> {
         // A canary is nothing without its main Ingress.
         if claims.canary().is_some() {
             return Vec::new();
@@ -272,10 +272,10 @@ impl Translator {
         claims.hosts.keys().flat_map(settle).collect()
     }
 
-    fn settle_one(&self, host: &HostPattern, view: &HostView<'_>) -> merge::Settled {
+    fn settle_one(&self, host: &HostPattern, view: &HostView<'_>) -> merge::MergedHost {
         // Who says what about balancing is as it is now: it decides nothing that is said here.
-        let Translator { settings, speakers, options, .. } = self;
-        merge::settle(host, host, view, settings, speakers, options)
+        let Translator { settings, spec_owners, options, .. } = self;
+        merge::merge(host, host, view, settings, spec_owners, options)
     }
 
     /// The claims on a host if it had these, which may stand in the place of its own.
@@ -296,20 +296,20 @@ impl Translator {
         if mode == HostOwnership::Shared {
             return notes;
         }
-        let followers = claims.hosts.keys().flat_map(|host| {
+        let aliases = claims.hosts.keys().flat_map(|host| {
             let view = HostView::of_claims(mode, &self.claims_among(host, claims));
             let own = alias::of(host, &view.owner).into_iter();
             own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
         });
-        let own: Vec<(Follower, HostPattern)> = followers.collect();
+        let own: Vec<(Alias, HostPattern)> = aliases.collect();
         let names = claims.hosts.keys().chain(own.iter().map(|(follower, _)| &follower.host));
         for host in names.collect::<BTreeSet<_>>() {
-            let mut followers = self.followers_onto(host);
-            followers.retain(|(follower, _)| follower.age.key != claims.key);
+            let mut aliases = self.aliases_onto(host);
+            aliases.retain(|(follower, _)| follower.age.key != claims.key);
             let onto = own.iter().filter(|(follower, _)| follower.host == *host);
-            followers.extend(onto.map(|(follower, source)| (follower, source)));
-            followers.sort();
-            let held = owner::hold(mode, host, &self.claims_among(host, claims), &followers);
+            aliases.extend(onto.map(|(follower, source)| (follower, source)));
+            aliases.sort();
+            let held = owner::hold(mode, host, &self.claims_among(host, claims), &aliases);
             notes.extend(self.take_over(host, &held, claims));
             let mut refusals = held.notes;
             if let Holder::Claims(view) = &held.holder
@@ -337,7 +337,7 @@ impl Translator {
     }
 
     /// What others have to do with it: those on its hosts, its Services, its certificates.
-    fn settle_among_others(&self, world: &World, claims: &Claims) -> Vec<Note> {
+    fn merge_among_others(&self, world: &World, claims: &Claims) -> Vec<Note> {
         let mut notes = Vec::new();
         for host in claims.hosts.keys() {
             let all = self.claims_among(host, claims);
@@ -350,7 +350,7 @@ impl Translator {
             }
         }
         let leads = claims.hosts.values().flatten().map(|claim| &claim.leads);
-        let leads: BTreeSet<&Leads> = leads.chain(&claims.default_backend).collect();
+        let leads: BTreeSet<&BackendRef> = leads.chain(&claims.default_backend).collect();
         for leads in leads.into_iter().take(MAX_SERVICES) {
             let usage = Usage::Http { service_upstream: false };
             let lack = backend::resolve(world, &self.options, leads, usage).lack;

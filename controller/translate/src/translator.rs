@@ -7,10 +7,10 @@ pub mod relation;
 mod streams;
 pub mod withheld;
 
-use crate::backend::spec::{Lead, Plan, Speakers};
+use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
-use crate::host::alias::Follower;
-use crate::ingress::{self, Claims, Leads, class};
+use crate::host::alias::Alias;
+use crate::ingress::{self, BackendRef, Claims, class};
 use crate::notes::{Notes, Part};
 use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
@@ -39,15 +39,15 @@ pub struct Translator {
     pub(crate) claims: BTreeMap<Key, Claims>,
     pub(crate) pattern_budget: PatternBudget,
     /// Of the Ingresses that are ours.
-    pub(crate) standings: BTreeMap<Key, Acceptance>,
-    pub(crate) new_standings: BTreeMap<Key, Option<Acceptance>>,
+    pub(crate) acceptances: BTreeMap<Key, Acceptance>,
+    pub(crate) new_acceptances: BTreeMap<Key, Option<Acceptance>>,
     /// Who claims a host, oldest first.
     pub(crate) claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
-    pub(crate) speakers: Speakers,
+    pub(crate) spec_owners: SpecOwners,
     /// Hosts and the backends they lead to.
-    pub(crate) leads: Relation<HostPattern, Lead>,
-    pub(crate) plans: BTreeMap<BackendId, Plan>,
-    pub(crate) default_backend: Option<Leads>,
+    pub(crate) leads: Relation<HostPattern, HostBackend>,
+    pub(crate) backend_specs: BTreeMap<BackendId, BackendSpec>,
+    pub(crate) default_backend: Option<BackendRef>,
     pub(crate) secrets: Relation<HostPattern, Key>,
     pub(crate) names: Relation<HostPattern, CertificateId>,
     /// Backends and the DNS names their addresses come from.
@@ -56,7 +56,7 @@ pub struct Translator {
     /// Ingresses and the objects that their annotations name.
     pub(crate) referred: Relation<Key, ObjectRef>,
     /// Hosts and those that follow them.
-    pub(crate) followers: Relation<HostPattern, Follower>,
+    pub(crate) aliases: Relation<HostPattern, Alias>,
     pub(crate) policies: Relation<HostPattern, PolicyId>,
     /// Ingresses and the bundles that they name.
     pub(crate) offered_bundles: Relation<Key, BundleId>,
@@ -82,18 +82,18 @@ impl Translator {
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
             pattern_budget: PatternBudget::default(),
-            standings: BTreeMap::new(),
-            new_standings: BTreeMap::new(),
+            acceptances: BTreeMap::new(),
+            new_acceptances: BTreeMap::new(),
             claimants: BTreeMap::new(),
-            speakers: Speakers::default(),
+            spec_owners: SpecOwners::default(),
             leads: Relation::default(),
-            plans: BTreeMap::new(),
+            backend_specs: BTreeMap::new(),
             default_backend: None,
             secrets: Relation::default(),
             names: Relation::default(),
             external_names: Relation::default(),
             referred: Relation::default(),
-            followers: Relation::default(),
+            aliases: Relation::default(),
             policies: Relation::default(),
             offered_bundles: Relation::default(),
             bundle_texts: BTreeMap::new(),
@@ -141,8 +141,8 @@ impl Translator {
     }
 
     /// The Ingresses that came to something else since this was last asked; none: gone, or another controller's.
-    pub fn take_standings(&mut self) -> BTreeMap<Key, Option<Acceptance>> {
-        std::mem::take(&mut self.new_standings)
+    pub fn take_acceptances(&mut self) -> BTreeMap<Key, Option<Acceptance>> {
+        std::mem::take(&mut self.new_acceptances)
     }
 
     /// Computes again what `changed` touches; answers what became different.
@@ -171,11 +171,11 @@ impl Translator {
         }
         if is_new_settings {
             hosts.extend(self.claimants.keys().cloned());
-            backends.extend(self.plans.keys().cloned());
+            backends.extend(self.backend_specs.keys().cloned());
         }
-        self.find_followers(&mut hosts);
+        self.find_aliases(&mut hosts);
         for host in &hosts {
-            self.settle_host(host, &mut backends);
+            self.merge_host(host, &mut backends);
         }
         self.add_hosts_below(&mut hosts);
 
@@ -194,7 +194,7 @@ impl Translator {
             self.put_certificate(world, id);
         }
         for key in secrets {
-            self.judge_secret(world, key);
+            self.review_secret(world, key);
         }
 
         for service in &changed.services {
@@ -277,21 +277,21 @@ impl Translator {
         self.notes.set(Part::Ingress(key.clone()), notes);
         self.referred.set(key, parsed.referred);
         self.offer_bundles(key, parsed.bundles);
-        let standing = parsed.is_ours.then_some(match parsed.claims {
+        let acceptance = parsed.is_ours.then_some(match parsed.claims {
             Some(_) => Acceptance::Served,
             None => Acceptance::Refused,
         });
-        if self.standings.get(key) != standing.as_ref() {
-            match standing {
-                Some(standing) => drop(self.standings.insert(key.clone(), standing)),
-                None => drop(self.standings.remove(key)),
+        if self.acceptances.get(key) != acceptance.as_ref() {
+            match acceptance {
+                Some(acceptance) => drop(self.acceptances.insert(key.clone(), acceptance)),
+                None => drop(self.acceptances.remove(key)),
             }
-            self.new_standings.insert(key.clone(), standing);
+            self.new_acceptances.insert(key.clone(), acceptance);
         }
         if self.claims.get(key) == parsed.claims.as_ref() {
             return BTreeSet::new();
         }
-        let turned = self.speakers.replace(self.claims.get(key), parsed.claims.as_ref());
+        let turned = self.spec_owners.replace(self.claims.get(key), parsed.claims.as_ref());
         if let Some(old) = self.claims.remove(key) {
             for host in old.hosts.into_keys() {
                 if let Some(claimants) = self.claimants.get_mut(&host) {

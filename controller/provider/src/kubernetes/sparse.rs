@@ -4,7 +4,7 @@
 //!          there waits until a GET is answered: a host never shows the default certificate because of us. An event of the
 //!          watch wins over the answer to a GET, which may be older.
 
-use super::watch::{self, Found, News, Told};
+use super::watch::{self, Found, WatchEvent, WatchUpdate};
 use k8s_openapi::api::core::v1 as core;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 pub struct Sparse {
     client: Client,
     references: Box<dyn References>,
-    sender: mpsc::Sender<News>,
+    sender: mpsc::Sender<WatchUpdate>,
     slots: Arc<Semaphore>,
     /// Before that, a list brings everything.
     is_started: bool,
@@ -47,7 +47,7 @@ impl Sparse {
     pub fn new(
         client: Client,
         references: Box<dyn References>,
-        sender: mpsc::Sender<News>,
+        sender: mpsc::Sender<WatchUpdate>,
     ) -> Self {
         Sparse {
             client,
@@ -229,7 +229,7 @@ struct Question {
     id: ObjectRef,
     subject: usize,
     number: u64,
-    sender: mpsc::Sender<News>,
+    sender: mpsc::Sender<WatchUpdate>,
     slots: Arc<Semaphore>,
 }
 
@@ -263,9 +263,9 @@ impl Question {
                 }
             }
         };
-        let told = Told::Answer(self.id, self.number, found.map(Box::new));
+        let told = WatchEvent::Answer(self.id, self.number, found.map(Box::new));
         // Nobody is left to be told.
-        let _ = self.sender.send(News { subject: self.subject, told }).await;
+        let _ = self.sender.send(WatchUpdate { subject: self.subject, told }).await;
     }
 
     async fn get<K>(&self) -> kube::Result<Option<Found>>

@@ -4,7 +4,7 @@ use super::fake::Fake;
 use super::*;
 use crate::folder::Folder;
 use oxigress_objects::{Changed, Key, World};
-use oxigress_translate::{Options as TranslateOptions, Wants, translate};
+use oxigress_translate::{Options as TranslateOptions, ReferenceIndex, translate};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -89,8 +89,11 @@ impl Fixture {
     }
 
     fn on(fake: Fake, options: TranslateOptions) -> Self {
-        let source =
-            Kubernetes::watch(fake.client(), &watched(&options), Box::new(Wants::new(options)));
+        let source = Kubernetes::watch(
+            fake.client(),
+            &watched(&options),
+            Box::new(ReferenceIndex::new(options)),
+        );
         Fixture {
             fake,
             source,
@@ -205,10 +208,13 @@ async fn a_silent_watch_is_noticed_within_a_minute() {
     let watches = f.fake.asked("services?{\"allow");
     assert_eq!(watches, 1);
     f.stays(Duration::from_secs(1)).await;
-    assert!(f.source.pulse().is_whole() && f.source.pulse().silence() < Duration::from_secs(2));
+    assert!(
+        f.source.watch_health().is_whole()
+            && f.source.watch_health().silence() < Duration::from_secs(2)
+    );
     f.stays(Duration::from_secs(59)).await;
     assert_eq!(f.fake.asked("services?{\"allow"), 2);
-    assert!(f.source.pulse().silence() < Duration::from_secs(60));
+    assert!(f.source.watch_health().silence() < Duration::from_secs(60));
 }
 
 #[tokio::test(start_paused = true)]

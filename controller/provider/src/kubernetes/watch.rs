@@ -1,12 +1,12 @@
 //! One watch: list, then events, for ever.
 //!
-//! Errors:  none ends it. What goes wrong is told as [`Told::Failed`], then it tries again: after 0.8 to 30 s, or as soon as
+//! Errors:  none ends it. What goes wrong is told as [`WatchEvent::Failed`], then it tries again: after 0.8 to 30 s, or as soon as
 //!          another watch gets an answer.
 //! Source:  kube-rs's watcher pages lists, goes on after a broken connection where it stopped, lists again after 410,
 //!          and gives up a watch that is silent for longer than the server would let it last.
 
-use super::pulse::Pulse;
 use super::scope::Subject;
+use super::watch_health::WatchHealth;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -33,15 +33,15 @@ const STEADY: Duration = Duration::from_secs(10);
 const PAGE: u32 = 250;
 
 /// What a watch tells.
-pub struct News {
+pub struct WatchUpdate {
     /// Which one.
     pub subject: usize,
     /// What it tells.
-    pub told: Told,
+    pub told: WatchEvent,
 }
 
 /// One thing that happened.
-pub enum Told {
+pub enum WatchEvent {
     /// A list begins.
     Begun,
     /// An object, of a list or changed.
@@ -167,9 +167,9 @@ pub struct Line {
     /// Asks the server.
     pub client: Client,
     /// Knows whether the server answers.
-    pub pulse: Arc<Pulse>,
+    pub watch_health: Arc<WatchHealth>,
     /// Where it tells.
-    pub news: mpsc::Sender<News>,
+    pub news: mpsc::Sender<WatchUpdate>,
 }
 
 impl Line {
@@ -187,11 +187,11 @@ impl Line {
     }
 
     fn all<K: Watched>(&self) -> Api<K> {
-        Api::all(self.pulse.listen(&self.client, self.number))
+        Api::all(self.watch_health.listen(&self.client, self.number))
     }
 
     fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Api<K> {
-        let client = self.pulse.listen(&self.client, self.number);
+        let client = self.watch_health.listen(&self.client, self.number);
         match &self.subject.namespace {
             Some(namespace) => Api::namespaced(client, namespace),
             None => Api::all(client),
@@ -214,14 +214,14 @@ impl Line {
                 let told = match event {
                     Ok(Event::Init) => {
                         listed = 0;
-                        Told::Begun
+                        WatchEvent::Begun
                     }
                     Ok(Event::InitApply(object) | Event::Apply(object)) => {
                         (listed, was_filled) = (listed.saturating_add(1), true);
                         self.is(object)
                     }
                     Ok(Event::Delete(object)) => match convert::identify(K::KIND, object.meta()) {
-                        Ok(id) => Told::Gone(id),
+                        Ok(id) => WatchEvent::Gone(id),
                         Err(_) => continue,
                     },
                     Ok(Event::InitDone) => {
@@ -231,7 +231,7 @@ impl Line {
                             }
                             was_filled = false;
                         }
-                        Told::Done
+                        WatchEvent::Done
                     }
                     Err(error) => {
                         let failure = self.fail(&error, &mut failures).await;
@@ -251,15 +251,15 @@ impl Line {
         }
     }
 
-    async fn tell(&self, told: Told) -> Result<(), mpsc::error::SendError<News>> {
-        self.news.send(News { subject: self.number, told }).await
+    async fn tell(&self, told: WatchEvent) -> Result<(), mpsc::error::SendError<WatchUpdate>> {
+        self.news.send(WatchUpdate { subject: self.number, told }).await
     }
 
-    fn is<K: Watched>(&self, object: K) -> Told {
+    fn is<K: Watched>(&self, object: K) -> WatchEvent {
         match found(object) {
-            Ok(found) => Told::Is(Box::new(found)),
+            Ok(found) => WatchEvent::Is(Box::new(found)),
             // The API server gives every object a name.
-            Err(error) => Told::Failed(Failure::Broken, error.to_string()),
+            Err(error) => WatchEvent::Failed(Failure::Broken, error.to_string()),
         }
     }
 
@@ -292,14 +292,14 @@ impl Line {
             _ => Failure::Broken,
         };
         let was_open = match failure {
-            Failure::Refused => self.pulse.refuse(self.number),
-            Failure::TooOld | Failure::Broken => self.pulse.lose(self.number),
+            Failure::Refused => self.watch_health.refuse(self.number),
+            Failure::TooOld | Failure::Broken => self.watch_health.lose(self.number),
         };
         if was_open >= STEADY {
             *failures = 0;
         }
         // If nobody listens, the next telling ends it.
-        let _ = self.tell(Told::Failed(failure, chain(error))).await;
+        let _ = self.tell(WatchEvent::Failed(failure, chain(error))).await;
         let pause = match *failures {
             // Too old is what a watch becomes; the list is wanted at once.
             0 if failure == Failure::TooOld => Duration::ZERO,
@@ -308,7 +308,7 @@ impl Line {
         *failures = failures.saturating_add(1);
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = self.pulse.any_answer() => {}
+            () = self.watch_health.any_answer() => {}
         }
         failure
     }

@@ -76,7 +76,7 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
 }
 
 /// Writes an Event that was said `count` times before.
-pub async fn say(client: &Client, event: &Event, count: u32) -> Outcome {
+pub async fn report(client: &Client, event: &Event, count: u32) -> Outcome {
     let namespace = event.metadata.namespace.clone().unwrap_or_default();
     let name = event.metadata.name.clone().unwrap_or_default();
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::options::Options;
-use oxigress_settings::Skeleton;
+use oxigress_settings::StaticConfig;
 use oxigress_settings::form::HTML;
 use oxigress_settings::{ACCESS_LOG, ERROR_LOG};
 
@@ -10,7 +10,7 @@ use oxigress_settings::{ACCESS_LOG, ERROR_LOG};
 pub fn values(
     options: &Options,
     machine: &Machine,
-    keys: &Skeleton,
+    keys: &StaticConfig,
 ) -> Vec<(&'static str, String)> {
     let mut values = vec![
         ("worker_cpu_affinity", line("worker_cpu_affinity", &keys.text("worker-cpu-affinity"))),
@@ -41,7 +41,7 @@ fn each(name: &str, values: &[String]) -> String {
     lines.join("\n        ")
 }
 
-fn error_log(keys: &Skeleton) -> String {
+fn error_log(keys: &StaticConfig) -> String {
     let level = keys.text("error-log-level");
     match keys.text("error-log-path") {
         path if path == ERROR_LOG => format!("stderr {level}"),
@@ -49,7 +49,7 @@ fn error_log(keys: &Skeleton) -> String {
     }
 }
 
-fn pass_server_header(keys: &Skeleton) -> String {
+fn pass_server_header(keys: &StaticConfig) -> String {
     // The reference clears the header in the end unless server-tokens is on.
     match keys.flag("allow-backend-server-header") && keys.flag("server-tokens") {
         true => "proxy_pass_header Server;\n    grpc_pass_header Server;".into(),
@@ -57,7 +57,7 @@ fn pass_server_header(keys: &Skeleton) -> String {
     }
 }
 
-fn hide_headers(keys: &Skeleton) -> String {
+fn hide_headers(keys: &StaticConfig) -> String {
     let names = keys.list("hide-headers");
     let modules = ["proxy_hide_header", "grpc_hide_header", "fastcgi_hide_header"];
     let lines: Vec<_> = modules.iter().map(|directive| each(directive, &names)).collect();
@@ -65,7 +65,7 @@ fn hide_headers(keys: &Skeleton) -> String {
 }
 
 /// What clients may say.
-fn client_headers(keys: &Skeleton) -> String {
+fn client_headers(keys: &StaticConfig) -> String {
     let names = [
         line("ingress_keep_headers", &keys.list("keep-forwarded-headers").join(" ")),
         line("ingress_strip_headers", &keys.list("strip-request-headers").join(" ")),
@@ -75,14 +75,14 @@ fn client_headers(keys: &Skeleton) -> String {
     lines.join("\n        ")
 }
 
-fn grpc_buffer_size(keys: &Skeleton) -> String {
+fn grpc_buffer_size(keys: &StaticConfig) -> String {
     match keys.number("grpc-buffer-size-kb") {
         0 => "4k".into(),
         kilobytes => format!("{kilobytes}k"),
     }
 }
 
-fn ssl_session_cache(keys: &Skeleton) -> String {
+fn ssl_session_cache(keys: &StaticConfig) -> String {
     match keys.flag("ssl-session-cache") {
         true => format!("shared:SSL:{}", keys.text("ssl-session-cache-size")),
         false => "none".into(),
@@ -91,14 +91,14 @@ fn ssl_session_cache(keys: &Skeleton) -> String {
 
 /// What the key says, and at least what the longest of `skip-access-log-urls` needs: a bucket holds its bytes, two
 /// pointers and a length, in whole cache lines.
-fn map_hash_bucket_size(keys: &Skeleton) -> String {
+fn map_hash_bucket_size(keys: &StaticConfig) -> String {
     const LINE: u64 = 64;
     let longest = keys.list("skip-access-log-urls").iter().map(String::len).max().unwrap_or(0);
     let needed = (longest as u64 + 32).next_multiple_of(LINE);
     keys.number("map-hash-bucket-size").max(needed).to_string()
 }
 
-fn gzip(keys: &Skeleton) -> String {
+fn gzip(keys: &StaticConfig) -> String {
     if !keys.flag("use-gzip") {
         return String::new();
     }
@@ -119,7 +119,7 @@ fn gzip(keys: &Skeleton) -> String {
 }
 
 /// The file of a log: the more special key counts; the reference's own file is standard output here.
-fn log_file(machine: &Machine, keys: &Skeleton, special: &str) -> String {
+fn log_file(machine: &Machine, keys: &StaticConfig, special: &str) -> String {
     let paths = [keys.text(special), keys.text("access-log-path")];
     match paths.into_iter().find(|path| !path.is_empty()) {
         Some(path) if path != ACCESS_LOG => path,
@@ -127,7 +127,7 @@ fn log_file(machine: &Machine, keys: &Skeleton, special: &str) -> String {
     }
 }
 
-fn logs(machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+fn logs(machine: &Machine, keys: &StaticConfig) -> Vec<(&'static str, String)> {
     let parameters = keys.text("access-log-params");
     let parameters = if parameters.is_empty() { parameters } else { format!(" {parameters}") };
     let urls = keys.list("skip-access-log-urls");
@@ -178,7 +178,7 @@ const FORMAT: &str = "'$remote_addr - $remote_user [$time_local] \"$request\" $s
         '$upstream_response_length $upstream_response_time $upstream_status $req_id'";
 
 /// `access_log` of sessions.
-pub fn stream_log(machine: &Machine, keys: &Skeleton) -> String {
+pub fn stream_log(machine: &Machine, keys: &StaticConfig) -> String {
     let is_off = keys.flag("disable-access-log") || keys.flag("disable-stream-access-log");
     if is_off {
         return "off".into();
@@ -189,7 +189,7 @@ pub fn stream_log(machine: &Machine, keys: &Skeleton) -> String {
 }
 
 /// Addresses to listen on, as `listen` has them before the port: what bind-address says for a family, else all.
-pub fn addresses(machine: &Machine, keys: &Skeleton) -> Vec<String> {
+pub fn addresses(machine: &Machine, keys: &StaticConfig) -> Vec<String> {
     let bound = keys.list("bind-address");
     let (v6, mut all): (Vec<_>, Vec<_>) = bound.into_iter().partition(|one| one.starts_with('['));
     if all.is_empty() {
@@ -206,7 +206,11 @@ pub fn addresses(machine: &Machine, keys: &Skeleton) -> Vec<String> {
     all
 }
 
-fn listeners(options: &Options, machine: &Machine, keys: &Skeleton) -> Vec<(&'static str, String)> {
+fn listeners(
+    options: &Options,
+    machine: &Machine,
+    keys: &StaticConfig,
+) -> Vec<(&'static str, String)> {
     let reuseport = if keys.flag("reuse-port") { " reuseport" } else { "" };
     let proxy = if keys.flag("use-proxy-protocol") { " proxy_protocol" } else { "" };
     let parameters = format!("{proxy}{reuseport} backlog={}", machine.backlog);
@@ -224,12 +228,12 @@ fn listeners(options: &Options, machine: &Machine, keys: &Skeleton) -> Vec<(&'st
 }
 
 /// Whose word counts about who the client is.
-pub fn real_ip(keys: &Skeleton) -> String {
+pub fn real_ip(keys: &StaticConfig) -> String {
     let networks = keys.list("proxy-real-ip-cidr");
     each("set_real_ip_from", &networks)
 }
 
-fn trust(keys: &Skeleton) -> Vec<(&'static str, String)> {
+fn trust(keys: &StaticConfig) -> Vec<(&'static str, String)> {
     let has_proxy = keys.flag("use-proxy-protocol");
     let is_forwarded = keys.flag("use-forwarded-headers");
     let header = keys.text("forwarded-for-header");

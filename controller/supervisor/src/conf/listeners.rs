@@ -3,7 +3,7 @@
 use super::zone::Sizes;
 use crate::runtime::Runtime;
 use oxigress_core::model::StreamPort;
-use oxigress_settings::Skeleton;
+use oxigress_settings::StaticConfig;
 use oxigress_settings::streams::{self, Streams};
 use std::collections::BTreeSet;
 use std::io;
@@ -46,7 +46,7 @@ pub struct Listeners {
 /// Settings that nginx has refused.
 #[derive(Clone)]
 pub struct Rejected {
-    settings: Skeleton,
+    settings: StaticConfig,
     /// What nginx said.
     pub why: String,
     pause: Duration,
@@ -54,7 +54,7 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    fn new(settings: Skeleton, why: String) -> Self {
+    fn new(settings: StaticConfig, why: String) -> Self {
         let pause = *SETTINGS_AGAIN.start();
         Rejected { settings, why, pause, again: Instant::now() + pause }
     }
@@ -106,7 +106,7 @@ impl Listeners {
 
 impl Listeners {
     /// nginx does not take the settings: `instead` stay, and of those that keep clients out the new ones.
-    pub fn reject_settings(&mut self, instead: Skeleton, why: String) {
+    pub fn reject_settings(&mut self, instead: StaticConfig, why: String) {
         let instead = instead.with_protecting(&self.live.settings);
         let settings = std::mem::replace(&mut self.live.settings, instead);
         self.rejected = Some(match self.rejected.take() {
@@ -200,7 +200,7 @@ mod tests {
                 tries.push(start.elapsed().as_secs());
                 next.reject_settings(listeners.live.settings.clone(), "no".into());
             }
-            assert_eq!(next.live.settings, Skeleton::default());
+            assert_eq!(next.live.settings, StaticConfig::default());
             listeners = next;
             tokio::time::sleep_until(listeners.next_try().unwrap()).await;
         }

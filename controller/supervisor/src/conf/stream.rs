@@ -5,7 +5,7 @@
 use super::{Machine, keys};
 use crate::options::Options;
 use oxigress_core::model::StreamPort;
-use oxigress_settings::Skeleton;
+use oxigress_settings::StaticConfig;
 use oxigress_settings::streams::{Listener, Streams};
 
 /// The block; nothing where nothing listens.
@@ -57,7 +57,7 @@ pub fn block(options: &Options, machine: &Machine, streams: &Streams) -> String 
 const FORMAT: &str = "'[$remote_addr] [$time_local] $protocol $status $bytes_sent '
         '$bytes_received $session_time'";
 
-fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &Skeleton) -> String {
+fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &StaticConfig) -> String {
     let backlog = machine.backlog;
     let reuseport = if keys.flag("reuse-port") { "reuseport " } else { "" };
     let proxy = if keys.flag("use-proxy-protocol") { "proxy_protocol " } else { "" };
@@ -77,7 +77,7 @@ fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &Skeleton) -> St
     )
 }
 
-fn server(port: StreamPort, listener: Listener, machine: &Machine, keys: &Skeleton) -> String {
+fn server(port: StreamPort, listener: Listener, machine: &Machine, keys: &StaticConfig) -> String {
     let Listener { takes_proxy, sends_proxy } = listener;
     let (number, parameters, more) = match port {
         StreamPort::Tcp(number) => {
@@ -103,7 +103,7 @@ fn server(port: StreamPort, listener: Listener, machine: &Machine, keys: &Skelet
     format!("\n    server {{\n{listen}{more}        proxy_pass ingress;\n    }}\n")
 }
 
-fn listen(port: u16, machine: &Machine, keys: &Skeleton, parameters: &str) -> String {
+fn listen(port: u16, machine: &Machine, keys: &StaticConfig, parameters: &str) -> String {
     let line = |address: &String| {
         let line = format!("        listen {address}{port} {parameters}");
         format!("{};\n", line.trim_end())

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 /// A master that has not begun a reload by then does not take it: nobody waits for it any longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// What nginx calls a worker that has closed its listeners.
 const LEAVING: &[u8] = b"nginx: worker process is shutting down";
 
@@ -23,7 +23,7 @@ impl Reload {
     /// To be made before `master` gets the signal.
     pub fn of(master: i32) -> Self {
         let old = table::all().filter(|process| process.parent == master);
-        Reload { old: old.map(|worker| worker.pid).collect(), until: Instant::now() + PATIENCE }
+        Reload { old: old.map(|worker| worker.pid).collect(), until: Instant::now() + TIMEOUT }
     }
 
     /// Waits until none of them takes connections.

@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The wait for an end.
-pub struct Grace {
+pub struct Drain {
     period: Duration,
     asked_at: Option<Instant>,
 }
 
 /// What becomes of a wish for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ShutdownRequest {
     /// The wait begins.
     Heard,
     /// It is the one that was heard just now, told twice: by a terminal and by the script in it.
@@ -25,23 +25,23 @@ pub enum Wish {
     EndNow,
 }
 
-impl Grace {
+impl Drain {
     /// As `--shutdown-grace-period` says.
     pub fn of(period: Duration) -> Self {
-        Grace { period, asked_at: None }
+        Drain { period, asked_at: None }
     }
 
     /// A signal asks for the end.
-    pub fn ask(&mut self, now: Instant) -> Wish {
+    pub fn ask(&mut self, now: Instant) -> ShutdownRequest {
         match self.asked_at {
-            _ if self.period.is_zero() => Wish::EndNow,
-            Some(first) if now < first + SAME => Wish::Same,
-            Some(_) => Wish::EndNow,
+            _ if self.period.is_zero() => ShutdownRequest::EndNow,
+            Some(first) if now < first + SAME => ShutdownRequest::Same,
+            Some(_) => ShutdownRequest::EndNow,
             None => {
                 let seconds = self.period.as_secs();
                 tracing::info!("asked to end: serving for {seconds} s more, as not ready");
                 self.asked_at = Some(now);
-                Wish::Heard
+                ShutdownRequest::Heard
             }
         }
     }
@@ -62,15 +62,15 @@ impl Grace {
 
 /// Waits for the end: of the signal, and of the period after it. `begin` is called between the two.
 pub async fn until_end(period: Duration, signals: &mut Signals, begin: impl Fn()) {
-    let mut grace = Grace::of(period);
+    let mut drain = Drain::of(period);
     loop {
         tokio::select! {
-            () = signals.stop() => match grace.ask(Instant::now()) {
-                Wish::EndNow => return begin(),
-                Wish::Heard => begin(),
-                Wish::Same => {}
+            () = signals.stop() => match drain.ask(Instant::now()) {
+                ShutdownRequest::EndNow => return begin(),
+                ShutdownRequest::Heard => begin(),
+                ShutdownRequest::Same => {}
             },
-            () = grace.over() => return,
+            () = drain.over() => return,
         }
     }
 }
@@ -94,19 +94,22 @@ mod tests {
 
     #[test]
     fn a_wish_that_is_told_twice_is_one_and_the_next_one_ends_the_wait() {
-        let mut grace = Grace::of(Duration::from_secs(30));
+        let mut drain = Drain::of(Duration::from_secs(30));
         let start = Instant::now();
-        assert_eq!([grace.ask(start), grace.ask(start)], [Wish::Heard, Wish::Same]);
-        assert_eq!(grace.end(), Some(start + Duration::from_secs(30)));
-        assert_eq!(grace.ask(start + SAME), Wish::EndNow);
+        assert_eq!(
+            [drain.ask(start), drain.ask(start)],
+            [ShutdownRequest::Heard, ShutdownRequest::Same]
+        );
+        assert_eq!(drain.end(), Some(start + Duration::from_secs(30)));
+        assert_eq!(drain.ask(start + SAME), ShutdownRequest::EndNow);
     }
 
     #[test]
     fn without_a_period_there_is_no_wait() {
-        let mut grace = Grace::of(Duration::ZERO);
-        assert_eq!((grace.ask(Instant::now()), grace.end()), (Wish::EndNow, None));
-        let mut longer_than_clocks = Grace::of(Duration::MAX);
-        assert_eq!(longer_than_clocks.ask(Instant::now()), Wish::Heard);
+        let mut drain = Drain::of(Duration::ZERO);
+        assert_eq!((drain.ask(Instant::now()), drain.end()), (ShutdownRequest::EndNow, None));
+        let mut longer_than_clocks = Drain::of(Duration::MAX);
+        assert_eq!(longer_than_clocks.ask(Instant::now()), ShutdownRequest::Heard);
         assert_eq!(longer_than_clocks.end(), None);
     }
 }

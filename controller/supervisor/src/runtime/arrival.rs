@@ -46,8 +46,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut arrival = Arrival::watch(&folder.path().join("a.sock")).unwrap();
         std::fs::write(folder.path().join("b.sock"), "").unwrap();
-        let patience = std::time::Duration::from_millis(50);
-        assert!(tokio::time::timeout(patience, arrival.next()).await.is_err());
+        let timeout = std::time::Duration::from_millis(50);
+        assert!(tokio::time::timeout(timeout, arrival.next()).await.is_err());
         std::fs::write(folder.path().join("a.sock"), "").unwrap();
         arrival.next().await;
     }

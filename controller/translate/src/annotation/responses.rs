@@ -4,14 +4,14 @@
 
 use super::reader::Reader;
 use crate::backend::first_port;
-use crate::ingress::Leads;
+use crate::ingress::BackendRef;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Errors, HeaderName, HeaderValue, Policies, ResponseHeader};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use oxigress_settings::grammar::is_word;
 
 /// Reads them; answers the Service of default-backend.
-pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Option<Leads> {
+pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Option<BackendRef> {
     let mut is_logged = !policies.is_unlogged;
     reader.flag("enable-access-log", &mut is_logged);
     policies.is_unlogged = !is_logged;
@@ -51,7 +51,7 @@ fn headers(reader: &mut Reader<'_>, policies: &mut Policies) {
     }
 }
 
-fn default_backend(reader: &mut Reader<'_>) -> Option<Leads> {
+fn default_backend(reader: &mut Reader<'_>) -> Option<BackendRef> {
     let name = "default-backend";
     let service = reader.parsed(name, "the name of a Service", |text| {
         let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -66,10 +66,10 @@ fn default_backend(reader: &mut Reader<'_>) -> Option<Leads> {
         return None;
     };
     let backend = BackendId::parse(format!("{service}/{port}")).ok()?;
-    Some(Leads { service, port, backend })
+    Some(BackendRef { service, port, backend })
 }
 
-fn errors(reader: &mut Reader<'_>, policies: &mut Policies, to: Option<&Leads>) {
+fn errors(reader: &mut Reader<'_>, policies: &mut Policies, to: Option<&BackendRef>) {
     let mut own_only = false;
     reader.flag("disable-proxy-intercept-errors", &mut own_only);
     let what = "a list of codes from 400 to 599";

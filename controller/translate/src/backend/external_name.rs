@@ -5,7 +5,7 @@
 
 use super::{Lack, Resolved, Usage, find_port};
 use crate::Options;
-use crate::ingress::Leads;
+use crate::ingress::BackendRef;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use oxigress_objects::external_name::ExternalName;
 use oxigress_objects::ingress::Port;
@@ -19,7 +19,7 @@ use std::num::NonZeroU16;
 pub fn resolve(
     world: &World,
     options: &Options,
-    leads: &Leads,
+    leads: &BackendRef,
     usage: Usage,
     service: &Service,
     external: &ExternalName,

@@ -13,7 +13,7 @@
 //! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
 
 use crate::annotation::balancing::{self, Balancing};
-use crate::ingress::{Claims, Leads};
+use crate::ingress::{BackendRef, Claims};
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
 use oxigress_objects::Key;
 use oxigress_settings::Settings;
@@ -22,16 +22,16 @@ use std::sync::Arc;
 
 /// What makes a backend.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct BackendSpec {
     /// The Service's port.
-    pub leads: Leads,
+    pub leads: BackendRef,
     /// What sets it apart from the others of that port; None: the backend that they share.
-    pub own: Option<Box<Own>>,
+    pub own: Option<Box<Override>>,
 }
 
 /// What sets a backend apart.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Own {
+pub struct Override {
     /// How it balances.
     pub balancing: Arc<Balancing>,
     /// Backends of canaries that take a part of its requests.
@@ -42,7 +42,7 @@ pub struct Own {
 
 /// That a rule needs a backend. The order puts those of one backend together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lead {
+pub struct HostBackend {
     /// The backend.
     pub backend: BackendId,
     /// The Ingress that says so.
@@ -51,22 +51,22 @@ pub struct Lead {
     pub path: String,
 }
 
-impl Lead {
+impl HostBackend {
     /// What comes before every other lead to `backend`.
     pub fn first_of(backend: &BackendId) -> Self {
-        Lead { backend: backend.clone(), ingress: Key::new("", ""), path: String::new() }
+        HostBackend { backend: backend.clone(), ingress: Key::new("", ""), path: String::new() }
     }
 }
 
-impl Plan {
+impl BackendSpec {
     /// The backend that all share that say nothing else.
-    pub fn shared(leads: &Leads) -> Self {
-        Plan { leads: leads.clone(), own: None }
+    pub fn shared(leads: &BackendRef) -> Self {
+        BackendSpec { leads: leads.clone(), own: None }
     }
 
     /// A backend apart.
-    pub fn own(leads: &Leads, own: Own) -> Self {
-        Plan { leads: leads.clone(), own: Some(Box::new(own)) }
+    pub fn own(leads: &BackendRef, own: Override) -> Self {
+        BackendSpec { leads: leads.clone(), own: Some(Box::new(own)) }
     }
 
     /// It takes a part of another backend's requests.
@@ -106,11 +106,11 @@ impl Plan {
 
 /// Who says something about the balancing of which Service's port, oldest first.
 #[derive(Debug, Default)]
-pub struct Speakers {
+pub struct SpecOwners {
     by_port: BTreeMap<BackendId, BTreeMap<(i64, Key), Arc<Balancing>>>,
 }
 
-impl Speakers {
+impl SpecOwners {
     /// Replaces the claims of one Ingress; answers the ports whose oldest word is another one now.
     pub fn replace(&mut self, old: Option<&Claims>, new: Option<&Claims>) -> BTreeSet<BackendId> {
         let words = |claims: Option<&Claims>| -> Vec<_> {
@@ -128,9 +128,9 @@ impl Speakers {
         let ports: BTreeSet<_> = old.iter().chain(&new).map(|(port, ..)| port.clone()).collect();
         let before: Vec<_> = ports.iter().map(|port| self.first(port).cloned()).collect();
         for (port, at, _) in old {
-            if let Some(speakers) = self.by_port.get_mut(&port) {
-                speakers.remove(&at);
-                if speakers.is_empty() {
+            if let Some(spec_owners) = self.by_port.get_mut(&port) {
+                spec_owners.remove(&at);
+                if spec_owners.is_empty() {
                     self.by_port.remove(&port);
                 }
             }
@@ -149,21 +149,25 @@ impl Speakers {
     }
 
     /// The backend, without canaries, that `by` means by a Service's port.
-    pub fn backend_of(&self, by: &Claims, leads: &Leads) -> Result<(BackendId, Plan), Invalid> {
+    pub fn backend_of(
+        &self,
+        by: &Claims,
+        leads: &BackendRef,
+    ) -> Result<(BackendId, BackendSpec), Invalid> {
         let own = match (by.balancing(), self.first(&leads.backend)) {
             (Some(word), first) if first != Some(word) => Some(word.clone()),
             (None, Some(first)) => without_captures(by, first),
             _ => None,
         };
         let Some(balancing) = own else {
-            return Ok((leads.backend.clone(), Plan::shared(leads)));
+            return Ok((leads.backend.clone(), BackendSpec::shared(leads)));
         };
         let id = BackendId::parse(format!("{}//ingress/{}", leads.backend, by.key.name))?;
-        Ok((id, Plan::own(leads, Own { balancing, ..Own::default() })))
+        Ok((id, BackendSpec::own(leads, Override { balancing, ..Override::default() })))
     }
 
     /// How a backend balances.
-    pub fn balancing_of(&self, id: &BackendId, plan: &Plan) -> Arc<Balancing> {
+    pub fn balancing_of(&self, id: &BackendId, plan: &BackendSpec) -> Arc<Balancing> {
         match &plan.own {
             Some(own) => own.balancing.clone(),
             None => self.first(id).cloned().unwrap_or_default(),

@@ -6,7 +6,7 @@
 //!          not PROXY refuses the entry, which the reference takes for nothing.
 
 use crate::Options;
-use crate::ingress::Leads;
+use crate::ingress::BackendRef;
 use oxigress_core::model::{BackendId, StreamPort};
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::Protocol;
@@ -22,7 +22,7 @@ pub struct Entry {
     /// What stands in nginx.conf of it.
     pub listener: Listener,
     /// The Service's port.
-    pub leads: Leads,
+    pub leads: BackendRef,
 }
 
 /// Reads one map; what is wrong is noted, the rest is served.
@@ -91,7 +91,7 @@ fn entry(
         Protocol::Tcp => StreamPort::Tcp(number),
         Protocol::Udp => StreamPort::Udp(number),
     };
-    Ok((at, Entry { listener, leads: Leads { service, port, backend } }))
+    Ok((at, Entry { listener, leads: BackendRef { service, port, backend } }))
 }
 
 /// The name of an object or a port.
@@ -101,7 +101,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// What ingress-nginx calls the backend.
-pub fn upstream_name(protocol: Protocol, leads: &Leads) -> String {
+pub fn upstream_name(protocol: Protocol, leads: &BackendRef) -> String {
     let word = protocol.to_string().to_ascii_lowercase();
     format!("{word}-{}-{}-{}", leads.service.namespace, leads.service.name, leads.port)
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// A host that follows another. The order puts those of one name together, oldest first, and aliases before redirects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Follower {
+pub struct Alias {
     /// The host.
     pub host: HostPattern,
     /// The Ingress that says so.
@@ -20,11 +20,11 @@ pub struct Follower {
     pub is_redirected: bool,
 }
 
-impl Follower {
+impl Alias {
     /// What comes before every other follower of this name.
     pub fn first_of(host: &HostPattern) -> Self {
         let age = Age { created: i64::MIN, key: Key::new("", "") };
-        Follower { host: host.clone(), age, is_redirected: false }
+        Alias { host: host.clone(), age, is_redirected: false }
     }
 
     /// The annotation that says so.
@@ -34,7 +34,7 @@ impl Follower {
 }
 
 /// Who follows `host`, as its owner says.
-pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Follower> {
+pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Alias> {
     let aliases = owner.aliases().into_iter().flat_map(|(by, _)| {
         let follower = |alias: &HostPattern| (alias.clone(), by.age(), false);
         served(host, owner).iter().map(follower)
@@ -42,7 +42,7 @@ pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Follower> {
     let www = owner.settings().find(|(_, settings)| settings.hosts.from_to_www);
     let www = www.and_then(|(by, _)| Some((counterpart(host)?, by.age(), true)));
     let all = aliases.chain(www).filter(|(follower, ..)| follower != host);
-    all.map(|(host, age, is_redirected)| Follower { host, age, is_redirected }).collect()
+    all.map(|(host, age, is_redirected)| Alias { host, age, is_redirected }).collect()
 }
 
 /// The aliases that are served: each has all paths of the host.

@@ -1,7 +1,7 @@
 //! The last look at what a host publishes: the validator that the module uses too. What does not pass is closed here, with
 //! a note at its Ingresses, so that nginx has nothing to refuse.
 
-use crate::host::merge::Settled;
+use crate::host::merge::MergedHost;
 use oxigress_core::model::policy::{Policies, TlsPolicy};
 use oxigress_core::model::{HostPattern, Rule, Snapshot};
 use oxigress_objects::verdict::Note;
@@ -10,7 +10,7 @@ use oxigress_validate::{Fault, record};
 use std::sync::Arc;
 
 /// Closes what the validator refuses. What `live` has already was looked at when it came.
-pub fn close_invalid(host: &HostPattern, settled: &mut Settled, live: &Snapshot) {
+pub fn close_invalid(host: &HostPattern, settled: &mut MergedHost, live: &Snapshot) {
     let rules: Vec<_> = settled.server.iter().flat_map(|server| &server.rules).collect();
     let mut notes = Vec::new();
     let mut say = |fault: &Fault, concerns: &dyn Fn(&Rule) -> bool| {
@@ -56,11 +56,11 @@ mod tests {
             serde_json::from_str(r#"{"proxy": {"tls": {"ciphers": "foo"}}}"#).unwrap();
         let server = r#"{"rules": [{"path": {"prefix": "/"}, "policies": "p",
             "origin": {"namespace": "n", "ingress": "i", "path": "/"}}]}"#;
-        let mut settled = Settled {
+        let mut settled = MergedHost {
             server: Some(serde_json::from_str(server).unwrap()),
             tls: Some(serde_json::from_str(r#"{"ciphers": "foo"}"#).unwrap()),
             policies: [(id.clone(), Arc::new(policies))].into(),
-            ..Settled::default()
+            ..MergedHost::default()
         };
         close_invalid(&host, &mut settled, &Snapshot::default());
         assert!(settled.tls.is_some_and(|policy| policy.denied));

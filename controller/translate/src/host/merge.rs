@@ -8,10 +8,10 @@ mod paths;
 mod tls;
 
 use crate::Options;
-use crate::backend::spec::{Lead, Plan, Speakers};
+use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::host::alias;
 use crate::host::owner::HostView;
-use crate::ingress::{Claim, Claims, Leads};
+use crate::ingress::{BackendRef, Claim, Claims};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, HostPattern, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,
@@ -25,15 +25,15 @@ use std::sync::Arc;
 
 /// What becomes of one host.
 #[derive(Debug, Default)]
-pub struct Settled {
+pub struct MergedHost {
     /// Its rules; None if only canaries claim it.
     pub server: Option<Server>,
     /// Where its TLS connections go unread.
     pub passthrough: Option<BackendId>,
     /// Which backends its rules lead to.
-    pub leads: BTreeSet<Lead>,
+    pub leads: BTreeSet<HostBackend>,
     /// What makes these backends.
-    pub plans: BTreeMap<BackendId, Plan>,
+    pub backend_specs: BTreeMap<BackendId, BackendSpec>,
     /// What is decided per request, by the ids that its rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// How it speaks TLS.
@@ -46,7 +46,7 @@ pub struct Settled {
     pub refusals: Vec<(Key, Note)>,
 }
 
-impl Settled {
+impl MergedHost {
     /// The bundles that its policies name.
     pub fn bundles(&self) -> BTreeSet<BundleId> {
         let policies = self.policies.values().flat_map(|policies| policies.bundles());
@@ -56,19 +56,19 @@ impl Settled {
 }
 
 /// `view` are the claims on `source`; `host` is the same, or an alias of it.
-pub fn settle(
+pub fn merge(
     host: &HostPattern,
     source: &HostPattern,
     view: &HostView<'_>,
     settings: &Settings,
-    speakers: &Speakers,
+    spec_owners: &SpecOwners,
     options: &Options,
-) -> Settled {
+) -> MergedHost {
     let operator = options.default_ssl_certificate.as_ref().map(|key| key.namespace.as_str());
     let is_unnamed = *host == HostPattern::default_host();
     let has_regex = || view.owner.settings().any(|(_, settings)| settings.has_regex);
-    let mut settling = Settling {
-        settled: Settled { refusals: view.refusals(host), ..Settled::default() },
+    let mut settling = Merge {
+        settled: MergedHost { refusals: view.refusals(host), ..MergedHost::default() },
         host,
         view,
         is_regex_host: options.regex_per_host && has_regex(),
@@ -83,7 +83,7 @@ pub fn settle(
         tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
         settings,
-        speakers,
+        spec_owners,
     };
     for by in &view.mains {
         for claim in by.hosts.get(source).into_iter().flatten() {
@@ -128,8 +128,8 @@ pub fn settle(
 }
 
 /// The server of a host that only sends its clients to `owner`.
-pub fn redirected(owner: &HostPattern, settings: &Settings) -> Settled {
-    let mut settled = Settled::default();
+pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
+    let mut settled = MergedHost::default();
     let Ok(location) = Template::parse(format!("$scheme://{owner}")) else { return settled };
     let code = settings.http_redirect_code.into();
     let redirect = Some(Redirect { code, location, appends_target: true });
@@ -187,8 +187,8 @@ const GUEST_BYTES: usize = 1 << 20;
 /// Most regular expressions that they add.
 const MAX_GUESTS: usize = 100;
 
-struct Settling<'a> {
-    settled: Settled,
+struct Merge<'a> {
+    settled: MergedHost,
     host: &'a HostPattern,
     view: &'a HostView<'a>,
     is_regex_host: bool,
@@ -206,22 +206,22 @@ struct Settling<'a> {
     tls_of: Option<&'a str>,
     winners: BTreeMap<PathPattern, Winner<'a>>,
     settings: &'a Settings,
-    speakers: &'a Speakers,
+    spec_owners: &'a SpecOwners,
 }
 
 /// Who has a path, and the canaries that joined.
 struct Winner<'a> {
     by: &'a Claims,
-    leads: Option<&'a Leads>,
+    leads: Option<&'a BackendRef>,
     path: &'a str,
     policy: Policy,
     policies: Arc<Policies>,
-    canaries: Vec<(&'a Claims, &'a Leads)>,
+    canaries: Vec<(&'a Claims, &'a BackendRef)>,
     /// The whole host is closed.
     closer: Option<&'a Claims>,
 }
 
-impl<'a> Settling<'a> {
+impl<'a> Merge<'a> {
     fn claim(&mut self, by: &'a Claims, claim: &'a Claim) {
         // Said once, at the path for which there was no place: what is refused costs nothing for each alias.
         if self.full.contains(&by.key) && claim.pattern != root() {
@@ -339,7 +339,7 @@ impl<'a> Settling<'a> {
         }
     }
 
-    fn finish(mut self, is_served: bool) -> Settled {
+    fn finish(mut self, is_served: bool) -> MergedHost {
         let winners = std::mem::take(&mut self.winners);
         let denied = Arc::new(Policies { denied: Some(503), ..Policies::default() });
         let mut ids = Ids::default();
@@ -381,7 +381,7 @@ impl<'a> Settling<'a> {
         if (policies.fallback.is_some() || errors.is_some())
             && let Some(leads) = winner.by.fallback()
         {
-            self.lead(leads.backend.clone(), Plan::shared(leads), winner.by, "");
+            self.lead(leads.backend.clone(), BackendSpec::shared(leads), winner.by, "");
         }
         self.settled.policies.insert(id.clone(), policies);
     }

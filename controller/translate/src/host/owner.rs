@@ -8,7 +8,7 @@
 //! Source:  docs/differences/hosts.md. The reference takes the oldest value of any namespace.
 
 use crate::annotation::{ClientTls, Hosts};
-use crate::host::alias::Follower;
+use crate::host::alias::Alias;
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::literal_prefix;
@@ -324,9 +324,9 @@ pub enum Holder<'a> {
     /// Its own claims; none of them: nobody names it, or canaries alone.
     Claims(HostView<'a>),
     /// Another host's.
-    Follower {
+    Alias {
         /// How it follows.
-        follower: &'a Follower,
+        follower: &'a Alias,
         /// The other host.
         source: &'a HostPattern,
     },
@@ -343,7 +343,7 @@ pub struct Held<'a> {
     pub notes: Vec<(Key, Note)>,
 }
 
-/// Decides about one host. `claims` are oldest first; `followers` in their order, each with the host that it follows.
+/// Decides about one host. `claims` are oldest first; `aliases` in their order, each with the host that it follows.
 ///
 /// The owner's own rules come before its aliases, as in ingress-nginx. A younger Ingress of another namespace takes no
 /// alias away, and an alias takes no host from an older one.
@@ -351,11 +351,11 @@ pub fn hold<'a>(
     mode: HostOwnership,
     host: &HostPattern,
     claims: &[&'a Claims],
-    followers: &[(&'a Follower, &'a HostPattern)],
+    aliases: &[(&'a Alias, &'a HostPattern)],
 ) -> Held<'a> {
     let mut mains = claims.iter().filter(|by| by.canary().is_none()).map(|by| by.age());
     let rule = mains.next();
-    let alias = followers.first().map(|(follower, _)| follower.age.clone());
+    let alias = aliases.first().map(|(follower, _)| follower.age.clone());
     let by = match mode {
         HostOwnership::Shared => rule.or(alias),
         HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
@@ -365,8 +365,7 @@ pub fn hold<'a>(
     let mut notes = Vec::new();
     if let (Some(by), true) = (&by, mode != HostOwnership::Shared) {
         let whose = whose(host, &by.key);
-        for (follower, source) in followers.iter().filter(|(f, _)| f.age.key.namespace != namespace)
-        {
+        for (follower, source) in aliases.iter().filter(|(f, _)| f.age.key.namespace != namespace) {
             let name = follower.annotation();
             notes.push((
                 follower.age.key.clone(),
@@ -384,9 +383,9 @@ pub fn hold<'a>(
             }));
         }
     }
-    let holder = match followers.first() {
+    let holder = match aliases.first() {
         Some((follower, source)) if view.owner.first().is_none() => {
-            Holder::Follower { follower, source }
+            Holder::Alias { follower, source }
         }
         _ => Holder::Claims(view),
     };

@@ -29,7 +29,7 @@ pub struct HostUpstreamTls<'a> {
 #[derive(Debug)]
 pub enum Held<'a> {
     /// Nothing but its own.
-    Own,
+    Override,
     /// These policies, with the word of another Ingress.
     Shared(Arc<Policies>),
     /// The word of this Ingress, which cannot be honoured.
@@ -68,13 +68,13 @@ impl<'a> HostUpstreamTls<'a> {
             is_tls && proxy.tls.is_none()
         });
         if !lacks_word || by.is_closed() {
-            return Held::Own;
+            return Held::Override;
         }
         match (self.by_namespace.get(by.key.namespace.as_str()).copied(), self.first) {
             (Some(other), _) if other.has_lost_upstream_tls() => Held::Lost(other),
             (Some(other), _) => Held::Shared(self.share(other, policies)),
             (None, Some(other)) => Held::Foreign(other),
-            (None, None) => Held::Own,
+            (None, None) => Held::Override,
         }
     }
 

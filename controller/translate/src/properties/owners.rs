@@ -117,7 +117,7 @@ fn held(translator: &Translator, host: &HostPattern) -> Option<(owner::Age, Opti
     let held = translator.hold(host);
     let source = match held.holder {
         Holder::Claims(_) => None,
-        Holder::Follower { source, .. } => Some(source.clone()),
+        Holder::Alias { source, .. } => Some(source.clone()),
     };
     Some((held.by?, source))
 }

@@ -70,14 +70,14 @@ fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
 }
 
 /// What is said in a world of these objects.
-struct Court {
+struct Fixture {
     translator: Translator,
     world: World,
     reviews: RefCell<Reviews>,
     now: Instant,
 }
 
-impl Court {
+impl Fixture {
     fn new(flags: &str, manifests: &[String]) -> Self {
         let mut translator = Translator::new(testing::options(flags));
         let (mut world, mut changed) = (World::default(), Changed::default());
@@ -87,28 +87,28 @@ impl Court {
             }
         }
         translator.update(&world, &changed);
-        Court { translator, world, reviews: RefCell::default(), now: Instant::now() }
+        Fixture { translator, world, reviews: RefCell::default(), now: Instant::now() }
     }
 
-    fn judge_as(&self, manifest: &str, uid: &str, is_going: bool) -> Judgement {
+    fn review_as(&self, manifest: &str, uid: &str, is_going: bool) -> ReviewOutcome {
         let all = objects(manifest);
         let [(id, Object::Ingress(ingress))] = &all[..] else { panic!("{manifest}") };
         let candidate = Candidate { key: &id.key, uid, is_going, ingress };
         let mut reviews = self.reviews.borrow_mut();
-        self.translator.judge(&self.world, &candidate, &mut reviews, self.now)
+        self.translator.review(&self.world, &candidate, &mut reviews, self.now)
     }
 
-    fn judge(&self, name: &str, words: &[&str]) -> Judgement {
-        self.judge_as(&ingress(name, words), UID, false)
+    fn review(&self, name: &str, words: &[&str]) -> ReviewOutcome {
+        self.review_as(&ingress(name, words), UID, false)
     }
 
     fn denies(&self, name: &str, words: &[&str], why: &str) {
-        let denial = self.judge(name, words).denial.unwrap_or_else(|| panic!("{words:?}"));
+        let denial = self.review(name, words).denial.unwrap_or_else(|| panic!("{words:?}"));
         assert!(denial.contains(why), "{denial:?} does not contain {why:?}");
     }
 
     fn admits(&self, name: &str, words: &[&str]) -> Vec<String> {
-        let judgement = self.judge(name, words);
+        let judgement = self.review(name, words);
         assert_eq!(judgement.denial, None, "{words:?}");
         judgement.warnings
     }
@@ -133,7 +133,7 @@ fn about_hosts(mut warnings: Vec<String>) -> Vec<String> {
 
 #[test]
 fn what_another_namespace_says_about_a_host_is_denied() {
-    let court = Court::new("--enable-ssl-passthrough", &[owned()]);
+    let fixture = Fixture::new("--enable-ssl-passthrough", &[owned()]);
     let other = ["namespace: evil", "path: /trap"];
     for (words, why) in [
         (
@@ -160,15 +160,15 @@ fn what_another_namespace_says_about_a_host_is_denied() {
         ),
     ] {
         let words = [&other[..], words].concat();
-        court.denies("trap", &words, why);
-        Court::new("--host-ownership=shared --enable-ssl-passthrough", &[owned()])
+        fixture.denies("trap", &words, why);
+        Fixture::new("--host-ownership=shared --enable-ssl-passthrough", &[owned()])
             .admits("trap", &words);
         // Nor is it looked over without the full test.
-        Court::new("--disable-full-test --enable-ssl-passthrough", &[owned()])
+        Fixture::new("--disable-full-test --enable-ssl-passthrough", &[owned()])
             .denies("trap", &words, why);
     }
-    assert!(about_hosts(court.admits("trap", &other)).is_empty(), "paths are added");
-    let strict = Court::new("--host-ownership=strict", &[owned()]);
+    assert!(about_hosts(fixture.admits("trap", &other)).is_empty(), "paths are added");
+    let strict = Fixture::new("--host-ownership=strict", &[owned()]);
     strict.denies("trap", &other, "--host-ownership=strict leaves it to that namespace alone");
     assert!(strict.admits("more", &["path: /more"]).is_empty(), "the owner adds paths");
 }
@@ -177,16 +177,16 @@ fn what_another_namespace_says_about_a_host_is_denied() {
 fn what_the_owner_says_too_is_admitted() {
     let words = ["app-root: /x", "server-alias: b.test", "from-to-www-redirect: true"];
     let owner = [&words[..], &["age: 2024-01-01T00:00:00Z"]].concat();
-    let court = Court::new("", &[ingress("shop", &owner)]);
+    let fixture = Fixture::new("", &[ingress("shop", &owner)]);
     let other = [&words[..], &["namespace: evil", "path: /trap"]].concat();
-    assert!(about_hosts(court.admits("guest", &other)).is_empty());
+    assert!(about_hosts(fixture.admits("guest", &other)).is_empty());
 }
 
 #[test]
 fn a_certificate_beside_the_owner_s_is_worth_a_warning() {
     let tls = "spec: tls: [{ hosts: [a.test], secretName: x }]";
-    let court = Court::new("", &[ingress("shop", &[tls, "age: 2024-01-01T00:00:00Z"])]);
-    let warnings = about_hosts(court.admits("guest", &["namespace: evil", "path: /trap", tls]));
+    let fixture = Fixture::new("", &[ingress("shop", &[tls, "age: 2024-01-01T00:00:00Z"])]);
+    let warnings = about_hosts(fixture.admits("guest", &["namespace: evil", "path: /trap", tls]));
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("spec.tls: host a.test belongs to namespace default"));
 }
@@ -194,92 +194,96 @@ fn a_certificate_beside_the_owner_s_is_worth_a_warning() {
 #[test]
 fn an_old_ingress_does_not_take_a_host_over() {
     let old = ["namespace: evil", "host: evil.test", "age: 2020-01-01T00:00:00Z"];
-    let court = Court::new("", &[owned(), ingress("old", &old)]);
+    let fixture = Fixture::new("", &[owned(), ingress("old", &old)]);
     let names = |more: &[&'static str]| [&old[..], more].concat();
     let why = "is older and would take it over: name the host in a new Ingress";
-    court.denies("old", &names(&["host: a.test", "path: /other"]), why);
-    court.denies("old", &names(&["server-alias: a.test"]), why);
-    court.admits("old", &names(&["server-alias: b.test"]));
-    Court::new("--host-ownership=shared", &[owned(), ingress("old", &old)])
+    fixture.denies("old", &names(&["host: a.test", "path: /other"]), why);
+    fixture.denies("old", &names(&["server-alias: a.test"]), why);
+    fixture.admits("old", &names(&["server-alias: b.test"]));
+    Fixture::new("--host-ownership=shared", &[owned(), ingress("old", &old)])
         .admits("old", &names(&["host: a.test", "path: /other"]));
 }
 
 #[test]
 fn an_ordinary_ingress_is_admitted_without_a_word() {
-    let court = Court::new("", &[]);
-    assert_eq!(court.admits("shop", &[]), Vec::<String>::new());
-    assert_eq!(court.judge("shop", &[]).compared, 1);
+    let fixture = Fixture::new("", &[]);
+    assert_eq!(fixture.admits("shop", &[]), Vec::<String>::new());
+    assert_eq!(fixture.review("shop", &[]).compared, 1);
 }
 
 #[test]
 fn warnings_come_with_denials_and_also_for_others() {
-    let court = Court::new("", &[]);
+    let fixture = Fixture::new("", &[]);
     let words = ["enable-influxdb: true", "path: /a(b)", "type: Prefix"];
-    let judgement = court.judge("shop", &words);
+    let judgement = fixture.review("shop", &words);
     assert!(judgement.denial.is_some());
     assert!(judgement.warnings[0].contains("enable-influxdb"), "{:?}", judgement.warnings);
     assert!(judgement.warnings[1].contains("pathType Prefix"), "{:?}", judgement.warnings);
     let foreign = [&words[..], &["class: foreign"]].concat();
-    let judgement = court.judge("shop", &foreign);
+    let judgement = fixture.review("shop", &foreign);
     assert_eq!((judgement.denial, judgement.warnings.len(), judgement.compared), (None, 2, 0));
 }
 
 #[test]
 fn one_that_is_being_deleted_is_let_go_whatever_it_says() {
-    let court = Court::new("", &[]);
+    let fixture = Fixture::new("", &[]);
     let odd = ingress("shop", &["path: /etc/passwd", "auth-url: x", "enable-influxdb: true"]);
-    assert!(court.judge_as(&odd, UID, false).denial.is_some());
-    assert_eq!(court.judge_as(&odd, "", true), Judgement::default());
+    assert!(fixture.review_as(&odd, UID, false).denial.is_some());
+    assert_eq!(fixture.review_as(&odd, "", true), ReviewOutcome::default());
 }
 
 #[test]
 fn deep_inspection_comes_before_the_class() {
     let words = ["path: /etc/passwd", "class: foreign", "type: ImplementationSpecific"];
-    Court::new("", &[]).denies("shop", &words, "invalid object: spec.rules[0].http.paths[0].path");
-    assert!(Court::new("--deep-inspect=false", &[]).admits("shop", &words).is_empty());
+    Fixture::new("", &[]).denies(
+        "shop",
+        &words,
+        "invalid object: spec.rules[0].http.paths[0].path",
+    );
+    assert!(Fixture::new("--deep-inspect=false", &[]).admits("shop", &words).is_empty());
 }
 
 #[test]
 fn other_classes_and_namespaces_are_not_checked() {
-    let court = Court::new("--watch-namespace=default", &[]);
+    let fixture = Fixture::new("--watch-namespace=default", &[]);
     let odd = ["auth-url: x", "configuration-snippet: deny all;"];
-    court.denies("shop", &odd, "snippet");
-    assert!(court.admits("shop", &[&odd[..], &["class: foreign"]].concat()).is_empty());
-    assert!(court.admits("shop", &[&odd[..], &["namespace: other"]].concat()).is_empty());
-    let warnings = court.admits("shop", &[&odd[..], &["class: nobodys"]].concat());
+    fixture.denies("shop", &odd, "snippet");
+    assert!(fixture.admits("shop", &[&odd[..], &["class: foreign"]].concat()).is_empty());
+    assert!(fixture.admits("shop", &[&odd[..], &["namespace: other"]].concat()).is_empty());
+    let warnings = fixture.admits("shop", &[&odd[..], &["class: nobodys"]].concat());
     assert!(warnings[0].contains("there is no IngressClass nobodys"), "{warnings:?}");
 }
 
 #[test]
 fn a_catch_all_is_denied_where_it_is_switched_off() {
     let backend = ["spec: defaultBackend: { service: { name: cart, port: { number: 80 } } }"];
-    let court = Court::new("--disable-catch-all", &[]);
-    court.denies("shop", &backend, "--disable-catch-all");
-    assert!(Court::new("", &[]).admits("shop", &backend).is_empty());
+    let fixture = Fixture::new("--disable-catch-all", &[]);
+    fixture.denies("shop", &backend, "--disable-catch-all");
+    assert!(Fixture::new("", &[]).admits("shop", &backend).is_empty());
     let foreign = ["class: foreign", backend[0]];
-    assert!(court.admits("shop", &foreign).is_empty());
+    assert!(fixture.admits("shop", &foreign).is_empty());
 }
 
 #[test]
 fn a_uid_is_a_uuid() {
-    let court = Court::new("", &[]);
+    let fixture = Fixture::new("", &[]);
     for uid in ["", "x", "0c9a8d74-9cb7-44dd-b98e-09fd62def2f", &format!("{UID}0"), "}; deny all;"]
     {
-        let denial = court.judge_as(&ingress("shop", &[]), uid, false).denial.unwrap();
+        let denial = fixture.review_as(&ingress("shop", &[]), uid, false).denial.unwrap();
         assert!(denial.contains("metadata.uid"), "{denial}");
     }
-    assert_eq!(court.judge_as(&ingress("shop", &[]), &UID.to_uppercase(), false).denial, None);
+    assert_eq!(fixture.review_as(&ingress("shop", &[]), &UID.to_uppercase(), false).denial, None);
 }
 
 #[test]
 fn paths_that_are_no_plain_text_want_implementation_specific() {
-    let court = Court::new("", &[]);
+    let fixture = Fixture::new("", &[]);
     for path in ["/a(b)", "/a b", "/a;", "/é", "x"] {
-        court.denies("shop", &[&format!("path: {path}")], "cannot be used with pathType Prefix");
-        court.denies("shop", &["type: Exact", &format!("path: {path}")], "pathType Exact");
+        fixture.denies("shop", &[&format!("path: {path}")], "cannot be used with pathType Prefix");
+        fixture.denies("shop", &["type: Exact", &format!("path: {path}")], "pathType Exact");
     }
-    court.admits("shop", &["type: ImplementationSpecific", "path: /a(b)"]);
-    let lax = Court::new(
+    fixture.admits("shop", &["type: ImplementationSpecific", "path: /a(b)"]);
+    let lax = Fixture::new(
         "--configmap=default/settings",
         &[settings("strict-validate-path-type: \"false\"")],
     );
@@ -288,60 +292,68 @@ fn paths_that_are_no_plain_text_want_implementation_specific() {
 
 #[test]
 fn the_default_prefix_is_denied_where_there_is_another() {
-    let court = Court::new("--annotations-prefix=oxi.test", &[]);
-    court.denies("shop", &["ssl-redirect: false"], "write oxi.test/");
-    court.admits("shop", &["oxi.test/ssl-redirect: false"]);
+    let fixture = Fixture::new("--annotations-prefix=oxi.test", &[]);
+    fixture.denies("shop", &["ssl-redirect: false"], "write oxi.test/");
+    fixture.admits("shop", &["oxi.test/ssl-redirect: false"]);
 }
 
 #[test]
 fn blocked_words_are_denied_in_annotations_of_the_prefix() {
     let map = settings("annotation-value-word-blocklist: \" evil, load_module,\"");
-    let court = Court::new("--configmap=default/settings", &[map]);
-    court.denies("shop", &["app-root: /an-evil-one"], "\"evil\"");
-    court.admits("shop", &["app-root: /a-good-one"]);
-    court.admits("shop", &["other.test/app-root: /an-evil-one"]);
+    let fixture = Fixture::new("--configmap=default/settings", &[map]);
+    fixture.denies("shop", &["app-root: /an-evil-one"], "\"evil\"");
+    fixture.admits("shop", &["app-root: /a-good-one"]);
+    fixture.admits("shop", &["other.test/app-root: /an-evil-one"]);
 }
 
 #[test]
 fn snippets_are_denied_unless_they_are_allowed_and_keep_nobody_out() {
-    let court = Court::new("", &[]);
-    court.denies("shop", &["configuration-snippet: add_header X y;"], "allow-snippet-annotations");
-    court.denies("shop", &["other.test/a-snippet: x"], "allow-snippet-annotations");
+    let fixture = Fixture::new("", &[]);
+    fixture.denies(
+        "shop",
+        &["configuration-snippet: add_header X y;"],
+        "allow-snippet-annotations",
+    );
+    fixture.denies("shop", &["other.test/a-snippet: x"], "allow-snippet-annotations");
     let map = settings("allow-snippet-annotations: \"true\"");
-    let court = Court::new("--configmap=default/settings", &[map]);
-    let warnings = court.admits("shop", &["configuration-snippet: add_header X y;"]);
+    let fixture = Fixture::new("--configmap=default/settings", &[map]);
+    let warnings = fixture.admits("shop", &["configuration-snippet: add_header X y;"]);
     assert!(warnings[0].contains("never passed to nginx"), "{warnings:?}");
-    court.denies("shop", &["configuration-snippet: deny all;"], "answer 503");
+    fixture.denies("shop", &["configuration-snippet: deny all;"], "answer 503");
 }
 
 #[test]
 fn what_translate_rejects_is_denied_and_what_it_serves_otherwise_is_a_warning() {
-    let court = Court::new("", &[]);
-    court.denies("shop", &["auth-url: x"], "annotation auth-url");
-    court.denies("shop", &["auth-type: digest", "limit-rps: x"], "; annotation limit-rps");
-    court.denies("shop", &["host: a_b..test"], "spec.rules[0].host");
-    court.denies("shop", &["canary: maybe", "canary-weight: 5"], "canary");
-    let warnings = court.admits("shop", &["proxy-body-size: 8mb"]);
+    let fixture = Fixture::new("", &[]);
+    fixture.denies("shop", &["auth-url: x"], "annotation auth-url");
+    fixture.denies("shop", &["auth-type: digest", "limit-rps: x"], "; annotation limit-rps");
+    fixture.denies("shop", &["host: a_b..test"], "spec.rules[0].host");
+    fixture.denies("shop", &["canary: maybe", "canary-weight: 5"], "canary");
+    let warnings = fixture.admits("shop", &["proxy-body-size: 8mb"]);
     assert!(warnings[0].contains("annotation proxy-body-size"), "{warnings:?}");
-    let warnings = court.admits("shop", &["service: later"]);
+    let warnings = fixture.admits("shop", &["service: later"]);
     assert!(warnings[0].contains("Service default/later does not exist"), "{warnings:?}");
 }
 
 #[test]
 fn objects_that_come_later_are_no_reason_to_deny() {
     let basic = ["auth-type: basic", "auth-secret: users"];
-    assert!(Court::new("", &[]).admits("shop", &basic).is_empty());
+    assert!(Fixture::new("", &[]).admits("shop", &basic).is_empty());
     let secret =
         "apiVersion: v1\nkind: Secret\nmetadata: { name: users }\nstringData: { odd: x }\n";
-    let warnings = Court::new("", &[secret.into()]).admits("shop", &basic);
+    let warnings = Fixture::new("", &[secret.into()]).admits("shop", &basic);
     assert!(warnings[0].contains("Secret default/users has no field auth"), "{warnings:?}");
     // Where it names nothing that could come, it is its own fault.
-    Court::new("", &[]).denies("shop", &["auth-type: basic", "auth-secret: A_B"], "auth-secret");
-    Court::new("", &[]).denies("shop", &["auth-type: basic", "auth-secret: n/users"], "namespace");
-    let warnings = Court::new("", &[]).admits("shop", &["canary: true", "canary-weight: 5"]);
+    Fixture::new("", &[]).denies("shop", &["auth-type: basic", "auth-secret: A_B"], "auth-secret");
+    Fixture::new("", &[]).denies(
+        "shop",
+        &["auth-type: basic", "auth-secret: n/users"],
+        "namespace",
+    );
+    let warnings = Fixture::new("", &[]).admits("shop", &["canary: true", "canary-weight: 5"]);
     assert!(warnings[0].contains("has no main Ingress"), "{warnings:?}");
     assert!(
-        Court::new("", &[])
+        Fixture::new("", &[])
             .admits("shop", &["spec: tls: [{ hosts: [a.test], secretName: x }]"])
             .is_empty()
     );
@@ -349,55 +361,59 @@ fn objects_that_come_later_are_no_reason_to_deny() {
 
 #[test]
 fn one_path_of_a_host_belongs_to_one_ingress() {
-    let court = Court::new("", &[ingress("first", &["age: 2025-01-01T00:00:00Z"])]);
+    let fixture = Fixture::new("", &[ingress("first", &["age: 2025-01-01T00:00:00Z"])]);
     let already = "host \"a.test\" and path \"/x\" is already defined in ingress default/first";
-    court.denies("second", &[], already);
+    fixture.denies("second", &[], already);
     // As the reference compares: the type says nothing.
-    court.denies("second", &["type: Exact"], already);
-    assert!(court.admits("second", &["path: /y"]).is_empty());
-    assert!(court.admits("second", &["host: b.test"]).is_empty());
+    fixture.denies("second", &["type: Exact"], already);
+    assert!(fixture.admits("second", &["path: /y"]).is_empty());
+    assert!(fixture.admits("second", &["host: b.test"]).is_empty());
     // Itself, as it was.
     assert!(
-        court.admits("first", &["age: 2025-01-01T00:00:00Z", "proxy-body-size: 8m"]).is_empty()
+        fixture.admits("first", &["age: 2025-01-01T00:00:00Z", "proxy-body-size: 8m"]).is_empty()
     );
-    assert_eq!(court.judge("second", &["path: /y"]).compared, 2);
+    assert_eq!(fixture.review("second", &["path: /y"]).compared, 2);
 }
 
 #[test]
 fn canaries_join_and_rollouts_that_rest_are_left_alone() {
     let main = ingress("main", &["age: 2025-01-01T00:00:00Z"]);
-    let court = Court::new("", std::slice::from_ref(&main));
+    let fixture = Fixture::new("", std::slice::from_ref(&main));
     let canary = ["canary: true", "canary-weight: 5", "service: next"];
-    assert_eq!(court.admits("canary", &canary).len(), 1, "its Service alone is not there yet");
+    assert_eq!(fixture.admits("canary", &canary).len(), 1, "its Service alone is not there yet");
     // Flagger leaves a second Ingress like this one between rollouts.
-    let warnings = court.admits("resting", &["canary: false"]);
+    let warnings = fixture.admits("resting", &["canary: false"]);
     assert!(warnings[0].contains("is served by Ingress default/main"), "{warnings:?}");
     let resting = ingress("resting", &["canary: false"]);
-    let court = Court::new("", &[main, resting, ingress("one", &canary)]);
-    court.denies("third", &[], "default/main");
+    let fixture = Fixture::new("", &[main, resting, ingress("one", &canary)]);
+    fixture.denies("third", &[], "default/main");
     // Several canaries of a path are served here.
-    assert!(court.judge("two", &canary).denial.is_none());
+    assert!(fixture.review("two", &canary).denial.is_none());
 }
 
 #[test]
 fn who_has_a_path_keeps_it_and_nobody_takes_it_over_by_age() {
     let old = ["age: 2020-01-01T00:00:00Z", "path: /old"];
-    let court = Court::new("", &[ingress("old", &old), ingress("owner", &[])]);
-    court.denies("old", &["age: 2020-01-01T00:00:00Z"], "already defined in ingress default/owner");
+    let fixture = Fixture::new("", &[ingress("old", &old), ingress("owner", &[])]);
+    fixture.denies(
+        "old",
+        &["age: 2020-01-01T00:00:00Z"],
+        "already defined in ingress default/owner",
+    );
     let loser = ingress("loser", &["age: 2026-02-02T00:00:00Z"]);
-    let court = Court::new("", &[ingress("owner", &[]), loser]);
-    assert!(court.admits("owner", &["proxy-body-size: 8m"]).is_empty());
-    court.denies("loser", &["age: 2026-02-02T00:00:00Z"], "default/owner");
+    let fixture = Fixture::new("", &[ingress("owner", &[]), loser]);
+    assert!(fixture.admits("owner", &["proxy-body-size: 8m"]).is_empty());
+    fixture.denies("loser", &["age: 2026-02-02T00:00:00Z"], "default/owner");
 }
 
 #[test]
 fn without_the_full_test_nothing_is_said_about_others() {
-    let court =
-        Court::new("--disable-full-test", &[ingress("first", &["age: 2025-01-01T00:00:00Z"])]);
-    assert!(court.admits("second", &["service: later", "path: /y"]).is_empty());
-    court.denies("second", &[], "already defined");
-    let court = Court::new("", &[]);
-    assert_eq!(court.admits("second", &["service: later", "path: /y"]).len(), 1);
+    let fixture =
+        Fixture::new("--disable-full-test", &[ingress("first", &["age: 2025-01-01T00:00:00Z"])]);
+    assert!(fixture.admits("second", &["service: later", "path: /y"]).is_empty());
+    fixture.denies("second", &[], "already defined");
+    let fixture = Fixture::new("", &[]);
+    assert_eq!(fixture.admits("second", &["service: later", "path: /y"]).len(), 1);
 }
 
 #[test]
@@ -405,7 +421,7 @@ fn the_rows_speak_in_their_order() {
     let map = settings("annotation-value-word-blocklist: evil");
     let first = ingress("first", &["age: 2025-01-01T00:00:00Z", "path: /a(b)"]);
     let flags = "--configmap=default/settings --disable-catch-all";
-    let court = Court::new(flags, &[map, first]);
+    let fixture = Fixture::new(flags, &[map, first]);
     let backend = "spec: defaultBackend: { service: { name: cart, port: { number: 80 } } }";
     let mut words = vec![
         ("host: /var/run/secrets", "invalid object"),
@@ -422,11 +438,11 @@ fn the_rows_speak_in_their_order() {
             words.iter().map(|(word, _)| *word).filter(|word| *word != "uid").collect();
         let manifest = ingress("shop", &all);
         let uid = if is_bad_uid { "x" } else { UID };
-        let denial = court.judge_as(&manifest, uid, false).denial.unwrap();
+        let denial = fixture.review_as(&manifest, uid, false).denial.unwrap();
         assert!(denial.contains(why), "{denial:?} does not contain {why:?}");
         words.remove(0);
     }
-    court.denies("shop", &["type: ImplementationSpecific", "path: /a(b)"], "already defined");
+    fixture.denies("shop", &["type: ImplementationSpecific", "path: /a(b)"], "already defined");
 }
 
 #[test]
@@ -434,7 +450,7 @@ fn many_reasons_are_counted_and_told_once() {
     let names = ["auth-url", "limit-rps", "limit-rpm", "limit-connections", "auth-type"];
     let words: Vec<_> = names.iter().map(|name| format!("{name}: x")).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let denial = Court::new("", &[]).judge("shop", &words).denial.unwrap();
+    let denial = Fixture::new("", &[]).review("shop", &words).denial.unwrap();
     assert_eq!(denial.matches("; ").count(), names.len() - 1, "{denial}");
     let mut messages: Vec<_> = (0..50).map(|n| (n / 2).to_string()).collect();
     bound(&mut messages);
@@ -462,9 +478,9 @@ fn with_patterns(namespace: &str, count: usize, series: &str) -> String {
 
 #[test]
 fn reviews_compile_no_more_than_a_namespace_may_ask_for_in_a_minute() {
-    let mut court = Court::new("", &[]);
-    let unchecked = |court: &Court, namespace: &str, series: &str| {
-        let judgement = court.judge_as(&with_patterns(namespace, 200, series), UID, false);
+    let mut fixture = Fixture::new("", &[]);
+    let unchecked = |fixture: &Fixture, namespace: &str, series: &str| {
+        let judgement = fixture.review_as(&with_patterns(namespace, 200, series), UID, false);
         assert_eq!(
             judgement.denial, None,
             "whoever names a namespace must not keep its Ingresses out"
@@ -472,13 +488,13 @@ fn reviews_compile_no_more_than_a_namespace_may_ask_for_in_a_minute() {
         judgement.warnings.into_iter().find(|warning| warning.contains("was not checked"))
     };
     let compiled =
-        (0..100).take_while(|n| unchecked(&court, "default", &format!("s{n}-")).is_none());
+        (0..100).take_while(|n| unchecked(&fixture, "default", &format!("s{n}-")).is_none());
     let compiled = compiled.count();
     assert!((15..30).contains(&compiled), "{compiled} of 80 milliseconds each in two seconds");
-    let told = unchecked(&court, "default", "another-").unwrap();
+    let told = unchecked(&fixture, "default", "another-").unwrap();
     assert!(told.contains("namespace default") && told.contains("send it again"), "{told}");
-    assert_eq!(unchecked(&court, "default", "s0-"), None, "nothing new");
-    assert_eq!(unchecked(&court, "other", "another-"), None, "another namespace's");
-    court.now += Duration::from_secs(10);
-    assert_eq!(unchecked(&court, "default", "another-"), None);
+    assert_eq!(unchecked(&fixture, "default", "s0-"), None, "nothing new");
+    assert_eq!(unchecked(&fixture, "other", "another-"), None, "another namespace's");
+    fixture.now += Duration::from_secs(10);
+    assert_eq!(unchecked(&fixture, "default", "another-"), None);
 }

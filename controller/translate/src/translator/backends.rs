@@ -1,9 +1,9 @@
 //! The backends: of Services, of URLs, and the default one.
 
 use super::{Translator, put};
-use crate::backend::spec::{Lead, Plan};
+use crate::backend::spec::{BackendSpec, HostBackend};
 use crate::backend::{self, Usage};
-use crate::ingress::Leads;
+use crate::ingress::BackendRef;
 use crate::notes::Part;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Translator {
     pub(super) fn backends_of(&self, service: &Key) -> Vec<BackendId> {
         let Ok(first) = BackendId::parse(format!("{service}/")) else { return Vec::new() };
-        let ids = self.plans.range(first.clone()..).map(|(id, _)| id);
+        let ids = self.backend_specs.range(first.clone()..).map(|(id, _)| id);
         ids.take_while(|id| id.as_str().starts_with(first.as_str())).cloned().collect()
     }
 
@@ -34,11 +34,12 @@ impl Translator {
         let port = world.services.get(key).and_then(|service| backend::first_port(service));
         let port = port.unwrap_or(oxigress_objects::ingress::Port::Number(80));
         let backend = BackendId::parse(format!("{key}/{port}")).ok();
-        let new = backend.map(|backend| Leads { service: key.clone(), port, backend });
+        let new = backend.map(|backend| BackendRef { service: key.clone(), port, backend });
         for leads in [&self.default_backend, &new].into_iter().flatten() {
             backends.insert(leads.backend.clone());
         }
-        self.plans.extend(new.iter().map(|leads| (leads.backend.clone(), Plan::shared(leads))));
+        self.backend_specs
+            .extend(new.iter().map(|leads| (leads.backend.clone(), BackendSpec::shared(leads))));
         self.default_backend = new;
     }
 
@@ -64,14 +65,14 @@ impl Translator {
         if url::behind(&id).is_some() {
             return self.resolve_url(world, id);
         }
-        let referrers = self.leads.rights_from(&Lead::first_of(&id));
+        let referrers = self.leads.rights_from(&HostBackend::first_of(&id));
         let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
         let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
-        let plan = match self.plans.get(&id) {
+        let plan = match self.backend_specs.get(&id) {
             Some(plan) if is_default || !referrers.is_empty() => plan,
             _ => return self.drop_backend(id),
         };
-        let balancing = self.speakers.balancing_of(&id, plan);
+        let balancing = self.spec_owners.balancing_of(&id, plan);
         let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
         let resolved =
             backend::resolve(world, &self.options, &plan.leads, Usage::Http { service_upstream });
@@ -105,7 +106,7 @@ impl Translator {
     }
 
     pub(super) fn drop_backend(&mut self, id: BackendId) {
-        self.plans.remove(&id);
+        self.backend_specs.remove(&id);
         self.notes.set(Part::Backend(id.clone()), []);
         self.put_external_name(&id, None);
         self.put_backend(&id, None);

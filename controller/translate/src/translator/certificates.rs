@@ -25,7 +25,7 @@ impl Translator {
         let choose = |owner| certificate::choose(world, &self.options, host, owner);
         let mut chosen = match &held.holder {
             Holder::Claims(view) => choose(&view.owner),
-            Holder::Follower { source, .. } => {
+            Holder::Alias { source, .. } => {
                 let mut chosen = choose(&self.view_of(source).owner);
                 chosen.restrict_to_valid();
                 chosen
@@ -64,7 +64,7 @@ impl Translator {
         above.by.as_ref().is_some_and(is_foreign)
             && match &above.holder {
                 Holder::Claims(view) => view.owner.has_tls(),
-                Holder::Follower { source, .. } => self.view_of(source).owner.has_tls(),
+                Holder::Alias { source, .. } => self.view_of(source).owner.has_tls(),
             }
     }
 
@@ -89,7 +89,7 @@ impl Translator {
         put(&mut self.snapshot.certificates, upsert, remove, &id, certificate);
     }
 
-    pub(super) fn judge_secret(&mut self, world: &World, key: Key) {
+    pub(super) fn review_secret(&mut self, world: &World, key: Key) {
         let is_default = self.options.default_ssl_certificate.as_ref() == Some(&key);
         let is_named = is_default || self.secrets.has(&key);
         let notes =

@@ -1,8 +1,8 @@
 //! The hosts: who claims them, what follows them, their rules, policies and bundles.
 
 use super::{Translator, put};
-use crate::backend::spec::Lead;
-use crate::host::alias::{self, Follower};
+use crate::backend::spec::HostBackend;
+use crate::host::alias::{self, Alias};
 use crate::host::owner::{self, Holder, HostView};
 use crate::host::{gate, merge};
 use crate::ingress::Claims;
@@ -22,7 +22,7 @@ impl Translator {
                 .strip_prefix(port.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with("//"))
         };
-        let leads = self.leads.rights_from(&Lead::first_of(port));
+        let leads = self.leads.rights_from(&HostBackend::first_of(port));
         let leads = leads.take_while(|lead| lead.backend.as_str().starts_with(port.as_str()));
         let leads = leads.filter(|lead| is_of(&lead.backend));
         leads.flat_map(|lead| self.leads.by(lead)).cloned().collect()
@@ -39,39 +39,39 @@ impl Translator {
     }
 
     /// Who wants `host` to follow another one, in their order, each with that one: of many, the first by name.
-    pub(crate) fn followers_onto(&self, host: &HostPattern) -> Vec<(&Follower, &HostPattern)> {
-        let all = self.followers.rights_from(&Follower::first_of(host));
+    pub(crate) fn aliases_onto(&self, host: &HostPattern) -> Vec<(&Alias, &HostPattern)> {
+        let all = self.aliases.rights_from(&Alias::first_of(host));
         let all = all.take_while(|follower| follower.host == *host);
-        all.filter_map(|follower| Some((follower, self.followers.by(follower).next()?))).collect()
+        all.filter_map(|follower| Some((follower, self.aliases.by(follower).next()?))).collect()
     }
 
     /// Whose the host is.
     pub(crate) fn hold(&self, host: &HostPattern) -> owner::Held<'_> {
         let mode = self.options.host_ownership;
-        owner::hold(mode, host, &self.claims_on(host), &self.followers_onto(host))
+        owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host))
     }
 
     /// Adds the hosts that follow one of `hosts`, or did.
-    pub(super) fn find_followers(&mut self, hosts: &mut BTreeSet<HostPattern>) {
+    pub(super) fn find_aliases(&mut self, hosts: &mut BTreeSet<HostPattern>) {
         for host in hosts.clone() {
             let new = alias::of(&host, &self.view_of(&host).owner);
             hosts.extend(new.iter().map(|follower| follower.host.clone()));
-            let different = self.followers.set(&host, new);
+            let different = self.aliases.set(&host, new);
             hosts.extend(different.into_iter().map(|follower| follower.host));
         }
     }
 
-    pub(super) fn settle_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
+    pub(super) fn merge_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
         let held = self.hold(host);
         let settle = |source: &HostPattern, view: &HostView<'_>| {
-            let (settings, speakers) = (&self.settings, &self.speakers);
-            merge::settle(host, source, view, settings, speakers, &self.options)
+            let (settings, spec_owners) = (&self.settings, &self.spec_owners);
+            merge::merge(host, source, view, settings, spec_owners, &self.options)
         };
         let (mut settled, is_followed) = match &held.holder {
-            Holder::Follower { follower, source } if follower.is_redirected => {
+            Holder::Alias { follower, source } if follower.is_redirected => {
                 (merge::redirected(source, &self.settings), true)
             }
-            Holder::Follower { source, .. } => (settle(source, &self.view_of(source)), true),
+            Holder::Alias { source, .. } => (settle(source, &self.view_of(source)), true),
             Holder::Claims(view) => (settle(host, view), false),
         };
         gate::close_invalid(host, &mut settled, &self.snapshot);
@@ -85,9 +85,9 @@ impl Translator {
         }
         self.notes.set(Part::Host(host.clone()), notes);
         self.put_bundles(host, bundles);
-        for (id, plan) in settled.plans {
-            if self.plans.get(&id) != Some(&plan) {
-                self.plans.insert(id.clone(), plan);
+        for (id, plan) in settled.backend_specs {
+            if self.backend_specs.get(&id) != Some(&plan) {
+                self.backend_specs.insert(id.clone(), plan);
                 backends.insert(id);
             }
         }

@@ -28,7 +28,7 @@ impl Translator {
     /// The oldest Ingress that names a host, or the host that it follows, and its time of creation in seconds since 1970.
     pub fn owner_of(&self, host: &HostPattern) -> Option<(&Key, i64)> {
         let claims = |host| self.claimants.get(host).and_then(BTreeSet::first);
-        let followed = || self.followers_onto(host).first().and_then(|(_, source)| claims(source));
+        let followed = || self.aliases_onto(host).first().and_then(|(_, source)| claims(source));
         let (created, key) = claims(host).or_else(followed)?;
         Some((key, *created))
     }

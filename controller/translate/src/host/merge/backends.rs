@@ -1,26 +1,26 @@
 //! The backends that the rules of a host lead to.
 
-use super::{EXPRESSIONS, Settling, Winner};
-use crate::backend::spec::{self, Lead, Own, Plan};
-use crate::ingress::{Claims, Leads};
+use super::{EXPRESSIONS, Merge, Winner};
+use crate::backend::spec::{self, BackendSpec, HostBackend, Override};
+use crate::ingress::{BackendRef, Claims};
 use oxigress_core::model::{BackendId, Cookie, PathPattern};
 use oxigress_objects::Key;
 use oxigress_objects::verdict::Note;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-impl<'a> Settling<'a> {
+impl<'a> Merge<'a> {
     /// The backend of one rule.
     pub(super) fn backend(
         &mut self,
         by: &'a Claims,
-        leads: &'a Leads,
+        leads: &'a BackendRef,
         winner: &Winner<'a>,
     ) -> BackendId {
         let (base, plan) = self.base(by, leads);
         let gives_cookie = by.balancing().is_some_and(|word| word.affinity.is_some());
         let path = if gives_cookie { winner.path } else { "" };
-        let balancing = self.speakers.balancing_of(&base, &plan);
+        let balancing = self.spec_owners.balancing_of(&base, &plan);
         let mut alternatives = Vec::new();
         for (canary, to) in &winner.canaries {
             let Some(rules) = canary.canary() else { continue };
@@ -39,17 +39,19 @@ impl<'a> Settling<'a> {
             let path = if affinity.is_some() { path } else { "" };
             let mut own = canary.balancing().map(|word| (**word).clone()).unwrap_or_default();
             own.affinity = affinity;
-            let own = Own {
+            let own = Override {
                 balancing: Arc::new(own),
                 split: Some(rules.split.clone()),
-                ..Own::default()
+                ..Override::default()
             };
-            self.lead(id.clone(), Plan::own(to, own), canary, path);
+            self.lead(id.clone(), BackendSpec::own(to, own), canary, path);
             alternatives.push(id);
         }
         let (id, plan) = match spec::split(&base, &alternatives) {
             _ if alternatives.is_empty() => (base, plan),
-            Ok(id) => (id, Plan::own(leads, Own { balancing, alternatives, split: None })),
+            Ok(id) => {
+                (id, BackendSpec::own(leads, Override { balancing, alternatives, split: None }))
+            }
             Err(why) => {
                 self.say(
                     by,
@@ -63,19 +65,23 @@ impl<'a> Settling<'a> {
     }
 
     /// The backend of a Service's port for one Ingress, without canaries.
-    pub(super) fn base(&mut self, by: &'a Claims, leads: &Leads) -> (BackendId, Plan) {
-        self.speakers.backend_of(by, leads).unwrap_or_else(|why| {
+    pub(super) fn base(&mut self, by: &'a Claims, leads: &BackendRef) -> (BackendId, BackendSpec) {
+        self.spec_owners.backend_of(by, leads).unwrap_or_else(|why| {
             self.say(by, Note::warning(format!(
                 "its balancing annotations have no effect for Service {}: {why}: use shorter names",
                 leads.service
             )));
-            (leads.backend.clone(), Plan::shared(leads))
+            (leads.backend.clone(), BackendSpec::shared(leads))
         })
     }
 
-    pub(super) fn lead(&mut self, backend: BackendId, plan: Plan, by: &Claims, path: &str) {
-        self.settled.plans.insert(backend.clone(), plan);
-        self.settled.leads.insert(Lead { backend, ingress: by.key.clone(), path: path.into() });
+    pub(super) fn lead(&mut self, backend: BackendId, plan: BackendSpec, by: &Claims, path: &str) {
+        self.settled.backend_specs.insert(backend.clone(), plan);
+        self.settled.leads.insert(HostBackend {
+            backend,
+            ingress: by.key.clone(),
+            path: path.into(),
+        });
     }
 
     /// Where the reference would send a part of the requests to a canary that claims another path.

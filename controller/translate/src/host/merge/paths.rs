@@ -1,8 +1,8 @@
 //! The paths of a host beside those that are claimed: its root, what is closed, canaries that join.
 
-use super::{Settling, Winner, root};
+use super::{Merge, Winner, root};
 use crate::host::passthrough;
-use crate::ingress::{Claim, Claims, Leads};
+use crate::ingress::{BackendRef, Claim, Claims};
 use oxigress_core::model::policy::{Policies, Redirect};
 use oxigress_core::model::{HostPattern, MAX_ALTERNATIVES, PathPattern, Policy, WELL_KNOWN};
 use oxigress_objects::verdict::Note;
@@ -10,7 +10,7 @@ use oxigress_objects::{Kind, ObjectRef};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl<'a> Settling<'a> {
+impl<'a> Merge<'a> {
     /// The root, which every host has, and what holds for the whole host.
     pub(super) fn complete(&mut self, first: &'a Claims) {
         if *self.host == HostPattern::default_host() {
@@ -110,7 +110,7 @@ impl<'a> Settling<'a> {
         &mut self,
         by: &'a Claims,
         pattern: PathPattern,
-        leads: Option<&'a Leads>,
+        leads: Option<&'a BackendRef>,
         path: &'a str,
         policy: Policy,
         policies: Arc<Policies>,

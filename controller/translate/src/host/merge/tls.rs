@@ -1,6 +1,6 @@
 //! What the claims on a host come to for TLS: toward clients, toward endpoints, and passed through.
 
-use super::{Settling, Winner, root};
+use super::{Merge, Winner, root};
 use crate::annotation::ClientTls;
 use crate::host::upstream_tls::{Held, HostUpstreamTls};
 use oxigress_core::model::HostPattern;
@@ -9,7 +9,7 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Kind, ObjectRef};
 use std::collections::BTreeSet;
 
-impl<'a> Settling<'a> {
+impl<'a> Merge<'a> {
     /// The default host's settings would decide about every handshake without a known name, also those of clients who
     /// then ask for a host that has Ingresses.
     pub(super) fn refuse_tls_of_unnamed(&mut self, operator: &str) {
@@ -45,7 +45,7 @@ impl<'a> Settling<'a> {
                 continue;
             }
             let note = match shared.for_path(winner.by, &winner.policies) {
-                Held::Own => continue,
+                Held::Override => continue,
                 Held::Shared(policies) => {
                     winner.policies = policies;
                     continue;

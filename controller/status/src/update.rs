@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 
 /// What the controller loop has to tell.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct Update {
     /// Ingresses as they stand at the API server; none: gone.
     pub published: BTreeMap<Key, Option<Published>>,
     /// What they are to this controller; none: nothing.
-    pub standings: BTreeMap<Key, Option<Acceptance>>,
+    pub acceptances: BTreeMap<Key, Option<Acceptance>>,
     /// Verdicts that changed.
     pub verdicts: VerdictChanges,
     /// Objects that came, changed or went.
@@ -32,31 +32,31 @@ pub enum Change {
     Gone,
 }
 
-impl News {
+impl Update {
     /// What came later counts.
-    fn merge(&mut self, news: News) {
+    fn merge(&mut self, news: Update) {
         self.published.extend(news.published);
-        self.standings.extend(news.standings);
+        self.acceptances.extend(news.acceptances);
         self.verdicts.extend(news.verdicts);
         self.changed.extend(news.changed);
     }
 
     fn is_empty(&self) -> bool {
-        let News { published, standings, verdicts, changed } = self;
-        published.is_empty() && standings.is_empty() && verdicts.is_empty() && changed.is_empty()
+        let Update { published, acceptances, verdicts, changed } = self;
+        published.is_empty() && acceptances.is_empty() && verdicts.is_empty() && changed.is_empty()
     }
 }
 
 /// Where news wait.
 #[derive(Default)]
-pub struct Desk {
-    news: Mutex<News>,
+pub struct Mailbox {
+    news: Mutex<Update>,
     bell: Notify,
 }
 
-impl Desk {
+impl Mailbox {
     /// Never waits.
-    pub fn leave(&self, news: News) {
+    pub fn post(&self, news: Update) {
         if !news.is_empty() {
             self.news.lock().unwrap_or_else(PoisonError::into_inner).merge(news);
             self.bell.notify_one();
@@ -64,7 +64,7 @@ impl Desk {
     }
 
     /// All that waits; waits for something.
-    pub async fn take(&self) -> News {
+    pub async fn take(&self) -> Update {
         loop {
             let news = {
                 let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,18 +86,18 @@ mod tests {
 
     #[tokio::test]
     async fn news_of_one_object_replace_each_other() {
-        let desk = Desk::default();
+        let mailbox = Mailbox::default();
         let key = Key::new("shop", "a");
         for version in 0..100 {
             let version = version.to_string();
             let published = Published { uid: "u".into(), version, addresses: Vec::new() };
             let published = [(key.clone(), Some(published))].into();
-            desk.leave(News { published, ..News::default() });
+            mailbox.post(Update { published, ..Update::default() });
         }
-        let news = desk.take().await;
+        let news = mailbox.take().await;
         assert_eq!(news.published.len(), 1);
         assert_eq!(news.published[&key].as_ref().unwrap().version, "99");
-        let nothing = timeout(Duration::from_millis(1), desk.take()).await;
+        let nothing = timeout(Duration::from_millis(1), mailbox.take()).await;
         assert!(nothing.is_err());
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// What is known of all watches.
-pub struct Pulse {
+pub struct WatchHealth {
     watches: Mutex<Vec<Watch>>,
     /// An answer came while one was missing.
     answered: Notify,
@@ -31,7 +31,7 @@ struct Watch {
     answered: Option<Instant>,
 }
 
-impl Pulse {
+impl WatchHealth {
     /// Of so many watches, none of which is open.
     pub fn new(watches: usize) -> Arc<Self> {
         let watch = Watch {
@@ -41,7 +41,7 @@ impl Pulse {
             is_refused: false,
             answered: None,
         };
-        Arc::new(Pulse {
+        Arc::new(WatchHealth {
             watches: Mutex::new(vec![watch; watches]),
             answered: Notify::new(),
             whole: Notify::new(),
@@ -55,19 +55,19 @@ impl Pulse {
 
     /// A client whose answers are noted.
     pub fn listen(self: &Arc<Self>, client: &Client, watch: usize) -> Client {
-        let (pulse, inner) = (self.clone(), client.clone());
+        let (watch_health, inner) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (pulse, inner) = (pulse.clone(), inner.clone());
+            let (watch_health, inner) = (watch_health.clone(), inner.clone());
             async move {
                 let query = request.uri().query().unwrap_or_default();
                 let is_watch = query.split('&').any(|part| part.starts_with("watch="));
                 let response = inner.send(request).await?;
                 if response.status().is_success() {
-                    pulse.answer(watch, is_watch);
+                    watch_health.answer(watch, is_watch);
                 }
                 let body = move |body: Body| {
                     body.map_frame(move |frame| {
-                        pulse.hear(watch);
+                        watch_health.hear(watch);
                         frame
                     })
                 };
