@@ -43,6 +43,7 @@ mod reserve;
 mod reverse;
 mod stream;
 mod table;
+mod text;
 mod tls;
 mod upstream;
 mod variables;
@@ -56,7 +57,7 @@ pub use log::warn;
 pub use memory::{
     monotonic_milliseconds, monotonic_nanoseconds, now_milliseconds, now_seconds, random,
 };
-pub use request::{BadHead, Found, Names, NewRoute, Request};
+pub use request::{BadHead, Found, Names, NewRoute, Request, Sole};
 pub use tls::{
     Authorities, Certificates, ClientHello, Handshake, Parsed, Revocations, ServerName,
     clear_errors, sha256,

@@ -13,6 +13,8 @@
 //! | `ingress_error` | named location | another backend answers in the place of a status |
 //! | `ingress_auth PROTOCOL` | location | through which auth servers are asked |
 //! | `ingress_mirror PROTOCOL` | location | through which copies of requests go |
+//! | `ingress_log_line $NAME [escape=...] FORMAT` | http | a line of the access log, written in one piece |
+//! | `ingress_header_lines $NAME HEADER VALUE ...` | http | headers for endpoints, written in one piece |
 //! | `ingress_target PROTOCOL` | location | where requests for endpoints of this protocol go on |
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |
@@ -58,5 +60,6 @@ mod retired;
 mod route;
 mod selection;
 mod stream;
+mod text;
 mod tls;
 mod variable;

@@ -16,9 +16,15 @@ pub struct Variable {
     /// One value for the whole request, worked out once, also across internal redirects, which drop what a
     /// module knows.
     pub is_lasting: bool,
-    /// `None`: not found, an empty text in a log.
-    pub value: for<'r> fn(&Request<'r>) -> Option<Cow<'r, [u8]>>,
+    /// Where its value comes from.
+    pub value: Value,
 }
+
+/// The value of a variable; `None`: not found, an empty text in a log.
+pub type Value = for<'r> fn(&Request<'r>) -> Option<Cow<'r, [u8]>>;
+
+/// The name of the variable that says where a request went.
+pub const UPSTREAM_NAME: &[u8] = b"proxy_upstream_name";
 
 /// Every variable of the module.
 pub const VARIABLES: &[Variable] = &[
@@ -107,6 +113,14 @@ fn text<'r>(request: &Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
 fn upstream_name<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
     let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
     Some(gateway::upstream_name(decision.texts, decision.backend))
+}
+
+/// The parts of `$proxy_upstream_name`, one after the other.
+pub fn upstream_name_parts<'r>(request: &Request<'r>) -> [&'r [u8]; 5] {
+    match request.decision() {
+        Some(decision) => gateway::upstream_name_parts(decision.texts, decision.backend),
+        None => [b"-", b"", b"", b"", b""],
+    }
 }
 
 /// The alternative that takes the request, as ingress-nginx writes its name; empty if none does.

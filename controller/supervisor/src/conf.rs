@@ -473,7 +473,8 @@ mod tests {
         }
         let quoted = with_keys(&[("log-format-upstream", "{{journal}} '; env SECRET;")]);
         assert!(
-            quoted.contains(r"log_format upstreaminfo '{{journal}} \'; env SECRET;';"),
+            quoted
+                .contains(r"ingress_log_line $ingress_access_line '{{journal}} \'; env SECRET;';"),
             "{quoted}"
         );
     }

@@ -24,7 +24,7 @@ pub use facts::{
 };
 pub use failure::{Failure, Replacement, replace, withheld};
 pub use trace::{BackendReason, Reason, Silent, Trace};
-pub use values::{RuleNames, location_path, upstream_name};
+pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
 use crate::model::policy::{Policies, Redirect, Rewrite};
 use crate::patterns::Captures;

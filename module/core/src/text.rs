@@ -1,4 +1,5 @@
 //! Text that users or clients wrote: templates with variables, and foreign text in log lines.
 
 pub mod line;
+pub mod log;
 pub mod template;

@@ -1,6 +1,7 @@
 //! nginx's clocks, as the current turn of the event loop has read them.
 
-use crate::sys::{ngx_cached_time, ngx_current_msec};
+use crate::sys::{ngx_cached_http_log_time, ngx_cached_time, ngx_current_msec};
+use crate::text::bytes;
 
 /// Milliseconds on a clock that nobody sets and all processes of the machine share.
 #[inline]
@@ -15,4 +16,11 @@ pub fn wall_clock() -> (i64, u64) {
     // SAFETY: nginx keeps this pointer at one of many times, which it does not change for a minute.
     let now = unsafe { &*ngx_cached_time };
     (now.sec, now.msec as u64)
+}
+
+/// The local time as nginx's access logs write it.
+#[inline]
+pub fn log_time() -> &'static [u8] {
+    // SAFETY: nginx keeps this string at one of many places, which it does not change for a minute.
+    unsafe { bytes(ngx_cached_http_log_time) }
 }

@@ -149,6 +149,13 @@ impl Conf {
         }
     }
 
+    /// What module `M` keeps for `http`.
+    pub fn main<M: HttpModule>(&mut self) -> &mut M::Main {
+        // SAFETY: in `http`; what `M`'s table made, and nobody else refers to it: what is lent of it is lent of this
+        // configuration, exclusively.
+        unsafe { &mut *(*self.http().main_conf.add(M::index())).cast() }
+    }
+
     /// What module `M` keeps for the server or upstream that is read.
     pub fn server<M: HttpModule>(&mut self) -> &mut M::Server {
         // SAFETY: in `http`, as for `http_context`; what `M`'s table made, and nobody else refers to it: what is lent of

@@ -17,6 +17,8 @@ fields! { Connection {
     link pool: Pool = pool;
     /// Its socket; -1 when it is closed.
     get socket: i32 = fd;
+    /// The peer's address in text, without port.
+    text address_text = addr_text;
     /// Bytes that were sent over it.
     get sent: i64 = sent;
     /// `SOCK_STREAM` or `SOCK_DGRAM`.

@@ -40,7 +40,7 @@ mod upstream;
 pub mod zone;
 
 pub use address::{Address, RawAddress};
-pub use clock::{now_milliseconds, wall_clock};
+pub use clock::{log_time, now_milliseconds, wall_clock};
 pub use code::Code;
 pub use conf::{
     Argument, Conf, Refused, Server, UpstreamBlock, Variable, parse_milliseconds, parse_number,

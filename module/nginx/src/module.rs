@@ -97,6 +97,8 @@ pub struct Context(u32, usize);
 impl Context {
     /// Outside of all blocks.
     pub const MAIN: Context = Context(sys::NGX_MAIN_CONF | sys::NGX_DIRECT_CONF, 0);
+    /// In `http`, outside of servers.
+    pub const HTTP: Context = Context(sys::NGX_HTTP_MAIN_CONF, 0);
     /// In `server` of `http`.
     pub const SERVER: Context = Context(sys::NGX_HTTP_SRV_CONF, sys::NGX_HTTP_SRV_CONF_OFFSET);
     /// In `location`.

@@ -60,6 +60,16 @@ fields! { Request {
     get content_length_n: i64 = headers_in.content_length_n;
     /// Bytes of request line, headers and body.
     get length: i64 = request_length;
+    /// Bytes of the response's head that were sent.
+    get header_size: usize = header_size;
+    /// The first `Authorization` header.
+    option authorization_header: Header = headers_in.authorization;
+    /// The first `Referer` header.
+    option referer_header: Header = headers_in.referer;
+    /// The first `User-Agent` header.
+    option user_agent_header: Header = headers_in.user_agent;
+    /// The first `X-Forwarded-For` header.
+    option forwarded_for_header: Header = headers_in.x_forwarded_for;
     /// The status of the response, so far.
     get status: usize = headers_out.status;
     /// Another status.

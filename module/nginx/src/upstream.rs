@@ -70,7 +70,21 @@ handle! {
     State of ngx_http_upstream_state_t
 }
 
+fields! { State {
+    /// Bytes of the answer's body.
+    get response_length: i64 = response_length;
+    /// The answer's status; 0: there was none.
+    get status: usize = status;
+}}
+
 impl State {
+    /// Address and port of the endpoint; `None`: as for [`State::has_peer`].
+    #[inline]
+    pub fn peer_name(&self) -> Option<&[u8]> {
+        // SAFETY: null, or a string of the configuration or the request's pool.
+        unsafe { (*self.as_ptr()).peer.as_ref() }.map(|name| unsafe { bytes(*name) })
+    }
+
     #[inline]
     fn time(&self, of: impl Fn(&ngx_http_upstream_state_t) -> ngx_msec_t) -> Option<u64> {
         // SAFETY: a live struct of numbers, to which nobody has an exclusive reference; this one is dropped at once.

@@ -5,6 +5,7 @@ mod error;
 mod head;
 mod headers;
 mod limits;
+mod log;
 mod mirror;
 mod response;
 mod route;
@@ -23,6 +24,7 @@ use std::cell::{Cell, OnceCell};
 use std::ptr::NonNull;
 
 pub use head::BadHead;
+pub use log::Sole;
 use route::Route;
 pub use route::{Found, Names, NewRoute};
 

@@ -1,6 +1,7 @@
 //! What nginx reads after dlopen: the modules, their directives and their callbacks.
 
 use super::directives::{self, CoreConf, LocConf, SrvConf};
+use super::text::{self, Texts};
 use super::{destinations, head, keepalive, metrics, stream, variables, worker};
 use nginx::module::{
     Arguments, Context, CoreModule, Directive, HttpModule, Shared, core_context, core_module,
@@ -95,7 +96,7 @@ pub struct Http;
 
 // SAFETY: the index of the table above, whose context is this type's.
 unsafe impl HttpModule for Http {
-    type Main = ();
+    type Main = Texts;
     type Server = SrvConf;
     type Location = LocConf;
     type Request = super::request::Context;
@@ -121,6 +122,8 @@ unsafe impl HttpModule for Http {
 static HTTP: Shared<ngx_http_module_t> = http_context::<Http>();
 
 const HTTP_DIRECTIVES: &[Directive] = &[
+    in_http(c"ingress_log_line", Arguments::SOME, text::ingress_log_line),
+    in_http(c"ingress_header_lines", Arguments::SOME, text::ingress_header_lines),
     in_server(c"ingress_keep_headers", Arguments::SOME, head::ingress_keep_headers),
     in_server(c"ingress_strip_headers", Arguments::SOME, head::ingress_strip_headers),
     in_server(c"ingress_refuse_paths", Arguments::SOME, head::ingress_refuse_paths),
@@ -171,6 +174,10 @@ type Name = &'static std::ffi::CStr;
 
 const fn at_top(name: Name, takes: Arguments, set: Set) -> Directive {
     Directive::new(name, Context::MAIN, takes, set)
+}
+
+const fn in_http(name: Name, takes: Arguments, set: Set) -> Directive {
+    Directive::new(name, Context::HTTP, takes, set)
 }
 
 const fn in_server(name: Name, takes: Arguments, set: Set) -> Directive {

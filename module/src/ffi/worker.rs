@@ -39,6 +39,9 @@ const SWEEP_TICKS: u32 = 5;
 /// Pause between two rounds of freeing when there is more to free.
 const BUSY_TICK_MSEC: usize = 5;
 
+/// Largest buffer that is kept for the next text.
+const MAX_SCRATCH: usize = 64 * 1_024;
+
 /// One worker process.
 pub struct Worker {
     reader: Reader,
@@ -62,6 +65,8 @@ pub struct Worker {
     ticks: Cell<u32>,
     request_id_key: [u64; 2],
     request_ids: Cell<u64>,
+    /// Where a text is put together before it is copied into a request's pool.
+    scratch: Cell<Vec<u8>>,
     processes: usize,
     buckets: Option<Buckets>,
     draining_file: Option<PathBuf>,
@@ -219,6 +224,19 @@ impl Worker {
         mixed ^ mixed >> 31
     }
 
+    /// An empty buffer, to be given back by [`Worker::keep_scratch`].
+    pub fn take_scratch(&self) -> Vec<u8> {
+        self.scratch.take()
+    }
+
+    /// Keeps a buffer for the next text, unless it has grown large.
+    pub fn keep_scratch(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= MAX_SCRATCH {
+            buffer.clear();
+            self.scratch.set(buffer);
+        }
+    }
+
     /// A new request id, 32 hex digits: a keyed hash of a counter, which is unique and cannot be guessed, at
     /// a tenth of the cost of the system's random numbers.
     pub fn next_request_id(&self) -> [u8; 32] {
@@ -284,6 +302,7 @@ fn start(cycle: &Cycle) {
         pools: Pools::new(here),
         request_id_key: [super::random(), super::random()],
         request_ids: Cell::new(0),
+        scratch: Cell::default(),
         processes: cycle.worker_processes(),
         buckets,
         draining_file: core.draining(),

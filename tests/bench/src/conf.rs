@@ -200,6 +200,7 @@ fn rendered() -> Result<(String, String)> {
 /// The skeleton as somebody would write it by hand for one static upstream. What is left of us makes nginx
 /// refuse the text, so nothing is forgotten.
 fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
+    let skeleton = &in_nginxs_words(skeleton);
     let mut text = String::new();
     // Locations that routes lead to are none of his.
     let mut depth = 0;
@@ -241,6 +242,31 @@ fn twin(skeleton: &str, [a, b]: [u16; 2]) -> String {
         text = text.replace(ours, stock);
     }
     text
+}
+
+/// What the module writes in one piece, as nginx's own directives say it.
+fn in_nginxs_words(skeleton: &str) -> String {
+    let lines = skeleton.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let skeleton = lines.collect::<Vec<_>>().join("\n");
+    let skeleton = skeleton
+        .replace("log_format upstreaminfo escape=none $ingress_access_line;", "")
+        .replace("ingress_log_line $ingress_access_line", "log_format upstreaminfo");
+    let Some((before, rest)) = skeleton.split_once("ingress_header_lines $ingress_proxy_head")
+    else {
+        return skeleton;
+    };
+    let (headers, after) = rest.split_once(';').unwrap_or((rest, ""));
+    let mut after = after.to_owned();
+    for line in headers.lines().map(str::trim) {
+        let Some((name, value)) = line.split_once(' ') else { continue };
+        let written = match name {
+            "Host" => "proxy_set_header Host $ingress_proxy_head;".to_owned(),
+            name => format!("proxy_set_header {name} \"\";"),
+        };
+        // The first: other locations have lists of their own below.
+        after = after.replacen(&written, &format!("proxy_set_header {name} {value};"), 1);
+    }
+    format!("{before}{after}")
 }
 
 /// Two endpoints that answer 100 bytes, of which the first says which one it is.

@@ -41,15 +41,23 @@ pub fn location_path(path: &[u8]) -> &[u8] {
 /// `$proxy_upstream_name` of a request that `backend` serves: `namespace-service-port`; the backend's id where the rule has
 /// no Service; `upstream-default-backend`, as in ingress-nginx, where nobody serves.
 pub fn upstream_name<'g>(texts: [&'g [u8]; 6], backend: &'g [u8]) -> Cow<'g, [u8]> {
+    match upstream_name_parts(texts, backend) {
+        [name, b"", ..] => Cow::Borrowed(name),
+        parts => Cow::Owned(parts.concat()),
+    }
+}
+
+/// The parts of [`upstream_name`], one after the other; a name of one part stands in the first.
+pub fn upstream_name_parts<'g>(texts: [&'g [u8]; 6], backend: &'g [u8]) -> [&'g [u8]; 5] {
     let [own, namespace, _, service, port, _] = texts;
-    if backend.is_empty() {
-        return Cow::Borrowed(b"upstream-default-backend");
-    }
-    if service.is_empty() {
+    let name = match (backend.is_empty(), service.is_empty()) {
+        (true, _) => b"upstream-default-backend",
+        (false, false) => return [namespace, b"-", service, b"-", port],
         // Not the alternative, which has a variable of its own.
-        return Cow::Borrowed(if own.is_empty() { backend } else { own });
-    }
-    Cow::Owned([namespace, service, port].join(&b'-'))
+        (false, true) if own.is_empty() => backend,
+        (false, true) => own,
+    };
+    [name, b"", b"", b"", b""]
 }
 
 /// A request once its rule is known: what texts of policies are made of.

@@ -34,6 +34,14 @@ impl Request {
         context
     }
 
+    /// What module `M` keeps for `http`.
+    #[inline]
+    pub fn main_conf<M: HttpModule>(&self) -> &M::Main {
+        // SAFETY: nginx has a configuration of every http module, made by `HttpModule`'s table; it lives as long as the
+        // cycle, and so longer than its requests, and is only read when it has been merged.
+        unsafe { &*(*(*self.as_ptr()).main_conf.add(M::index())).cast() }
+    }
+
     /// What module `M` keeps for the server of the request.
     #[inline]
     pub fn server_conf<M: HttpModule>(&self) -> &M::Server {

@@ -97,7 +97,15 @@ impl Request {
         value?.text()
     }
 
-    /// As [`Request::indexed_variable`], looked up again if it may have changed. `None` where it cannot be looked up;
+    /// As [`Request::indexed_variable`], looked up again if it may have changed; `None` if there is no value.
+    pub fn current_variable(&self, index: VariableIndex) -> Option<&[u8]> {
+        // SAFETY: a live request; the index came from nginx, and a request has a value for each.
+        let value =
+            unsafe { Value::from_nullable(ngx_http_get_flushed_variable(self.as_ptr(), index.0)) };
+        value?.text()
+    }
+
+    /// As [`Request::current_variable`]. `None` where it cannot be looked up;
     /// a missing one is empty.
     pub fn flushed_variable(&self, index: VariableIndex) -> Option<&[u8]> {
         // SAFETY: a live request; the index came from nginx, and a request has a value for each.
