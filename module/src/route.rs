@@ -30,6 +30,10 @@ pub fn decide(request: &Request<'_>) -> Answer {
         request.set_route(NewRoute::default());
         return Answer::Respond(status);
     }
+    if request.nginx().is_internal() {
+        // What nginx has sent here was decided about before: nothing of that holds, even if the decision fails.
+        request.set_route(NewRoute::default());
+    }
     let guard = request.worker().reader().read();
     let live = Live::new(request.worker(), &guard);
     let decision = gateway::decide(&live, &RequestFacts(request), &mut Log(request));

@@ -8,12 +8,13 @@ use crate::variable::{UPSTREAM_NAME, VARIABLES, Value, upstream_name_parts};
 use nginx::VariableIndex;
 use oxigress_core::text::log::{Escape, write_number, write_seconds};
 use oxigress_core::text::template::{self, Part};
+use std::borrow::Cow;
 
 /// What a directive has described, read once.
 pub enum Text {
     /// A line of the access log.
     Line(Vec<Piece>, Escape),
-    /// Headers: the value of the first, then each that has a value on a line of its own.
+    /// Headers: the value of the first, whatever it is, then each that has a value on a line of its own.
     Headers(Vec<Header>),
 }
 
@@ -69,7 +70,7 @@ pub enum Known {
     AttemptStatus,
 }
 
-const KNOWN: [(&[u8], Known); 17] = [
+const KNOWN: [(&[u8], Known); 16] = [
     (b"http_referer", Known::Header(Sole::Referer)),
     (b"http_upgrade", Known::Header(Sole::Upgrade)),
     (b"http_user_agent", Known::Header(Sole::UserAgent)),
@@ -86,7 +87,6 @@ const KNOWN: [(&[u8], Known); 17] = [
     (b"upstream_response_length", Known::AttemptLength),
     (b"upstream_response_time", Known::AttemptTime),
     (b"upstream_status", Known::AttemptStatus),
-    (b"http_authorization", Known::Header(Sole::Authorization)),
 ];
 
 impl Header {
@@ -113,7 +113,9 @@ pub fn parse(
             Part::Variable(UPSTREAM_NAME) => return Some(Piece::UpstreamName),
             Part::Variable(name) => name,
         };
-        if let Some(own) = VARIABLES.iter().find(|own| own.name.as_bytes() == name) {
+        // A lasting one has one value for the whole request, its subrequests included, which nginx keeps.
+        let own = VARIABLES.iter().find(|own| own.name.as_bytes() == name);
+        if let Some(own) = own.filter(|own| !own.is_lasting) {
             return Some(Piece::Own(own.value));
         }
         let index = index(name)?;
@@ -144,15 +146,18 @@ impl Text {
 impl Header {
     #[inline]
     fn write(&self, out: &mut Vec<u8>, request: &Request<'_>) {
-        if let [Piece::Own(value)] = &self.value[..] {
-            // Most of them are empty for most requests.
-            return match value(request) {
-                Some(value) if !value.is_empty() => {
-                    out.extend_from_slice(&self.before);
-                    out.extend_from_slice(&value);
-                }
-                _ => {}
-            };
+        // Most of them are empty for most requests.
+        let only = match &self.value[..] {
+            [Piece::Own(value)] => Some(value(request)),
+            [Piece::Nginx(index)] => Some(request.variable_at(*index).map(Cow::Borrowed)),
+            _ => None,
+        };
+        if let Some(value) = only {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                out.extend_from_slice(&self.before);
+                out.extend_from_slice(&value);
+            }
+            return;
         }
         let start = out.len();
         out.extend_from_slice(&self.before);

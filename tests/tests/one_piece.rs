@@ -10,15 +10,17 @@ use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{block_on, until};
 use serde_json::json;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 
 /// The default format, and what else is read from the request or asked of nginx.
 const FORMAT: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \
      \"$http_user_agent\" $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] \
      $upstream_addr $upstream_response_length $upstream_response_time $upstream_status $req_id ${http_x_Some}x \
-     $arg_a $sent_http_x_endpoint $http_x_forwarded_for $bytes_sent $host $namespace $service_name $connection";
+     $arg_a $sent_http_x_endpoint $http_authorization $http_x_forwarded_for $bytes_sent $host $namespace $service_name $connection";
 
-const HEADERS: [(&str, &str); 9] = [
+const HEADERS: [(&str, &str); 10] = [
+    ("CDN-Loop", "$ingress_cdn_loop"),
     ("Host", "$ingress_upstream_host"),
     ("Upgrade", "$http_upgrade"),
     ("Connection", "$ingress_connection"),
@@ -35,8 +37,13 @@ fn site(directory: &Directory, plan: &Plan, endpoints: &[&Endpoint]) -> Result<S
     let origin = json!({"namespace": "ns", "service": "shop", "service_port": "80"});
     let rule = json!({"path": {"prefix": "/"}, "backend": "shop", "origin": origin});
     let all: Vec<_> = endpoints.iter().map(|endpoint| endpoint.native()).collect();
-    let snapshot = json!({"servers": {"shop.test": {"rules": [rule]}}, "backends": {"shop": {}},
-        "endpoints": {"shop": all}});
+    let closed = json!({"path": {"prefix": "/"}, "backend": "shop", "policies": "closed"});
+    let basic = json!({"realm": "x", "users": "jane:{PLAIN}secret"});
+    let snapshot = json!({
+        "servers": {"shop.test": {"rules": [rule]}, "closed.test": {"rules": [closed]},
+            "_": {"rules": [{"path": {"prefix": "/nameless"}, "backend": "shop"}]}},
+        "policies": {"closed": {"access": {"basic": basic}}},
+        "backends": {"shop": {}}, "endpoints": {"shop": all}});
     let document = json!({"version": 1, "snapshot": snapshot}).to_string();
     let applied = block_on(site.configuration.put(document))?;
     ensure!(applied.status == 200, "{applied}");
@@ -55,6 +62,9 @@ fn requests() -> Vec<Request> {
         get("/").header("X-Forwarded-For", "192.0.2.1").header("X-Request-ID", "my\"id"),
         get("/").header("Authorization", "Basic dXNlciJ4OnA="),
         get("/").header("Authorization", "Bearer x"),
+        // ACCESS takes away what it has looked at: no log shows it.
+        Request::get("closed.test", "/").header("Authorization", "Basic amFuZTpzZWNyZXQ="),
+        Request::get("closed.test", "/").header("Authorization", "Basic amFuZTp3cm9uZw=="),
         get("/").header("Upgrade", "websocket").header("Connection", "upgrade"),
         get("/").header("Upgrade", "a").header("Upgrade", "b"),
         get("/").header("Answer-Status", "404"),
@@ -105,6 +115,8 @@ fn lines_of_the_access_log_are_nginxs_own() {
             ensure!(stock.len() == ours.len());
             let text = String::from_utf8_lossy(&stock);
             ensure!(text.contains(", 127.0.0.1:"), "no request had two attempts:\n{text}");
+            ensure!(!text.contains("amFuZTpzZWNyZXQ="), "a password is logged:\n{text}");
+            ensure!(text.contains(" jane "), "nobody was let in:\n{text}");
         }
         Ok(())
     });
@@ -134,6 +146,16 @@ fn heads(directory: &Directory, config: &str, http_config: &str) -> Result<Vec<S
         lines.sort();
         heads.push(lines.join("\n"));
     }
+    // A client that names no host: nothing names one for it.
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http_port))?;
+    client.write_all(b"GET /nameless HTTP/1.0\r\nX-Request-ID: the-id\r\n\r\n")?;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer)?;
+    let (_, head) = answer.split_once("GET /nameless").context("the head of the request")?;
+    ensure!(!head.contains("host:"), "{head}");
+    let mut lines: Vec<_> = head.lines().map(str::to_owned).collect();
+    lines.sort();
+    heads.push(lines.join("\n"));
     Ok(heads)
 }
 
@@ -144,7 +166,7 @@ fn headers_for_endpoints_are_nginxs_own() {
         let stock = heads(&directory.within("stock")?, &each.concat(), "")?;
         let all = HEADERS.map(|(name, value)| format!("{name} \"{value}\"\n"));
         let block = format!("ingress_header_lines $head {};", all.concat());
-        let mut hidden = String::from("proxy_set_header Host $head;\n");
+        let mut hidden = String::from("proxy_set_header CDN-Loop $head;\n");
         for (name, _) in &HEADERS[1..] {
             hidden += &format!("proxy_set_header {name} \"\";\n");
         }

@@ -90,10 +90,11 @@ impl Drop for Timer {
 impl Posted {
     /// An event that is not posted yet.
     pub fn new(here: EventLoop, callback: impl Fn(EventLoop) + 'static) -> Self {
+        // A panic ends here: whatever `happened` answers for one would arm a timer, which only a `Timer` takes back.
         Posted(make(
             here,
             Box::new(move |here| {
-                callback(here);
+                contain("event", (), || callback(here));
                 None
             }),
         ))

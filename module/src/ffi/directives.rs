@@ -364,6 +364,14 @@ fn add_handlers(conf: &mut Conf) -> Option<()> {
 /// Cells have the form that the configuration says: with another one the zone is not kept over a reload. A new
 /// one is made, and filled from it.
 pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
+    // A master has no worker. One process that does everything would take its zones and threads away from the requests
+    // that are under way.
+    if super::worker::current(cycle.event_loop()).is_some() {
+        let reason =
+            "with \"master_process off\" the module takes no other configuration: restart nginx";
+        log::cycle(log::EMERG, format_args!("{reason}"));
+        return Err(Refused::Told);
+    }
     if core.metrics.is_some() && core.zone.is_none() {
         let reason = "\"ingress_metrics\" needs an \"ingress_zone NAME SIZE;\"";
         log::cycle(log::EMERG, format_args!("{reason}"));

@@ -22,8 +22,6 @@ pub struct Journal {
     steps: Background<Arc<Mutex<Agent>>>,
     /// A step is under way.
     is_busy: Cell<bool>,
-    /// No more steps are taken.
-    is_over: Cell<bool>,
     /// The last complaint, and when it was logged.
     complaint: RefCell<(String, u64)>,
 }
@@ -40,26 +38,19 @@ impl Journal {
         let (path, threads) = core.journal_with_threads()?;
         let steps = Background::new(here, threads, |agent| agent.lock().step(), done)?;
         let agent = Arc::new(Mutex::new(Agent::new(store, lock, path, pid)));
-        let (is_busy, is_over) = (Cell::new(false), Cell::new(false));
+        let is_busy = Cell::new(false);
         let complaint = RefCell::default();
-        Some(Journal { store, pid, agent, steps, is_busy, is_over, complaint })
+        Some(Journal { store, pid, agent, steps, is_busy, complaint })
     }
 
     /// Asks for a step, unless one is under way or another worker takes them.
     pub fn post(&self) {
-        if self.is_over.get() || !self.store.become_agent(self.pid) || self.is_busy.replace(true) {
+        if !self.store.become_agent(self.pid) || self.is_busy.replace(true) {
             return;
         }
         // The thread has its own count, whatever becomes of the worker meanwhile.
         if self.steps.post(Arc::clone(&self.agent)).is_err() {
             self.is_busy.set(false);
-        }
-    }
-
-    /// Takes no more steps.
-    pub fn end(&self) {
-        if !self.is_over.replace(true) {
-            self.finish();
         }
     }
 

@@ -84,8 +84,11 @@ pub unsafe extern "C" fn init_upstream(
     if refuse_zone(unsafe { (*upstream).shm_zone }).is_none() {
         return NGX_ERROR as ngx_int_t;
     }
-    // SAFETY: as above, while the configuration is read.
-    if unsafe { keepalive::decide_keeper(nginx::Conf::from_ptr(cf), upstream) }.is_err() {
+    let decided = guard::contain("init_upstream", Err(nginx::Refused::Told), || {
+        // SAFETY: nginx gives the upstream that it initialises, while the configuration is read.
+        unsafe { keepalive::decide_keeper(nginx::Conf::from_ptr(cf), upstream) }
+    });
+    if decided.is_err() {
         return NGX_ERROR as ngx_int_t;
     }
     // SAFETY: nginx gives the upstream that it initialises.

@@ -1,6 +1,5 @@
 //! What one worker process has: its reader, its caches, its timer.
 
-use super::directives::CoreConf;
 use super::journal::Journal;
 use super::ledger::{self, Accounts, Ledger};
 use super::password::Checks;
@@ -353,25 +352,13 @@ fn tick(here: EventLoop) -> usize {
     if has_more { BUSY_TICK_MSEC } else { TICK_MSEC }
 }
 
-/// A configuration was taken over, in the process that read it: the master, which has
-/// no worker, or the one process of `master_process off`, which goes on with the new zone,
-/// and without a journal: nginx starts the threads once a process.
+/// A configuration was taken over, in the process that read it: the master, or the one process of `master_process off`
+/// as it starts ([`super::directives::init_core`] refuses another one there). Neither has a worker.
 pub fn take_over(cycle: &Cycle) {
     CYCLES.fetch_add(1, Relaxed);
     ledger::create();
     zone::take_over(cycle);
     process::allow_upgrade();
-    let here = cycle.event_loop();
-    let Some(worker) = current(here) else { return };
-    let parts = cycle.core::<Core>().and_then(CoreConf::zone).and_then(zone::store);
-    worker.journal().into_iter().for_each(Journal::end);
-    // Requests that are under way know this worker, so it stays where its zone does.
-    if parts.is_none_or(|(_, lock)| lock != worker.lock) {
-        // SAFETY: in no callback of a request; the old zone is still mapped.
-        unsafe { stop(here) };
-        start(cycle);
-        current(here).and_then(Worker::journal).into_iter().for_each(Journal::end);
-    }
 }
 
 /// Milliseconds since 1970, as this turn of the event loop read them.

@@ -260,7 +260,7 @@ fn in_nginxs_words(skeleton: &str) -> String {
     for line in headers.lines().map(str::trim) {
         let Some((name, value)) = line.split_once(' ') else { continue };
         let written = match name {
-            "Host" => "proxy_set_header Host $ingress_proxy_head;".to_owned(),
+            "CDN-Loop" => "proxy_set_header CDN-Loop $ingress_proxy_head;".to_owned(),
             name => format!("proxy_set_header {name} \"\";"),
         };
         // The first: other locations have lists of their own below.

@@ -14,6 +14,8 @@ impl Request {
 
     /// Keeps a new value with this request; `None` when memory is out.
     pub fn new_context<M: HttpModule>(&self, context: M::Request) -> Option<&M::Request> {
+        // A pool drops nothing that was allocated in it.
+        const { assert!(!std::mem::needs_drop::<M::Request>()) };
         let context = self.pool().alloc(context)?;
         // SAFETY: in the request's pool.
         Some(unsafe { self.set_context::<M>(context) })

@@ -98,11 +98,22 @@ impl Request {
     }
 
     /// As [`Request::indexed_variable`], looked up again if it may have changed; `None` if there is no value.
+    ///
+    /// The request keeps the value that it had: nginx may have measured that one for a text that it is about to write.
     pub fn current_variable(&self, index: VariableIndex) -> Option<&[u8]> {
-        // SAFETY: a live request; the index came from nginx, and a request has a value for each.
-        let value =
-            unsafe { Value::from_nullable(ngx_http_get_flushed_variable(self.as_ptr(), index.0)) };
-        value?.text()
+        // SAFETY: a live request; the index came from nginx, and a request has a value for each, a struct of numbers and a
+        // pointer. What is put back was there before.
+        unsafe {
+            let place = (*self.as_ptr()).variables.add(index.0);
+            let before = *place;
+            let value = ngx_http_get_flushed_variable(self.as_ptr(), index.0);
+            let text = Value::from_nullable(value).and_then(Value::text);
+            let was_known = before.valid() != 0 || before.not_found() != 0;
+            if was_known && before.no_cacheable() != 0 {
+                *place = before;
+            }
+            text
+        }
     }
 
     /// As [`Request::current_variable`]. `None` where it cannot be looked up;

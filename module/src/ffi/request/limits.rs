@@ -15,8 +15,8 @@ struct Counted {
     birth: u64,
     /// `None`: it is not.
     held: Cell<Option<Slot>>,
-    /// In the worker's ledger.
-    place: u32,
+    /// In the worker's ledger; `None`: given back.
+    place: Cell<Option<u32>>,
 }
 
 impl Request<'_> {
@@ -58,13 +58,25 @@ impl Request<'_> {
         let birth = counts.birth();
         let here = self.nginx().event_loop();
         // Before it is counted: what is counted has somebody who ends it.
-        let counted = Counted { here, birth, held: Cell::new(None), place };
-        let Some(counted) = self.nginx().pool().keep(counted) else { return Err(Overload) };
+        let counted = Counted { here, birth, held: Cell::new(None), place: Cell::new(Some(place)) };
+        let Some(counted) = self.nginx().pool().keep(counted) else {
+            ledger.clear_limited(place);
+            return Err(Overload);
+        };
         let begun =
             counts.connections().begin(key, limit, |held| ledger.write_limited(place, held));
-        let Admitted { slot: held, forgotten } = begun?;
-        counted.held.set(Some(held));
-        Ok(forgotten)
+        match begun {
+            Ok(Admitted { slot, forgotten }) => {
+                counted.held.set(Some(slot));
+                Ok(forgotten)
+            }
+            Err(overload) => {
+                // It is not counted, so the ledger needs no place for it while it lasts.
+                counted.place.set(None);
+                ledger.clear_limited(place);
+                Err(overload)
+            }
+        }
     }
 
     /// Writes an error about the request, with what nginx adds about its client.
@@ -83,7 +95,9 @@ impl Drop for Counted {
             if let Some(held) = self.held.get() {
                 counts.connections().end(held);
             }
-            worker.ledger().clear_limited(self.place);
+            if let Some(place) = self.place.get() {
+                worker.ledger().clear_limited(place);
+            }
         }
     }
 }
