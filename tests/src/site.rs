@@ -171,6 +171,7 @@ impl Plan {
         }}
         location ingress-mirror {{
             proxy_set_header Host $ingress_mirror_host;
+            proxy_set_header X-Request-ID $req_id;
             proxy_set_header Connection \"\";
             proxy_ssl_server_name on;
             proxy_ssl_name $ingress_mirror_name;

@@ -52,6 +52,30 @@ fn a_copy_without_a_body_goes_to_a_target_of_its_own() {
     });
 }
 
+/// The id that the controller's nginx.conf gives endpoints, in one piece with other headers.
+#[test]
+fn a_copy_has_the_id_of_its_request() {
+    pass("mirror-id", |directory| {
+        let mut plan = Plan::router(1)?;
+        plan.http_config =
+            "ingress_header_lines $head CDN-Loop $ingress_cdn_loop X-Request-ID $req_id;".into();
+        plan.location_config =
+            "proxy_set_header CDN-Loop $head; proxy_set_header X-Request-ID \"\";".into();
+        let shop = Shop::start_with(directory, &plan)?;
+        shop.put(json!({}))?;
+        let answer = block_on(client::send(&shop.site.http(), &Request::get("shop.test", "/")))?;
+        let (copy, stream) = shop.copy()?;
+        let id = |head: &str| {
+            let head = head.to_lowercase();
+            let (_, rest) = head.split_once("x-request-id: ")?;
+            Some(rest.get(..32)?.to_owned())
+        };
+        let (of_request, of_copy) = (id(&answer.text()), id(&copy));
+        ensure!(of_request.is_some() && of_request == of_copy, "{of_request:?} {of_copy:?}");
+        answer_to(stream)
+    });
+}
+
 /// The server of copies never answers while clients are served.
 #[test]
 fn nobody_waits_for_a_copy() {
@@ -110,6 +134,10 @@ struct Shop {
 
 impl Shop {
     fn start(directory: &Directory) -> Result<Self> {
+        Self::start_with(directory, &Plan::router(1)?)
+    }
+
+    fn start_with(directory: &Directory, plan: &Plan) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (port, (sender, copies)) = (listener.local_addr()?.port(), channel());
         thread::spawn(move || {
@@ -118,7 +146,7 @@ impl Shop {
                 thread::spawn(move || take(stream, &sender));
             }
         });
-        let site = Site::start(&Plan::router(1)?, directory)?;
+        let site = Site::start(plan, directory)?;
         Ok(Shop { site, endpoint: Endpoint::start("shop")?, port, copies })
     }
 
