@@ -165,14 +165,26 @@ mod tests {
 
     #[test]
     fn few_entries_are_spared_at_a_time() {
-        let mut cache = Cache::new(1_000);
-        for n in 0..100 {
+        let many = 2 * MAX_SPARED;
+        let mut cache = Cache::new(10 * many);
+        for n in 0..many {
             made(&mut cache, &n.to_string(), 0, 10);
             made(&mut cache, &n.to_string(), 0, 10);
         }
         made(&mut cache, "new", 0, 10);
         let unused = cache.entries.values().filter(|entry| !entry.was_used).count();
-        assert_eq!((cache.len(), unused), (100, MAX_SPARED));
+        assert_eq!((cache.len(), unused), (many, MAX_SPARED + 1), "those and the new one");
+        check(&cache);
+    }
+
+    #[test]
+    fn what_is_asked_for_once_goes_before_what_is_used() {
+        let mut cache = Cache::new(1_000);
+        made(&mut cache, "used", 0, 10);
+        for n in 0..1_000 {
+            assert!(!made(&mut cache, "used", 0, 10), "made again at {n}");
+            made(&mut cache, &n.to_string(), 0, 10);
+        }
         check(&cache);
     }
 }
