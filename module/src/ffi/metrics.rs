@@ -3,7 +3,7 @@
 use super::Request;
 use super::directives::{core_conf, refuse};
 use crate::metrics;
-use nginx::{Code, Conf, PhaseHandler, Refused, State, wall_clock};
+use nginx::{Code, Conf, PhaseHandler, Refused, State};
 use oxigress_core::metrics::{Attempts, Buckets, Observation};
 
 /// `ingress_metrics [time=SECONDS,...] [length=BYTES,...] [size=BYTES,...];`
@@ -49,28 +49,22 @@ impl PhaseHandler for Log {
         if let Some(seen) = Request::of(request)
             && let Some(counter) = seen.counter()
         {
-            metrics::observe(seen.worker(), &counter, &observation(request));
+            metrics::observe(seen.worker(), &counter, &observation(&seen));
         }
         Code::OK
     }
 }
 
 #[inline]
-fn observation(request: &nginx::Request) -> Observation {
-    let status = match request.error_status() {
-        0 => request.status(),
-        status => status,
-    };
-    let (seconds, milliseconds) = wall_clock();
-    let elapsed = (seconds - request.start_seconds()) * 1_000 + milliseconds as i64
-        - request.start_milliseconds() as i64;
+fn observation(request: &Request<'_>) -> Observation {
+    let seen = request.nginx();
     Observation {
-        method_mask: request.method_bit(),
-        status: u16::try_from(status).unwrap_or(0),
-        request_ms: u64::try_from(elapsed).unwrap_or(0),
-        request_bytes: u64::try_from(request.length()).unwrap_or(0),
-        response_bytes: u64::try_from(request.connection().sent()).unwrap_or(0),
-        attempts: attempts(request.upstream_states()),
+        method_mask: seen.method_bit(),
+        status: request.status().unwrap_or(0),
+        request_ms: request.elapsed_ms(),
+        request_bytes: request.length(),
+        response_bytes: u64::try_from(seen.connection().sent()).unwrap_or(0),
+        attempts: attempts(seen.upstream_states()),
     }
 }
 

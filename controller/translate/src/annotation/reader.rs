@@ -139,12 +139,21 @@ impl<'a> Reader<'a> {
         what: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let text = self.text(name)?;
-        let parsed = parse(text).filter(|_| !text.is_empty());
+        let (_, parsed) = self.try_parse(name, parse)?;
         if parsed.is_none() {
             self.value(name)?.refuse(what);
         }
         parsed
+    }
+
+    /// An annotation's text, and what `parse` makes of it: nothing of an empty one.
+    fn try_parse<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<(&'a str, Option<T>)> {
+        let text = self.text(name)?;
+        Some((text, parse(text).filter(|_| !text.is_empty())))
     }
 
     /// What `parse` makes of the text of one that protects; else the Ingress is closed.
@@ -154,8 +163,7 @@ impl<'a> Reader<'a> {
         what: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let text = self.text(name)?;
-        let parsed = parse(text).filter(|_| !text.is_empty());
+        let (text, parsed) = self.try_parse(name, parse)?;
         if parsed.is_none() {
             self.close(name, &format!("{:?} is not {what}", shorten(text)), "correct it");
         }
