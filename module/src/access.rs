@@ -3,11 +3,18 @@
 //! Shape:   nginx runs the phase again when an answer has come, and everything is looked at again; what took time
 //!          is in the request's [`Progress`].
 
-mod rules;
+pub mod counts;
+pub mod limits;
+pub mod password;
+pub mod phase;
+pub mod question;
+pub mod rules;
 
 pub use rules::{External, Known, Rules};
 
-use crate::ffi::{Progress, Request, now_seconds};
+use crate::access::phase::Progress;
+use crate::request::Request;
+use crate::system::memory::now_seconds;
 use oxigress_core::policy::access::{self, Answer, Password, Verdict};
 use oxigress_core::policy::passwords::Hash;
 use rules::Basic;

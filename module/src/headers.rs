@@ -1,4 +1,13 @@
 //! What policies say about heads: of requests as endpoints see them, and of responses as clients do.
 
+pub mod directives;
+pub mod discard;
+pub mod draining;
+pub mod fastcgi;
+pub mod filter;
+pub mod forwarded;
+pub mod interim;
+pub mod precontent;
 pub mod requests;
 pub mod responses;
+pub mod reverse;

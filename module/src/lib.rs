@@ -22,44 +22,42 @@
 //!
 //! | nginx calls | when | which calls |
 //! |---|---|---|
-//! | [`ffi`] | always: directives, phases, callbacks, in nginx's own order | |
-//! | REWRITE to LOG | the rule has policies | [`policy`] |
+//! | directives, tables | a configuration is read | [`module`] |
+//! | start and end of a process, timer | five times a second | [`worker`], [`zone`] |
 //! | TLS client-hello callback | a handshake begins | [`tls::client_certificate`] |
-//! | ACCESS phase | the rule's policies say who may come in | [`access`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`tls::certificate`] |
+//! | POST_READ phase | a request's head was read | [`headers::directives`] |
 //! | REWRITE phase | a request reached an `ingress_router` location | [`route`], which carries out what the core decides |
-//! | PREACCESS phase | a routed request may be one too many | [`limits`] |
-//! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`peer`] |
-//! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`peer`] |
-//! | PRECONTENT phase | a request is let in | [`headers::requests`] |
-//! | header filter | a response is about to be sent | [`headers::responses`] |
-//! | LOG phase | a request has ended | [`metrics`] |
-//! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
-//! | timer, thread | five times a second | [`journal`] |
-//! | `peer.init` | the backend asks for a cookie or a hash | [`selection`] |
-//! | variables | a log format or header wants one | [`variable`] |
+//! | PREACCESS phase | a routed request may be one too many | [`access::limits`] |
+//! | ACCESS phase | the rule's policies say who may come in | [`access`] |
+//! | PRECONTENT phase | a request is let in | [`headers::requests`], [`route::mirror`] |
+//! | content handler | a request reached an `ingress_configuration` location | [`endpoint`] |
+//! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`balancer`] |
+//! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`balancer`] |
+//! | header filter | a response is about to be sent | [`headers::filter`] |
+//! | LOG phase | a request has ended | [`logging::observe`] |
+//! | variables | a log format or header wants one | [`logging::variables`] |
 //!
-//! Unsafe code stands in `ffi` only. There a callback makes the safe wrapper, calls the safe function
-//! and converts its answer; a panic is contained at every callback.
+//! A callback makes the safe wrapper, calls the safe function and converts its answer; a panic is contained at every
+//! callback. Facts that the SAFETY comments lean on, all given by nginx:
+//! * a worker runs all its callbacks on one thread, its event loop; what implements `nginx::thread::Work` runs elsewhere;
+//! * a request, its pool and what was allocated from it live until the request is freed, which is after
+//!   the last callback that gets it;
+//! * configuration structs live as long as the cycle, and so longer than its requests;
+//! * memory from `ngx_pcalloc` is zeroed and aligned to 8 (`NGX_ALIGNMENT`).
 #![deny(unsafe_code)]
 
 mod access;
-mod configuration;
-mod errors;
-#[allow(unsafe_code)]
-mod ffi;
-mod forwarded;
+mod balancer;
+mod conf;
+mod endpoint;
 mod headers;
-mod journal;
-mod limits;
-mod metrics;
-mod peer;
-mod policy;
-mod records;
-mod retired;
+mod logging;
+mod module;
+mod request;
 mod route;
-mod selection;
 mod stream;
-mod text;
+mod system;
 mod tls;
-mod variable;
+mod worker;
+mod zone;

@@ -1,11 +1,21 @@
 //! REWRITE: host and path decide, once per request. [`gateway::decide`] decides, and what it says is carried out here.
 
-mod facts;
+pub mod errors;
+pub mod facts;
+pub mod location;
+pub mod mirror;
+pub mod policy;
+pub mod rewrite;
 
 pub use facts::{Live, RequestFacts, find};
 
-use crate::ffi::{BadHead, Entered, Found, Names, NewRoute, Request};
-use crate::metrics;
+use crate::logging::metrics;
+use crate::request::Request;
+use crate::request::head::BadHead;
+use crate::request::route::Found;
+use crate::request::route::Names;
+use crate::request::route::NewRoute;
+use crate::route::location::Entered;
 use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
 use oxigress_store::Guard;
 

@@ -1,11 +1,15 @@
 //! A configuration while nginx reads it.
 
-use crate::cycle::Cycle;
-use crate::guard::contain;
-use crate::handle::fields;
-use crate::log::Log;
-use crate::module::{CoreModule, HttpModule};
-use crate::pool::Pool;
+pub mod module;
+
+use crate::basic::guard::contain;
+use crate::basic::handle::fields;
+use crate::basic::log::Log;
+use crate::basic::pool::Pool;
+use crate::basic::text::bytes;
+use crate::conf::module::{CoreModule, HttpModule};
+use crate::process::cycle::Cycle;
+use crate::process::thread::ThreadPool;
 use crate::request::{
     HeaderFilter, Lookup, PhaseHandler, Request, Value, VariableFlags, VariableIndex, install,
     phase,
@@ -18,8 +22,6 @@ use crate::sys::{
     ngx_http_upstream_srv_conf_t, ngx_http_variable_value_t, ngx_int_t, ngx_str_t,
     ngx_thread_pool_add, ngx_uint_t,
 };
-use crate::text::bytes;
-use crate::thread::ThreadPool;
 use std::cell::UnsafeCell;
 use std::ffi::c_char;
 use std::fmt::Display;
@@ -362,7 +364,7 @@ impl<'c> Server<'c> {
     }
 }
 
-crate::handle::handle! {
+crate::basic::handle::handle! {
     /// An `upstream` block, or the one that nginx makes of a name in `proxy_pass`.
     UpstreamBlock of ngx_http_upstream_srv_conf_t
 }

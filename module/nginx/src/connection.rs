@@ -1,9 +1,9 @@
 //! Connections, of clients and to endpoints.
 
-use crate::address::Address;
-use crate::handle::{fields, handle};
-use crate::log::Log;
-use crate::pool::Pool;
+use crate::basic::address::Address;
+use crate::basic::handle::{fields, handle};
+use crate::basic::log::Log;
+use crate::basic::pool::Pool;
 
 handle! {
     /// A connection. nginx keeps its struct when it is closed, and uses it again for another.

@@ -17,43 +17,32 @@
 //! ```
 #![deny(missing_docs)]
 
-mod address;
-mod clock;
-mod code;
+mod basic;
 mod conf;
 mod connection;
-mod cycle;
-pub mod event;
-mod event_loop;
-mod guard;
-mod handle;
-mod header;
-pub mod log;
-pub mod module;
-mod pool;
 pub mod process;
 mod request;
 pub mod sys;
-mod text;
-pub mod thread;
 mod upstream;
-pub mod zone;
 
-pub use address::{Address, RawAddress};
-pub use clock::{log_time, now_milliseconds, wall_clock};
-pub use code::Code;
+pub use basic::address::{Address, RawAddress};
+pub use basic::clock::{log_time, now_milliseconds, wall_clock};
+pub use basic::code::Code;
+pub use basic::guard::contain;
+pub use basic::log;
+pub use basic::pool::Pool;
+pub use basic::text::bytes;
+pub use conf::module;
 pub use conf::{
     Argument, Conf, Refused, Server, UpstreamBlock, Variable, parse_milliseconds, parse_number,
 };
 pub use connection::{Connection, Proxied};
-pub use cycle::Cycle;
-pub use event_loop::{EventLoop, ForProcess};
-pub use guard::contain;
-pub use header::{Header, Headers};
-pub use pool::Pool;
+pub use process::cycle::Cycle;
+pub use process::event_loop::{EventLoop, ForProcess};
+pub use process::{event, thread, zone};
+pub use request::header::{Header, Headers};
 pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, NextFilter, Phase, PhaseHandler,
     Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, content_handler, crypt,
 };
-pub use text::bytes;
 pub use upstream::{Attempt, Outcome, State, Upstream};

@@ -1,5 +1,11 @@
 //! nginx's processes.
 
+pub mod cycle;
+pub mod event;
+pub mod event_loop;
+pub mod thread;
+pub mod zone;
+
 use crate::sys;
 
 /// What a process is for.

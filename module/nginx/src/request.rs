@@ -2,6 +2,7 @@
 
 mod body;
 mod context;
+pub(crate) mod header;
 mod headers;
 mod password;
 mod phase;
@@ -18,12 +19,12 @@ pub use subrequest::{Ended, Kind};
 pub use variable::{Lookup, Value, VariableFlags, VariableIndex};
 pub use weak::WeakRequest;
 
+use crate::basic::handle::{fields, handle};
+use crate::basic::log::{Level, Log};
+use crate::basic::pool::Pool;
 use crate::connection::Connection;
-use crate::event_loop::EventLoop;
-use crate::handle::{fields, handle};
-use crate::header::{Header, Headers};
-use crate::log::{Level, Log};
-use crate::pool::Pool;
+use crate::process::event_loop::EventLoop;
+use crate::request::header::{Header, Headers};
 use crate::sys::{ngx_http_request_body_t, ngx_http_set_exten, ngx_str_t};
 use crate::upstream::Upstream;
 use std::fmt::Arguments;

@@ -1,11 +1,11 @@
 //! A request's way to an endpoint: nginx's upstream, its states, its peers.
 
-use crate::address::RawAddress;
-use crate::handle::{fields, handle};
-use crate::header::Headers;
-use crate::log::Log;
+use crate::basic::address::RawAddress;
+use crate::basic::handle::{fields, handle};
+use crate::basic::log::Log;
+use crate::basic::text::bytes;
+use crate::request::header::Headers;
 use crate::sys::{ngx_connection_t, ngx_http_upstream_state_t, ngx_msec_t, ngx_str_t};
-use crate::text::bytes;
 
 handle! {
     /// A request's way to an endpoint.

@@ -1,7 +1,9 @@
 //! Who may come in: [`Access`] as a worker uses it.
 
-use crate::ffi::{Request, sha256};
-use crate::tls::client_certificate::{self, Told};
+use crate::request::Request;
+use crate::tls::client_certificate;
+use crate::tls::client_certificate::Told;
+use crate::tls::sha256;
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;
@@ -192,11 +194,11 @@ impl External {
 }
 
 fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
-    crate::forwarded::scheme(request)
+    crate::headers::forwarded::scheme(request)
 }
 
 fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
-    let host = Some(crate::forwarded::host(request)).filter(|host| !host.is_empty());
+    let host = Some(crate::headers::forwarded::host(request)).filter(|host| !host.is_empty());
     oxigress_core::http::forwarded::authority(request.host(), host)
 }
 

@@ -1,6 +1,6 @@
 //! What policies say about requests, as endpoints see them.
 
-use crate::ffi::Request;
+use crate::request::Request;
 use oxigress_core::http::reverse;
 use oxigress_core::model::policy::{ConnectionHeader, Policies, ProxyRedirect};
 use oxigress_core::text::template;

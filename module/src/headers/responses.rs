@@ -1,7 +1,7 @@
 //! What policies say about responses: headers, and who may read them across origins.
 
-use crate::ffi::Request;
-use crate::records::Held;
+use crate::request::Request;
+use crate::zone::records::Held;
 use oxigress_core::model::policy::{Cors, Policies};
 use oxigress_core::policy::cors::{Decision, Origins};
 use oxigress_core::record::SettingsView;
@@ -34,7 +34,7 @@ impl Compiled {
 }
 
 /// Writes the policies' headers into a response; `false`: it cannot be sent.
-pub fn finish(request: &Request<'_>, policies: &crate::policy::Compiled) -> bool {
+pub fn finish(request: &Request<'_>, policies: &crate::route::policy::Compiled) -> bool {
     let source = &policies.source;
     let mut is_done = true;
     for header in &source.response_headers {

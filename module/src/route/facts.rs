@@ -1,9 +1,15 @@
 //! What a decision reads in nginx: the request, and the live generation.
 
-use crate::ffi::{Found, Request, Worker};
-use crate::policy::{self, Compiled};
-use crate::tls::client_certificate::{self, HostPolicy};
-use crate::{forwarded, peer, retired};
+use crate::balancer::peer;
+use crate::headers::forwarded;
+use crate::request::Request;
+use crate::request::route::Found;
+use crate::route::policy;
+use crate::route::policy::Compiled;
+use crate::tls::client_certificate;
+use crate::tls::client_certificate::HostPolicy;
+use crate::worker::Worker;
+use crate::zone::retired;
 use oxigress_core::balancer::{cookie, split};
 use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};
 use oxigress_core::patterns::Patterns;

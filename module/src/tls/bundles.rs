@@ -1,7 +1,10 @@
 //! Bundles as a worker uses them: parsed once, however many hosts and policies name them and with whichever others, also
 //! where parsing fails.
 
-use crate::ffi::{Authorities, Certificates, Revocations, Worker};
+use crate::tls::handshake::Authorities;
+use crate::tls::handshake::Certificates;
+use crate::tls::handshake::Revocations;
+use crate::worker::Worker;
 use oxigress_core::cache::Cache;
 use oxigress_core::model::BundleId;
 use oxigress_core::record::Kind;

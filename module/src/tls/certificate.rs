@@ -2,8 +2,10 @@
 //!
 //! Parsing a key costs more than the rest of a handshake, so each worker keeps what it has parsed.
 
-use crate::ffi::{Parsed, ServerName, Worker};
-use crate::records::Held;
+use crate::tls::Parsed;
+use crate::tls::ServerName;
+use crate::worker::Worker;
+use crate::zone::records::Held;
 use oxigress_core::record::{CertificateView, Kind};
 use oxigress_core::router::tls;
 

@@ -7,9 +7,12 @@
 //! connection did gets 421 (`oxigress_core::gateway`). That holds for connections that live through a change of the policy
 //! too.
 
-use crate::ffi::{ClientHello, Handshake, Request, Worker};
-use crate::records::Held;
+use crate::request::Request;
 use crate::tls::bundles;
+use crate::tls::handshake::ClientHello;
+use crate::tls::handshake::Handshake;
+use crate::worker::Worker;
+use crate::zone::records::Held;
 use oxigress_core::gateway::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::record::{Kind, decode_tls, has_all};

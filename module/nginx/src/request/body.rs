@@ -1,13 +1,13 @@
 //! The client's body.
 
 use super::Request;
-use crate::code::Code;
-use crate::guard::contain;
+use crate::basic::code::Code;
+use crate::basic::guard::contain;
+use crate::basic::text::bytes;
 use crate::sys::{
     ngx_buf_t, ngx_chain_t, ngx_http_core_run_phases, ngx_http_finalize_request,
     ngx_http_read_client_request_body, ngx_http_request_t, ngx_str_t,
 };
-use crate::text::bytes;
 use std::marker::PhantomData;
 
 /// What runs when the body has been read.

@@ -1,7 +1,7 @@
 //! What a module keeps with a request.
 
 use super::Request;
-use crate::module::HttpModule;
+use crate::conf::module::HttpModule;
 
 impl Request {
     /// What module `M` keeps with this request; `None`: nothing yet. nginx forgets it when it redirects the request

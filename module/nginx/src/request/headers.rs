@@ -6,12 +6,12 @@
 //! order of the others stays. Links of headers with other names are never read.
 
 use super::Request;
-use crate::header::Header;
+use crate::basic::text::bytes;
+use crate::request::header::Header;
 use crate::sys::{
     HeaderField, ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t,
     ngx_list_push, ngx_str_t, ngx_table_elt_t,
 };
-use crate::text::bytes;
 use std::ptr::null_mut;
 
 impl Request {

@@ -1,10 +1,10 @@
 //! Passwords: what a client says, and what nginx makes of it.
 
 use super::Request;
-use crate::log::Log;
+use crate::basic::log::Log;
+use crate::basic::text::bytes;
 use crate::sys;
 use crate::sys::{ngx_crypt, ngx_http_auth_basic_user, ngx_int_t};
-use crate::text::bytes;
 use std::ffi::CStr;
 use std::ptr::null_mut;
 

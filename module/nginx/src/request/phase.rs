@@ -1,8 +1,8 @@
 //! A module's part in the processing of requests: phases, content, the header filter.
 
 use super::Request;
-use crate::code::Code;
-use crate::guard::contain;
+use crate::basic::code::Code;
+use crate::basic::guard::contain;
 use crate::sys;
 use crate::sys::{ngx_http_output_header_filter_pt, ngx_http_request_t, ngx_int_t};
 use std::cell::UnsafeCell;

@@ -4,8 +4,8 @@
 //! and numbers from which it writes others.
 
 use super::Request;
-use crate::code::Code;
-use crate::header::{Header, Headers};
+use crate::basic::code::Code;
+use crate::request::header::{Header, Headers};
 use crate::sys::{
     ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
     ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_send_header, ngx_list_push,

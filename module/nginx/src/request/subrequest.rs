@@ -1,8 +1,8 @@
 //! Subrequests: what a request asks of another location, with a head of its own.
 
 use super::Request;
-use crate::code::Code;
-use crate::guard::contain;
+use crate::basic::code::Code;
+use crate::basic::guard::contain;
 use crate::sys;
 use crate::sys::{
     ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest,
@@ -153,7 +153,7 @@ unsafe extern "C" fn post_subrequest<E: Ended>(
 
 impl Request {
     /// Adds a header of the main request to a list of the subrequest's own; `None` when memory is out.
-    pub fn pass_header(&self, header: &crate::header::Header) -> Option<()> {
+    pub fn pass_header(&self, header: &crate::request::header::Header) -> Option<()> {
         // SAFETY: a list of a live request. Texts stay where they are, in the memory of the main request.
         unsafe {
             let list = &raw mut (*self.as_ptr()).headers_in.headers;

@@ -1,12 +1,12 @@
 //! Variables: nginx's, and a module's own.
 
 use super::Request;
-use crate::handle::{fields, handle};
+use crate::basic::handle::{fields, handle};
+use crate::basic::text::bytes;
 use crate::sys::{
     NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_hash_key, ngx_http_get_flushed_variable,
     ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_str_t, ngx_uint_t,
 };
-use crate::text::bytes;
 
 handle! {
     /// The value of a variable for a request.

@@ -1,0 +1,10 @@
+//! What all else stands on: handles, pools, texts, addresses, the log, and the guard around callbacks.
+
+pub mod address;
+pub mod clock;
+pub mod code;
+pub mod guard;
+pub(crate) mod handle;
+pub mod log;
+pub mod pool;
+pub mod text;

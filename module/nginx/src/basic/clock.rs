@@ -1,0 +1,26 @@
+//! nginx's clocks, as the current turn of the event loop has read them.
+
+use crate::basic::text::bytes;
+use crate::sys::{ngx_cached_http_log_time, ngx_cached_time, ngx_current_msec};
+
+/// Milliseconds on a clock that nobody sets and all processes of the machine share.
+#[inline]
+pub fn now_milliseconds() -> u64 {
+    // SAFETY: a number that the event loop writes; a thread that reads it meanwhile gets the old or the new one.
+    unsafe { (&raw const ngx_current_msec).read_volatile() as u64 }
+}
+
+/// Seconds and milliseconds since 1970.
+#[inline]
+pub fn wall_clock() -> (i64, u64) {
+    // SAFETY: nginx keeps this pointer at one of many times, which it does not change for a minute.
+    let now = unsafe { &*ngx_cached_time };
+    (now.sec, now.msec as u64)
+}
+
+/// The local time as nginx's access logs write it.
+#[inline]
+pub fn log_time() -> &'static [u8] {
+    // SAFETY: nginx keeps this string at one of many places, which it does not change for a minute.
+    unsafe { bytes(ngx_cached_http_log_time) }
+}

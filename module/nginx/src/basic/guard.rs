@@ -1,0 +1,16 @@
+//! A panic must not unwind into C, where it would end the process with all its connections.
+
+use crate::basic::log::{Level, Log};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs the body of a callback. After a panic it says so in the error log and answers `fallback`.
+///
+/// Whatever the body was changing is left as it was at that moment, which is why callers choose a fallback that ends the
+/// request. The reason of the panic is what the process's panic hook makes of it.
+pub fn contain<T>(callback: &str, fallback: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        let line = format_args!("{callback} panicked, which is a bug: see the line before");
+        Log::of_cycle().write(Level::Alert, line);
+        fallback
+    })
+}

@@ -1,0 +1,82 @@
+//! nginx's error log.
+
+use crate::sys::{NGX_MAX_ERROR_STR, ngx_cycle, ngx_log_error_core, ngx_uint_t};
+use std::fmt::{Arguments, Write};
+
+/// How much a line matters; nginx drops lines that matter less than `error_log` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// nginx cannot start.
+    Emerg = crate::sys::NGX_LOG_EMERG as u8,
+    /// Somebody has to look at it now.
+    Alert = crate::sys::NGX_LOG_ALERT as u8,
+    /// A request failed.
+    Error = crate::sys::NGX_LOG_ERR as u8,
+    /// Something is not as it should be.
+    Warn = crate::sys::NGX_LOG_WARN as u8,
+    /// A change of state.
+    Notice = crate::sys::NGX_LOG_NOTICE as u8,
+    /// All else.
+    Info = crate::sys::NGX_LOG_INFO as u8,
+}
+
+crate::basic::handle::handle! {
+    /// A log of nginx's: of the cycle, of a connection, of a thread.
+    Log of ngx_log_t
+}
+
+/// What is left of a line of nginx's after what it writes in front.
+const LINE_BYTES: usize = NGX_MAX_ERROR_STR as usize - b"1970/01/01 00:00:00 [info] 1#1: ".len();
+
+impl Log {
+    /// The log of the running cycle, for what belongs to no connection.
+    #[inline]
+    pub fn of_cycle() -> &'static Log {
+        // SAFETY: nginx sets `ngx_cycle` before it loads a module, and a cycle has a log. A reload of a single process
+        // keeps the old cycle for half a minute, and nobody holds a log for longer than a call.
+        unsafe { Log::from_ptr((*ngx_cycle).log) }
+    }
+
+    /// Whether lines of that level are written.
+    #[inline]
+    pub fn takes(&self, level: Level) -> bool {
+        // SAFETY: a number of a log that is alive.
+        unsafe { (*self.as_ptr()).log_level >= level as ngx_uint_t }
+    }
+
+    /// Writes a line, cut to nginx's length, if its level asks for it. nginx adds what it knows of the connection.
+    ///
+    /// The line is written as it is: a caller that shows what others sent escapes it.
+    pub fn write(&self, level: Level, line: Arguments<'_>) {
+        if !self.takes(level) {
+            return;
+        }
+        let mut text = Line { bytes: [0; LINE_BYTES], length: 0 };
+        // Nothing can be done about a value that does not let itself be shown.
+        let _ = text.write_fmt(line);
+        let (level, log) = (level as ngx_uint_t, self.as_ptr());
+        // SAFETY: `%*s` takes a length and a pointer to so many bytes, which the buffer has.
+        unsafe {
+            ngx_log_error_core(level, log, 0, c"%*s".as_ptr(), text.length, text.bytes.as_ptr());
+        }
+    }
+}
+
+/// Text of limited length; what is beyond is dropped.
+struct Line {
+    bytes: [u8; LINE_BYTES],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
+        let taken = text.len().min(room.len());
+        if let (Some(room), Some(text)) = (room.get_mut(..taken), text.as_bytes().get(..taken)) {
+            room.copy_from_slice(text);
+        }
+        self.length += taken;
+        Ok(())
+    }
+}

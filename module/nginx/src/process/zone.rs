@@ -1,0 +1,208 @@
+//! Zones of shared memory: made by the master, inherited by every worker, kept by a reload.
+
+use crate::basic::guard::contain;
+use crate::basic::handle::{fields, handle};
+use crate::basic::log::{Level, Log};
+use crate::conf::Conf;
+use crate::conf::module::CoreModule;
+use crate::process::cycle::Cycle;
+use crate::sys;
+use crate::sys::{
+    ngx_int_t, ngx_list_part_t, ngx_module_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
+    ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,
+};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+handle! {
+    /// A zone of a cycle.
+    Zone of ngx_shm_zone_t
+}
+
+fields! { Zone {
+    /// A later cycle makes a zone of its own, whose name and size are these.
+    get noreuse: usize = noreuse;
+    /// A later cycle makes a zone of its own, whose name and size are these.
+    set set_noreuse: usize = noreuse;
+}}
+
+/// All of a zone in one block, which a module divides as it likes. nginx's own division, slabs, stays broken when a
+/// process is killed within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Block {
+    /// Where it begins, at a page.
+    pub start: NonNull<u8>,
+    /// How long it is: whole pages.
+    pub bytes: usize,
+}
+
+/// A zone that is one block.
+pub trait BlockZone: 'static {
+    /// The module whose configuration, of the cycle that the zone is for, is told.
+    type Module: CoreModule;
+    /// For the error log: the directive.
+    const NAME: &'static str;
+    /// Nobody has the same memory; made by `create`. The memory is zeroed.
+    fn create(zone: &Zone, main: &Main<Self>, block: Block) -> Result<(), String>;
+    /// The zone of the last cycle is this cycle's too.
+    fn adopt(zone: &Zone, main: &Main<Self>, block: Block) -> Result<(), String>;
+}
+
+/// What a zone's module keeps for a cycle.
+pub type Main<Z> = <<Z as BlockZone>::Module as CoreModule>::Main;
+
+impl Conf {
+    /// Asks for a zone, which is made or taken over when the configuration has been read; `None`, and a line in the log,
+    /// when nginx refuses it. Zones of one tag, whose address alone matters, are one module's, and are told apart by name.
+    pub fn add_zone<Z: BlockZone>(
+        &self,
+        name: &[u8],
+        size: usize,
+        tag: *mut ngx_module_t,
+    ) -> Option<NonNull<ngx_shm_zone_t>> {
+        let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
+        // SAFETY: a live configuration; the name lies in the cycle's pool.
+        let zone =
+            unsafe { sys::ngx_shared_memory_add(self.as_ptr(), &raw mut name, size, tag.cast()) };
+        let zone = NonNull::new(zone)?;
+        // SAFETY: nginx made it, and nobody else refers to it. There is one pointer a module in the cycle, and what it leads
+        // to lives as long as the zone.
+        unsafe {
+            (*zone.as_ptr()).init = Some(init::<Z>);
+            let all = (*(*self.as_ptr()).cycle).conf_ctx;
+            (*zone.as_ptr()).data = (*all.add(Z::Module::index())).cast();
+        }
+        Some(zone)
+    }
+}
+
+/// nginx's callback for a zone that is new (`data` null) or taken over from the last cycle.
+unsafe extern "C" fn init<Z: BlockZone>(zone: *mut ngx_shm_zone_t, data: *mut c_void) -> ngx_int_t {
+    let result = contain(Z::NAME, Err("it panicked".into()), || {
+        // SAFETY: nginx gives the zone that it makes, mapped, and `add_zone` left the module's configuration in it. That was
+        // read before, and is only read from now on.
+        let (zone, main) = unsafe { (Zone::from_ptr(zone), &*(*zone).data.cast::<Main<Z>>()) };
+        if data.is_null() || zone.noreuse() != 0 {
+            let block = zone.take_all().ok_or("the zone is too small: give it 1m or more")?;
+            Z::create(zone, main, block)
+        } else {
+            let block = zone.block().ok_or("the zone has no block")?;
+            Z::adopt(zone, main, block)
+        }
+    });
+    match result {
+        Ok(()) => sys::NGX_OK as ngx_int_t,
+        Err(reason) => {
+            Log::of_cycle().write(Level::Alert, format_args!("{}: {reason}", Z::NAME));
+            sys::NGX_ERROR as ngx_int_t
+        }
+    }
+}
+
+impl Zone {
+    fn slabs(&self) -> Option<NonNull<ngx_slab_pool_t>> {
+        // SAFETY: a live struct; null until it is mapped, and then the slab pool begins the mapping.
+        NonNull::new(unsafe { (*self.as_ptr()).shm.addr }.cast())
+    }
+
+    /// Whether another zone of the same module has other memory.
+    pub fn is_other_of(&self, other: &Zone) -> bool {
+        // SAFETY: copies pointers out of live structs.
+        unsafe {
+            let (one, other) = (self.as_ptr(), other.as_ptr());
+            (*one).tag == (*other).tag && (*one).shm.addr != (*other).shm.addr
+        }
+    }
+
+    /// The block of a zone that was made; `None` before.
+    pub fn block(&self) -> Option<Block> {
+        // SAFETY: a mapped zone; null, or what `take_all` put there, in the zone itself.
+        unsafe { (*self.slabs()?.as_ptr()).data.cast::<Block>().as_ref().copied() }
+    }
+
+    /// Takes all pages of a new zone.
+    fn take_all(&self) -> Option<Block> {
+        let slabs = self.slabs()?.as_ptr();
+        // SAFETY: a fresh pool, and no worker runs yet. All pages that are left, in one block.
+        let (place, start, bytes) = unsafe {
+            let place: *mut Block = ngx_slab_alloc(slabs, size_of::<Block>()).cast();
+            let bytes = (*slabs).pfree * sys::ngx_pagesize;
+            (NonNull::new(place)?, NonNull::new(ngx_slab_alloc(slabs, bytes).cast::<u8>())?, bytes)
+        };
+        // SAFETY: allocated above, and nobody else's; nginx keeps the pointer for whoever adopts the zone.
+        unsafe {
+            start.write_bytes(0, bytes);
+            place.write(Block { start, bytes });
+            (*slabs).data = place.as_ptr().cast();
+        }
+        Some(Block { start, bytes })
+    }
+
+    /// The zone's lock; `None` before it is mapped.
+    ///
+    /// # Safety
+    /// The zone stays mapped while the lock is used.
+    pub unsafe fn mutex(&self) -> Option<ZoneMutex> {
+        self.slabs().map(ZoneMutex)
+    }
+}
+
+/// The mutex of a zone's slab pool: the one lock that nginx's master frees when a worker dies with it. A zone that is one
+/// block does not use it otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneMutex(NonNull<ngx_slab_pool_t>);
+
+// SAFETY: the mutex is an atomic word in shared memory, made to be used by many.
+unsafe impl Send for ZoneMutex {}
+// SAFETY: it is changed by compare-and-swap only.
+unsafe impl Sync for ZoneMutex {}
+
+impl ZoneMutex {
+    /// Takes it, unless somebody has it: another process, or another thread of this one.
+    pub fn try_lock(&self) -> bool {
+        // SAFETY: the zone is mapped, as whoever called `Zone::mutex` promised.
+        unsafe { ngx_shmtx_trylock(&raw mut (*self.0.as_ptr()).mutex) != 0 }
+    }
+
+    /// Gives it back; nothing happens if another process has it.
+    pub fn unlock(&self) {
+        // SAFETY: the zone is mapped, as whoever called `Zone::mutex` promised.
+        unsafe { ngx_shmtx_unlock(&raw mut (*self.0.as_ptr()).mutex) }
+    }
+}
+
+impl Cycle {
+    /// Its zones.
+    pub fn zones(&self) -> impl Iterator<Item = &Zone> {
+        // SAFETY: a cycle has its list of zones, empty at the first start.
+        let mut part: *const ngx_list_part_t =
+            unsafe { &raw const (*self.as_ptr()).shared_memory.part };
+        let mut place = 0;
+        std::iter::from_fn(move || {
+            // SAFETY: a part of that list; null after the last.
+            while let Some(zones) = unsafe { part.as_ref() } {
+                if place < zones.nelts {
+                    let first: *mut ngx_shm_zone_t = zones.elts.cast();
+                    place += 1;
+                    // SAFETY: the part has `nelts` zones, which live as long as the cycle.
+                    return Some(unsafe { Zone::from_ptr(first.add(place - 1)) });
+                }
+                (part, place) = (zones.next, 0);
+            }
+            None
+        })
+    }
+}
+
+/// The bytes of a page of memory.
+pub fn page_bytes() -> usize {
+    // SAFETY: a number that nginx sets when it starts.
+    unsafe { sys::ngx_pagesize }
+}
+
+/// nginx only tests a configuration.
+pub fn is_test() -> bool {
+    // SAFETY: a number that nginx sets when it starts.
+    unsafe { sys::ngx_test_config != 0 }
+}

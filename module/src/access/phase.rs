@@ -1,0 +1,181 @@
+//! The ACCESS phase, and what its decision leaves for the rest of the request.
+#![allow(unsafe_code)]
+
+use crate::access;
+use crate::access::Outcome;
+use crate::access::Refusal;
+use crate::access::password;
+use crate::access::question;
+use crate::access::question::Question;
+use crate::request::Request;
+use nginx::{Code, PhaseHandler};
+use oxigress_core::policy::access::{Answer, Password};
+use oxigress_core::policy::auth;
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+/// How far a request has come, in its pool.
+#[derive(Default)]
+pub struct Progress {
+    is_granted: Cell<bool>,
+    password: Cell<Password>,
+    question: Cell<Option<NonNull<Question>>>,
+}
+
+impl Progress {
+    /// The request was let in.
+    pub fn is_granted(&self) -> bool {
+        self.is_granted.get()
+    }
+
+    /// The request is let in.
+    pub fn grant(&self) {
+        self.is_granted.set(true);
+    }
+
+    /// The password.
+    pub fn password(&self) -> Password {
+        self.password.get()
+    }
+
+    pub(crate) fn set_password(&self, to: Password) {
+        self.password.set(to);
+    }
+
+    pub(crate) fn set_question(&self, to: &Question) {
+        self.question.set(Some(NonNull::from(to)));
+    }
+
+    pub(crate) fn question(&self) -> Option<&Question> {
+        // SAFETY: of the pool that this is in, too.
+        self.question.get().map(|question| unsafe { question.as_ref() })
+    }
+
+    /// The auth server.
+    pub fn answer(&self) -> Answer {
+        self.question().map_or(Answer::Unasked, Question::answer)
+    }
+
+    /// What the auth server says in a header, repeated ones joined; `None`: nothing.
+    pub fn answer_header(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let mut values =
+            self.question()?.headers().filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let mut all = values.next()?.1.to_vec();
+        for (_, value) in values {
+            all.extend_from_slice(b", ");
+            all.extend_from_slice(value);
+        }
+        Some(all)
+    }
+}
+
+/// Says who may come in; subrequests have no such phase.
+pub struct Access;
+
+impl PhaseHandler for Access {
+    const NAME: &'static str = "access";
+
+    fn run(raw: &nginx::Request) -> Code {
+        let Some(request) = Request::of(raw) else { return Code::DECLINED };
+        // nginx runs the phases once more for the answer of an error backend.
+        if request.is_error() {
+            return Code::DECLINED;
+        }
+        match access::decide(&request) {
+            Outcome::Granted => Code::DECLINED,
+            Outcome::Waits => Code::AGAIN,
+            Outcome::Refused(refusal) => refuse(raw, &request, &refusal),
+        }
+    }
+}
+
+fn refuse(raw: &nginx::Request, request: &Request<'_>, refusal: &Refusal) -> Code {
+    // As if an error page had been shown already: none takes the answer's place.
+    raw.set_error_page(true);
+    match refusal {
+        Refusal::Status(status) => Code::status(*status),
+        Refusal::Challenge(challenge) => {
+            // Out of memory: the status says it too.
+            raw.set_challenge(challenge);
+            Code::status(401)
+        }
+        Refusal::Theirs(status) => {
+            let question = request.progress().and_then(Progress::question);
+            for (name, value) in question.into_iter().flat_map(Question::headers) {
+                if *status == 401 && name.eq_ignore_ascii_case(b"www-authenticate") {
+                    raw.push_response_header(b"WWW-Authenticate", value);
+                }
+            }
+            Code::status(*status)
+        }
+        Refusal::SignIn(location) => match raw.set_location(location) {
+            Some(()) => Code::status(302),
+            None => Code::INTERNAL_ERROR,
+        },
+    }
+}
+
+/// Part of the header filter: the cookies of the auth server, and how long an answer of it is kept.
+pub fn filter_header(raw: &nginx::Request) {
+    let Some(request) = Request::of(raw) else { return };
+    if let Some(question) = request.question() {
+        // An answer of an auth server, as it comes in.
+        question.keep(raw);
+        return;
+    }
+    let Some(question) = request.begun_progress().and_then(Progress::question) else { return };
+    let Answer::Status(_) = question.answer() else { return };
+    if !question.always_sets_cookie() && !auth::carries_cookies(raw.status() as u16) {
+        return;
+    }
+    for (name, value) in question.headers() {
+        if name.eq_ignore_ascii_case(b"set-cookie") {
+            // Out of memory: a cookie less.
+            raw.push_response_header(b"Set-Cookie", value);
+        }
+    }
+}
+
+/// What [`access::decide`] asks of a request.
+impl<'r> Request<'r> {
+    /// How far it has come, kept from now on; `None` when memory is out.
+    pub fn progress(&self) -> Option<&'r Progress> {
+        if let Some(progress) = self.begun_progress() {
+            return Some(progress);
+        }
+        let progress = &*self.nginx().pool().alloc(Progress::default())?;
+        self.set_progress(progress).then_some(progress)
+    }
+
+    /// Name and password, as nginx reads them; `None`: there are none.
+    pub fn credentials(&self) -> Option<(&'r [u8], &'r [u8])> {
+        self.nginx().credentials()
+    }
+
+    /// Has a password looked at; `false`: there are too many already.
+    pub fn check_password(
+        &self,
+        hash: &oxigress_core::policy::passwords::Hash,
+        password: &[u8],
+        is_known: bool,
+        name: u128,
+        file: &[u8; 32],
+    ) -> bool {
+        let texts = self.decision().map(|decision| decision.texts).unwrap_or_default();
+        let [_, tenant, ..] = texts;
+        let line = password::Line { tenant, file };
+        let asked = password::Asked { hash, password, is_known, name, line };
+        password::begin(self.nginx(), self.worker(), &asked)
+    }
+
+    /// Asks the auth server; `false`: it cannot be asked.
+    pub fn ask(&self, progress: &'r Progress, external: &'r crate::access::External) -> bool {
+        question::ask(self, progress, external).is_some()
+    }
+
+    /// Says in the error log that the auth server said neither yes nor no.
+    pub fn log_unexpected_answer(&self, status: u16) {
+        let line = format_args!("auth server: unexpected status {status}, so nobody comes in");
+        self.log_error(line);
+    }
+}

@@ -1,0 +1,191 @@
+//! The question to an auth server: a subrequest that goes through a location of nginx.conf (`ingress_auth`).
+//!
+//! It has the client's headers in a list of its own, no body, and a backend of its own to balance to. Its answer is
+//! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`headers/discard.rs`).
+#![allow(unsafe_code)]
+
+use crate::access::External;
+use crate::access::phase::Progress;
+use crate::conf::Declared;
+use crate::conf::Scheme;
+use crate::request::Request;
+use crate::request::route::Names;
+use crate::request::route::NewRoute;
+use crate::route;
+use nginx::{Code, Ended, Kind};
+use oxigress_core::http::header;
+use oxigress_core::policy::access::Answer;
+use oxigress_core::policy::auth;
+use std::cell::Cell;
+
+/// An answer of which more is sent than this is not kept, and neither is one that does not say how long it is: it
+/// would fill the disk. Nobody needs its body.
+const MAX_KEPT_BYTES: i64 = 64 * 1024;
+
+/// A question, in the pool of the request.
+pub struct Question {
+    /// The request holds its policies as long as its pool, which has this.
+    external: *const External,
+    /// Null: it is not asked yet. It lives as long as its main request, whose pool has this.
+    subrequest: Cell<*mut nginx::sys::ngx_http_request_t>,
+    /// Empty: the answer is not kept.
+    cache_key: Vec<u8>,
+    status: Cell<u16>,
+    is_answered: Cell<bool>,
+}
+
+impl Question {
+    fn external(&self) -> &External {
+        // SAFETY: the request holds its policies as long as its pool, which has this.
+        unsafe { &*self.external }
+    }
+
+    /// What came back.
+    pub fn answer(&self) -> Answer {
+        match self.is_answered.get() {
+            true => Answer::Status(self.status.get()),
+            false => Answer::Awaited,
+        }
+    }
+
+    /// The headers that came back; none before.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        // SAFETY: a subrequest lives as long as its main request, whose pool has this.
+        let subrequest = unsafe { nginx::Request::from_nullable(self.subrequest.get()) };
+        let is_there = self.is_answered.get() && self.status.get() != 0;
+        let upstream = subrequest.and_then(|it| it.upstream()).filter(|_| is_there);
+        let headers = upstream.into_iter().flat_map(|upstream| upstream.headers());
+        headers.filter(|header| header.is_there()).map(|header| (header.name(), header.value()))
+    }
+
+    /// Its cookies reach the client whatever the status.
+    pub fn always_sets_cookie(&self) -> bool {
+        self.external().source.always_sets_cookie
+    }
+
+    /// Name of the server.
+    pub fn host(&self) -> &[u8] {
+        self.external().source.to.host.as_str().as_bytes()
+    }
+
+    /// What the answer is kept under; empty: it is not.
+    pub fn cache_key(&self) -> &[u8] {
+        &self.cache_key
+    }
+
+    /// Says how long the answer is kept, when the header of the subrequest is about to be sent.
+    pub fn keep(&self, subrequest: &nginx::Request) {
+        let Some(upstream) = subrequest.upstream().filter(|it| it.is_cacheable()) else { return };
+        let Some(valid_until) = subrequest.cache_valid_until() else { return };
+        let (status, length) = (upstream.status(), upstream.content_length_n());
+        let has_no_body = matches!(status, 204 | 304);
+        if !has_no_body && !(0..=MAX_KEPT_BYTES).contains(&length) {
+            upstream.set_cacheable(false);
+            return;
+        }
+        // Set: the auth server says it itself (Cache-Control, Expires, X-Accel-Expires).
+        if valid_until == 0
+            && let Some(seconds) = self.external().kept_seconds(status as u16)
+        {
+            let (now, _) = nginx::wall_clock();
+            subrequest.set_cache_valid_until(now.saturating_add(i64::from(seconds)));
+        }
+    }
+}
+
+/// Asks; `None`: nginx.conf has no location for it, the server has no backend, or memory is out. `progress` is the
+/// request's, which holds `external` until it ends.
+pub fn ask(request: &Request<'_>, progress: &Progress, external: &External) -> Option<()> {
+    let (raw, source) = (request.nginx(), &external.source);
+    let location = raw.auth_location(Scheme::of(source.to.https))?;
+    let target = external.target(request);
+    let question = Question {
+        external,
+        subrequest: Cell::new(std::ptr::null_mut()),
+        cache_key: external.cache_key(request, &target).unwrap_or_default().to_vec(),
+        status: Cell::new(0),
+        is_answered: Cell::new(false),
+    };
+    let (subrequest, question) = raw.subrequest(location, false, Kind::Waited, question)?;
+    question.subrequest.set(subrequest.as_ptr());
+    progress.set_question(question);
+    // Where something is missing it is answered with 404 where it arrives, which is no yes.
+    let _ = complete(request, subrequest, question, &target);
+    Some(())
+}
+
+/// Gives a subrequest, which runs when this callback has returned, what it asks; `None` when memory is out, or a header
+/// cannot be sent.
+fn complete(
+    request: &Request<'_>,
+    subrequest: &nginx::Request,
+    question: &Question,
+    target: &[u8],
+) -> Option<()> {
+    let external = question.external();
+    let source = &external.source;
+    subrequest.set_method_name(source.method.as_deref().unwrap_or("GET").as_bytes())?;
+    subrequest.set_target(target)?;
+    // Nothing is read, and the client's own body stays the client's.
+    subrequest.set_no_body()?;
+    subrequest.set_header_only(true);
+    let asking = Request::of(subrequest)?;
+    write_headers(request, external, subrequest)?;
+    asking.set_question(question)?;
+    let guard = asking.worker().reader().read();
+    let id = source.to.backend.as_str().as_bytes();
+    let found = route::find(&guard, id, request.decided());
+    let names = Some(Names::of_backend(id));
+    asking.set_route(NewRoute { names, found, ..NewRoute::default() });
+    Some(())
+}
+
+/// The headers of the question, in a list of its own.
+fn write_headers(
+    request: &Request<'_>,
+    external: &External,
+    subrequest: &nginx::Request,
+) -> Option<()> {
+    let own = external.headers(request);
+    subrequest.begin_own_headers()?;
+    for element in request.nginx().headers() {
+        let name = element.name();
+        if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {
+            subrequest.pass_header(element)?;
+        }
+    }
+    for (name, value) in &own {
+        if value.is_empty() || header::is_reserved(name) {
+            continue;
+        }
+        // A value that would end its line is no value: the question is not asked.
+        if !header::is_value(value) {
+            return None;
+        }
+        subrequest.push_own_header(name, value)?;
+    }
+    Some(())
+}
+
+impl Ended for Question {
+    const NAME: &'static str = "auth_answered";
+
+    fn ended(&self, subrequest: &nginx::Request, code: Code) -> Code {
+        // An auth server may send nginx elsewhere (X-Accel-Redirect), unless nginx.conf ignores that.
+        let upstream = subrequest.upstream().filter(|_| subrequest.is_auth_location());
+        // Only what a server said counts, and not what nginx says where none did. It has said it, whatever becomes of the
+        // body.
+        let status = match upstream {
+            Some(upstream)
+                if code == Code::OK || code == Code::ERROR && upstream.is_header_sent() =>
+            {
+                upstream.status()
+            }
+            _ => 0,
+        };
+        self.status.set(u16::try_from(status).unwrap_or(0));
+        self.is_answered.set(true);
+        // No page of nginx's, and no end of the main request.
+        Code::OK
+    }
+}

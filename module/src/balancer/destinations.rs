@@ -1,0 +1,117 @@
+//! Where connections to endpoints may lead: `ingress_destinations`, and what listens on this machine.
+#![allow(unsafe_code)]
+
+use crate::module::directives::core_conf;
+use crate::module::directives::refuse;
+use crate::module::table::Core;
+use crate::system::log;
+use crate::system::log::Seldom;
+use crate::system::memory;
+use nginx::log::Log;
+use nginx::{Address, Conf, Cycle, Refused};
+use oxigress_core::balancer::destinations::{Denial, Destinations, Settings};
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::net::{IpAddr, SocketAddr};
+use std::ptr::null_mut;
+
+/// How long the addresses of this machine are taken for what they were.
+const REFRESH_MILLISECONDS: u64 = 30_000;
+
+/// kube-proxy's interface in IPVS mode: it has the address of every Service, most of which lead elsewhere.
+const OF_SERVICES: &CStr = c"kube-ipvs0";
+
+/// `ingress_destinations [loopback] [deny=NETWORK]... [own=PORT]...;`
+pub fn ingress_destinations(conf: &mut Conf) -> Result<(), Refused> {
+    if core_conf(conf)?.destinations.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let mut settings = Settings::default();
+    for word in conf.arguments().iter().skip(1) {
+        let word = word.bytes();
+        if str::from_utf8(word).ok().and_then(|word| settings.add(word)).is_none() {
+            let shown = word.escape_ascii();
+            let reason =
+                format_args!("invalid value \"{shown}\": it is loopback, deny=NETWORK or own=PORT");
+            return Err(refuse(conf, reason));
+        }
+    }
+    core_conf(conf)?.destinations = Some(settings);
+    Ok(())
+}
+
+/// What a worker knows about destinations.
+pub struct Checked {
+    destinations: Destinations,
+    local: RefCell<Local>,
+}
+
+#[derive(Default)]
+struct Local {
+    /// Sorted.
+    addresses: Vec<IpAddr>,
+    read_at: Option<u64>,
+}
+
+impl Checked {
+    /// As the cycle's directive says; `None` without one: whatever is named is connected to.
+    pub fn of(cycle: &Cycle) -> Option<Self> {
+        let settings = cycle.core::<Core>()?.destinations.as_ref()?;
+        let own = cycle.listening().filter_map(Address::ip);
+        let destinations = settings.destinations().with_own(own);
+        Some(Checked { destinations, local: RefCell::default() })
+    }
+
+    /// Why no connection is made to an address; `None`: it is made.
+    #[inline]
+    pub fn denial(&self, to: SocketAddr) -> Option<Denial> {
+        self.destinations.denial(to, |address| self.is_local(address))
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        let Ok(mut local) = self.local.try_borrow_mut() else { return true };
+        let now = memory::now_milliseconds();
+        if local.read_at.is_none_or(|at| now.saturating_sub(at) > REFRESH_MILLISECONDS) {
+            // Those that were known stay where the kernel does not say.
+            if let Some(addresses) = local_addresses() {
+                local.addresses = addresses;
+            }
+            local.read_at = Some(now);
+        }
+        local.addresses.binary_search(&address).is_ok()
+    }
+}
+
+/// Says that a connection is not made: every ten seconds at most.
+pub fn log_denial(log: &Log, backend: &[u8], to: SocketAddr, denial: Denial) {
+    static SELDOM: Seldom = Seldom::new();
+    if SELDOM.is_due() {
+        let backend = backend.escape_ascii();
+        let line =
+            format_args!("ingress: backend \"{backend}\": no connection to {to}, which {denial}");
+        log::write(log::ERROR, log, line);
+    }
+}
+
+/// The addresses of this machine, sorted; `None` if the kernel does not say.
+fn local_addresses() -> Option<Vec<IpAddr>> {
+    let mut first: *mut libc::ifaddrs = null_mut();
+    // SAFETY: writes the pointer it is given.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return None;
+    }
+    let (mut all, mut next) = (Vec::new(), first);
+    // SAFETY: a list that ends with null, freed below.
+    while let Some(interface) = unsafe { next.as_ref() } {
+        // SAFETY: the kernel's names end with a NUL.
+        let is_of_services = unsafe { CStr::from_ptr(interface.ifa_name) } == OF_SERVICES;
+        // SAFETY: null, or an address as long as its family says.
+        let address = unsafe { Address::read(interface.ifa_addr.cast()) }.and_then(Address::ip);
+        all.extend(address.filter(|_| !is_of_services).map(|address| address.ip()));
+        next = interface.ifa_next;
+    }
+    // SAFETY: what `getifaddrs` made, freed once.
+    unsafe { libc::freeifaddrs(first) };
+    all.sort_unstable();
+    Some(all)
+}

@@ -1,0 +1,307 @@
+//! Upstream connections that wait for their next request, in router mode.
+//!
+//! Shape:   one [`Pools`] a worker; in it one [`Idle`] for each upstream with `ingress_balancer`, made when the upstream
+//!          first keeps a connection.
+//! Rules:   a connection is used again for the same backend, endpoint, protocol and TLS identity only, and
+//!          only while nothing has arrived on it; it is closed when its endpoint leaves the backend.
+//! Ends:    no timer of its own: the oldest entry is the first that has waited too long, and the worker's tick
+//!          looks at it. A timer each would be put into nginx's tree and taken out again for every request.
+//! Room:    where nginx would close idle clients to make room, the oldest of these are closed. They are not
+//!          marked `reusable`: that counts them as waiting clients in `stub_status`, by two writes to
+//!          memory that all workers share for every request.
+//! Source:  ngx_http_upstream_keepalive_module.c, which knows neither TLS identities nor removed endpoints.
+#![allow(unsafe_code)]
+
+mod connection;
+pub mod identity;
+
+pub use identity::Identifier;
+
+use crate::balancer::peer;
+use crate::worker;
+use connection::RawConnection;
+use nginx::event::Posted;
+use nginx::sys::{ngx_log_t, ngx_msec_t, ngx_uint_t};
+use nginx::{Cycle, EventLoop, now_milliseconds};
+use oxigress_core::balancer::idle::{Idle, Key, Place};
+use oxigress_store::Reader;
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroU32;
+use std::ptr::null_mut;
+
+/// Connections closed by one tick: each costs a system call.
+const CLOSED_A_TICK: u32 = 64;
+/// Endpoints compared by one tick, a tenth of a millisecond: a large change is looked at in several.
+const COMPARED_A_TICK: usize = 50_000;
+/// What looking one backend up counts as.
+const LOOK_UP: usize = 50;
+
+/// How an upstream keeps connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Number of the upstream among those of the cycle.
+    pub number: usize,
+    /// Idle ones a worker; 0: none is kept.
+    pub connections: u32,
+    /// Age after which one is used no more.
+    pub time_msec: ngx_msec_t,
+    /// Time after which an idle one is closed.
+    pub timeout_msec: ngx_msec_t,
+    /// Requests after which one is used no more.
+    pub requests: ngx_uint_t,
+}
+
+/// The idle connections of a worker.
+pub struct Pools {
+    pools: RefCell<Vec<Option<Pool>>>,
+    purge: Cell<Purge>,
+    /// Turns of the event loop in which a connection became idle.
+    turn: Cell<u64>,
+    turn_end: Posted,
+    identifier: Identifier,
+}
+
+struct Pool {
+    idle: Idle<Kept>,
+    timeout_msec: ngx_msec_t,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    connection: RawConnection,
+    since_msec: ngx_msec_t,
+    turn: u64,
+}
+
+/// How far the search for endpoints that have left has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Purge {
+    /// What has waited since then leads to endpoints that this generation has.
+    done: u64,
+    /// The generation that is being compared with; 0: none.
+    current: u64,
+    /// A connection came in that was chosen from an older generation.
+    is_outdated: bool,
+    pool: usize,
+    place: u32,
+}
+
+/// All of these are called on the event loop's thread.
+impl Pools {
+    /// No connections so far.
+    pub fn new(here: EventLoop) -> Self {
+        // It runs at the end of a turn in which a connection became idle.
+        let turn_end = Posted::new(here, |here| {
+            if let Some(worker) = worker::current(here) {
+                let turn = &worker.pools().turn;
+                turn.set(turn.get() + 1);
+            }
+        });
+        Pools {
+            pools: RefCell::default(),
+            purge: Cell::default(),
+            turn: Cell::new(1),
+            turn_end,
+            identifier: Identifier::default(),
+        }
+    }
+
+    /// What makes identities.
+    pub fn identifier(&self) -> &Identifier {
+        &self.identifier
+    }
+
+    /// An idle connection for this key, ready for a request that logs to `log`; null if there is none.
+    ///
+    /// # Safety
+    /// `log` is alive until the request gives the connection back or closes it.
+    #[inline]
+    pub unsafe fn take(
+        &self,
+        here: EventLoop,
+        number: usize,
+        key: &Key,
+        log: *mut ngx_log_t,
+    ) -> *mut nginx::sys::ngx_connection_t {
+        while let Some(kept) = self.with(number, |pool| pool.idle.take(key)).flatten() {
+            // In the same turn the events of this turn say all there is to know. Later the endpoint may
+            // have closed it, by an event that waits behind the one being handled.
+            if kept.turn == self.turn.get() || kept.connection.is_quiet() {
+                // SAFETY: taken out of the pool, so nobody else has it.
+                return unsafe { kept.connection.resume(log) };
+            }
+            // SAFETY: as above.
+            unsafe { kept.connection.close() };
+        }
+        if is_scarce(here) {
+            self.close_oldest(number);
+        }
+        null_mut()
+    }
+
+    /// Keeps a connection whose request is over. `false`: it cannot be kept.
+    ///
+    /// `generation` is the one its endpoint was chosen from.
+    ///
+    /// # Safety
+    /// `connection` is open, and nobody uses it any more.
+    #[inline]
+    pub unsafe fn put(
+        &self,
+        settings: &Settings,
+        key: Key,
+        generation: u64,
+        connection: *mut nginx::sys::ngx_connection_t,
+    ) -> bool {
+        let connection = RawConnection::new(connection);
+        let kept = Kept {
+            connection,
+            since_msec: now_milliseconds() as ngx_msec_t,
+            turn: self.turn.get(),
+        };
+        let Some((place, given_up)) = self.insert(settings, key, kept) else { return false };
+        if let Some(given_up) = given_up {
+            // SAFETY: it gave way, so nobody has it.
+            unsafe { given_up.connection.close() };
+        }
+        let mut purge = self.purge.get();
+        if generation < purge.done.max(purge.current) {
+            purge.is_outdated = true;
+            self.purge.set(purge);
+        }
+        self.turn_end.post();
+        // SAFETY: the caller has an open connection that nobody else uses.
+        unsafe { connection.rest(settings.number, place) };
+        true
+    }
+
+    fn insert(&self, settings: &Settings, key: Key, kept: Kept) -> Option<(Place, Option<Kept>)> {
+        let mut pools = self.pools.try_borrow_mut().ok()?;
+        if pools.len() <= settings.number {
+            pools.resize_with(settings.number + 1, || None);
+        }
+        let place = pools.get_mut(settings.number)?;
+        if place.is_none() {
+            let idle = Idle::new(NonZeroU32::new(settings.connections)?);
+            *place = Some(Pool { idle, timeout_msec: settings.timeout_msec });
+        }
+        place.as_mut().map(|pool| pool.idle.put(key, kept))
+    }
+
+    #[inline]
+    fn with<T>(&self, number: usize, act: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+        // Nothing below calls back, so it is never borrowed twice; if it were, nothing would be kept.
+        let mut pools = self.pools.try_borrow_mut().ok()?;
+        pools.get_mut(number)?.as_mut().map(act)
+    }
+
+    /// Closes an idle connection that its endpoint, or nginx, has done with.
+    ///
+    /// # Safety
+    /// `connection` is open and idle, and [`RawConnection::rest`] gave it these numbers.
+    unsafe fn give_up(&self, number: usize, place: Place, connection: RawConnection) {
+        self.with(number, |pool| {
+            if pool.idle.at(place).is_some_and(|(_, kept)| kept.connection == connection) {
+                pool.idle.remove(place);
+            }
+        });
+        // SAFETY: nobody finds it any more.
+        unsafe { connection.close() };
+    }
+
+    fn close_oldest(&self, number: usize) -> bool {
+        let oldest = self.with(number, |pool| pool.idle.pop_oldest()).flatten();
+        // SAFETY: taken out of the pool, so nobody else has it.
+        oldest.map(|kept| unsafe { kept.connection.close() }).is_some()
+    }
+
+    /// The worker's tick: closes what has waited too long, what stands in the way of others, and what leads to
+    /// endpoints that have left.
+    ///
+    /// Answers whether there is more to do soon.
+    pub fn look_after(&self, here: EventLoop, reader: &Reader) -> bool {
+        let count = self.pools.try_borrow().map_or(0, |pools| pools.len());
+        for number in 0..count {
+            for _ in 0..CLOSED_A_TICK {
+                if !(is_scarce(here) || self.has_expired(number)) || !self.close_oldest(number) {
+                    break;
+                }
+            }
+        }
+        if count > 0 {
+            self.purge(reader, count);
+        }
+        self.purge.get().current != 0
+    }
+
+    fn has_expired(&self, number: usize) -> bool {
+        let now_msec = now_milliseconds() as ngx_msec_t;
+        self.with(number, |pool| {
+            let oldest = pool.idle.oldest();
+            oldest.is_some_and(|kept| now_msec.wrapping_sub(kept.since_msec) >= pool.timeout_msec)
+        })
+        .unwrap_or(false)
+    }
+
+    /// One step of comparing all that waits with a generation.
+    fn purge(&self, reader: &Reader, count: usize) {
+        let held = reader.read();
+        let mut purge = self.purge.get();
+        if purge.current == 0 {
+            if purge.done == held.generation() && !purge.is_outdated {
+                return;
+            }
+            purge = Purge { done: purge.done, current: held.generation(), ..Purge::default() };
+        }
+        let mut left = COMPARED_A_TICK;
+        let mut last = None;
+        while purge.pool < count {
+            let found = self.with(purge.pool, |pool| {
+                let place = Place(purge.place);
+                (place.0 < pool.idle.places()).then(|| pool.idle.at(place).map(|(key, _)| *key))
+            });
+            let Some(Some(key)) = found else {
+                (purge.pool, purge.place) = (purge.pool + 1, 0);
+                continue;
+            };
+            if left == 0 {
+                break;
+            }
+            if let Some(key) = key {
+                let endpoints = match last {
+                    Some((backend, endpoints)) if backend == key.backend => endpoints,
+                    _ => peer::endpoints_by_hash(&held, key.backend),
+                };
+                last = Some((key.backend, endpoints));
+                left = left.saturating_sub(LOOK_UP + endpoints.len());
+                if !endpoints.contains(&key.endpoint) {
+                    self.close_at(purge.pool, Place(purge.place));
+                }
+            }
+            purge.place += 1;
+        }
+        if purge.pool >= count {
+            (purge.done, purge.current) = (purge.current, 0);
+        }
+        self.purge.set(purge);
+    }
+
+    fn close_at(&self, number: usize, place: Place) {
+        if let Some(kept) = self.with(number, |pool| pool.idle.remove(place)).flatten() {
+            // SAFETY: taken out of the pool, so nobody else has it.
+            unsafe { kept.connection.close() };
+        }
+    }
+
+    /// Closes all of them, before the worker goes.
+    pub fn close_all(&self) {
+        let count = self.pools.try_borrow().map_or(0, |pools| pools.len());
+        (0..count).for_each(|number| while self.close_oldest(number) {});
+    }
+}
+
+/// As few connections are left as nginx wants before it closes idle clients.
+fn is_scarce(here: EventLoop) -> bool {
+    let cycle = Cycle::current(here);
+    cycle.free_connections() <= cycle.connections() / 16
+}

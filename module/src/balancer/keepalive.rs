@@ -1,0 +1,255 @@
+//! Who keeps upstream connections: the directive `ingress_keepalive`, and what nginx's own `keepalive` may do.
+//!
+//! In router mode the module does ([`crate::balancer::idle`]), and nginx must not. With a variable nginx does, and knows a
+//! connection by its address alone: a request could go over one that was opened with another server name,
+//! certificate or trust. So TLS and nginx's `keepalive` are refused together, when the configuration is read
+//! if the scheme is known then, else when a request comes. What nginx 1.29.7 and later does without being asked,
+//! `local`, keeps locations apart: it is right wherever all requests of a location make the same handshake.
+#![allow(unsafe_code)]
+
+use crate::conf::SrvConf;
+use crate::module::directives;
+use crate::module::directives::refuse;
+use crate::module::table::Http;
+use crate::system::log;
+use nginx::sys::{
+    NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
+    NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT,
+    ngx_http_proxy_loc_conf_t, ngx_http_upstream_conf_t, ngx_http_upstream_keepalive_srv_conf_t,
+    ngx_http_upstream_srv_conf_t, ngx_msec_t, ngx_uint_t,
+};
+use nginx::{Conf, Refused, Request, bytes, parse_milliseconds, parse_number};
+
+/// ingress-nginx's values of nginx's four directives.
+const CONNECTIONS: u32 = 320;
+const TIME_MSEC: ngx_msec_t = 3_600_000;
+const TIMEOUT_MSEC: ngx_msec_t = 60_000;
+const REQUESTS: ngx_uint_t = 10_000;
+/// The room for them is taken with the first one: 64 bytes each.
+const MAX_CONNECTIONS: u32 = 1 << 16;
+
+/// What nginx's own `keepalive` does in an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeptByNginx {
+    /// Nothing.
+    #[default]
+    Not,
+    /// All locations share what is kept.
+    ByAddress,
+    /// Each location has its own.
+    ByLocation,
+}
+
+/// `ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000];`
+pub fn ingress_keepalive(conf: &mut Conf) -> Result<(), Refused> {
+    let server = conf.server::<Http>();
+    if server.has_keepalive {
+        return Err(Refused::DUPLICATE);
+    }
+    server.has_keepalive = true;
+    set_defaults(server);
+    let arguments = conf.arguments().to_vec();
+    let [_, connections, parameters @ ..] = arguments.as_slice() else { return Err(Refused::Told) };
+    let count = parse_number(connections.bytes()).and_then(|count| u32::try_from(count).ok());
+    let Some(count) = count.filter(|count| *count <= MAX_CONNECTIONS) else {
+        let shown = connections.bytes().escape_ascii();
+        let reason = format_args!("invalid value \"{shown}\" in \"ingress_keepalive\" directive");
+        return Err(refuse(conf, reason));
+    };
+    conf.server::<Http>().keep.connections = count;
+    for parameter in parameters {
+        if set(conf.server::<Http>(), parameter.bytes()).is_none() {
+            let shown = parameter.bytes().escape_ascii();
+            return Err(refuse(conf, format_args!("invalid parameter \"{shown}\"")));
+        }
+    }
+    Ok(())
+}
+
+fn set_defaults(conf: &mut SrvConf) {
+    conf.keep.connections = CONNECTIONS;
+    conf.keep.time_msec = TIME_MSEC;
+    conf.keep.timeout_msec = TIMEOUT_MSEC;
+    conf.keep.requests = REQUESTS;
+}
+
+/// Sets what `name=value` says; `None` if that is nothing.
+fn set(conf: &mut SrvConf, parameter: &[u8]) -> Option<()> {
+    let at = parameter.iter().position(|byte| *byte == b'=')?;
+    let (name, value) = (parameter.get(..at)?, parameter.get(at + 1..)?);
+    match name {
+        b"time" => conf.keep.time_msec = parse_milliseconds(value)?,
+        b"timeout" => conf.keep.timeout_msec = parse_milliseconds(value)?,
+        b"requests" => conf.keep.requests = parse_number(value).filter(|n| *n != 0)?,
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Decides who keeps the connections of an upstream with `ingress_balancer`; nginx's own directives have been
+/// read. Says why it cannot be.
+///
+/// # Safety
+/// nginx initialises `upstream`, of the configuration.
+pub unsafe fn decide_keeper(
+    conf: &Conf,
+    upstream: *mut ngx_http_upstream_srv_conf_t,
+) -> Result<(), Refused> {
+    // SAFETY: an upstream block, whose configuration nobody refers to while it is initialised.
+    let ours = unsafe { directives::upstream_conf_mut(upstream) };
+    // SAFETY: nginx keeps the name in the cycle's pool.
+    let name = unsafe { bytes((*upstream).host) }.escape_ascii();
+    let place = conf.cycle().module_index(c"ngx_http_upstream_keepalive_module");
+    // SAFETY: an upstream block has a place for every http module; null, or what that very module keeps there.
+    let stock = place.and_then(|place| unsafe {
+        (*(*upstream).srv_conf.add(place)).cast::<ngx_http_upstream_keepalive_srv_conf_t>().as_mut()
+    });
+    if ours.backend_variable().is_some() {
+        if ours.has_keepalive {
+            return Err(refuse(
+                conf,
+                format_args!(
+                    "\"ingress_keepalive\" in upstream \"{name}\" goes with \"ingress_balancer\" without a \
+                     variable: with one, nginx's \"keepalive\" keeps connections"
+                ),
+            ));
+        }
+        ours.kept_by_nginx = stock.map_or(KeptByNginx::Not, |stock| {
+            match (stock.max_cached, nginx::sys::keeps_by_location(stock)) {
+                (0, _) => KeptByNginx::Not,
+                (_, true) => KeptByNginx::ByLocation,
+                (_, false) => KeptByNginx::ByAddress,
+            }
+        });
+        return Ok(());
+    }
+    if !ours.has_keepalive {
+        set_defaults(ours);
+    }
+    let Some(stock) = stock else { return Ok(()) };
+    let unset = ngx_uint_t::MAX;
+    let is_set = [stock.time, stock.timeout, stock.requests].iter().any(|v| *v != unset)
+        || !matches!(stock.max_cached, 0 | ngx_uint_t::MAX);
+    if is_set {
+        return Err(refuse(
+            conf,
+            format_args!(
+                "\"ingress_balancer\" without a variable keeps connections itself: in upstream \"{name}\" \
+                 write \"ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000]\" in place of \
+                 \"keepalive\" and what begins with \"keepalive_\""
+            ),
+        ));
+    }
+    // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
+    // "keepalive 0" writes; before, it is 0 already.
+    stock.max_cached = 0;
+    Ok(())
+}
+
+/// Refuses `ingress_keepalive` where there is no balancer to heed it.
+pub fn check_upstreams(conf: &Conf) -> Result<(), Refused> {
+    for upstream in conf.upstreams() {
+        let ours = upstream.conf::<Http>();
+        if ours.has_keepalive && !ours.has_balancer {
+            let name = upstream.name().escape_ascii();
+            let reason = format_args!(
+                "\"ingress_keepalive\" in upstream \"{name}\" needs \"ingress_balancer\""
+            );
+            return Err(refuse(conf, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a location that speaks TLS through connections that nginx keeps by address.
+pub fn check_location(conf: &mut Conf) -> Result<(), Refused> {
+    macro_rules! pass {
+        ($module:literal, $conf:ident, $directive:literal) => {{
+            // SAFETY: what that very module keeps for a location.
+            let settings = unsafe { conf.location_of::<nginx::sys::$conf>($module) };
+            settings
+                .filter(|settings| settings.ssl != 0)
+                .map(|settings| ($directive, std::ptr::from_ref(&settings.upstream)))
+        }};
+    }
+    let passes = [
+        pass!(c"ngx_http_proxy_module", ngx_http_proxy_loc_conf_t, "proxy_pass https://"),
+        pass!(c"ngx_http_grpc_module", ngx_http_grpc_loc_conf_t, "grpc_pass grpcs://"),
+        pass!(c"ngx_http_uwsgi_module", ngx_http_uwsgi_loc_conf_t, "uwsgi_pass suwsgi://"),
+    ];
+    for (directive, settings) in passes.into_iter().flatten() {
+        // SAFETY: of the location's settings, which stay as long as the cycle and are not changed here.
+        let settings = unsafe { &*settings };
+        // SAFETY: null without an upstream of a fixed name, else a block of the same configuration.
+        let Some(upstream) = (unsafe { nginx::UpstreamBlock::from_nullable(settings.upstream) })
+        else {
+            continue;
+        };
+        if !upstream.is_explicit() || is_separate(upstream.conf::<Http>().kept_by_nginx, settings) {
+            continue;
+        }
+        let (remedy, name) = (REMEDY, upstream.name().escape_ascii());
+        return Err(refuse(
+            conf,
+            format_args!(
+                "\"{directive}\" does not go with \"keepalive\" in upstream \"{name}\", {REASON}: {remedy}"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+const REASON: &str = "which knows connections by their address alone: a request could go over one that was opened with another \
+                      server name, certificate or trust";
+const REMEDY: &str = "remove \"keepalive\" (write \"keepalive 0\" from nginx 1.29.7 on), or use \"ingress_router\" and \
+                      \"ingress_balancer\" without a variable";
+
+/// What an answer says in `X-Accel-` headers about where its request goes on and how fast has no effect at a location,
+/// whatever its `proxy_ignore_headers`: nobody but the module asks through it.
+pub fn ignore_accelerators(conf: &mut Conf) {
+    const IGNORED: u32 = NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT
+        | NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE
+        | NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING
+        | NGX_HTTP_UPSTREAM_IGN_XA_CHARSET;
+    // SAFETY: what that very module keeps for a location.
+    let proxy = unsafe { conf.location_of::<ngx_http_proxy_loc_conf_t>(c"ngx_http_proxy_module") };
+    if let Some(proxy) = proxy {
+        proxy.upstream.ignore_headers |= IGNORED as ngx_uint_t;
+    }
+}
+
+/// Whether nginx gives a request only connections that were opened with its own handshake.
+fn is_separate(kept: KeptByNginx, conf: &ngx_http_upstream_conf_t) -> bool {
+    match kept {
+        KeptByNginx::Not => true,
+        KeptByNginx::ByAddress => false,
+        KeptByNginx::ByLocation => {
+            let values = [conf.ssl_name, conf.ssl_certificate, conf.ssl_certificate_key];
+            // SAFETY: null, or a value of the configuration; one without variables has no lengths.
+            values.iter().all(|v| unsafe { v.as_ref() }.is_none_or(|v| v.lengths.is_null()))
+        }
+    }
+}
+
+/// Whether a request would mix its TLS connections with others'. Says so in the log.
+#[inline]
+pub fn mixes_handshakes(request: &Request, kept: KeptByNginx) -> bool {
+    if kept == KeptByNginx::Not {
+        return false;
+    }
+    let Some(upstream) = request.upstream().filter(|upstream| upstream.is_tls()) else {
+        return false;
+    };
+    // With a variable in `proxy_pass` the server name is the variable's unless it is written out.
+    // SAFETY: the settings of the upstream's location, which nobody changes.
+    let (conf, is_resolved) =
+        unsafe { (&*(*upstream.as_ptr()).conf, !(*upstream.as_ptr()).resolved.is_null()) };
+    let is_fixed = !is_resolved || !conf.ssl_name.is_null();
+    if is_fixed && is_separate(kept, conf) {
+        return false;
+    }
+    let line =
+        format_args!("TLS does not go with \"keepalive\" in this upstream, {REASON}: {REMEDY}");
+    log::write(log::ERROR, request.log(), line);
+    true
+}

@@ -1,0 +1,504 @@
+//! One attempt: an endpoint of the backend, in the newest generation, by the backend's algorithm.
+//!
+//! An attempt goes to an endpoint that the request has not tried, that is not left out after failures and not busy
+//! up to its limit; one that drains is taken only while all do, or when the others have failed.
+
+use crate::request::route::Found;
+use crate::system::memory::now_milliseconds;
+use crate::worker::Worker;
+use crate::worker::wall_clock_milliseconds;
+use crate::zone::records::STATISTICS_OF_SET;
+use crate::zone::records::TURN;
+use crate::zone::records::statistics;
+use crate::zone::records::statistics_numbered;
+use crate::zone::retired;
+use oxigress_core::balancer::statistics::{Cell, Failure};
+use oxigress_core::balancer::{Identity, cookie, pick, ring};
+use oxigress_core::model::Ejection;
+use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
+use oxigress_store::{Guard, KeyHash, Place, Record};
+use std::cell::OnceCell;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An endpoint that another worker took up to its limit meanwhile is looked for again this often.
+const MAX_TAKEN: u32 = 20;
+
+/// What a request is to be sent by, where the backend's endpoints do not decide alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Key<'a> {
+    /// By nothing.
+    #[default]
+    None,
+    /// By a hash.
+    Hash(u32),
+    /// By an affinity cookie's key; `None`: it has none, or is to get another.
+    Affinity(Option<&'a [u8]>),
+}
+
+/// Which endpoint is wanted.
+#[derive(Clone, Copy)]
+pub struct Search<'a> {
+    /// The backend's id.
+    pub backend: &'a [u8],
+    /// Where its endpoint set stood.
+    pub found: Found,
+    /// What this request has tried.
+    pub tried: &'a [Identity],
+    /// What decides.
+    pub key: Key<'a>,
+}
+
+/// What an attempt is to remember, to end it with.
+#[derive(Clone, Debug, Default)]
+pub struct Begun {
+    /// Hash of the backend's key.
+    pub backend: u64,
+    /// Where its endpoint set stood.
+    pub place: Place,
+    /// The endpoint's place in the set.
+    pub index: u32,
+    /// Number of its cell.
+    pub cell: u32,
+    /// The key of the affinity cookie that the client is to get.
+    pub new_key: Option<Vec<u8>>,
+}
+
+/// Chooses an endpoint and counts the request as in flight there; `None` when none is left.
+///
+/// Looks the backend up anew, so that an attempt never goes to an endpoint that has left meanwhile. `copy`
+/// takes what the attempt needs out of shared memory; it is told how many endpoints are left, this one
+/// included, and the generation.
+#[inline]
+pub fn choose<T>(
+    worker: &Worker,
+    search: &Search<'_>,
+    copy: impl FnOnce(EndpointView<'_>, Begun, usize, u64) -> T,
+) -> Option<T> {
+    let guard = worker.reader().read();
+    let (record, hash) = endpoints(&guard, search.backend, search.found)?;
+    let view = retired::view(&record);
+    let set = Set::new(view, record, search.tried, now_milliseconds());
+    let mut begun = set.begin(worker, &search.key, hash)?;
+    begun.place = guard.place(&record);
+    let endpoint = view.get(begun.index as usize)?;
+    Some(copy(endpoint, begun, set.untried(), guard.generation()))
+}
+
+/// How many endpoints of the backend may still be tried, now.
+pub fn untried(worker: &Worker, search: &Search<'_>) -> usize {
+    let guard = worker.reader().read();
+    let found = endpoints(&guard, search.backend, search.found);
+    found.map_or(0, |(record, _)| {
+        let view = retired::view(&record);
+        Set::new(view, record, search.tried, now_milliseconds()).untried()
+    })
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// `None`: it went well.
+    pub failure: Option<Failure>,
+    /// Until the end of the answer, or of the attempt.
+    pub seconds: f32,
+    /// The endpoint answered.
+    pub is_answered: bool,
+}
+
+/// Ends what [`choose`] began, if the endpoint is still there. Answers for how many milliseconds it is left out
+/// because of this.
+pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
+    let guard = worker.reader().read();
+    let (record, cell) = under_way(&guard, begun)?;
+    if !cell.end(begun.cell) {
+        return None;
+    }
+    let now = now_milliseconds();
+    let view = retired::view(&record);
+    observe(view, cell, now, outcome.seconds, outcome.is_answered);
+    match outcome.failure {
+        None => {
+            // A client that did not wait for the answer says nothing about the endpoint.
+            if outcome.is_answered {
+                cell.succeeded();
+            }
+            None
+        }
+        Some(failure) => cell.failed(failure, view.ejection().as_ref(), now),
+    }
+}
+
+/// What [`choose`] began goes on, and its endpoint is well: it took the connection after so many seconds.
+pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
+    let guard = worker.reader().read();
+    if let Some((record, cell)) = under_way(&guard, begun) {
+        let view = retired::view(&record);
+        observe(view, cell, now_milliseconds(), seconds, true);
+        cell.succeeded();
+    }
+}
+
+/// The endpoint set and the statistics of an attempt that is under way, if its endpoint is still there.
+#[inline]
+fn under_way<'g>(guard: &'g Guard<'_>, begun: &Begun) -> Option<(Record<'g>, Cell<'g>)> {
+    let record = guard.at(begun.place).or_else(|| by_hash(guard, begun.backend))?;
+    Some((record, statistics_numbered(&record, begun.index, begun.cell)?))
+}
+
+#[inline]
+fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_answered: bool) {
+    let is_by_latency = matches!(view.choice(), Choice::Ewma | Choice::P2c);
+    // A quick refusal is not a quick answer.
+    if is_by_latency && (is_answered || seconds > cell.latency(now)) {
+        cell.observe(now, seconds);
+    } else if is_answered {
+        cell.observe_now_and_then(now, seconds);
+    }
+}
+
+/// A request that a worker died with is in flight no more.
+pub fn forget(guard: &Guard<'_>, backend: u64, index: u32, number: u32) {
+    let record = by_hash(guard, backend);
+    if let Some(cell) = record.and_then(|record| statistics_numbered(&record, index, number)) {
+        cell.end(number);
+    }
+}
+
+/// The endpoint set of an attempt, live or removed.
+fn by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> Option<Record<'g>> {
+    let find = |kind| guard.find_hashed(KeyHash::from_bits(hash), kind);
+    find(Kind::Endpoints as u8).or_else(|| find(retired::ENDPOINTS))
+}
+
+/// The endpoints of a backend whose id is known by its hash only.
+pub fn endpoints_by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> EndpointsView<'g> {
+    let record = guard.find_hashed(KeyHash::from_bits(hash), Kind::Endpoints as u8);
+    record.map_or_else(EndpointsView::default, |record| EndpointsView::new(record.value()))
+}
+
+/// The newest endpoints; those of before for a request that was decided before they went.
+#[inline]
+fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(Record<'g>, u64)> {
+    let kind = Kind::Endpoints as u8;
+    let hash = found.hash.unwrap_or_else(|| guard.hash(kind, backend));
+    if let Some(record) = guard.at(found.place) {
+        return Some((record, hash.to_bits()));
+    }
+    let live = guard.get_hashed(hash, kind, backend);
+    if let Some(record) = live.filter(|live| !EndpointsView::new(live.value()).is_empty()) {
+        return Some((record, hash.to_bits()));
+    }
+    let removed = retired::endpoints(guard, backend, found.place.generation());
+    let (record, hash) = removed.or_else(|| Some((live?, hash)))?;
+    Some((record, hash.to_bits()))
+}
+
+/// Of the endpoints that the request has not tried some are busy up to their limit.
+pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
+    let guard = worker.reader().read();
+    let Some((record, _)) = endpoints(&guard, search.backend, search.found) else { return false };
+    let view = retired::view(&record);
+    let set = Set::new(view, record, search.tried, now_milliseconds());
+    (0..view.len()).any(|index| !set.is_tried(index) && set.is_full(index))
+}
+
+/// Finds the endpoint set of a backend, and answers whether the backend's record has more to say.
+#[inline]
+pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
+    let Some((record, hash)) = endpoints(guard, backend, *found) else { return false };
+    let has_more = retired::view(&record).has_more();
+    found.is_plain = !has_more;
+    if record.kind() == Kind::Endpoints as u8 {
+        (found.hash, found.place) = (Some(KeyHash::from_bits(hash)), guard.place(&record));
+    }
+    has_more
+}
+
+/// Every endpoint of the set is busy up to its limit.
+#[inline]
+pub fn is_busy(record: Record<'_>, view: EndpointsView<'_>) -> bool {
+    view.max_in_flight() > 0 && is_busy_up_to_limit(record, view)
+}
+
+#[cold]
+fn is_busy_up_to_limit(record: Record<'_>, view: EndpointsView<'_>) -> bool {
+    let set = Set::new(view, record, &[], now_milliseconds());
+    (0..view.len()).all(|index| set.is_drained(index) || set.is_full(index))
+}
+
+/// The endpoints of a backend, as they are for one attempt.
+struct Set<'g> {
+    view: EndpointsView<'g>,
+    record: Record<'g>,
+    tried: &'g [Identity],
+    now: u64,
+    ejection: Option<Ejection>,
+    limit: u32,
+    slow_start_ms: u32,
+    /// There is something to look at before an endpoint is taken.
+    is_checked: bool,
+    is_panic: OnceCell<bool>,
+}
+
+impl<'g> Set<'g> {
+    #[inline]
+    fn new(view: EndpointsView<'g>, record: Record<'g>, tried: &'g [Identity], now: u64) -> Self {
+        let (ejection, limit) = (view.ejection(), view.max_in_flight());
+        let is_checked =
+            !tried.is_empty() || limit != 0 || ejection.is_some() || view.is_draining();
+        let slow_start_ms = view.slow_start_ms();
+        let is_panic = OnceCell::new();
+        Set { view, record, tried, now, ejection, limit, slow_start_ms, is_checked, is_panic }
+    }
+
+    #[inline]
+    fn is_open(&self, index: usize) -> bool {
+        !self.is_checked || self.is_open_on_closer_look(index)
+    }
+
+    fn is_open_on_closer_look(&self, index: usize) -> bool {
+        !self.is_tried(index)
+            && !self.is_drained(index)
+            && !self.is_full(index)
+            && (self.ejection.is_none() || !self.is_ejected(index) || self.is_panic())
+    }
+
+    fn is_full(&self, index: usize) -> bool {
+        let cell = statistics(&self.record, index);
+        self.limit != 0 && cell.is_some_and(|cell| cell.in_flight() >= self.limit)
+    }
+
+    fn is_ejected(&self, index: usize) -> bool {
+        statistics(&self.record, index).is_some_and(|cell| cell.is_ejected(self.now))
+    }
+
+    fn is_tried(&self, index: usize) -> bool {
+        let endpoint = self.view.get(index);
+        !self.tried.is_empty() && endpoint.is_some_and(|e| self.tried.contains(e.identity()))
+    }
+
+    fn is_drained(&self, index: usize) -> bool {
+        self.view.is_draining() && self.view.get(index).is_some_and(|e| e.is_draining())
+    }
+
+    /// It drains, and could take a request that nobody else is left for.
+    fn is_last(&self, index: usize) -> bool {
+        self.is_drained(index) && !self.is_tried(index) && !self.is_full(index)
+    }
+
+    #[cold]
+    fn last(&self) -> Option<(usize, Option<Vec<u8>>)> {
+        if self.tried.is_empty() {
+            return None;
+        }
+        Some(((0..self.view.len()).find(|index| self.is_last(*index))?, None))
+    }
+
+    /// So many are left out that the rest could not bear it: then none is.
+    fn is_panic(&self) -> bool {
+        *self.is_panic.get_or_init(|| {
+            let all = self.view.len();
+            let left = (0..all).filter(|index| !self.is_ejected(*index)).count();
+            let percent = self.ejection.map_or(0, |ejection| usize::from(ejection.panic_percent));
+            left * 100 < percent * all
+        })
+    }
+
+    /// How many may be tried; before the first attempt failed nobody counts which of them are closed.
+    #[inline]
+    fn untried(&self) -> usize {
+        if self.tried.is_empty() {
+            return self.view.len();
+        }
+        let may_be = |index: &usize| self.is_open_on_closer_look(*index) || self.is_last(*index);
+        (0..self.view.len()).filter(may_be).count()
+    }
+
+    #[inline]
+    fn begin(&self, worker: &Worker, key: &Key<'_>, backend: u64) -> Option<Begun> {
+        // Another worker may take the last place of the limit meanwhile.
+        for _ in 0..=MAX_TAKEN {
+            let (index, new_key) = self.pick(worker, key).or_else(|| self.last())?;
+            let cell = statistics(&self.record, index)?;
+            if let Some(number) = cell.begin(self.limit) {
+                let index = u32::try_from(index).ok()?;
+                return Some(Begun { backend, index, cell: number, new_key, ..Begun::default() });
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn pick(&self, worker: &Worker, key: &Key<'_>) -> Option<(usize, Option<Vec<u8>>)> {
+        match (self.view.choice(), *key) {
+            (Choice::Hash, Key::Hash(hash)) => Some((self.by_ring(hash)?, None)),
+            (Choice::Subset, Key::Hash(hash)) => Some((self.by_subset(worker, hash)?, None)),
+            (Choice::Balanced, Key::Affinity(Some(key))) => {
+                Some((self.by_ring(ring::hash(key))?, None))
+            }
+            (Choice::Balanced, Key::Affinity(None)) => self.by_new_key(worker),
+            (Choice::Persistent, Key::Affinity(key)) => self.by_endpoint(worker, key),
+            (choice, _) => {
+                let index = self.by_algorithm(worker, choice).or_else(|| self.first_open());
+                Some((index?, None))
+            }
+        }
+    }
+
+    #[inline]
+    fn by_algorithm(&self, worker: &Worker, choice: Choice) -> Option<usize> {
+        if self.slow_start_ms == 0 {
+            return self.algorithm(worker, choice, self);
+        }
+        let fresh = Fresh { set: self, worker };
+        self.algorithm(worker, choice, &fresh).or_else(|| self.algorithm(worker, choice, self))
+    }
+
+    /// What other workers count may change while an algorithm looks at it twice, so that it finds nobody where
+    /// there is somebody.
+    #[cold]
+    fn first_open(&self) -> Option<usize> {
+        (0..self.view.len()).find(|index| self.is_open(*index))
+    }
+
+    #[inline]
+    fn algorithm(
+        &self,
+        worker: &Worker,
+        choice: Choice,
+        candidates: &impl pick::Candidates,
+    ) -> Option<usize> {
+        match choice {
+            Choice::Ewma => pick::ewma(candidates, &mut || worker.random()),
+            Choice::P2c => pick::p2c(candidates, &mut || worker.random()),
+            Choice::LeastConn => pick::least_conn(candidates, self.turn()),
+            _ => pick::round_robin(candidates, self.turn()),
+        }
+    }
+
+    /// All workers count together: exact turns, for one add on a line that only this backend uses.
+    #[inline]
+    fn turn(&self) -> u64 {
+        let words = self.record.cell(STATISTICS_OF_SET).and_then(|words| words.get(TURN));
+        let Some(turn) = words else { return 0 };
+        if self.tried.is_empty() {
+            return turn.fetch_add(1, Relaxed);
+        }
+        // A retry takes no turn: beside one that is dead, each request would begin with it.
+        turn.load(Relaxed).wrapping_sub(1)
+    }
+
+    fn by_ring(&self, hash: u32) -> Option<usize> {
+        let index = ring::find_open(self.view.ring(), hash, |index| self.is_open(index as usize))?;
+        Some(index as usize)
+    }
+
+    fn by_subset(&self, worker: &Worker, hash: u32) -> Option<usize> {
+        let (count, size) = (self.view.len(), self.view.subset_size().max(1));
+        let set = ring::find(self.view.ring(), hash)? as usize;
+        let start = pick::below(size as u64, worker.random()) as usize;
+        let slots = (start..size).chain(0..start);
+        let mut members = slots.map(|slot| ring::subset_member(set, slot, count, size));
+        // A subset that is closed is no reason to fail.
+        members.find(|index| self.is_open(*index)).or_else(|| self.at_random(worker))
+    }
+
+    fn at_random(&self, worker: &Worker) -> Option<usize> {
+        pick::round_robin(self, worker.random())
+    }
+
+    /// A new key whose own endpoint is open.
+    fn by_new_key(&self, worker: &Worker) -> Option<(usize, Option<Vec<u8>>)> {
+        let mut random = || worker.random();
+        let (now, pid) = (wall_clock_milliseconds(), std::process::id());
+        let leads_to = |hash| {
+            let index = ring::find(self.view.ring(), hash)? as usize;
+            self.is_open(index).then_some(index)
+        };
+        if let Some((key, index)) = cookie::draw_balanced_key(now, pid, &mut random, leads_to) {
+            return Some((index, Some(key.into_bytes())));
+        }
+        // Nearly all are closed: the key's own endpoint is not this one, which serves meanwhile.
+        let key = cookie::balanced_key(now, 0, pid, worker.random());
+        Some((self.by_ring(ring::hash(key.as_bytes()))?, Some(key.into_bytes())))
+    }
+
+    /// The endpoint that the key names; another one, and its key, if it is gone or drains.
+    fn by_endpoint(&self, worker: &Worker, key: Option<&[u8]>) -> Option<(usize, Option<Vec<u8>>)> {
+        let named = key.and_then(|key| self.view.by_affinity_key(key));
+        match named {
+            Some(index) if self.is_open(index) => Some((index, None)),
+            // It failed or is busy: the client comes back to it.
+            Some(index) if !self.is_drained(index) => Some((self.at_random(worker)?, None)),
+            _ => {
+                let index = self.at_random(worker)?;
+                Some((index, self.view.affinity_key(index).map(<[u8]>::to_vec)))
+            }
+        }
+    }
+}
+
+impl pick::Candidates for Set<'_> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn is_open(&self, index: usize) -> bool {
+        Set::is_open(self, index)
+    }
+
+    fn weight(&self, index: usize) -> u32 {
+        self.view.get(index).map_or(1, |endpoint| endpoint.weight())
+    }
+
+    fn in_flight(&self, index: usize) -> u32 {
+        statistics(&self.record, index).map_or(0, |cell| cell.in_flight())
+    }
+
+    fn latency(&self, index: usize) -> f32 {
+        statistics(&self.record, index).map_or(0.0, |cell| cell.latency(self.now))
+    }
+
+    #[inline]
+    fn total_weight(&self) -> u64 {
+        u64::from(self.view.total_weight())
+    }
+}
+
+/// A [`Set`] whose new endpoints are open for a part of the requests only.
+struct Fresh<'s, 'g> {
+    set: &'s Set<'g>,
+    worker: &'s Worker,
+}
+
+impl pick::Candidates for Fresh<'_, '_> {
+    fn count(&self) -> usize {
+        self.set.count()
+    }
+
+    fn is_open(&self, index: usize) -> bool {
+        let share = statistics(&self.set.record, index)
+            .map_or(1.0, |cell| cell.share(self.set.now, self.set.slow_start_ms));
+        let is_lucky =
+            share >= 1.0 || (self.worker.random() >> 40) as f32 / (1 << 24) as f32 <= share;
+        is_lucky && self.set.is_open(index)
+    }
+
+    fn weight(&self, index: usize) -> u32 {
+        self.set.weight(index)
+    }
+
+    fn in_flight(&self, index: usize) -> u32 {
+        self.set.in_flight(index)
+    }
+
+    fn latency(&self, index: usize) -> f32 {
+        self.set.latency(index)
+    }
+
+    fn total_weight(&self) -> u64 {
+        self.set.total_weight()
+    }
+}

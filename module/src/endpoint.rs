@@ -1,0 +1,210 @@
+//! The configuration endpoint's content handler: reads the body, hands the work to the safe code, on a
+//! thread of nginx's pool when it is much, and sends the answer.
+#![allow(unsafe_code)]
+
+pub mod configuration;
+pub mod reserve;
+
+use crate::conf::Declared;
+use crate::endpoint::configuration::Job;
+use crate::endpoint::configuration::Patience;
+use crate::endpoint::configuration::Step;
+use crate::endpoint::configuration::answer::Answer;
+use crate::module::directives;
+use crate::request::Request;
+use crate::route::rewrite as answer;
+use crate::zone::ZoneLock;
+use nginx::log::Log;
+use nginx::thread::{AfterWork, Work};
+use nginx::{AfterBody, BodyHandler, Code, PhaseHandler, Pieces};
+use oxigress_store::Store;
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+/// Who asks for what, as far as the endpoint cares.
+pub struct Head<'r> {
+    /// Method.
+    pub method: &'r [u8],
+    /// Path, normalised.
+    pub path: &'r [u8],
+    /// Query, without the question mark.
+    pub query: &'r [u8],
+    /// `If-Match`.
+    pub if_match: Option<&'r [u8]>,
+    /// `Content-Type`.
+    pub content_type: Option<&'r [u8]>,
+    /// `Content-Length`.
+    pub content_length: Option<u64>,
+    /// The body comes in chunks.
+    pub is_chunked: bool,
+    /// `Host`.
+    pub host: Option<&'r [u8]>,
+    /// The port it came to; `None` over a Unix socket.
+    pub local_port: Option<u16>,
+    /// The client is on this machine, over TCP.
+    pub is_from_loopback: bool,
+    /// A browser sent it: it has `Origin` or a `Sec-Fetch-` header.
+    pub is_from_browser: bool,
+    /// Over a Unix socket: the uid of the other end. `None`: over TCP.
+    pub peer_uid: Option<u32>,
+    /// The uid of this process.
+    pub own_uid: u32,
+    /// The longest body that is taken.
+    pub max_body_bytes: u64,
+}
+
+impl<'r> Head<'r> {
+    fn of(request: &Request<'r>) -> Self {
+        let target = request.target();
+        let query =
+            target.iter().position(|byte| *byte == b'?').and_then(|at| target.get(at + 1..));
+        Head {
+            method: request.method(),
+            path: request.path(),
+            query: query.unwrap_or_default(),
+            if_match: request.header(b"if-match"),
+            content_type: request.header(b"content-type"),
+            content_length: request.content_length(),
+            is_chunked: request.is_chunked(),
+            host: request.host_header(),
+            local_port: request.local_port(),
+            is_from_loopback: request.is_from_loopback(),
+            is_from_browser: request.header(b"origin").is_some()
+                || request.has_header_prefix(b"sec-fetch-"),
+            peer_uid: request.is_unix().then(|| peer_uid(request.socket())),
+            // SAFETY: only asks.
+            own_uid: unsafe { libc::geteuid() },
+            max_body_bytes: directives::MAX_BODY_BYTES as u64,
+        }
+    }
+}
+
+/// The uid at the other end of a Unix socket; one that nobody has if the kernel does not say.
+fn peer_uid(socket: i32) -> u32 {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the buffer is as long as it says.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if answer == 0 { peer.uid } else { u32::MAX }
+}
+
+/// A request whose body is being read or worked on, until its pool goes.
+struct Pending(RefCell<Option<Write>>);
+
+/// What a write is about.
+struct Write {
+    job: Job,
+    store: Store,
+    lock: ZoneLock,
+}
+
+/// The content handler of `ingress_configuration`.
+pub struct Content;
+
+impl PhaseHandler for Content {
+    const NAME: &'static str = "ingress_configuration";
+
+    fn run(raw: &nginx::Request) -> Code {
+        let Some(request) = Request::of(raw) else { return Code::status(503) };
+        let worker = request.worker();
+        match configuration::begin(&Head::of(&request), worker) {
+            Step::Answer(answer) => match raw.discard_body() {
+                Code::OK => answer::send(raw, answer),
+                failed => failed,
+            },
+            Step::Work(job) => {
+                let write = Write { job, store: worker.reader().store(), lock: worker.lock() };
+                read_body(raw, write).unwrap_or(Code::INTERNAL_ERROR)
+            }
+        }
+    }
+}
+
+/// `None` when memory is out.
+fn read_body(request: &nginx::Request, write: Write) -> Option<Code> {
+    // It may hold private keys.
+    request.wipe_body_at_end()?;
+    request.pool().keep(Pending(RefCell::new(Some(write))))?;
+    request.read_body_in_single_buffer();
+    Some(request.read_body::<Body>())
+}
+
+/// Runs when the body is there.
+struct Body;
+
+impl BodyHandler for Body {
+    const NAME: &'static str = "ingress_configuration body";
+
+    fn run(request: &nginx::Request) -> AfterBody {
+        work(request).unwrap_or(AfterBody::Finalize(Code::INTERNAL_ERROR))
+    }
+}
+
+/// `None`: the body is not in memory, or memory is out.
+fn work(request: &nginx::Request) -> Option<AfterBody> {
+    let write = request.pool().kept::<Pending>().next()?.0.try_borrow_mut().ok()?.take()?;
+    let pieces = request.body_pieces().collect::<Option<Vec<_>>>()?;
+    let length = pieces.iter().map(|piece| piece.len()).sum();
+    let mut answer = None;
+    if !configuration::is_long(&write.job, length, &write.store) {
+        let (store, lock) = (&write.store, &write.lock);
+        answer = configuration::work(&write.job, &joined(&pieces)?, store, lock, Patience::NONE);
+    }
+    if answer.is_none() {
+        // Long, or another writer is at work: a thread may wait for it.
+        let is_taken = request.threads().is_some_and(|t| request.run_on_thread(t, write, finish));
+        if is_taken {
+            return Some(AfterBody::Wait);
+        }
+    }
+    Some(AfterBody::Finalize(answer::send(request, answer.unwrap_or_else(Answer::busy))))
+}
+
+/// The body in one piece; `None` when memory is out.
+fn joined<'r>(pieces: &[&'r [u8]]) -> Option<Cow<'r, [u8]>> {
+    if let [] | [_] = pieces {
+        return Some(Cow::Borrowed(pieces.first().copied().unwrap_or_default()));
+    }
+    let mut all = Vec::new();
+    all.try_reserve_exact(pieces.iter().map(|piece| piece.len()).sum()).ok()?;
+    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+    Some(Cow::Owned(all))
+}
+
+impl Work for Write {
+    type Result = Option<Answer>;
+
+    const NAME: &'static str = "ingress_configuration thread";
+
+    fn work(&self, body: Pieces<'_>, _: &Log) -> Option<Answer> {
+        let pieces = body.collect::<Option<Vec<_>>>()?;
+        let (store, lock) = (&self.store, &self.lock);
+        let answer =
+            configuration::work(&self.job, &joined(&pieces)?, store, lock, Patience::THREAD);
+        // The parsed document of a large cluster takes tens of megabytes, which the allocator would keep.
+        // SAFETY: gives free pages back, on any thread.
+        unsafe { libc::malloc_trim(0) };
+        Some(answer.unwrap_or_else(Answer::busy))
+    }
+}
+
+/// The write is done, also if the client is gone.
+fn finish(
+    request: &nginx::Request,
+    _: &Write,
+    answer: Option<Option<Answer>>,
+    is_gone: bool,
+) -> AfterWork {
+    AfterWork::Finalize(match answer.flatten() {
+        Some(answer) if !is_gone => answer::send(request, answer),
+        _ => Code::INTERNAL_ERROR,
+    })
+}

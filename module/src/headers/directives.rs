@@ -1,0 +1,85 @@
+//! The directives about what clients may say: `ingress_keep_headers`, `ingress_strip_headers`, `ingress_refuse_paths`; and
+//! about where they are: `ingress_proxied_client`.
+
+use crate::module::directives::refuse;
+use crate::module::table::Http;
+use crate::request::Request;
+use nginx::{Code, Conf, PhaseHandler, Refused};
+use oxigress_core::http::head::{Rules, may_be_kept, may_be_stripped};
+use oxigress_core::http::paths;
+
+/// `ingress_keep_headers NAME...;`
+pub fn ingress_keep_headers(conf: &mut Conf) -> Result<(), Refused> {
+    let what = "it is Forwarded or begins with X-Forwarded-";
+    add_names(conf, what, may_be_kept, Rules::keep)
+}
+
+/// `ingress_strip_headers NAME...;`
+pub fn ingress_strip_headers(conf: &mut Conf) -> Result<(), Refused> {
+    let what = "it says how messages are framed or where they go";
+    add_names(conf, what, may_be_stripped, Rules::strip)
+}
+
+/// `ingress_refuse_paths WORD...;`
+pub fn ingress_refuse_paths(conf: &mut Conf) -> Result<(), Refused> {
+    for word in conf.arguments().to_vec().iter().skip(1) {
+        let word = word.bytes();
+        let paths = &mut conf.server::<Http>().refused_paths;
+        if str::from_utf8(word).ok().and_then(|word| paths.add(word)).is_none() {
+            let (shown, all) = (word.escape_ascii(), paths::Refused::WORDS.join(", "));
+            return Err(refuse(
+                conf,
+                format_args!("invalid value \"{shown}\": it is one of {all}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `ingress_proxied_client HEADER FROM;`
+pub fn ingress_proxied_client(conf: &mut Conf) -> Result<(), Refused> {
+    if !conf.server::<Http>().proxied_client[0].is_empty() {
+        return Err(Refused::DUPLICATE);
+    }
+    let [_, header, from] = *conf.arguments() else { return Err(Refused::Told) };
+    for name in [header, from] {
+        if !str::from_utf8(name.bytes()).is_ok_and(may_be_stripped) {
+            let (shown, what) = (name.bytes().escape_ascii(), "it is one that clients send");
+            return Err(refuse(conf, format_args!("invalid header name \"{shown}\": {what}")));
+        }
+    }
+    conf.server::<Http>().proxied_client = [header, from];
+    Ok(())
+}
+
+fn add_names(
+    conf: &mut Conf,
+    what: &str,
+    is_taken: fn(&str) -> bool,
+    add: fn(&mut Rules, &[u8]),
+) -> Result<(), Refused> {
+    for name in conf.arguments().to_vec().iter().skip(1) {
+        let name = name.bytes();
+        if !str::from_utf8(name).is_ok_and(is_taken) {
+            let shown = name.escape_ascii();
+            return Err(refuse(conf, format_args!("invalid header name \"{shown}\": {what}")));
+        }
+        add(conf.server::<Http>().rules.get_or_insert(Rules::NONE), name);
+    }
+    Ok(())
+}
+
+/// Says where a client is, where a server has `ingress_proxied_client`.
+pub struct PostRead;
+
+impl PhaseHandler for PostRead {
+    const NAME: &'static str = "post_read";
+    const PANICKED: Code = Code::DECLINED;
+
+    fn run(request: &nginx::Request) -> Code {
+        if let Some(request) = Request::of(request) {
+            request.tell_proxied_client();
+        }
+        Code::DECLINED
+    }
+}

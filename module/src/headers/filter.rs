@@ -1,0 +1,83 @@
+//! The header filter: the last word on a response's head, whoever made it, endpoint or nginx.
+//!
+//! It runs before nginx's own filters, once for a response. Interim responses (1xx) do not come here, and those of
+//! subrequests are nobody's.
+#![allow(unsafe_code)]
+
+use crate::conf::Declared;
+use crate::headers::discard;
+use crate::headers::draining;
+use crate::headers::responses;
+use crate::request::Request;
+use nginx::{HeaderFilter, NextFilter};
+
+/// The filter in front of nginx's.
+pub struct Filter;
+
+static NEXT: NextFilter = NextFilter::new();
+
+impl HeaderFilter for Filter {
+    const NAME: &'static str = "header_filter";
+
+    fn next() -> &'static NextFilter {
+        &NEXT
+    }
+
+    fn before(request: &nginx::Request) -> bool {
+        if !run(request) {
+            return false;
+        }
+        crate::access::phase::filter_header(request);
+        true
+    }
+
+    fn after(request: &nginx::Request) {
+        if !request.is_main() {
+            // SAFETY: a live subrequest, whose header was sent just now; nginx looks at the body next.
+            unsafe { discard::begin(request.as_ptr()) };
+        }
+    }
+}
+
+/// The steps, in their order; `false`: this response cannot be sent.
+fn run(raw: &nginx::Request) -> bool {
+    if !raw.is_main() {
+        return true;
+    }
+    let Some(request) = Request::of(raw) else { return true };
+    if raw.status() == 502 && request.is_busy() {
+        answer_busy(raw);
+    }
+    if let Some(policies) = request.policies()
+        && !responses::finish(&request, policies)
+    {
+        return false;
+    }
+    let is_draining = request.worker().is_draining();
+    if !is_draining && !request.is_https() {
+        return true;
+    }
+    if !request.is_decided() && !raw.is_router() {
+        return true;
+    }
+    if is_draining {
+        draining::send_away(raw);
+    }
+    !request.is_https() || responses::secure(&request)
+}
+
+/// 503 where every endpoint is busy up to its limit.
+///
+/// REWRITE answers so when it sees that nobody can take a request. Other workers may take the last places between
+/// that and the attempt; nginx has one answer to "no endpoint", 502, which becomes the other here.
+fn answer_busy(request: &nginx::Request) {
+    request.push_response_header(b"Retry-After", b"1");
+    request.replace_status(503);
+    // What logs and metrics tell.
+    if request.error_status() != 0 {
+        request.set_error_status(503);
+    }
+    // The page at hand is that of 502: there is none.
+    request.set_response_length(0);
+    request.set_header_only(true);
+}

@@ -1,0 +1,8 @@
+//! What is said about requests that have ended: metrics, and the variables that access logs are made of.
+
+pub mod lines;
+pub mod metrics;
+pub mod observe;
+pub mod texts;
+pub mod variable;
+pub mod variables;

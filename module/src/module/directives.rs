@@ -1,0 +1,428 @@
+//! The directives, and what they set up when the configuration has been read.
+#![allow(unsafe_code)]
+
+use crate::balancer::keepalive;
+use crate::balancer::upstream;
+use crate::conf::{CoreConf, LocConf, Locations, Scheme, SrvConf, Target};
+use crate::endpoint;
+use crate::module::table;
+use crate::module::table::Core;
+use crate::module::table::Http;
+use crate::route::rewrite as answer;
+use crate::system::log;
+use crate::system::memory;
+use crate::tls;
+use crate::zone::StoreZone;
+use nginx::sys::{
+    NGX_HTTP_UPSTREAM_CREATE, ngx_http_core_srv_conf_t, ngx_http_upstream_init_pt,
+    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_uint_t,
+};
+use nginx::thread::ThreadPool;
+use nginx::zone::page_bytes;
+use nginx::{Argument, Conf, Cycle, EventLoop, Phase, Refused, VariableIndex, content_handler};
+use oxigress_core::text::line::Escaped;
+use std::fmt::Display;
+use std::ptr::NonNull;
+
+/// A body of the configuration endpoint.
+pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+type InitUpstream = unsafe extern "C" fn(
+    *mut nginx::sys::ngx_conf_t,
+    *mut ngx_http_upstream_srv_conf_t,
+) -> ngx_int_t;
+
+/// Says why, with file and line, and refuses the directive.
+pub fn refuse(conf: &Conf, reason: impl Display) -> Refused {
+    conf.refuse(Escaped(reason))
+}
+
+/// The name of the variable that the directive's argument is.
+pub fn variable_name(conf: &Conf) -> Result<&[u8], Refused> {
+    let argument = conf.argument();
+    argument.variable_name().ok_or_else(|| {
+        let shown = argument.bytes().escape_ascii();
+        refuse(conf, format_args!("invalid variable name \"{shown}\": it begins with \"$\""))
+    })
+}
+
+/// The number of the variable that the directive's argument is.
+fn variable(conf: &Conf) -> Result<VariableIndex, Refused> {
+    conf.variable_index(variable_name(conf)?).ok_or(Refused::Told)
+}
+
+/// Refuses a directive that stands before `ingress_zone`, or without it.
+fn need_zone(conf: &mut Conf, directive: &str) -> Result<(), Refused> {
+    if has_zone(conf) {
+        return Ok(());
+    }
+    let reason = format_args!("\"{directive}\" needs an \"ingress_zone NAME SIZE;\" before http");
+    Err(refuse(conf, reason))
+}
+
+/// `ingress_zone` has been read.
+pub fn has_zone(conf: &mut Conf) -> bool {
+    conf.core::<Core>().is_some_and(|core| core.zone.is_some())
+}
+
+/// What the core module keeps for the cycle that is read.
+pub fn core_conf(conf: &mut Conf) -> Result<&mut CoreConf, Refused> {
+    conf.core::<Core>().ok_or(Refused::Told)
+}
+
+/// What the core module keeps for the running cycle.
+pub fn running(here: EventLoop) -> Option<&'static CoreConf> {
+    Cycle::current(here).core::<Core>()
+}
+
+/// `ingress_forwarded_headers $variable;`
+pub fn ingress_forwarded_headers(conf: &mut Conf) -> Result<(), Refused> {
+    if conf.server::<Http>().trust.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let index = variable(conf)?;
+    conf.server::<Http>().trust = Some(index);
+    Ok(())
+}
+
+/// nginx runs an `if` or a `limit_except` inside of a location as a location of its own, with the outer one's
+/// handler: it gets the outer one's settings too.
+pub fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
+    let core = conf.core_location();
+    let is_limit_except = core.lmt_excpt() != 0;
+    if core.noname() != 0 || is_limit_except {
+        if is_limit_except && core.handler.is_none() && outer.pool.is_some() {
+            core.handler = content_handler::<endpoint::Content>();
+        }
+        let inner = conf.location::<Http>();
+        inner.is_router = outer.is_router;
+        inner.is_error = outer.is_error;
+        inner.pool = outer.pool;
+    }
+    // Modules of this library come last, so all others have merged this location.
+    let inner = conf.location::<Http>();
+    if inner.is_auth || inner.is_mirror {
+        keepalive::ignore_accelerators(conf);
+    }
+    keepalive::check_location(conf)
+}
+
+/// `ingress_zone NAME SIZE;`
+pub fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
+    if has_zone(conf) {
+        return Err(Refused::DUPLICATE);
+    }
+    let [_, name, size] = *conf.arguments() else { return Err(Refused::Told) };
+    // The header of a zone takes 70 KiB; less than 1m serves nobody.
+    let Some(bytes) = size.size().filter(|size| *size >= 8 * page_bytes().max(32768)) else {
+        let shown = size.bytes().escape_ascii();
+        let reason = format_args!("invalid zone size \"{shown}\": it is a number of at least 256k");
+        return Err(refuse(conf, reason));
+    };
+    let tag = &raw mut table::ngx_ingress_module;
+    let zone = conf.add_zone::<StoreZone>(name.bytes(), bytes, tag);
+    core_conf(conf)?.zone = Some(zone.ok_or(Refused::Told)?);
+    Ok(())
+}
+
+/// `ingress_limits SIZE;`
+pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
+    if core_conf(conf)?.limits.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let size = *conf.argument();
+    let Some(bytes) = size.size().filter(|size| *size >= 8 * page_bytes()) else {
+        let (shown, least) = (size.bytes().escape_ascii(), 8 * page_bytes() / 1024);
+        let reason = format_args!("invalid size \"{shown}\": it is a number of at least {least}k");
+        return Err(refuse(conf, reason));
+    };
+    // Not the tag of `ingress_zone`, which looks for its last zone by that.
+    let tag = &raw mut table::ngx_http_ingress_module;
+    let zone = conf.add_zone::<crate::access::counts::CountsZone>(b"ingress_limits", bytes, tag);
+    core_conf(conf)?.limits = Some(zone.ok_or(Refused::Told)?);
+    Ok(())
+}
+
+/// The directive's argument as the path of a file.
+fn file(conf: &Conf, directive: &str) -> Result<Argument, Refused> {
+    let path = *conf.argument();
+    if path.is_empty() {
+        return Err(refuse(conf, format_args!("\"{directive}\" needs the path of a file")));
+    }
+    conf.full_path(path).ok_or(Refused::Told)
+}
+
+/// `ingress_journal PATH;`
+pub fn ingress_journal(conf: &mut Conf) -> Result<(), Refused> {
+    if !core_conf(conf)?.journal.is_empty() {
+        return Err(Refused::DUPLICATE);
+    }
+    let path = file(conf, "ingress_journal")?;
+    let threads = conf.default_threads().ok_or(Refused::Told)?;
+    let shown = path.bytes().escape_ascii();
+    if !memory::is_memory_backed(path.bytes()) {
+        conf.warn(Escaped(format_args!(
+            "\"ingress_journal\" {shown} holds private keys, and its folder is not memory-backed: use a tmpfs"
+        )));
+    }
+    let core = core_conf(conf)?;
+    (core.journal, core.journal_pool) = (path, Some(threads));
+    Ok(())
+}
+
+/// `ingress_draining FILE;`
+pub fn ingress_draining(conf: &mut Conf) -> Result<(), Refused> {
+    if !core_conf(conf)?.draining.is_empty() {
+        return Err(Refused::DUPLICATE);
+    }
+    let path = file(conf, "ingress_draining")?;
+    core_conf(conf)?.draining = path;
+    Ok(())
+}
+
+/// `ingress_configuration;`
+pub fn ingress_configuration(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_configuration")?;
+    let core = conf.core_location();
+    core.handler = content_handler::<endpoint::Content>();
+    // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
+    // refuses one that is too large, with a reason.
+    core.client_body_buffer_size = MAX_BODY_BYTES + 1;
+    core.client_max_body_size = 0;
+    core.client_body_timeout = 30_000;
+    conf.location::<Http>().pool = Some(conf.default_threads().ok_or(Refused::Told)?);
+    conf.server::<Http>().has_configuration = true;
+    Ok(())
+}
+
+/// `ingress_router;`
+pub fn ingress_router(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_router")?;
+    core_conf(conf)?.password_pool = Some(conf.default_threads().ok_or(Refused::Told)?);
+    conf.location::<Http>().is_router = true;
+    conf.server::<Http>().has_router = true;
+    Ok(())
+}
+
+/// `ingress_target PROTOCOL;`
+pub fn ingress_target(conf: &mut Conf) -> Result<(), Refused> {
+    let name = *conf.argument();
+    let Some((_, target)) = Target::ALL.iter().find(|(known, _)| *known == name.bytes()) else {
+        let shown = name.bytes().escape_ascii();
+        let reason =
+            format_args!("invalid protocol \"{shown}\": it is http, https, grpc, grpcs or fastcgi");
+        return Err(refuse(conf, reason));
+    };
+    let settings = NonNull::new(conf.location_settings());
+    let place = conf.server::<Http>().targets.get_mut(*target as usize).ok_or(Refused::Told)?;
+    if place.is_some() {
+        return Err(Refused::Because(c"is duplicate in this server"));
+    }
+    *place = settings;
+    Ok(())
+}
+
+/// `ingress_error;`
+pub fn ingress_error(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_error")?;
+    let name = location_name_of(conf);
+    if !name.bytes().starts_with(b"@") {
+        return Err(refuse(conf, "\"ingress_error\" stands in a named location"));
+    }
+    let server = conf.server::<Http>();
+    if !server.error_location.is_empty() {
+        return Err(Refused::Because(c"is duplicate in this server"));
+    }
+    server.error_location = name;
+    conf.location::<Http>().is_error = true;
+    Ok(())
+}
+
+/// The name of the location that is read.
+fn location_name_of(conf: &mut Conf) -> Argument {
+    // SAFETY: nginx keeps the name in the cycle's pool.
+    unsafe { Argument::from_raw(conf.core_location().name) }
+}
+
+/// `ingress_auth PROTOCOL;`
+pub fn ingress_auth(conf: &mut Conf) -> Result<(), Refused> {
+    take_location(conf, "ingress_auth", |server| &mut server.auth_locations)?;
+    conf.location::<Http>().is_auth = true;
+    Ok(())
+}
+
+/// `ingress_mirror PROTOCOL;`
+pub fn ingress_mirror(conf: &mut Conf) -> Result<(), Refused> {
+    take_location(conf, "ingress_mirror", |server| &mut server.mirror_locations)?;
+    // The request itself was measured.
+    conf.core_location().client_max_body_size = 0;
+    conf.location::<Http>().is_mirror = true;
+    Ok(())
+}
+
+/// Makes the location of a directive `NAME PROTOCOL;` that of requests which the module makes itself.
+fn take_location(
+    conf: &mut Conf,
+    directive: &str,
+    locations: fn(&mut SrvConf) -> &mut Locations,
+) -> Result<(), Refused> {
+    let protocol = *conf.argument();
+    let scheme = match protocol.bytes() {
+        b"http" => Scheme::Http,
+        b"https" => Scheme::Https,
+        other => {
+            let shown = other.escape_ascii();
+            let reason = format_args!("invalid protocol \"{shown}\": it is http or https");
+            return Err(refuse(conf, reason));
+        }
+    };
+    if conf.core_location().exact_match() == 0 {
+        let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
+        return Err(refuse(conf, reason));
+    }
+    let name = location_name_of(conf);
+    let place = locations(conf.server::<Http>()).get_mut(scheme as usize).ok_or(Refused::Told)?;
+    if !place.is_empty() {
+        return Err(Refused::Because(c"is duplicate in this server"));
+    }
+    *place = name;
+    // Nobody comes here from outside.
+    conf.core_location().internal = 1;
+    Ok(())
+}
+
+/// `ingress_balancer [$variable];`
+pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
+    need_zone(conf, "ingress_balancer")?;
+    let is_ours = |init: ngx_http_upstream_init_pt| {
+        init.is_some_and(|init| std::ptr::fn_addr_eq(init, upstream::init_upstream as InitUpstream))
+    };
+    let init = conf.upstream().ok_or(Refused::Told)?.peer.init_upstream;
+    if is_ours(init) {
+        return Err(Refused::DUPLICATE);
+    }
+    if init.is_some() {
+        // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
+        // lost without a word.
+        return Err(refuse(
+            conf,
+            "\"ingress_balancer\" must stand before \"keepalive\" and any other balancing directive",
+        ));
+    }
+    if conf.arguments().len() > 1 {
+        let index = variable(conf)?;
+        conf.server::<Http>().variable = Some(index);
+    }
+    let core = core_conf(conf)?;
+    let number = core.balancers;
+    core.balancers += 1;
+    let server = conf.server::<Http>();
+    (server.has_balancer, server.keep.number) = (true, number);
+    let upstream = conf.upstream().ok_or(Refused::Told)?;
+    upstream.peer.init_upstream = Some(upstream::init_upstream);
+    upstream.flags = NGX_HTTP_UPSTREAM_CREATE as ngx_uint_t;
+    Ok(())
+}
+
+/// Runs when http{} has been read and merged.
+pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
+    keepalive::check_upstreams(conf)?;
+    add_handlers(conf).ok_or(Refused::Told)?;
+    conf.add_header_filter::<crate::headers::filter::Filter>();
+    for server in conf.servers() {
+        let Some(tls) = server.tls().filter(|_| server.conf::<Http>().has_router) else { continue };
+        // SAFETY: nginx's settings of a server with TLS; nobody else refers to them while they are read here.
+        let tls = unsafe { &mut *tls.as_ptr() };
+        if !tls.certificate_values.is_null() {
+            let reason = "\"ssl_certificate\" with a variable does not go with \"ingress_router\"";
+            return Err(refuse(conf, reason));
+        }
+        // SAFETY: it has a context, which nginx made for the server.
+        unsafe {
+            tls::choose_certificates(&raw mut tls.ssl);
+            tls::handshake::begin_handshakes(&raw mut tls.ssl);
+        }
+    }
+    Ok(())
+}
+
+/// What runs in which phase.
+fn add_handlers(conf: &mut Conf) -> Option<()> {
+    conf.add_handler::<answer::Rewrite>(Phase::Rewrite)?;
+    conf.add_handler::<crate::access::counts::Preaccess>(Phase::Preaccess)?;
+    conf.add_handler::<crate::access::phase::Access>(Phase::Access)?;
+    // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.
+    conf.add_handler::<crate::route::mirror::Precontent>(Phase::Precontent)?;
+    conf.add_handler::<crate::headers::precontent::Precontent>(Phase::Precontent)?;
+    conf.add_handler::<crate::logging::observe::Log>(Phase::Log)?;
+    let is_proxied = |server: &nginx::Server| !server.conf::<Http>().proxied_client[0].is_empty();
+    if conf.servers().iter().any(is_proxied) {
+        // It runs before nginx's realip looks where a client is.
+        conf.add_handler::<crate::headers::directives::PostRead>(Phase::PostRead)?;
+    }
+    Some(())
+}
+
+/// Runs when the configuration outside of http{} has been read.
+///
+/// Cells have the form that the configuration says: with another one the zone is not kept over a reload. A new
+/// one is made, and filled from it.
+pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
+    // A master has no worker. One process that does everything would take its zones and threads away from the requests
+    // that are under way.
+    if crate::worker::current(cycle.event_loop()).is_some() {
+        let reason =
+            "with \"master_process off\" the module takes no other configuration: restart nginx";
+        log::cycle(log::EMERG, format_args!("{reason}"));
+        return Err(Refused::Told);
+    }
+    if core.metrics.is_some() && core.zone.is_none() {
+        let reason = "\"ingress_metrics\" needs an \"ingress_zone NAME SIZE;\"";
+        log::cycle(log::EMERG, format_args!("{reason}"));
+        return Err(Refused::Told);
+    }
+    let last = Cycle::current(cycle.event_loop()).core::<Core>();
+    if let Some(zone) = core.zone()
+        && last.is_some_and(|last| last.metrics != core.metrics)
+    {
+        zone.set_noreuse(1);
+    }
+    Ok(())
+}
+
+/// What the module keeps for an upstream.
+///
+/// # Safety
+/// `upstream` is an upstream block.
+#[inline]
+pub unsafe fn upstream_conf<'u>(upstream: *mut ngx_http_upstream_srv_conf_t) -> &'u SrvConf {
+    // SAFETY: nginx makes a configuration of each module for an upstream block, and it lives as long as the cycle.
+    unsafe { &*(*(*upstream).srv_conf.add(table::http_index())).cast() }
+}
+
+/// As [`upstream_conf`], while nginx initialises the upstream.
+///
+/// # Safety
+/// `upstream` is an upstream block, and nobody refers to what is kept for it.
+pub unsafe fn upstream_conf_mut<'u>(
+    upstream: *mut ngx_http_upstream_srv_conf_t,
+) -> &'u mut SrvConf {
+    // SAFETY: nginx makes a configuration of each module for an upstream block, and it lives as long as the cycle.
+    unsafe { &mut *(*(*upstream).srv_conf.add(table::http_index())).cast() }
+}
+
+/// A location of the server has `ingress_configuration`.
+///
+/// # Safety
+/// `server` is a server of the running cycle.
+pub unsafe fn has_configuration(server: *mut ngx_http_core_srv_conf_t) -> bool {
+    // SAFETY: nginx makes a configuration of each module for a server, and it lives as long as the cycle.
+    unsafe {
+        (*(*(*(*server).ctx).srv_conf.add(table::http_index())).cast::<SrvConf>()).has_configuration
+    }
+}
+
+/// Whose threads look at passwords; `None` without an `ingress_router`.
+pub fn password_pool(here: EventLoop) -> Option<ThreadPool> {
+    running(here)?.password_pool
+}

@@ -1,0 +1,365 @@
+//! The route of a request: what REWRITE decided, copied out of shared memory, and what later phases keep with it.
+//!
+//! It is one value. A request that is routed again, after an internal redirect, gets another one, and nothing of the one
+//! before stays: neither who was let in, nor what its pattern matched, nor its copy.
+#![allow(unsafe_code)]
+
+use crate::access::phase::Progress;
+use crate::request::Context;
+use crate::request::Request;
+use crate::route::policy::Compiled;
+use crate::worker;
+use nginx::EventLoop;
+use oxigress_core::patterns::Captures;
+use oxigress_store::{KeyHash, Place};
+use std::ptr::null;
+use std::rc::Rc;
+
+/// What REWRITE decided: a decision never mixes generations.
+#[derive(Clone, Copy)]
+pub struct Decision<'r> {
+    /// As [`oxigress_core::record::RuleView::texts`].
+    pub texts: [&'r [u8]; 6],
+    /// The backend that serves; empty if there is none.
+    pub backend: &'r [u8],
+    /// Its endpoint set.
+    pub found: Found,
+}
+
+/// How to find a backend's endpoint set again.
+#[derive(Clone, Copy, Default)]
+pub struct Found {
+    /// The hash of its key.
+    pub hash: Option<KeyHash>,
+    /// Where it stood.
+    pub place: Place,
+    /// The backend's record has nothing more to say: nobody has to look.
+    pub is_plain: bool,
+}
+
+/// A route that a request is to get.
+#[derive(Default)]
+pub struct NewRoute<'a> {
+    /// The policies of the rule.
+    pub policies: Option<Rc<Compiled>>,
+    /// What the groups of the rule's pattern matched in the path.
+    pub captures: Option<&'a Captures>,
+    /// The rule's names and the backend that serves; `None`: log lines and variables do not name the rule.
+    pub names: Option<Names<'a>>,
+    /// The endpoint set of the backend that serves.
+    pub found: Found,
+    /// The status that the backend answers for another one; 0: it does not.
+    pub error: u16,
+}
+
+/// The names of a rule, to be copied at once.
+#[derive(Clone, Copy, Default)]
+pub struct Names<'a> {
+    /// Of the texts, the rule's backend first.
+    pub lengths: [u16; 6],
+    /// One after the other.
+    pub texts: &'a [u8],
+    /// The default backend, an alternative or the fallback, if it serves in the place of the rule's own.
+    pub instead: &'a [u8],
+    /// It is an alternative.
+    pub is_alternative: bool,
+}
+
+impl<'a> Names<'a> {
+    /// Of a subrequest that goes to a backend which its main request's policies name.
+    pub fn of_backend(id: &'a [u8]) -> Self {
+        Names { lengths: [id.len() as u16, 0, 0, 0, 0, 0], texts: id, ..Names::default() }
+    }
+}
+
+/// A route as it is kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Route {
+    /// Held by [`Held`]; null: the rule has none.
+    policies: *const Compiled,
+    /// Null: the rule's path is no pattern.
+    captured: *const Captured,
+    /// The rule's texts and the backend that serves in the place of its own, one after the other.
+    names: *const u8,
+    lengths: [u16; 7],
+    is_named: bool,
+    is_alternative: bool,
+    is_plain: bool,
+    hash: u64,
+    place: Place,
+    /// Of ACCESS: how far the request has come there; null: it was not there.
+    pub progress: *const Progress,
+    /// Of ACCESS: it has let the request in.
+    pub is_let_in: bool,
+    /// Of the error pages: the status that another backend answers; 0: none does.
+    pub error: u16,
+    /// Of the mirror: how far the copy has come.
+    pub copied: u8,
+    /// Of the balancer: every endpoint was busy up to its limit.
+    pub is_busy: bool,
+}
+
+impl Route {
+    fn none() -> Self {
+        Route {
+            policies: null(),
+            captured: null(),
+            names: null(),
+            lengths: [0; 7],
+            is_named: false,
+            is_alternative: false,
+            is_plain: false,
+            hash: 0,
+            place: Place::default(),
+            progress: null(),
+            is_let_in: false,
+            error: 0,
+            copied: 0,
+            is_busy: false,
+        }
+    }
+
+    fn set_found(&mut self, found: Found) {
+        self.hash = found.hash.map_or(0, KeyHash::to_bits);
+        self.place = found.place;
+        self.is_plain = found.is_plain;
+    }
+
+    /// The bytes of all names but the last.
+    fn rule_bytes(&self) -> usize {
+        let [a, b, c, d, e, f, _] = self.lengths;
+        [a, b, c, d, e, f].iter().map(|length| usize::from(*length)).sum()
+    }
+}
+
+/// What the groups of the rule's path matched.
+struct Captured {
+    captures: Captures,
+    /// The path they matched in, which a rewrite replaces; it stays as long as the request.
+    path: *const [u8],
+}
+
+/// Holds a request's policies until its pool goes, and finds its context again: nginx forgets what modules keep
+/// with a request when it redirects it internally.
+struct Held {
+    here: EventLoop,
+    request: *const nginx::Request,
+    context: *const Context,
+    policies: Option<Rc<Compiled>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(policies) = self.policies.take() else { return };
+        match worker::current(self.here) {
+            Some(worker) => worker.policies().release(policies),
+            // The worker is leaving.
+            None => std::mem::forget(policies),
+        }
+    }
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+impl<'r> Request<'r> {
+    /// Gives the request a route, in place of the one it has. `false` when memory is out: it has none then.
+    #[inline]
+    pub fn set_route(&self, new: NewRoute<'_>) -> bool {
+        if new.names.is_none() && new.policies.is_none() && new.captures.is_none() {
+            if let Some(context) = self.context() {
+                context.route.set(Route::none());
+            }
+            return true;
+        }
+        let Some(context) = self.context_or_new() else { return false };
+        let is_copied = self.copy_route(new, context).is_some();
+        if !is_copied {
+            context.route.set(Route::none());
+        }
+        is_copied
+    }
+
+    #[inline]
+    fn copy_route(&self, new: NewRoute<'_>, context: &Context) -> Option<()> {
+        let NewRoute { policies, captures, names, found, error } = new;
+        let pool = self.nginx().pool();
+        let captured = match captures {
+            Some(captures) => {
+                std::ptr::from_ref(pool.alloc(Captured { captures: *captures, path: self.path() })?)
+            }
+            None => null(),
+        };
+        let policies = match policies {
+            Some(policies) => self.hold(policies, context)?,
+            None => null(),
+        };
+        let is_named = names.is_some();
+        let Names { lengths, texts, instead, is_alternative } = names.unwrap_or_default();
+        let copy = if is_named { pool.concat(&[texts, instead])?.as_ptr() } else { null() };
+        let [a, b, c, d, e, f] = lengths;
+        context.route.set(Route {
+            policies,
+            captured,
+            names: copy,
+            // An id has 512 bytes at most.
+            lengths: [a, b, c, d, e, f, instead.len() as u16],
+            is_named,
+            is_alternative,
+            is_plain: found.is_plain,
+            hash: found.hash.map_or(0, KeyHash::to_bits),
+            place: found.place,
+            error,
+            ..Route::none()
+        });
+        Some(())
+    }
+
+    /// Holds policies until the request ends; `None` when memory is out.
+    fn hold(&self, policies: Rc<Compiled>, context: &Context) -> Option<*const Compiled> {
+        // A request that is redirected internally may be routed again, and holds both.
+        let pointer = Rc::as_ptr(&policies);
+        let (here, request) = (self.nginx().event_loop(), std::ptr::from_ref(self.nginx()));
+        let held = Held { here, request, context, policies: Some(policies) };
+        self.nginx().pool().keep(held).map(|_| pointer)
+    }
+
+    /// The context that was kept before an internal redirect, with the newest policies.
+    pub(crate) fn context_from_before(&self) -> Option<&'r Context> {
+        // A subrequest has the pool of its main request.
+        let mut all = self.nginx().pool().kept::<Held>();
+        let held = all.find(|held| std::ptr::eq(held.request, self.nginx()))?;
+        // SAFETY: in the pool that holds it, too.
+        Some(unsafe { &*held.context })
+    }
+
+    #[inline]
+    pub(crate) fn route(&self) -> Option<Route> {
+        self.context().map(|context| context.route.get())
+    }
+
+    /// Changes what a later phase keeps with the route; `false`: there is nothing to keep it with.
+    #[inline]
+    pub(crate) fn change_route(&self, change: impl FnOnce(&mut Route)) -> bool {
+        let context = self.context();
+        context.map(|context| change_in(context, change)).is_some()
+    }
+
+    /// As [`Request::change_route`], also where there is no route; `false` when memory is out.
+    pub(crate) fn change_route_or_none(&self, change: impl FnOnce(&mut Route)) -> bool {
+        let context = self.context_or_new();
+        context.map(|context| change_in(context, change)).is_some()
+    }
+
+    /// The policies of the rule; `None`: it has none.
+    #[inline]
+    pub fn policies(&self) -> Option<&'r Compiled> {
+        // SAFETY: null, or held until the request's pool goes.
+        unsafe { self.route()?.policies.as_ref() }
+    }
+
+    /// What the rule's group of this number matched in the path.
+    pub(crate) fn captured(&self, number: u8) -> &'r [u8] {
+        // SAFETY: null, or what `copied_route` put into the request's pool.
+        let captured = self.route().and_then(|route| unsafe { route.captured.as_ref() });
+        captured.map_or(&[], |captured| {
+            // SAFETY: a path of this request, as long as it.
+            captured.captures.get(number, unsafe { &*captured.path })
+        })
+    }
+
+    /// REWRITE has decided where it goes, or that it goes nowhere.
+    #[inline]
+    pub fn is_decided(&self) -> bool {
+        self.route().is_some_and(|route| route.is_named)
+    }
+
+    /// The generation that decided where it goes; 0: none did.
+    pub fn decided(&self) -> u64 {
+        let route = self.route().filter(|route| route.is_named);
+        route.map_or(0, |route| route.place.generation())
+    }
+
+    /// The decision, if there is one.
+    pub fn decision(&self) -> Option<Decision<'r>> {
+        let route = self.route().filter(|route| route.is_named)?;
+        let mut at = route.names;
+        let [backend, namespace, ingress, service, port, path, instead] =
+            route.lengths.map(|length| {
+                // SAFETY: the lengths add up to the copy that was made in the request's pool.
+                let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
+                // SAFETY: at most one past it.
+                at = unsafe { at.add(usize::from(length)) };
+                text
+            });
+        let found = Found {
+            hash: Some(KeyHash::from_bits(route.hash)),
+            place: route.place,
+            is_plain: route.is_plain,
+        };
+        Some(Decision {
+            texts: [backend, namespace, ingress, service, port, path],
+            backend: if instead.is_empty() { backend } else { instead },
+            found,
+        })
+    }
+
+    /// The alternative that takes the request, if one does.
+    pub fn alternative(&self) -> Option<&'r [u8]> {
+        let route = self.route().filter(|route| route.is_alternative)?;
+        let [.., length] = route.lengths;
+        // SAFETY: the last part of the copy that was made in the request's pool.
+        let text = unsafe { route.names.add(route.rule_bytes()) };
+        // SAFETY: as above.
+        Some(unsafe { std::slice::from_raw_parts(text, usize::from(length)) })
+    }
+
+    /// Keeps the alternative that takes a request without a route; answers the copy, `None` when memory is out.
+    pub fn set_alternative(&self, id: &[u8]) -> Option<&'r [u8]> {
+        let copy = self.nginx().pool().concat(&[id])?;
+        self.change_route_or_none(|route| {
+            route.names = copy.as_ptr();
+            route.lengths = [0, 0, 0, 0, 0, 0, copy.len() as u16];
+            route.is_alternative = true;
+        });
+        Some(copy)
+    }
+
+    /// Another backend answers this status, with the rule's own names; `false` when memory is out.
+    pub fn serve_by(&self, backend: &[u8], found: Found, status: u16) -> bool {
+        let Some(route) = self.route() else { return false };
+        let names = match route.names.is_null() {
+            true => &[],
+            // SAFETY: the copy that was made in the request's pool has so many bytes.
+            false => unsafe { std::slice::from_raw_parts(route.names, route.rule_bytes()) },
+        };
+        let Some(copy) = self.nginx().pool().concat(&[names, backend]) else { return false };
+        self.change_route(|route| {
+            route.names = copy.as_ptr();
+            // An id has 512 bytes at most.
+            route.lengths[6] = backend.len() as u16;
+            (route.is_named, route.error) = (true, status);
+            route.set_found(found);
+        })
+    }
+
+    /// Every endpoint is busy up to its limit.
+    pub fn is_busy(&self) -> bool {
+        self.route().is_some_and(|route| route.is_busy)
+    }
+
+    /// Notes that every endpoint is busy up to its limit.
+    pub fn set_busy(&self) {
+        self.change_route_or_none(|route| route.is_busy = true);
+    }
+}
+
+#[inline]
+fn change_in(context: &Context, change: impl FnOnce(&mut Route)) {
+    let mut route = context.route.get();
+    change(&mut route);
+    context.route.set(route);
+}

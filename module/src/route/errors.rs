@@ -1,0 +1,35 @@
+//! A status is answered by another backend: REWRITE of the `ingress_error` location, which [`gateway::replace`] decides.
+//!
+//! nginx comes here for the statuses that policies name, its own and those of endpoints. It does so once for a request:
+//! what happens here is final, and so is what the backend answers.
+
+use crate::request::Request;
+use crate::route::Live;
+use oxigress_core::gateway::{self, Answer, Failure, Replacement};
+
+/// Sends the request to the backend that answers errors, as it came, but for its path.
+pub fn decide(request: &Request<'_>) -> Answer {
+    let status = request.take_error_status();
+    let (Some(policies), Some(status)) = (request.policies(), status) else {
+        return Answer::Respond(404);
+    };
+    let failure = Failure { status, was_let_in: request.is_let_in() };
+    let guard = request.worker().reader().read();
+    let live = Live::since(request.worker(), &guard, request.decided());
+    let replacement = gateway::replace(&live, &policies.source, failure);
+    if !matches!(replacement, Replacement::Keep) {
+        request.enter_error_location();
+    }
+    let Replacement::Backend { id, endpoints } = replacement else {
+        return Answer::Respond(status);
+    };
+    if !request.serve_by(id, endpoints.found(&guard), status)
+        || !request.set_uri(b"/", request.args())
+    {
+        return Answer::Respond(status);
+    }
+    for name in gateway::withheld(&policies.source, failure) {
+        request.remove_header(name);
+    }
+    Answer::Forward
+}

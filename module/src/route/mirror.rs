@@ -1,0 +1,134 @@
+//! Copies of requests for another server: subrequests that nobody waits for.
+//!
+//! What nginx's own mirror module does, with a target of the policies' own: the body is read first unless the copy
+//! has none, the copy goes through a location of nginx.conf (`ingress_mirror`), and its answer is dropped (`headers/discard.rs`). The answer to
+//! the client does not wait for it. As with nginx's module the request ends only when its copy has: until then
+//! its HTTP/1.1 connection takes no other request.
+
+use crate::conf::Declared;
+use crate::conf::Scheme;
+use crate::request::Request;
+use crate::request::route::Names;
+use crate::request::route::NewRoute;
+use crate::route;
+use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
+use oxigress_core::model::policy::{Mirror, Template};
+use oxigress_core::text::template::Part;
+
+/// How far the copy of a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// It was not thought of.
+    Not,
+    /// The body is being read.
+    Reading,
+    /// It was sent, or given up.
+    Done,
+}
+
+/// Sends the copies, after the headers of a request were changed.
+pub struct Precontent;
+
+impl PhaseHandler for Precontent {
+    const NAME: &'static str = "mirror";
+    const PANICKED: Code = Code::DECLINED;
+
+    fn run(raw: &nginx::Request) -> Code {
+        let request = Request::of(raw).filter(|request| request.is_main() && !request.is_error());
+        let Some(request) = request else { return Code::DECLINED };
+        let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
+        let Some(mirror) = mirror else { return Code::DECLINED };
+        match request.copied() {
+            Copied::Done => return Code::DECLINED,
+            Copied::Reading => return Code::DONE,
+            Copied::Not => {}
+        }
+        if mirror.without_body {
+            request.set_copied(Copied::Done);
+            send(&request, mirror);
+            return Code::DECLINED;
+        }
+        request.set_copied(Copied::Reading);
+        raw.read_body_in_phase::<Body>()
+    }
+}
+
+/// Runs when the body has been read: the request goes on where it was. The body is the copy's too: it stays when the
+/// request has sent it.
+struct Body;
+
+impl BodyHandler for Body {
+    const NAME: &'static str = "mirror_body";
+    const PANICKED: AfterBody = AfterBody::RunPhases;
+
+    fn run(raw: &nginx::Request) -> AfterBody {
+        if let Some(request) = Request::of(raw) {
+            request.set_copied(Copied::Done);
+            let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
+            mirror.into_iter().for_each(|mirror| send(&request, mirror));
+        }
+        AfterBody::RunPhases
+    }
+}
+
+fn send(request: &Request<'_>, mirror: &Mirror) {
+    if try_send(request, mirror).is_none() {
+        request.log_error(format_args!("ingress: the copy of the request is not sent"));
+    }
+}
+
+/// `None`: nginx.conf has no location for it, its target is none, or memory is out.
+fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
+    let raw = request.nginx();
+    let location = raw.mirror_location(Scheme::of(mirror.to.https))?;
+    let target = target(request, &mirror.target)?;
+    let (subrequest, _) = raw.subrequest(location, true, Kind::Background, Copy)?;
+    subrequest.copy_method(raw)?;
+    subrequest.set_target(&target)?;
+    // An answer of 101 would take the client's connection.
+    subrequest.forget_upgrade();
+    if mirror.without_body {
+        subrequest.set_no_body()?;
+    }
+    subrequest.set_header_only(true);
+    let copy = Request::of(subrequest)?;
+    // Without it, it is answered with 404 where it arrives.
+    copy.set_mirror(mirror)?;
+    let guard = copy.worker().reader().read();
+    let id = mirror.to.backend.as_str().as_bytes();
+    let found = route::find(&guard, id, request.decided());
+    let names = Some(Names::of_backend(id));
+    copy.set_route(NewRoute { names, found, ..NewRoute::default() }).then_some(())
+}
+
+struct Copy;
+
+impl Ended for Copy {
+    const NAME: &'static str = "mirror_ended";
+
+    /// A body that could not be read to its end would end the request too.
+    fn ended(&self, _: &nginx::Request, code: Code) -> Code {
+        if code == Code::ERROR { Code::OK } else { code }
+    }
+}
+
+/// Path and query of the copy; `None` for what is none.
+fn target(request: &Request<'_>, template: &Template) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for part in template.parts() {
+        match part {
+            Part::Literal(literal) => text.extend_from_slice(literal),
+            Part::Variable(name) => {
+                let value = request.variable(&name.to_ascii_lowercase());
+                text.extend_from_slice(value.unwrap_or_default());
+            }
+            Part::Capture(_) => {}
+        }
+    }
+    if text.is_empty() {
+        text.extend_from_slice(request.target());
+    }
+    let is_fine = text.first() == Some(&b'/')
+        && text.iter().all(|byte| (0x21..0x7f).contains(byte) || *byte >= 0x80);
+    is_fine.then_some(text)
+}

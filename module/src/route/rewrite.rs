@@ -1,0 +1,85 @@
+//! Answers: the REWRITE phase's, and whole responses of the configuration endpoint.
+
+use crate::conf::Declared;
+use crate::endpoint::configuration;
+use crate::request::Request;
+use crate::route;
+use crate::route::errors;
+use crate::system::log;
+use nginx::{Code, PhaseHandler};
+use oxigress_core::gateway::Answer;
+
+/// Routes requests.
+pub struct Rewrite;
+
+impl PhaseHandler for Rewrite {
+    const NAME: &'static str = "rewrite";
+
+    fn run(raw: &nginx::Request) -> Code {
+        if raw.is_router() {
+            let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR };
+            return carry_out(raw, &route::decide(&request));
+        }
+        if raw.is_error_location() {
+            // nginx has sent it there.
+            let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR };
+            return carry_out(raw, &errors::decide(&request));
+        }
+        not_routed(raw)
+    }
+}
+
+fn carry_out(raw: &nginx::Request, answer: &Answer) -> Code {
+    match answer {
+        Answer::Forward => Code::DECLINED,
+        Answer::Respond(status) => Code::status(*status),
+        Answer::Internal(path) => raw.redirect_internally(path),
+        Answer::Redirect { code, location } => {
+            let added = if location.starts_with(b"/") {
+                // nginx would put its own host and port before a path, which is meant as it is. Without a
+                // location of its own it has no page for `msie_refresh`.
+                raw.set_is_msie(false);
+                raw.push_response_header(b"Location", location).map(|_| ())
+            } else {
+                raw.set_location(location)
+            };
+            added.map_or(Code::INTERNAL_ERROR, |()| Code::status(*code))
+        }
+    }
+}
+
+/// The phase elsewhere: questions to auth servers and copies, and nobody else, go through their locations.
+fn not_routed(raw: &nginx::Request) -> Code {
+    let (is_auth, is_mirror) = (raw.is_auth_location(), raw.is_mirror_location());
+    if !is_auth && !is_mirror {
+        return Code::DECLINED;
+    }
+    let is_ours = |request: Request<'_>| {
+        is_auth && request.question().is_some() || is_mirror && request.mirror().is_some()
+    };
+    match Request::of(raw).is_some_and(is_ours) {
+        true => Code::DECLINED,
+        false => Code::status(404),
+    }
+}
+
+/// Sends a whole response; answers what a content handler answers.
+pub fn send(raw: &nginx::Request, answer: configuration::Answer) -> Code {
+    for line in &answer.log {
+        log::write(log::WARN, raw.log(), format_args!("ingress_configuration: {line}"));
+    }
+    raw.set_status(usize::from(answer.status));
+    let mut is_complete = raw.set_content_type(answer.content_type.as_bytes()).is_some();
+    for (name, value) in &answer.headers {
+        is_complete &= raw.push_response_header(name.as_bytes(), value.as_bytes()).is_some();
+    }
+    if !is_complete {
+        return Code::INTERNAL_ERROR;
+    }
+    if answer.is_last {
+        raw.set_keepalive(false);
+    }
+    // nginx would compare If-Match with the ETag of this answer, which is already the next one.
+    raw.set_disable_not_modified(true);
+    raw.send(answer.body.as_slice())
+}

@@ -1,0 +1,124 @@
+//! The shared memory zone: made by the master, inherited by every worker, kept by a reload.
+#![allow(unsafe_code)]
+
+pub mod journal;
+pub mod records;
+pub mod retired;
+pub mod steps;
+
+use crate::conf::CoreConf;
+use crate::module::table::Core;
+use crate::system::log;
+use crate::system::memory::monotonic_nanoseconds;
+use crate::system::memory::random;
+use nginx::zone::{Block, BlockZone, Zone, ZoneMutex, is_test};
+use nginx::{Cycle, EventLoop};
+use oxigress_store::{Store, WriterLock};
+
+/// The zone of `ingress_zone`.
+pub struct StoreZone;
+
+impl BlockZone for StoreZone {
+    type Module = Core;
+
+    const NAME: &'static str = "ingress_zone";
+
+    fn create(zone: &Zone, main: &CoreConf, block: Block) -> Result<(), String> {
+        records::set_counting(main.metrics.is_some());
+        // The zone holds private keys: they stay out of core files. Advice, so a refusal is no error.
+        // SAFETY: whole pages of the mapping.
+        unsafe { libc::madvise(block.start.as_ptr().cast(), block.bytes, libc::MADV_DONTDUMP) };
+        let (secret, key) = ([random(), random()], random());
+        // SAFETY: page-aligned, mapped as long as the zone, and nobody else's.
+        unsafe { Store::create(block.start, block.bytes, secret, key, is_alive) }
+            .map_err(|error| error.to_string())?;
+        fill(zone, main)
+    }
+
+    fn adopt(_: &Zone, main: &CoreConf, block: Block) -> Result<(), String> {
+        records::set_counting(main.metrics.is_some());
+        open(block).map(|_| ())
+    }
+}
+
+/// Fills a zone that was just made: from the zone that it replaces, else from the journal.
+fn fill(zone: &Zone, main: &CoreConf) -> Result<(), String> {
+    if is_test() {
+        return Ok(());
+    }
+    let Some((store, lock)) = store(zone) else { return Ok(()) };
+    store.set_birth(monotonic_nanoseconds());
+    if let Some((old, old_lock)) = last_zone(zone).and_then(self::store) {
+        // Refused, so that the last cycle goes on: nothing that is served may be lost.
+        return journal::copy((&old, &old_lock), (&store, &lock), false)
+            .map_err(|error| format!("what the last zone holds does not fit: {error}"));
+    }
+    if let Some(path) = main.journal() {
+        let start = journal::load(&store, &lock, &path);
+        if let Some(warning) = start.warning {
+            log::cycle(log::WARN, format_args!("ingress_journal: {warning}"));
+        }
+    }
+    Ok(())
+}
+
+/// nginx has taken a configuration over: what was written to the zone that was replaced, after it was copied, is
+/// copied too, and it takes no more writes.
+pub fn take_over(cycle: &Cycle) {
+    let Some(zone) = cycle.core::<Core>().and_then(CoreConf::zone) else { return };
+    let Some((store, lock)) = self::store(zone) else { return };
+    // The next cycle may keep it: nginx would unmap it all the same.
+    zone.set_noreuse(0);
+    let Some(last) = last_zone(zone) else { return };
+    let Some((old, old_lock)) = self::store(last) else { return };
+    // nginx would keep a zone of equal size mapped: it looks at the old one's flag, and asked the new one's when it
+    // made it.
+    last.set_noreuse(1);
+    if let Err(error) = journal::copy((&old, &old_lock), (&store, &lock), true) {
+        let line = format_args!("ingress_zone: the last writes to the old zone are lost: {error}");
+        log::cycle(log::ALERT, line);
+    }
+}
+
+/// The zone that the last cycle serves from, if it is another one. Called before nginx goes on with the next cycle.
+fn last_zone(zone: &Zone) -> Option<&'static Zone> {
+    // SAFETY: zones are seen on the event loop's thread, or the one that reads the configuration before there is one.
+    let last = Cycle::current(unsafe { EventLoop::here() });
+    last.zones().find(|old| old.is_other_of(zone))
+}
+
+fn open(block: Block) -> Result<Store, String> {
+    // SAFETY: the block that `create` was given, mapped as long as the zone.
+    unsafe { Store::open(block.start, block.bytes, is_alive) }.map_err(|error| error.to_string())
+}
+
+/// The store in a zone and the lock of its writers; `None` if the zone was never initialised. Both are used while the
+/// zone is mapped: until its cycle has been replaced.
+pub fn store(zone: &Zone) -> Option<(Store, ZoneLock)> {
+    let store = open(zone.block()?).ok()?;
+    // SAFETY: whoever has the store has the lock for as long.
+    Some((store, ZoneLock(unsafe { zone.mutex() }?)))
+}
+
+/// The lock of the store's writers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ZoneLock(ZoneMutex);
+
+// SAFETY: nginx's mutex excludes processes, and two threads of one process, since a taken lock is never 0.
+unsafe impl WriterLock for ZoneLock {
+    fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+
+    fn unlock(&self) {
+        self.0.unlock();
+    }
+}
+
+/// Whether a process runs.
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    // SAFETY: signal 0 only asks.
+    let answer = unsafe { libc::kill(pid, 0) };
+    answer == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
