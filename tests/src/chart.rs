@@ -107,9 +107,16 @@ controller:
         "controller:
   autoscaling: {enabled: true, minReplicas: 2, behavior: {scaleDown: {stabilizationWindowSeconds: 300}}}
   maxUnavailable: 1
+  resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]
   resources: {limits: {cpu: '2', memory: 1Gi}, requests: {cpu: '1', memory: 512Mi}}
   topologySpreadConstraints:
     - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app.kubernetes.io/instance: '{{ .Release.Name }}'}}}",
+    ),
+    (
+        "keda",
+        "controller:
+  allowSnippetAnnotations: true
+  keda: {enabled: true, minReplicas: 2, triggers: [{type: cpu, metricType: Utilization, metadata: {value: '50'}}]}",
     ),
     (
         "host network",
@@ -148,6 +155,7 @@ controller:
   image: {repository: registry.example.com/pages, tag: '1'}
   extraEnvs: [{name: A, value: b}]
   networkPolicy: {enabled: true}
+  extraConfigMaps: [{name: pages, labels: {a: b}, data: {404.html: gone}}]
   autoscaling: {enabled: true, minReplicas: 2}",
     ),
 ];

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 
+#[path = "chart/moved.rs"]
+mod moved;
 #[path = "chart/schema.rs"]
 mod schema;
 #[path = "chart/table.rs"]
@@ -117,7 +119,8 @@ fn extra_arguments_win_and_stand_once() -> Result<()> {
 fn a_wrong_key_or_type_is_an_error_that_names_it() -> Result<()> {
     for (values, word) in [
         ("controller: {replicacount: 2}", "replicacount"),
-        ("controller: {keda: {enabled: true}}", "keda"),
+        ("controller: {keda: {enable: true}}", "enable"),
+        ("controller: {admissionWebhooks: {patch: {imgae: {}}}}", "imgae"),
         ("controller: {service: {annotatoins: {}}}", "annotatoins"),
         ("controller: {hostNetwork: yes please}", "hostNetwork"),
         ("controller: {containerPort: {http: eighty}}", "/controller/containerPort/http"),

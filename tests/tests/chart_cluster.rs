@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 mod rights;
 
 /// Kinds of others, without what they say about their fields.
-const FOREIGN: &[(&str, &str, &str)] = &[
-    ("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
-    ("monitoring.coreos.com", "PrometheusRule", "prometheusrules"),
-    ("cert-manager.io", "Issuer", "issuers"),
-    ("cert-manager.io", "Certificate", "certificates"),
+const FOREIGN: &[(&str, &str, &str, &str)] = &[
+    ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+    ("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+    ("cert-manager.io", "v1", "Issuer", "issuers"),
+    ("cert-manager.io", "v1", "Certificate", "certificates"),
+    ("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"),
 ];
 
-fn definition(&(group, kind, plural): &(&str, &str, &str)) -> Value {
+fn definition(&(group, version, kind, plural): &(&str, &str, &str, &str)) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
-    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let version = json!({"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -35,7 +36,7 @@ fn the_api_server_takes_every_object() -> Result<()> {
         cluster.apply(&definition(foreign).to_string())?;
     }
     oxigress_tests::wait::until("the kinds of others", || {
-        FOREIGN.iter().try_for_each(|(_, kind, _)| cluster.list(kind, "").map(drop))
+        FOREIGN.iter().try_for_each(|(_, _, kind, _)| cluster.list(kind, "").map(drop))
     })?;
     for (name, values) in SETS {
         let namespace = cluster.tenant("chart")?.namespace;

@@ -58,3 +58,24 @@ helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+
 {{- $repository := $image.repository | default (empty $registry | ternary $image.image (printf "%s/%s" $registry $image.image)) -}}
 {{- $repository }}:{{ $image.tag | default $top.Chart.AppVersion }}{{ with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
+
+{{/* The controller's `image`, as JSON. One of ingress-nginx cannot run this chart's pod: where the values name it, its name, tag and digest
+are this chart's. */}}
+{{- define "oxigress.controllerImage" -}}
+{{- $image := deepCopy .Values.controller.image -}}
+{{- if include "oxigress.isTheirImage" . -}}
+{{- $registry := $image.registry | default .Values.global.image.registry -}}
+{{- $_ := set $image "registry" (eq $registry "registry.k8s.io" | ternary "" $registry) -}}
+{{- $_ := set $image "repository" (empty $image.registry | ternary "oxigress" "") -}}
+{{- $_ := set $image "image" "oxigress" -}}
+{{- $_ := set $image "tag" "" -}}
+{{- $_ := set $image "digest" "" -}}
+{{- end -}}
+{{- include "oxigress.image" (list . $image) -}}
+{{- end -}}
+
+{{- define "oxigress.isTheirImage" -}}
+{{- with .Values.controller.image -}}
+{{- if regexMatch "(^|/)(ingress-nginx/controller|nginx-ingress-controller)(-chroot)?$" (.repository | default .image) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}

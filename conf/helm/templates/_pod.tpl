@@ -112,7 +112,7 @@ spec:
   {{- end }}
   containers:
     - name: {{ $c.containerName }}
-      image: {{ include "oxigress.image" (list . $c.image) | quote }}
+      image: {{ include "oxigress.controllerImage" . | quote }}
       imagePullPolicy: {{ $c.image.pullPolicy }}
       args:
         {{- include "oxigress.arguments" (list . "controller") | nindent 8 }}
@@ -156,7 +156,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
     - name: nginx
-      image: {{ include "oxigress.image" (list . $c.image) | quote }}
+      image: {{ include "oxigress.controllerImage" . | quote }}
       imagePullPolicy: {{ $c.image.pullPolicy }}
       args:
         {{- include "oxigress.arguments" (list . "nginx") | nindent 8 }}
@@ -181,12 +181,20 @@ spec:
           {{- end }}
         {{- end }}
         {{- end }}
-      {{- with $c.lifecycle }}
+      {{- $lifecycle := deepCopy $c.lifecycle }}
+      {{- if include "oxigress.waitsForShutdown" . }}
+      {{- $_ := unset $lifecycle "preStop" }}
+      {{- end }}
+      {{- with $lifecycle }}
       lifecycle:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- with $c.resources }}
       resources:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $c.resizePolicy }}
+      resizePolicy:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       securityContext:
@@ -253,4 +261,10 @@ spec:
 {{- define "oxigress.streamPort" -}}
 {{- $prefix := (index . 0).Values.portNamePrefix -}}
 {{- with $prefix }}{{ . }}-{{ end }}{{ index . 1 }}-{{ index . 2 -}}
+{{- end -}}
+
+{{/* Whether the preStop hook is the program of ingress-nginx's image, which this image does not have and does not need. */}}
+{{- define "oxigress.waitsForShutdown" -}}
+{{- $exec := (.Values.controller.lifecycle.preStop | default dict).exec | default dict -}}
+{{- if has "/wait-shutdown" ($exec.command | default list) -}}true{{- end -}}
 {{- end -}}
