@@ -43,7 +43,7 @@ check: configure ## format, lints, licences; links, flags and commands in the do
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) deny --log-level error check bans licenses sources
-	$(CARGO) test $(tested) --features oxigress-store/failpoints --test docs -- --test-threads 2 pages
+	$(CARGO) test $(tested) --features oxigress-store/failpoints --test it docs::pages::
 
 # The crates whose tests need no nginx.
 controller := admission net objects provider publish settings status supervisor translate validate

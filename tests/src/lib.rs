@@ -1,6 +1,6 @@
 //! Runs nginx and the controller as a user would and looks at what a client sees.
 //!
-//! Shape:   a [`block::Block`] is one declarative case of a `.test` file; the Rust tests in `tests/` use the
+//! Shape:   a [`block::Block`] is one declarative case of a `.test` file; the Rust tests in `it/` use the
 //!          parts directly: [`site::Site`], [`controller::Controller`], [`endpoint::Endpoint`],
 //!          [`client::Connection`], [`load::Load`].
 //! Rules:   every case has its own ports and directory and waits on conditions, never on time.
@@ -35,10 +35,28 @@ pub mod small_disk;
 pub mod variables;
 pub mod wait;
 
+use std::sync::{PoisonError, RwLock};
+
+/// Tests share the machine; one that bounds times of a whole product under attack has it alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
 /// Runs a test in a directory of its own. A failure is told in one text, with the end of the error log, and
 /// leaves the directory.
 #[track_caller]
 pub fn pass(name: &str, test: impl FnOnce(&place::Directory) -> anyhow::Result<()>) {
+    let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    run(name, test);
+}
+
+/// As [`pass`], while no other test of this program runs that uses either.
+#[track_caller]
+pub fn pass_alone(name: &str, test: impl FnOnce(&place::Directory) -> anyhow::Result<()>) {
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    run(name, test);
+}
+
+#[track_caller]
+fn run(name: &str, test: impl FnOnce(&place::Directory) -> anyhow::Result<()>) {
     let directory = place::Directory::new(name).expect("a directory");
     if let Err(error) = test(&directory) {
         let mut log = String::new();

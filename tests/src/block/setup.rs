@@ -42,7 +42,7 @@ pub fn needs_root(block: &Block) -> bool {
 }
 
 /// A block whose objects are in an API server.
-pub fn needs_cluster(block: &Block) -> bool {
+fn needs_cluster(block: &Block) -> bool {
     block.sections.iter().any(|section| section.name == "kubernetes")
 }
 
