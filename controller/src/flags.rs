@@ -9,6 +9,7 @@ pub mod metrics;
 mod options;
 mod selector;
 
+use crate::check;
 use crate::command::Tool;
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
@@ -41,17 +42,13 @@ pub enum Command {
     Controller(Box<Flags>),
     /// Start nginx and keep it running
     Nginx(Box<Flags>),
-    /// Print what would be served of a folder of manifests or of a cluster, and what not
+    /// Print what becomes of manifests or of a cluster's objects: served as before, differently, or not
     ///
-    /// It needs no running program, writes nothing, and takes the controller's flags. It exits with 1 if something is
-    /// rejected, or an annotation is invalid or not supported.
+    /// It needs no running program, writes nothing, and takes the controller's flags. It exits with 0 if everything is
+    /// served, with 1 if something is not or cannot be read, and with 2 if the command line is wrong.
     Check {
-        /// Folder of manifests
-        #[arg(required_unless_present = "cluster", conflicts_with = "cluster")]
-        folder: Option<PathBuf>,
-        /// Read the objects of the API server once, in place of a folder
-        #[arg(long)]
-        cluster: bool,
+        #[command(flatten)]
+        arguments: check::Arguments,
         #[command(flatten)]
         flags: Box<Flags>,
     },

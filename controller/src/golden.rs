@@ -68,6 +68,7 @@ fn run(input: &str) -> String {
                             }
                             Found::Broken(_, message)
                             | Found::OtherKind(message)
+                            | Found::UnknownField(_, message)
                             | Found::Unusable(message) => {
                                 unread.push(format!("document {}: {message}", document.number));
                             }

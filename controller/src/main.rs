@@ -96,7 +96,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             parent::name_flags_of_a_lone_role(&flags);
             oxigress_supervisor::run(&flags.supervisor_options()).await
         }
-        Some(Command::Check { folder, flags, .. }) => check::run(folder.as_deref(), &flags).await,
+        Some(Command::Check { arguments, flags }) => check::run(&arguments, &flags).await,
         Some(Command::Tool(tool)) => command::run(tool).await,
         Some(Command::Echo { listen, name }) => echo::run(listen, name).await,
     }

@@ -63,6 +63,7 @@ mod module {
 
 /// What an operator does to the product, and what happens to it.
 mod operate {
+    mod check;
     mod commands;
     mod connections;
     mod disk;

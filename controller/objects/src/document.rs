@@ -4,6 +4,8 @@
 //! a line nowhere else (YAML 1.2 §9.1.2, not even in a block scalar), so a broken document leaves the
 //! others of its file readable, and every message knows its line.
 
+mod unknown;
+
 use crate::convert::{self, WrongField};
 use crate::{Kind, Object, ObjectRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,6 +15,8 @@ use serde_json::Value;
 
 /// Longest file that is read: above it stands a mistake, not a manifest.
 pub const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+/// So many unknown fields of one object are named.
+const MAX_UNKNOWN_FIELDS: usize = 10;
 
 /// What one document, or one item of a List, says.
 #[derive(Debug, PartialEq)]
@@ -23,6 +27,8 @@ pub enum Found {
     Broken(ObjectRef, String),
     /// Of a kind that is not read.
     OtherKind(String),
+    /// Fields of an object, which is found beside it, that its type does not have.
+    UnknownField(ObjectRef, String),
     /// Something that is not served.
     Unusable(String),
 }
@@ -179,7 +185,12 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         ("v1", "ConfigMap") => Kind::ConfigMap,
         ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
         ("", _) | (_, "") => return vec![Found::Unusable(lacks_kind(&at("")))],
-        (version, kind) => return vec![Found::OtherKind(unknown(&at(""), version, kind))],
+        (version, kind) => {
+            return vec![match unknown::gone(version, kind) {
+                Some(remedy) => Found::Unusable(outdated(&head, remedy)),
+                None => Found::OtherKind(other_kind(&at(""), version, kind)),
+            }];
+        }
     };
     let meta: ObjectMeta = match serde_path_to_error::deserialize(&head.metadata) {
         Ok(meta) => meta,
@@ -202,22 +213,29 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         Ok(id) => id,
         Err(error) => return vec![Found::Unusable(format!("{} {}", kind, error))],
     };
+    let mut fields = Vec::new();
+    let fields_of = &mut fields;
     let object = match kind {
-        Kind::Ingress => typed(value, convert::ingress),
-        Kind::IngressClass => typed(value, convert::ingress_class),
-        Kind::Namespace => typed(value, convert::namespace),
-        Kind::Service => typed(value, convert::service),
-        Kind::Secret => typed(value, convert::secret),
-        Kind::ConfigMap => typed(value, convert::config_map),
-        Kind::EndpointSlice => typed(value, convert::endpoint_slice),
+        Kind::Ingress => typed(value, fields_of, convert::ingress),
+        Kind::IngressClass => typed(value, fields_of, convert::ingress_class),
+        Kind::Namespace => typed(value, fields_of, convert::namespace),
+        Kind::Service => typed(value, fields_of, convert::service),
+        Kind::Secret => typed(value, fields_of, convert::secret),
+        Kind::ConfigMap => typed(value, fields_of, convert::config_map),
+        Kind::EndpointSlice => typed(value, fields_of, convert::endpoint_slice),
     };
-    vec![match object {
+    let mut found: Vec<_> = fields
+        .into_iter()
+        .map(|field| Found::UnknownField(id.clone(), format!("{id}: {field}")))
+        .collect();
+    found.push(match object {
         Ok(object) => Found::Object(id, object),
         Err(message) => {
             let message = format!("{id}: {message}");
             Found::Broken(id, message)
         }
-    }]
+    });
+    found
 }
 
 /// Reads manifests to the JSON values that an API server would be sent, for a fake one in tests. Kinds that are not
@@ -251,8 +269,15 @@ fn take(value: Value, field: &str) -> Option<Value> {
 
 fn typed<T: DeserializeOwned>(
     value: Value,
+    unknown_fields: &mut Vec<String>,
     convert: impl Fn(T) -> Result<Object, WrongField>,
 ) -> Result<Object, String> {
+    let mut note = |path: serde_ignored::Path<'_>| {
+        if unknown_fields.len() < MAX_UNKNOWN_FIELDS {
+            unknown_fields.push(unknown::describe(&path));
+        }
+    };
+    let value = serde_ignored::Deserializer::new(value, &mut note);
     let typed = serde_path_to_error::deserialize(value).map_err(|e| type_message("", &e))?;
     convert(typed).map_err(|error| error.to_string())
 }
@@ -280,7 +305,16 @@ fn lacks_kind(within: &str) -> String {
     format!("{within} has no apiVersion or kind: write both").trim_start().into()
 }
 
-fn unknown(within: &str, version: &str, kind: &str) -> String {
+/// `remedy` says what replaced the version of the API that the object is of.
+fn outdated(head: &Head, remedy: &str) -> String {
+    let text = |field| head.metadata.get(field).and_then(Value::as_str);
+    let namespace = text("namespace").unwrap_or("default");
+    let name = text("name").unwrap_or("without a name");
+    let Head { api_version, kind, .. } = head;
+    format!("{kind} {namespace}/{name}: apiVersion {api_version} {remedy}")
+}
+
+fn other_kind(within: &str, version: &str, kind: &str) -> String {
     let prefix = if within.is_empty() { String::new() } else { format!("{within} ") };
     format!(
         "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
@@ -302,7 +336,7 @@ mod tests {
             Found::Unusable(message) | Found::OtherKind(message) | Found::Broken(_, message) => {
                 message
             }
-            Found::Object(id, _) => panic!("{id} was accepted"),
+            Found::Object(id, _) | Found::UnknownField(id, _) => panic!("{id} was accepted"),
         }
     }
 
@@ -353,6 +387,39 @@ mod tests {
     fn an_unknown_kind_names_the_known_ones() {
         let text = message("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}");
         assert!(text.contains("Deployment of apps/v1") && text.contains("EndpointSlice"), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_the_one_that_was_meant_and_the_object_is_read() {
+        let text = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a, annotation: {x/y: z}}\n\
+                    spec: {rules: [{http: {paths: [{path: /, pathTyp: Exact, pathType: Prefix, backend: \
+                    {service: {name: b, port: {number: 80}}}}]}}]}";
+        let all = found(text);
+        let [
+            Found::UnknownField(_, annotation),
+            Found::UnknownField(_, path),
+            Found::Object(id, _),
+        ] = &all[..]
+        else {
+            panic!("{all:?}")
+        };
+        assert_eq!(id.to_string(), "Ingress default/a");
+        assert!(annotation.contains("metadata.annotation:"), "{annotation}");
+        assert!(annotation.ends_with("did you mean annotations?"), "{annotation}");
+        assert!(path.contains("spec.rules[0].http.paths[0].pathTyp:"), "{path}");
+        assert!(path.ends_with("did you mean pathType?"), "{path}");
+    }
+
+    #[test]
+    fn a_version_that_is_gone_names_the_one_to_write() {
+        for version in ["extensions/v1beta1", "networking.k8s.io/v1beta1"] {
+            let text =
+                message(&format!("apiVersion: {version}\nkind: Ingress\nmetadata: {{name: a}}"));
+            assert!(
+                text.starts_with("Ingress default/a: ") && text.contains("v1, a pathType"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod files;
 mod walk;
 mod watch;
 
-use super::{Batch, Place, Problem, Source};
+use super::{Batch, Place, Problem, ProblemKind, Source};
 use files::Files;
 use oxigress_objects::document::{self, Document};
 use oxigress_objects::parallel;
@@ -104,6 +104,18 @@ impl Folder {
     pub fn read_once(root: &Path) -> io::Result<Batch> {
         let mut folder = Folder::open(root)?;
         Ok(folder.look_at_all())
+    }
+
+    /// Everything that one file says, which need not be named as a manifest is.
+    pub fn read_file_once(path: &Path) -> io::Result<Batch> {
+        let (_, documents) = read_documents(path)?;
+        Ok(batch_of(path, documents))
+    }
+
+    /// Everything that a text says; `name` stands for it in problems.
+    pub fn read_text_once(name: &Path, text: &str) -> Batch {
+        let is_json = text.trim_start().starts_with('{');
+        batch_of(name, document::read(text, is_json))
     }
 
     fn look_at_all(&mut self) -> Batch {
@@ -367,7 +379,14 @@ impl Source for Folder {
 
 fn problem_of(path: &Path, message: String) -> Problem {
     let place = Place::File { path: path.into(), document: None };
-    Problem { place, is_other_kind: false, message }
+    Problem { place, kind: ProblemKind::Unusable, message }
+}
+
+fn batch_of(path: &Path, documents: Vec<Document>) -> Batch {
+    let mut files = Files::default();
+    files.update(path, documents);
+    let seen = files.take_seen();
+    Batch { seen, problems: files.take_problems(), ..Batch::default() }
 }
 
 fn mark(meta: &fs::Metadata) -> Mark {

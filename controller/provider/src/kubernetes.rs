@@ -20,7 +20,7 @@ mod watch_health;
 pub use scope::Options;
 pub use watch_health::WatchHealth;
 
-use super::{Batch, Place, Problem, Source};
+use super::{Batch, Place, Problem, ProblemKind, Source};
 use kube::Client;
 use oxigress_objects::{Key, Kind, ObjectRef, References, Seen};
 use scope::Subject;
@@ -193,7 +193,11 @@ impl Kubernetes {
                 let message = format!("{error}; {until}");
                 if self.broken.insert(id.clone(), message.clone()).as_ref() != Some(&message) {
                     let place = Place::Object(id);
-                    self.batch.problems.push(Problem { place, message, is_other_kind: false });
+                    self.batch.problems.push(Problem {
+                        place,
+                        message,
+                        kind: ProblemKind::Unusable,
+                    });
                 }
             }
         }

@@ -47,8 +47,19 @@ pub struct Problem {
     pub place: Place,
     /// What is wrong, and the remedy.
     pub message: String,
-    /// Nothing is wrong with it: it is of a kind that is not read.
-    pub is_other_kind: bool,
+    /// How much of it is served.
+    pub kind: ProblemKind,
+}
+
+/// How much is served of what a problem is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemKind {
+    /// Nothing.
+    Unusable,
+    /// Nothing, and nothing is wrong with it: it is of a kind that is not read.
+    OtherKind,
+    /// The object, without a field that its type does not have.
+    UnknownField(ObjectRef),
 }
 
 /// Where a problem is.
@@ -67,16 +78,22 @@ pub enum Place {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
+        write!(f, "{}: {}", self.place, oxigress_core::text::line::one_line(&self.message))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Place::File { path, document } => {
                 write!(f, "{}", Escaped(path.display()))?;
-                if let Some((number, line)) = document {
-                    write!(f, " document {number} (line {line})")?;
+                match document {
+                    Some((number, line)) => write!(f, " document {number} (line {line})"),
+                    None => Ok(()),
                 }
             }
-            Place::Object(object) => write!(f, "{}", Escaped(object))?,
+            Place::Object(object) => write!(f, "{}", Escaped(object)),
         }
-        write!(f, ": {}", oxigress_core::text::line::one_line(&self.message))
     }
 }
 

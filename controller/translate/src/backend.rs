@@ -45,13 +45,15 @@ pub struct Lack {
     severity: Severity,
     why: String,
     remedy: String,
+    /// The object that has to come.
+    cause: Option<ObjectRef>,
 }
 
 impl Lack {
     /// In words, with what follows from it.
     pub fn note(&self, what_follows: &str) -> Note {
         let message = format!("{}, so {what_follows}: {}", self.why, self.remedy);
-        Note { severity: self.severity, ..Note::warning(message) }
+        Note { severity: self.severity, cause: self.cause.clone(), ..Note::warning(message) }
     }
 }
 
@@ -83,10 +85,13 @@ pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usag
     let mut resolved = Resolved::default();
     let key = &leads.service;
     let text = leads.port.to_string();
-    let lacks = |severity, why: String, remedy: String| Some(Lack { severity, why, remedy });
+    let lacks =
+        |severity, why: String, remedy: String| Some(Lack { severity, why, remedy, cause: None });
     let Some(service) = world.services.get(key) else {
         let why = format!("Service {key} does not exist");
-        resolved.lack = lacks(Severity::Rejected, why, "create it or name another".into());
+        let cause = Some(ObjectRef::new(Kind::Service, key.clone()));
+        let remedy = "create it or name another".into();
+        resolved.lack = Some(Lack { severity: Severity::Rejected, why, remedy, cause });
         return resolved;
     };
     if let Some(external) = &service.external_name {

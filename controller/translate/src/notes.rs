@@ -77,6 +77,13 @@ impl Notes {
         changes
     }
 
+    /// Each note with its object.
+    pub fn all(&self) -> impl Iterator<Item = (&ObjectRef, &Note)> {
+        self.by_object
+            .iter()
+            .flat_map(|(object, parts)| parts.values().flatten().map(move |note| (object, note)))
+    }
+
     /// All verdicts.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts

@@ -23,7 +23,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
-use oxigress_objects::verdict::{VerdictChanges, Verdicts};
+use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings as settings;
 use oxigress_settings::Settings;
@@ -116,6 +116,11 @@ impl Translator {
     /// All there is to say now.
     pub fn verdicts(&self) -> &Verdicts {
         self.notes.verdicts()
+    }
+
+    /// Each thing there is to say now, with its object.
+    pub fn notes(&self) -> impl Iterator<Item = (&ObjectRef, &Note)> {
+        self.notes.all()
     }
 
     /// All there is to serve now.

@@ -133,7 +133,7 @@ fn shell_examples_of_a_cluster_run() {
         for (at, line) in lines()?.iter().filter(|(_, line)| needs_a_cluster(line)) {
             let here = line.replace("~/.kube/config", &kubeconfig);
             let said = run(&place, &here, &[("KUBECONFIG", &kubeconfig)])?;
-            ensure!(said.contains("1 hosts, 1 paths"), "{at}: {line}: {said}");
+            ensure!(said.contains("(1 Ingress): "), "{at}: {line}: {said}");
             count += 1;
         }
         ensure!(count >= 3, "only {count} examples were run");

@@ -3,7 +3,7 @@
 //! Of two files with one object the first by path is served, whichever came first: a restart decides
 //! alike. A file that is leaving steps back behind one that stays, so a moved file is no duplicate.
 
-use crate::{Place, Problem, until_mended};
+use crate::{Place, Problem, ProblemKind, until_mended};
 use oxigress_objects::document::{Document, Found};
 use oxigress_objects::{Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,7 @@ impl Files {
                 document: Some((document.number, document.line)),
             },
             message,
-            is_other_kind: false,
+            kind: ProblemKind::Unusable,
         };
         for mut document in documents {
             let place = (document.number, document.line);
@@ -88,7 +88,14 @@ impl Files {
                             Found::Unusable(message) => message,
                             Found::OtherKind(message) => {
                                 let problem = problem(&document, message);
-                                new.problems.insert(Problem { is_other_kind: true, ..problem });
+                                new.problems
+                                    .insert(Problem { kind: ProblemKind::OtherKind, ..problem });
+                                continue;
+                            }
+                            Found::UnknownField(id, message) => {
+                                let problem = problem(&document, message);
+                                let kind = ProblemKind::UnknownField(id);
+                                new.problems.insert(Problem { kind, ..problem });
                                 continue;
                             }
                         };
@@ -218,7 +225,7 @@ impl Files {
             if let Some(winner) = self.winner(id).filter(|winner| *winner != path) {
                 problems.insert(Problem {
                     place: Place::File { path: path.into(), document: Some(*place) },
-                    is_other_kind: false,
+                    kind: ProblemKind::Unusable,
                     message: format!(
                         "{id} stands in {} too, which is served: remove one",
                         winner.display()

@@ -27,7 +27,7 @@ pub fn resolve(
 ) -> Result<EndpointSet, Lack> {
     let key = &leads.service;
     let rejected = |why: String, remedy: &str| {
-        Err(Lack { severity: Severity::Rejected, why, remedy: remedy.into() })
+        Err(Lack { severity: Severity::Rejected, why, remedy: remedy.into(), cause: None })
     };
     if options.disable_svc_external_name {
         let why = format!(

@@ -49,7 +49,9 @@ pub fn choose(world: &World, options: &Options, host: &HostPattern, owner: &Owne
         Err(why) => {
             let message = format!("spec.tls: host {host} gets the default certificate: {why}");
             let object = ObjectRef::new(Kind::Ingress, by.key.clone());
-            chosen.notes.push((object, Note::warning(message)));
+            let absent = chosen.secrets.iter().find(|key| !world.secrets.contains_key(*key));
+            let cause = absent.map(|key| ObjectRef::new(Kind::Secret, key.clone()));
+            chosen.notes.push((object, Note { cause, ..Note::warning(message) }));
             chosen.secrets.extend(options.default_ssl_certificate.clone());
             default_id(world, options)
         }

@@ -1,0 +1,175 @@
+//! What manifests leave to the cluster and the report therefore assumes: classes, endpoints, and objects that other
+//! programs make, such as the Secrets of cert-manager.
+
+use oxigress_objects::ingress::{Ingress, IngressClass};
+use oxigress_objects::service::{
+    Condition, EndpointSlice, Service, SliceEndpoint, SlicePort, TargetPort,
+};
+use oxigress_objects::{Changed, Key, Kind, Object, ObjectRef, Seen, World};
+use oxigress_translate::Options;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Controllers' own classes, as their installation names them: an Ingress of one is not ours.
+const OTHERS: [&str; 22] = [
+    "alb",
+    "ambassador",
+    "apisix",
+    "application-gateway",
+    "azure-application-gateway",
+    "caddy",
+    "cilium",
+    "citrix",
+    "contour",
+    "f5",
+    "gce",
+    "gce-internal",
+    "haproxy",
+    "istio",
+    "kong",
+    "ngrok",
+    "openshift-default",
+    "skipper",
+    "tailscale",
+    "traefik",
+    "tyk",
+    "webapprouting.kubernetes.azure.com",
+];
+/// Addresses for documentation (RFC 5737), which stand for a Service's pods and for itself.
+const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const CLUSTER_IP: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+/// What was assumed.
+#[derive(Clone, Debug, Default)]
+pub struct Assumed {
+    /// The objects are of manifests, so what they name may be elsewhere.
+    pub is_of_manifests: bool,
+    /// IngressClasses that nothing defines: they are taken for ours.
+    pub classes: BTreeSet<String>,
+    /// Ingresses without a class: they are taken for those of the default class.
+    pub without_class: usize,
+    /// Objects that something names.
+    pub objects: BTreeSet<ObjectRef>,
+}
+
+/// Adds classes and endpoints.
+pub fn complete(world: &mut World, options: &mut Options) -> Assumed {
+    let mut assumed = Assumed { is_of_manifests: true, ..Assumed::default() };
+    let mut seen = Vec::new();
+    let annotated =
+        |ingress: &Ingress| ingress.annotations.contains_key("kubernetes.io/ingress.class");
+    for ingress in world.ingresses.values() {
+        match &ingress.class {
+            Some(name) if world.ingress_classes.contains_key(&Key::new("", name)) => {}
+            Some(name) if OTHERS.contains(&name.as_str()) => {
+                seen.push(class(name, "another controller".into()));
+            }
+            Some(name) => drop(assumed.classes.insert(name.clone())),
+            None if annotated(ingress) || options.watch_ingress_without_class => {}
+            None => assumed.without_class += 1,
+        }
+    }
+    options.watch_ingress_without_class |= assumed.without_class > 0;
+    seen.extend(assumed.classes.iter().map(|name| class(name, options.controller_class.clone())));
+    for (key, service) in &world.services {
+        if let Some(slice) = endpoints_of(world, key, service) {
+            let id = ObjectRef::new(Kind::EndpointSlice, key.clone());
+            seen.push((id, Some(Object::EndpointSlice(Arc::new(slice)))));
+            // The API server gives it one.
+            let cluster_ip = service.cluster_ip.or(Some(CLUSTER_IP));
+            let service = Service { cluster_ip, ..Service::clone(service) };
+            let id = ObjectRef::new(Kind::Service, key.clone());
+            seen.push((id, Some(Object::Service(Arc::new(service)))));
+        }
+    }
+    let mut changed = Changed::default();
+    seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
+    assumed
+}
+
+fn class(name: &str, controller: String) -> Seen {
+    let id = ObjectRef::new(Kind::IngressClass, Key::new("", name));
+    (id, Some(Object::IngressClass(Arc::new(IngressClass { controller }))))
+}
+
+/// One ready endpoint for a Service of which no EndpointSlice is known: pods make those.
+fn endpoints_of(world: &World, key: &Key, service: &Service) -> Option<EndpointSlice> {
+    if service.external_name.is_some() || world.slices(key).next().is_some() {
+        return None;
+    }
+    let number = |target: &TargetPort, number| match target {
+        TargetPort::Number(target) => *target,
+        TargetPort::Name(_) => number,
+    };
+    let ports = service.ports.iter().map(|port| SlicePort {
+        protocol: port.protocol,
+        name: port.name.clone(),
+        number: Some(number(&port.target, port.number)),
+    });
+    Some(EndpointSlice {
+        service: Some(key.name.clone()),
+        ports: ports.collect(),
+        is_without_ports: false,
+        endpoints: vec![SliceEndpoint {
+            condition: Condition::Ready,
+            addresses: vec![POD],
+            hints: None,
+        }],
+        odd_addresses: Vec::new(),
+    })
+}
+
+impl Assumed {
+    /// One sentence for each kind of assumption.
+    pub fn sentences(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        if !self.classes.is_empty() {
+            let names: Vec<_> = self.classes.iter().map(String::as_str).collect();
+            let (noun, verb) = match names.len() {
+                1 => ("IngressClass", "is"),
+                _ => ("IngressClasses", "are"),
+            };
+            sentences.push(format!(
+                "{noun} {} {verb} this controller's: nothing here says whose",
+                some_of(&names)
+            ));
+        }
+        if self.without_class > 0 {
+            sentences.push(format!(
+                "{} without a class: the cluster's default class is this controller's",
+                count(self.without_class, "Ingress")
+            ));
+        }
+        let mut by_kind: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
+        for object in &self.objects {
+            by_kind.entry(object.kind).or_default().push(object.key.to_string());
+        }
+        sentences.extend(by_kind.into_iter().map(|(kind, names)| {
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            let verb = if names.len() == 1 { "exists" } else { "exist" };
+            let counted = count(names.len(), &kind.to_string());
+            format!("{counted} that nothing here defines {verb}: {}", some_of(&names))
+        }));
+        sentences
+    }
+}
+
+/// A number and a noun.
+pub fn count(number: usize, noun: &str) -> String {
+    match (number, noun.ends_with('s')) {
+        (1, _) => format!("1 {noun}"),
+        (_, true) => format!("{number} {noun}es"),
+        (_, false) => format!("{number} {noun}s"),
+    }
+}
+
+/// The first three, and how many more there are.
+pub fn some_of(names: &[&str]) -> String {
+    const NAMED: usize = 3;
+    let named = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        Some(more @ 1..) => format!("{named} and {more} more"),
+        _ => named,
+    }
+}

@@ -1,0 +1,82 @@
+//! Where the objects come from: a file, a folder, standard input, or an API server.
+
+use super::Arguments;
+use crate::cluster;
+use crate::flags::Flags;
+use anyhow::{Context, bail};
+use oxigress_objects::document::MAX_FILE_BYTES;
+use oxigress_provider::folder::Folder;
+use oxigress_provider::kubernetes::Kubernetes;
+use oxigress_provider::{Batch, Source as _};
+use oxigress_translate::ReferenceIndex;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an API server may take for everything; it is tried again and again within.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// What stands for standard input, in problems.
+const STANDARD_INPUT: &str = "standard input";
+
+/// Where the objects come from.
+pub enum Source {
+    /// An API server.
+    Cluster,
+    /// `-`
+    StandardInput,
+    /// A file or a folder.
+    Path(PathBuf),
+}
+
+impl Source {
+    /// The command line requires one of them.
+    pub fn of(arguments: &Arguments) -> Self {
+        match &arguments.source {
+            None => Source::Cluster,
+            Some(path) if path.as_os_str() == "-" => Source::StandardInput,
+            Some(path) => Source::Path(path.clone()),
+        }
+    }
+
+    /// Everything there is, once.
+    pub async fn read(&self, flags: &Flags) -> anyhow::Result<Batch> {
+        match self {
+            Source::Cluster => read_cluster(flags).await,
+            Source::StandardInput => read_standard_input(),
+            Source::Path(path) => read_path(path).with_context(|| format!("{}", path.display())),
+        }
+    }
+}
+
+fn read_path(path: &Path) -> io::Result<Batch> {
+    match std::fs::metadata(path)?.is_dir() {
+        true => Folder::read_once(path),
+        false => Folder::read_file_once(path),
+    }
+}
+
+fn read_standard_input() -> anyhow::Result<Batch> {
+    let mut text = String::new();
+    let read = io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    read.context(STANDARD_INPUT)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        bail!("{STANDARD_INPUT} has more than {MAX_FILE_BYTES} bytes: check it in parts");
+    }
+    if text.trim().is_empty() {
+        bail!("{STANDARD_INPUT} is empty: look at what the command before the | has printed");
+    }
+    Ok(Folder::read_text_once(Path::new(STANDARD_INPUT), &text))
+}
+
+async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
+    let client = cluster::reach(&flags.cluster).await?;
+    let mut source = Kubernetes::watch(
+        client,
+        &flags.provider_options(),
+        Box::new(ReferenceIndex::new(flags.options(Default::default()))),
+    );
+    let batch = tokio::time::timeout(TIMEOUT, source.next()).await;
+    batch.with_context(|| {
+        format!("the API server has not told everything within {} s: see above", TIMEOUT.as_secs())
+    })
+}

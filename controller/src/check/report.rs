@@ -1,0 +1,286 @@
+//! What becomes of the objects, counted, and what needs a decision, grouped by its cause.
+//!
+//! Vocabulary: an object is served *as before*; *different*: than ingress-nginx serves it, or than it says; or *not
+//! served*, as a whole or in part.
+
+use super::assume::Assumed;
+use super::differences::Shared;
+use oxigress_objects::verdict::Severity;
+use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_provider::{Problem, ProblemKind};
+use oxigress_translate::Translator;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The whole report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How many.
+    pub summary: Summary,
+    /// What manifests leave to the cluster, in sentences.
+    pub assumed: Vec<String>,
+    /// What needs a decision, the worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// Numbers of objects.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Of the kinds that are read.
+    pub objects: usize,
+    /// Of these, the Ingresses that are this controller's.
+    pub ingresses: usize,
+    /// Served as before.
+    pub as_before: usize,
+    /// Served, but differently.
+    pub different: usize,
+    /// Not served, or in part only.
+    pub not_served: usize,
+    /// Ingresses of other controllers, which are not counted as objects.
+    pub of_other_controllers: usize,
+}
+
+/// What becomes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Not served, as a whole or in part: an error.
+    NotServed,
+    /// Served, but not as before or not as it says: a warning.
+    Different,
+}
+
+/// One cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What becomes of its objects.
+    pub outcome: Outcome,
+    /// The cause and the remedy; names of one object stand as `…` where its objects differ in them.
+    pub cause: String,
+    /// Whom it concerns.
+    pub objects: Vec<Concerned>,
+}
+
+/// An object or a place in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Concerned {
+    /// Kind and name, or file and line.
+    pub object: String,
+    /// The cause and the remedy, with its own names.
+    pub message: String,
+}
+
+/// Findings on their way into groups.
+#[derive(Default)]
+struct Groups {
+    by_cause: BTreeMap<(Outcome, String), BTreeSet<Concerned>>,
+    outcomes: BTreeMap<String, Outcome>,
+}
+
+impl Groups {
+    fn add(&mut self, outcome: Outcome, object: String, message: String) {
+        let worst = self.outcomes.entry(object.clone()).or_insert(outcome);
+        *worst = outcome.min(*worst);
+        let key = (outcome, without_names(&message));
+        self.by_cause.entry(key).or_default().insert(Concerned { object, message });
+    }
+
+    fn add_problem(&mut self, problem: &Problem) {
+        let message = &problem.message;
+        match &problem.kind {
+            ProblemKind::OtherKind => {}
+            ProblemKind::UnknownField(object) => {
+                let message = message.strip_prefix(&format!("{object}: ")).unwrap_or(message);
+                self.add(Outcome::Different, object.to_string(), message.into());
+            }
+            ProblemKind::Unusable => {
+                self.add(Outcome::NotServed, problem.place.to_string(), message.clone());
+            }
+        }
+    }
+
+    /// The worst first, and what concerns most objects before the rest.
+    fn into_findings(self) -> Vec<Finding> {
+        let mut findings: Vec<_> = self
+            .by_cause
+            .into_iter()
+            .map(|((outcome, cause), objects)| {
+                let messages: BTreeSet<&String> = objects.iter().map(|one| &one.message).collect();
+                let cause = match messages.first() {
+                    Some(only) if messages.len() == 1 => (*only).clone(),
+                    _ => cause,
+                };
+                Finding { outcome, cause, objects: objects.into_iter().collect() }
+            })
+            .collect();
+        findings.sort_by_key(|finding| (finding.outcome, std::cmp::Reverse(finding.objects.len())));
+        findings
+    }
+
+    fn count(&self, outcome: Outcome) -> usize {
+        self.outcomes.values().filter(|found| **found == outcome).count()
+    }
+}
+
+impl Report {
+    /// Of everything that was read and translated.
+    pub fn of(
+        (world, problems): (&World, &[Problem]),
+        translator: &mut Translator,
+        prefix: &str,
+        mut assumed: Assumed,
+    ) -> Self {
+        let mut groups = Groups::default();
+        problems.iter().for_each(|problem| groups.add_problem(problem));
+        for (object, note) in translator.notes() {
+            let outcome = match note.severity {
+                Severity::Rejected => Outcome::NotServed,
+                Severity::Warning => Outcome::Different,
+                Severity::Note => continue,
+            };
+            match &note.cause {
+                Some(cause) if !world.has(cause) && assumed.is_of_manifests => {
+                    assumed.objects.insert(cause.clone());
+                }
+                _ => groups.add(outcome, object.to_string(), note.message.clone()),
+            }
+        }
+        let ours: BTreeSet<_> = translator.take_acceptances().into_keys().collect();
+        let own = world.ingresses.iter().filter(|(key, _)| ours.contains(key));
+        let own: Vec<_> = own.map(|(key, ingress)| (key, ingress.as_ref())).collect();
+        let shared = Shared::among(own.iter().copied());
+        for (key, ingress) in &own {
+            let object = ObjectRef::new(Kind::Ingress, (*key).clone()).to_string();
+            for message in shared.differences(world, (key, ingress), prefix) {
+                groups.add(Outcome::Different, object.clone(), message);
+            }
+        }
+        let mut objects = names_of_objects(world);
+        objects.extend(groups.outcomes.keys().cloned());
+        let is_others = |key: &&Key| {
+            let name = ObjectRef::new(Kind::Ingress, (*key).clone()).to_string();
+            !ours.contains(*key) && !groups.outcomes.contains_key(&name)
+        };
+        let of_other_controllers = world.ingresses.keys().filter(is_others).count();
+        let objects = objects.len() - of_other_controllers;
+        let (not_served, different) =
+            (groups.count(Outcome::NotServed), groups.count(Outcome::Different));
+        let summary = Summary {
+            objects,
+            ingresses: own.len(),
+            as_before: objects.saturating_sub(not_served + different),
+            different,
+            not_served,
+            of_other_controllers,
+        };
+        Report { summary, assumed: assumed.sentences(), findings: groups.into_findings() }
+    }
+
+    /// The summary, and what it rests on.
+    pub fn without_findings(&self) -> Self {
+        Report { findings: Vec::new(), ..self.clone() }
+    }
+
+    /// Nothing is left unserved, and if there are Ingresses, some are ours.
+    pub fn is_all_served(&self) -> bool {
+        let Summary { not_served, ingresses, of_other_controllers, .. } = self.summary;
+        not_served == 0 && (ingresses > 0 || of_other_controllers == 0)
+    }
+}
+
+/// Of the kinds that somebody writes; pods make EndpointSlices.
+fn names_of_objects(world: &World) -> BTreeSet<String> {
+    let World { config_maps, ingresses, ingress_classes, namespaces, secrets, services, .. } =
+        world;
+    let keys = [
+        (Kind::ConfigMap, config_maps.keys().collect::<Vec<_>>()),
+        (Kind::Ingress, ingresses.keys().collect()),
+        (Kind::IngressClass, ingress_classes.keys().collect()),
+        (Kind::Namespace, namespaces.keys().collect()),
+        (Kind::Secret, secrets.keys().collect()),
+        (Kind::Service, services.keys().collect()),
+    ];
+    let names = keys.into_iter().flat_map(|(kind, keys)| {
+        keys.into_iter().map(move |key| ObjectRef::new(kind, key.clone()).to_string())
+    });
+    names.collect()
+}
+
+/// A message without what names one object, so that objects with the same cause meet: quoted texts, numbers in
+/// brackets, and names of objects and hosts.
+fn without_names(message: &str) -> String {
+    const BEFORE_NAMES: [&str; 8] = [
+        "Service",
+        "Secret",
+        "ConfigMap",
+        "Ingress",
+        "EndpointSlice",
+        "Namespace",
+        "host",
+        "certificate",
+    ];
+    let mut words: Vec<String> = Vec::new();
+    for word in quoted_out(message).split(' ') {
+        let is_name = words.last().is_some_and(|last| BEFORE_NAMES.contains(&last.as_str()))
+            && word.contains(['/', '.']);
+        let end = word.trim_start_matches(|c: char| !matches!(c, ':' | ',' | ';' | ')'));
+        words.push(if is_name { format!("…{end}") } else { word.to_owned() });
+    }
+    words.join(" ")
+}
+
+/// Quoted texts and numbers in brackets become `…`.
+fn quoted_out(message: &str) -> String {
+    let (mut text, mut until, mut is_escaped) = (String::new(), None, false);
+    for c in message.chars() {
+        match until {
+            Some(_) if is_escaped => is_escaped = false,
+            Some('"') if c == '\\' => is_escaped = true,
+            Some(end) if c == end => {
+                text.push('…');
+                text.push(c);
+                until = None;
+            }
+            Some(_) => {}
+            None => {
+                text.push(c);
+                until = match c {
+                    '"' => Some('"'),
+                    '[' => Some(']'),
+                    _ => None,
+                };
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_about_different_objects_meet_if_their_cause_is_the_same() {
+        for (a, b) in [
+            (
+                "Service shop/a does not exist, so requests get 503: create it or name another",
+                "Service web/b.c does not exist, so requests get 503: create it or name another",
+            ),
+            (
+                "annotation auth-type: \"x\" is not basic: correct it",
+                "annotation auth-type: \"y \\\" z\" is not basic: correct it",
+            ),
+            ("spec.rules[0].http.paths[1].pathTyp: x", "spec.rules[7].http.paths[0].pathTyp: x"),
+            (
+                "spec.tls: host a.test gets the default certificate: x",
+                "spec.tls: host b.test gets the default certificate: x",
+            ),
+        ] {
+            assert_eq!(without_names(a), without_names(b));
+        }
+        assert_ne!(
+            without_names("annotation auth-type: \"x\" is not basic"),
+            without_names("annotation auth-url: \"x\" is not basic")
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! The report for people: a summary, what was assumed, and a paragraph for each cause.
+
+use super::assume::{count, some_of};
+use super::report::{Finding, Outcome, Report, Summary};
+use oxigress_core::text::line::one_line;
+
+/// The whole text. Names and values are users' texts: a terminal gets no control byte of them.
+pub fn write(report: &Report, is_quiet: bool) -> String {
+    let mut lines = vec![summary(&report.summary)];
+    if !is_quiet {
+        lines.extend(report.assumed.iter().map(|sentence| format!("assumed: {sentence}")));
+        let mut last = None;
+        for finding in &report.findings {
+            if last.replace(finding.outcome) != Some(finding.outcome) {
+                lines.extend([String::new(), title(finding.outcome).into()]);
+            }
+            lines.extend(paragraph(finding));
+        }
+    }
+    lines.into_iter().map(|line| one_line(&line).to_string() + "\n").collect()
+}
+
+fn summary(summary: &Summary) -> String {
+    let Summary { objects, ingresses, as_before, different, not_served, of_other_controllers } =
+        summary;
+    let others = match of_other_controllers {
+        0 => String::new(),
+        number => format!("; {} of other controllers", count(*number, "Ingress")),
+    };
+    format!(
+        "{} ({}): {as_before} served as before, {different} different, {not_served} not served{others}",
+        count(*objects, "object"),
+        count(*ingresses, "Ingress"),
+    )
+}
+
+fn title(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::NotServed => "not served, or in part only:",
+        Outcome::Different => "served, but differently than before or than the object says:",
+    }
+}
+
+fn paragraph(finding: &Finding) -> [String; 2] {
+    let mut names: Vec<&str> = finding.objects.iter().map(|one| one.object.as_str()).collect();
+    names.dedup();
+    [format!("- {}", finding.cause), format!("    {}", some_of(&names))]
+}

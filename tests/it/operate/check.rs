@@ -1,0 +1,239 @@
+//! `oxigress check`: what a migration starts with. It needs no running program.
+
+use anyhow::{Context, Result, ensure};
+use oxigress_tests::{dist, pass};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Lines of a terminal that nobody has made larger.
+const SCREEN: usize = 24;
+
+/// Objects as charts render them, each in a file, written from the charts' documentation.
+fn charts() -> std::path::PathBuf {
+    dist::repository().join("tests/charts")
+}
+
+fn check(arguments: &[&str]) -> Result<Output> {
+    let oxigress = dist::oxigress()?;
+    Command::new(oxigress).arg("check").args(arguments).output().context("check")
+}
+
+fn check_text(text: &str, arguments: &[&str]) -> Result<Output> {
+    let mut child = Command::new(dist::oxigress()?)
+        .args(["check", "-"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().context("stdin")?.write_all(text.as_bytes())?;
+    Ok(child.wait_with_output()?)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(output: &Output) -> Result<Value> {
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))
+}
+
+fn numbers(report: &Value) -> [u64; 4] {
+    let summary = &report["summary"];
+    ["objects", "as_before", "different", "not_served"]
+        .map(|name| summary[name].as_u64().unwrap_or(u64::MAX))
+}
+
+fn ingress(name: &str, annotations: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  annotations: {{{annotations}}}\n\
+         spec: {{{spec}}}\n"
+    )
+}
+
+fn rules(host: &str, service: &str) -> String {
+    format!(
+        "rules: [{{host: {host}, http: {{paths: [{{path: /, pathType: Prefix, backend: {{service: {{name: {service}, \
+         port: {{number: 80}}}}}}}}]}}}}]"
+    )
+}
+
+fn service(name: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{ports: [{{port: 80}}]}}\n"
+    )
+}
+
+fn yaml_files(folder: &Path, texts: &mut Vec<String>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => yaml_files(&path, texts)?,
+            false => texts.push(fs::read_to_string(path)?),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_sixty_charts_render_is_all_served_and_the_report_fits_a_screen() -> Result<()> {
+    let folder = charts();
+    let output = check(&[&folder.display().to_string()])?;
+    let text = stdout(&output);
+    println!("{text}");
+    ensure!(output.status.code() == Some(0), "{output:?}");
+    ensure!(text.lines().count() <= SCREEN, "{} lines: {text}", text.lines().count());
+    ensure!(text.contains("(60 Ingresses)") && text.contains(", 0 not served"), "{text}");
+    ensure!(text.matches("IngressClass").count() == 1, "assumed once: {text}");
+    let mut texts = Vec::new();
+    yaml_files(&folder, &mut texts)?;
+    ensure!(texts.len() == 60, "{} files", texts.len());
+    // `helm template … | oxigress check -`
+    let piped = check_text(&texts.join("\n"), &[])?;
+    ensure!(stdout(&piped) == text, "{}", stdout(&piped));
+    Ok(())
+}
+
+#[test]
+fn a_folder_a_file_and_standard_input_are_read_alike() {
+    pass("check-inputs", |directory| {
+        let text =
+            format!("{}{}", service("shop"), ingress("shop", "", &rules("shop.test", "shop")));
+        let folder = directory.join("manifests");
+        fs::create_dir(&folder)?;
+        let file = folder.join("shop.yaml");
+        fs::write(&file, &text)?;
+        let of_folder = stdout(&check(&[&folder.display().to_string()])?);
+        ensure!(of_folder.starts_with("2 objects (1 Ingress): 2 served as before"), "{of_folder}");
+        ensure!(stdout(&check(&[&file.display().to_string()])?) == of_folder);
+        ensure!(stdout(&check_text(&text, &[])?) == of_folder);
+        let quiet = stdout(&check(&["--quiet", &file.display().to_string()])?);
+        ensure!(quiet.lines().count() == 1 && of_folder.starts_with(&quiet), "{quiet}");
+        // `kubectl get ingress -o json | oxigress check -`
+        let json_text = r#"{"apiVersion": "v1", "kind": "List", "items": []}"#;
+        ensure!(stdout(&check_text(json_text, &[])?).starts_with("0 objects"));
+        let empty = check_text("", &[])?;
+        ensure!(empty.status.code() == Some(1), "{empty:?}");
+        ensure!(
+            String::from_utf8_lossy(&empty.stderr).starts_with("error: standard input is empty")
+        );
+        ensure!(check(&[])?.status.code() == Some(2), "nothing to check is a wrong command line");
+        Ok(())
+    });
+}
+
+#[test]
+fn one_cause_is_one_paragraph_whatever_number_of_objects_it_concerns() -> Result<()> {
+    let annotation = |n: usize| format!("nginx.ingress.kubernetes.io/auth-type: 'odd-{n}'");
+    let ingresses =
+        (0..40).map(|n| ingress(&format!("a{n}"), &annotation(n), &rules("a.test", "shop")));
+    let text = service("shop") + &ingresses.collect::<String>();
+    let output = check_text(&text, &["--output=json"])?;
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    let report = json(&output)?;
+    ensure!(numbers(&report) == [41, 1, 0, 40], "{report}");
+    let findings = report["findings"].as_array().context("findings")?;
+    let closed: Vec<_> =
+        findings.iter().filter(|one| one["cause"].to_string().contains("auth-type")).collect();
+    ensure!(closed.len() == 1 && closed[0]["outcome"] == "not-served", "{report}");
+    ensure!(closed[0]["objects"].as_array().is_some_and(|all| all.len() == 40), "{report}");
+    let text = stdout(&check_text(&text, &[])?);
+    ensure!(
+        text.contains("Ingress default/a0, Ingress default/a1, Ingress default/a10 and 37 more"),
+        "{text}"
+    );
+    ensure!(text.lines().count() <= SCREEN, "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_misspelt_field_is_a_warning_and_a_version_that_is_gone_an_error() -> Result<()> {
+    let misspelt = service("shop")
+        + &ingress(
+            "shop",
+            "",
+            &rules("shop.test", "shop")
+                .replace("pathType: Prefix", "pathTyp: Prefix, pathType: Prefix"),
+        )
+        .replace("annotations:", "annotation:");
+    let output = check_text(&misspelt, &[])?;
+    let text = stdout(&output);
+    ensure!(output.status.code() == Some(0), "{output:?}");
+    ensure!(text.starts_with("2 objects (1 Ingress): 1 served as before, 1 different"), "{text}");
+    for meant in [
+        "metadata.annotation: ",
+        "did you mean annotations?",
+        "pathTyp: ",
+        "did you mean pathType?",
+    ] {
+        ensure!(text.contains(meant), "{meant}: {text}");
+    }
+    let old = ingress("old", "", &rules("old.test", "shop"))
+        .replace("networking.k8s.io/v1", "extensions/v1beta1");
+    let output = check_text(&(service("shop") + &old), &[])?;
+    let text = stdout(&output);
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(text.contains("1 not served") && text.contains("Ingress default/old"), "{text}");
+    ensure!(
+        text.contains("extensions/v1beta1 is gone") && text.contains("service.port.number"),
+        "{text}"
+    );
+    Ok(())
+}
+
+#[test]
+fn what_a_cluster_adds_is_assumed_and_what_is_of_others_is_silent() -> Result<()> {
+    let deployment = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: shop}\n";
+    let text = String::from(deployment)
+        + &ingress(
+            "shop",
+            "",
+            &format!(
+                "ingressClassName: web, {}, tls: [{{hosts: [shop.test], secretName: shop-tls}}]",
+                rules("shop.test", "shop")
+            ),
+        )
+        + &ingress(
+            "other",
+            "",
+            &format!("ingressClassName: traefik, {}", rules("other.test", "other")),
+        );
+    let report = json(&check_text(&text, &["-ojson"])?)?;
+    ensure!(numbers(&report) == [1, 1, 0, 0], "{report}");
+    ensure!(report["summary"]["of_other_controllers"] == 1, "{report}");
+    let assumed = report["assumed"].to_string();
+    for sentence in
+        ["IngressClass web", "1 Secret that", "default/shop-tls", "1 Service that", "default/shop"]
+    {
+        ensure!(assumed.contains(sentence), "{sentence}: {assumed}");
+    }
+    ensure!(!report.to_string().contains("Deployment"), "{report}");
+    // Nothing is ours: that is no success.
+    let foreign = ingress(
+        "other",
+        "",
+        &format!("ingressClassName: traefik, {}", rules("other.test", "other")),
+    );
+    ensure!(check_text(&foreign, &[])?.status.code() == Some(1));
+    Ok(())
+}
+
+#[test]
+fn a_difference_is_named_where_another_ingress_makes_it_one() -> Result<()> {
+    let regex = "nginx.ingress.kubernetes.io/use-regex: 'true'";
+    let spec =
+        rules("shop.test", "shop").replace("pathType: Prefix", "pathType: ImplementationSpecific");
+    let alone = service("shop") + &ingress("shop", regex, &spec.replace("path: /", "path: /a.*"));
+    ensure!(numbers(&json(&check_text(&alone, &["-ojson"])?)?) == [2, 2, 0, 0]);
+    let shared = alone + &ingress("plain", "", &spec);
+    let report = json(&check_text(&shared, &["-ojson"])?)?;
+    ensure!(numbers(&report) == [3, 2, 1, 0], "{report}");
+    ensure!(
+        report["findings"][0]["cause"].to_string().contains("Ingress default/plain"),
+        "{report}"
+    );
+    Ok(())
+}
