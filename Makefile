@@ -65,24 +65,24 @@ test: packages kubernetes-begin test-asan test-tsan test-valgrind test-loom test
 
 .PHONY: test-asan test-tsan test-valgrind test-loom test-miri
 test-asan test-tsan test-valgrind test-loom test-miri: test-%: packages # the store under a memory checker
-	nginx-build/sanitize $*
+	nginx-build/checks/sanitize $*
 
 .PHONY: test-second test-debian
 test-second: build ## the suite on a second nginx: NGINX_SECOND_SOURCE=DIR, else the crate's
-	@nginx-build/second $(NGINX_SECOND_SOURCE)
+	@nginx-build/checks/second $(NGINX_SECOND_SOURCE)
 test-debian: packages ## the module alone on Debian's own nginx
-	@nginx-build/debian
+	@nginx-build/checks/debian
 
 .PHONY: test-asan-nginx test-planted
 test-asan-nginx: build # the blocks with nginx and the module under AddressSanitizer
-	nginx-build/asan-blocks
+	nginx-build/checks/asan-blocks
 
 test-planted: build failpoints # each checker finds a planted fault
-	nginx-build/planted
+	nginx-build/checks/planted
 
 .PHONY: soak
 soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
-	@nginx-build/soak $(SOAK)
+	@nginx-build/checks/soak $(SOAK)
 
 .PHONY: bench
 bench: build ## measure against the budgets of the design
@@ -90,7 +90,7 @@ bench: build ## measure against the budgets of the design
 
 .PHONY: image
 image: build ## as root: a container image of target/dist, tried; BASE=NAME@sha256:... for another base
-	@nginx-build/image
+	@nginx-build/image/build
 
 .PHONY: clean
 clean: ## remove what was built; a fetched nginx source stays
@@ -137,19 +137,19 @@ failpoints: $(objs)
 # The test cluster's kube-apiserver and etcd, linked at target/kubernetes.
 .PHONY: kubernetes kubernetes-begin
 kubernetes: packages
-	@nginx-build/kubernetes
+	@nginx-build/cluster/kubernetes
 kubernetes-begin: packages
-	@nginx-build/kubernetes begin
-	@nginx-build/helm begin
+	@nginx-build/cluster/kubernetes begin
+	@nginx-build/cluster/helm begin
 
 # Linked at target/helm.
 .PHONY: helm
 helm: packages
-	@nginx-build/helm
+	@nginx-build/cluster/helm
 
 .PHONY: deploy
 deploy: helm ## conf/deploy from the chart in conf/helm
-	@nginx-build/deploy
+	@nginx-build/cluster/deploy
 
 controller: packages
 	@$(step) "compiling the controller" controller $(CARGO) build -p oxigress --release

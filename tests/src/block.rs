@@ -6,14 +6,15 @@
 
 mod act;
 mod expect;
+pub mod parse;
 mod setup;
 mod short;
 
-use crate::parse::{self, Section};
 use crate::place::Directory;
 use act::Answer;
 use anyhow::{Context, Result, bail};
 use libtest_mimic::Trial;
+use parse::Section;
 use setup::{Setup, Stage};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -8,32 +8,17 @@
 
 pub mod block;
 pub mod certificate;
-pub mod chart;
-pub mod client;
 pub mod cluster;
-pub mod controller;
-pub mod crowd;
-pub mod dist;
-pub mod endpoint;
-pub mod fake_dns;
-pub mod forwarder;
-pub mod load;
-pub mod mutual;
-pub mod network;
-pub mod nginx;
-pub mod parse;
-pub mod pinned;
-pub mod place;
-pub mod process;
-pub mod prometheus;
 pub mod protocol;
-pub mod session;
-pub mod shipped;
-pub mod shop;
-pub mod site;
-pub mod small_disk;
 pub mod variables;
-pub mod wait;
+
+mod machine;
+mod product;
+mod traffic;
+
+pub use machine::{dist, network, place, process, small_disk, wait};
+pub use product::{chart, controller, nginx, prometheus, shipped, shop, site};
+pub use traffic::{client, crowd, endpoint, fake_dns, forwarder, load, mutual, pinned, session};
 
 use std::sync::{PoisonError, RwLock};
 

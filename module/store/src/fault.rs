@@ -1,6 +1,6 @@
 //! Faults that a checker must find, compiled with the feature `planted-faults` only.
 //!
-//! `OXIGRESS_PLANTED_FAULT` names the one that is in force; `nginx-build/sanitize planted` tries them all.
+//! `OXIGRESS_PLANTED_FAULT` names the one that is in force; `nginx-build/checks/sanitize planted` tries them all.
 //!
 //! | fault | what goes wrong | which checker must find it |
 //! |---|---|---|

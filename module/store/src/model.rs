@@ -1,5 +1,5 @@
 //! What loom tries: every order of the steps of readers and writers, and every value that the memory model
-//! lets a load see (feature `loom`, `nginx-build/sanitize loom`).
+//! lets a load see (feature `loom`, `nginx-build/checks/sanitize loom`).
 //!
 //! Shape:   the code is the store's own, on a block that reports every access to loom. Only the words that
 //!          several processes use at once (the live generation, the slots, the lock) are choices of loom's. All

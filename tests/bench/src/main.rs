@@ -8,39 +8,57 @@
 //! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,cluster` chooses
 //!          subjects.
 
-mod algorithms;
-mod bench;
-mod callgrind;
-mod churn;
-mod cluster;
-mod conf;
-mod configuration;
-mod files;
-mod handshakes;
-mod haproxy;
-mod http;
-mod instructions;
-mod machine;
-mod manifests;
-mod memory;
-mod nginx;
-mod policies;
-mod probe;
-mod product;
-mod report;
-mod restart;
-mod sample;
-mod scale;
-mod slow;
-mod snapshot;
-mod stretch;
-mod throughput;
-mod updates;
-mod usage;
-mod webhook;
-mod wrk;
+/// What is measured.
+mod subjects {
+    pub mod algorithms;
+    pub mod churn;
+    pub mod cluster;
+    pub mod files;
+    pub mod handshakes;
+    pub mod instructions;
+    pub mod memory;
+    pub mod policies;
+    pub mod restart;
+    pub mod scale;
+    pub mod throughput;
+    pub mod updates;
+    pub mod webhook;
+}
+
+/// The programs that run, and what they are given.
+mod programs {
+    pub mod callgrind;
+    pub mod conf;
+    pub mod configuration;
+    pub mod haproxy;
+    pub mod manifests;
+    pub mod nginx;
+    pub mod product;
+    pub mod snapshot;
+    pub mod wrk;
+}
+
+/// Clients, endpoints, figures and tables.
+mod measures {
+    pub mod bench;
+    pub mod http;
+    pub mod machine;
+    pub mod probe;
+    pub mod report;
+    pub mod sample;
+    pub mod slow;
+    pub mod stretch;
+    pub mod usage;
+}
 
 use anyhow::{Context, Result, bail};
+use measures::{bench, http, machine, probe, report, sample, slow, stretch, usage};
+use programs::{callgrind, conf, configuration, haproxy, manifests, nginx, product, snapshot, wrk};
+use subjects::{
+    algorithms, churn, cluster, files, handshakes, instructions, memory, policies, restart, scale,
+    throughput, updates, webhook,
+};
+
 use bench::Bench;
 use report::Table;
 use std::fs;

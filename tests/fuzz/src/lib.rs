@@ -2,7 +2,7 @@
 //!
 //! Shape:   a target is a test that calls [`check`] with seeds and a property, which panics where it does not hold. As
 //!          a plain test the inputs are made by chance, always the same ones; with the feature `coverage`
-//!          (`nginx-build/fuzz`, `make soak`) libFuzzer makes them and keeps those that reach new code.
+//!          (`nginx-build/checks/fuzz`, `make soak`) libFuzzer makes them and keeps those that reach new code.
 //! Units:   `OXIGRESS_FUZZ_RUNS` inputs, or `OXIGRESS_FUZZ_SECONDS`; `OXIGRESS_FUZZ_SEED` chooses others.
 //! Errors:  an input without the property is kept in `target/fuzz/NAME.input` and told, with the command that tries it
 //!          again (`OXIGRESS_FUZZ_INPUT`).

@@ -131,7 +131,7 @@ fn a_wrong_key_or_type_is_an_error_that_names_it() -> Result<()> {
 #[test]
 fn the_plain_manifests_are_those_of_the_chart() -> Result<()> {
     let directory = Directory::new("deploy")?;
-    let script = dist::repository().join("nginx-build/deploy");
+    let script = dist::repository().join("nginx-build/cluster/deploy");
     let output = Command::new(script).arg(directory.join("deploy")).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut files = 0;
@@ -140,7 +140,7 @@ fn the_plain_manifests_are_those_of_the_chart() -> Result<()> {
         let old = old.join(new.file_name().context("a name")?);
         ensure!(
             fs::read(&new)? == fs::read(&old)?,
-            "{} is old: run nginx-build/deploy",
+            "{} is old: run nginx-build/cluster/deploy",
             old.display()
         );
         files += 1;

@@ -76,13 +76,13 @@ fn no_image_is_made_of_an_nginx_with_known_holes() {
     pass("image-holes", |directory| {
         let root = directory.path();
         fs::create_dir_all(root.join("target/dist"))?;
-        fs::create_dir(root.join("nginx-build"))?;
-        copy("image-files", root)?;
+        fs::create_dir_all(root.join("nginx-build/image"))?;
+        copy("image/files", root)?;
         // What would come next: reached means not refused.
         script(&root.join("nginx-build/require"), "exit 77")?;
         let made = |nginx: &str, force: &str| -> Result<Output> {
             fs::write(root.join("target/dist/NGINX"), nginx)?;
-            let mut command = Command::new("nginx-build/image-files");
+            let mut command = Command::new("nginx-build/image/files");
             Ok(command.current_dir(root).env("FORCE", force).output()?)
         };
         let holes =
@@ -113,9 +113,9 @@ fn no_image_is_made_of_an_nginx_with_known_holes() {
 fn no_image_is_made_on_a_base_that_may_change() {
     pass("image-base", |directory| {
         let root = directory.path();
-        fs::create_dir(root.join("nginx-build"))?;
+        fs::create_dir_all(root.join("nginx-build/image"))?;
         fs::write(root.join("Cargo.toml"), "version = \"0\"\n")?;
-        copy("image", root)?;
+        copy("image/build", root)?;
         script(&root.join("nginx-build/require"), "exit 77")?;
         // It wants root before all else; that is not what is asked here.
         fs::create_dir(root.join("bin"))?;
@@ -129,7 +129,7 @@ fn no_image_is_made_on_a_base_that_may_change() {
             (digest.as_str(), "", 77),
             ("", "", 77),
         ] {
-            let mut command = Command::new("nginx-build/image");
+            let mut command = Command::new("nginx-build/image/build");
             command.current_dir(root).env("PATH", &path).env("BASE", base).env("FORCE", force);
             let made = command.output()?;
             ensure!(made.status.code() == Some(code), "BASE={base} FORCE={force}: {made:?}");

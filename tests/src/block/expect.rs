@@ -2,10 +2,10 @@
 
 use super::Step;
 use super::act::Answer;
+use super::parse::Section;
 use super::setup::{Stage, pairs};
 use crate::client::Response;
 use crate::endpoint::Endpoint;
-use crate::parse::Section;
 use crate::wait::{self, block_on};
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;

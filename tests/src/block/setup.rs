@@ -1,12 +1,12 @@
 //! What a block has around it: endpoints, certificates, nginx or a controller.
 
+use super::parse::{Block, Section};
 use crate::certificate::Certificate;
 use crate::client::{Address, Connection, Response};
 use crate::cluster::{Cluster, Tenant};
 use crate::controller::Controller;
 use crate::endpoint::{Behaviour, Endpoint};
 use crate::nginx::{self, BAD_IN_ERROR_LOG, Configuration, Nginx};
-use crate::parse::{Block, Section};
 use crate::place::Directory;
 use crate::site::{Plan, Site};
 use crate::variables::Variables;

@@ -1,0 +1,9 @@
+//! nginx, the controller and the chart, as each is started and asked.
+
+pub mod chart;
+pub mod controller;
+pub mod nginx;
+pub mod prometheus;
+pub mod shipped;
+pub mod shop;
+pub mod site;
