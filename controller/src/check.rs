@@ -6,7 +6,7 @@
 
 mod assume;
 mod differences;
-mod input;
+pub mod input;
 mod report;
 mod text;
 

@@ -5,6 +5,7 @@
 //!          name, and as `kubectl-oxigress` a plugin of kubectl.
 //! Source:  ingress-nginx's controller.
 
+mod compare;
 mod explain;
 mod manual;
 mod plugin;
@@ -53,6 +54,11 @@ pub enum Tool {
     /// It asks the nginx that runs, or with --folder translates a folder of manifests.
     #[command(override_usage = "oxigress explain [OPTIONS] [METHOD] URL")]
     Explain(Box<Question>),
+    /// Ask two gateways the same requests, and print where their answers differ
+    ///
+    /// It sends GET and HEAD only, unless --methods says otherwise. It exits with 0 if all answers are the same or differ
+    /// as docs/differences.md says, with 1 if others differ, and with 2 if nothing could be compared.
+    Compare(Box<compare::Comparison>),
     /// Ask the program to end, and wait until nginx has finished: for a preStop hook
     WaitShutdown {
         #[command(flatten)]
@@ -196,6 +202,7 @@ pub fn run_plugin(arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
 /// Runs a command.
 pub async fn run(tool: Tool) -> anyhow::Result<ExitCode> {
     let text = match tool {
+        Tool::Compare(comparison) => return Ok(compare::run(&comparison).await),
         Tool::Backends { place, which } => {
             read::backends(&place.socket(), which.unwrap_or(Which::List)).await?
         }

@@ -86,6 +86,7 @@ impl Cli {
             Some(Command::Controller(flags) | Command::Nginx(flags)) => flags.as_ref().clone(),
             Some(Command::Check { flags, .. }) => flags.as_ref().clone(),
             Some(Command::Tool(Tool::Explain(question))) => question.flags.clone(),
+            Some(Command::Tool(Tool::Compare(comparison))) => comparison.flags.clone(),
             Some(Command::Tool(_) | Command::Echo { .. }) | None => self.flags.clone(),
         }
     }

@@ -65,6 +65,7 @@ mod module {
 mod operate {
     mod check;
     mod commands;
+    mod compare;
     mod connections;
     mod disk;
     mod draining;

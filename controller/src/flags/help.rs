@@ -20,7 +20,7 @@ struct Group {
 const GROUPS: [Group; 9] = [
     Group {
         heading: "What is served",
-        read_by: &["controller", "check"],
+        read_by: &["controller", "check", "compare"],
         common: &["manifests", "kubeconfig", "watch_namespace"],
         others: &["apiserver_host", "certificate_authority", "watch_namespace_selector"],
     },
@@ -111,7 +111,7 @@ const GROUPS: [Group; 9] = [
     },
     Group {
         heading: "Help",
-        read_by: &["controller", "nginx", "check", "explain"],
+        read_by: &["controller", "nginx", "check", "explain", "compare"],
         common: &["verbosity", "version", "help"],
         others: &[],
     },
@@ -123,7 +123,7 @@ const READ_BESIDES: [(&str, &str); 3] = [
     ("nginx", "allow_loopback_destinations"),
 ];
 /// Flags of its groups that a command does not read.
-const NOT_READ: [(&str, &str); 1] = [("check", "manifests")];
+const NOT_READ: [(&str, &str); 2] = [("check", "manifests"), ("compare", "manifests")];
 
 /// The definition of the command line.
 pub fn command() -> Command {
