@@ -92,6 +92,10 @@ bench: build ## measure against the budgets of the design
 image: build ## as root: a container image of target/dist, tried; BASE=NAME@sha256:... for another base
 	@nginx-build/image/build
 
+.PHONY: release
+release: build helm ## tarball, chart, bill of materials, krew manifest and checksums in target/packages/files
+	@nginx-build/release
+
 .PHONY: clean
 clean: ## remove what was built; a fetched nginx source stays
 	rm -rf target/{,second/,debian/}{dist,module} target/{,second/}nginx/objs
