@@ -64,12 +64,12 @@ pub fn ingress(from: networking::Ingress) -> Result<Object, WrongField> {
     let spec = from.spec.unwrap_or_default();
     let default_backend =
         spec.default_backend.map(|b| target("spec.defaultBackend", b)).transpose()?;
-    let mut rules = Vec::new();
-    for (r, rule) in spec.rules.unwrap_or_default().into_iter().enumerate() {
-        let mut paths = Vec::new();
-        for (p, path) in
-            rule.http.map(|http| http.paths).unwrap_or_default().into_iter().enumerate()
-        {
+    let all = spec.rules.unwrap_or_default();
+    let mut rules = Vec::with_capacity(all.len());
+    for (r, rule) in all.into_iter().enumerate() {
+        let all = rule.http.map(|http| http.paths).unwrap_or_default();
+        let mut paths = Vec::with_capacity(all.len());
+        for (p, path) in all.into_iter().enumerate() {
             let field = format!("spec.rules[{r}].http.paths[{p}]");
             paths.push(Path {
                 path: path.path.unwrap_or_default(),
@@ -153,8 +153,9 @@ pub fn namespace(from: core::Namespace) -> Result<Object, WrongField> {
 /// A Service.
 pub fn service(from: core::Service) -> Result<Object, WrongField> {
     let spec = from.spec.unwrap_or_default();
-    let mut ports = Vec::new();
-    for (i, port) in spec.ports.unwrap_or_default().into_iter().enumerate() {
+    let all = spec.ports.unwrap_or_default();
+    let mut ports = Vec::with_capacity(all.len());
+    for (i, port) in all.into_iter().enumerate() {
         let Some(protocol) = Protocol::parse(port.protocol.as_deref()) else { continue };
         let field = format!("spec.ports[{i}]");
         let number = port_number(port.port).ok_or_else(|| {
@@ -197,7 +198,7 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
     }
     let all_ports = from.ports.unwrap_or_default();
     let is_without_ports = all_ports.is_empty();
-    let mut ports = Vec::new();
+    let mut ports = Vec::with_capacity(all_ports.len());
     for (i, port) in all_ports.into_iter().enumerate() {
         let Some(protocol) = Protocol::parse(port.protocol.as_deref()) else { continue };
         let number = match port.port {
@@ -209,14 +210,14 @@ pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongFie
         ports.push(SlicePort { protocol, name: port.name.unwrap_or_default(), number });
     }
     let mut odd_addresses = Vec::new();
-    let mut endpoints = Vec::new();
+    let mut endpoints = Vec::with_capacity(from.endpoints.len());
     for endpoint in from.endpoints {
         let condition = match endpoint.conditions.unwrap_or_default() {
             c if c.ready != Some(false) => Condition::Ready,
             c if c.serving == Some(true) && c.terminating == Some(true) => Condition::Draining,
             _ => Condition::NotReady,
         };
-        let mut addresses = Vec::new();
+        let mut addresses = Vec::with_capacity(endpoint.addresses.len());
         for address in endpoint.addresses {
             match address.parse() {
                 Ok(address) => addresses.push(address),

@@ -17,6 +17,7 @@ pub mod published;
 mod references;
 pub mod secret;
 pub mod service;
+pub mod small;
 pub mod verdict;
 mod world;
 

@@ -12,6 +12,7 @@ use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
 use crate::service::{EndpointSlice, Service};
+use crate::small::SmallSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -80,9 +81,9 @@ pub struct World {
     pub secrets: BTreeMap<Key, SecretHistory>,
     pub services: BTreeMap<Key, Arc<Service>>,
     slices: BTreeMap<Key, Arc<EndpointSlice>>,
-    slices_of_service: BTreeMap<Key, BTreeSet<Key>>,
+    slices_of_service: BTreeMap<Key, SmallSet<Key>>,
     answers: BTreeMap<DnsName, Answer>,
-    services_of_name: BTreeMap<DnsName, BTreeSet<Key>>,
+    services_of_name: BTreeMap<DnsName, SmallSet<Key>>,
 }
 
 /// A Secret and the last pair it had that can be served: a rotation that went wrong keeps the previous

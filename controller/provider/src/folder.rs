@@ -23,6 +23,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use walk::Walk;
@@ -44,7 +45,7 @@ pub struct Folder {
     watch: Watch,
     files: Files,
     /// What a file was when it was last read, so that a look at the whole folder reads only what differs.
-    marks: BTreeMap<PathBuf, Mark>,
+    marks: BTreeMap<Arc<Path>, Mark>,
     /// What differed when the folder was last compared: it is read when it has stayed so, since it may be half-written.
     unsettled: BTreeMap<PathBuf, Mark>,
     leaving: BTreeMap<PathBuf, Instant>,
@@ -148,7 +149,7 @@ impl Folder {
             Touch::FolderGone(path) => {
                 self.watch.forget_below(&path);
                 let below = self.files.paths().filter(|file| file.starts_with(&path));
-                let below: Vec<_> = below.cloned().collect();
+                let below: Vec<_> = below.map(|file| file.to_path_buf()).collect();
                 let is_known = !below.is_empty();
                 below.into_iter().for_each(|file| self.leave(file));
                 if is_known {
@@ -182,7 +183,7 @@ impl Folder {
                 }
             } else {
                 self.files.remove(&path);
-                self.marks.remove(&path);
+                self.marks.remove(&*path);
             }
         }
     }
@@ -236,7 +237,8 @@ impl Folder {
         }
         self.read_changed(&walk.files, pace, batch);
         let known = self.files.paths().filter(|path| path.starts_with(folder));
-        let gone: Vec<_> = known.filter(|path| !walk.files.contains(*path)).cloned().collect();
+        let gone = known.filter(|path| !walk.files.contains(&***path));
+        let gone: Vec<_> = gone.map(|path| path.to_path_buf()).collect();
         for path in gone {
             self.leave(path);
         }
@@ -271,7 +273,8 @@ impl Folder {
         batch: &mut Batch,
     ) {
         let before = found.len();
-        found.extend(self.files.paths().filter(|file| file.starts_with(path)).cloned());
+        let known = self.files.paths().filter(|file| file.starts_with(path));
+        found.extend(known.map(|file| file.to_path_buf()));
         self.not_read(path, error, found.len() > before, batch);
     }
 
@@ -324,8 +327,9 @@ impl Folder {
         match read {
             Ok((mark, documents)) => {
                 self.end_trouble(path, batch);
-                self.marks.insert(path.into(), mark);
-                self.files.update(path, documents);
+                let path: Arc<Path> = path.into();
+                self.files.update(&path, documents);
+                self.marks.insert(path, mark);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.leave(path.into()),
             Err(error) => {

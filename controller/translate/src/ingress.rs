@@ -7,8 +7,9 @@ use crate::Options;
 use crate::annotation::balancing::{self, Balancing};
 use crate::annotation::canary::Canary;
 use crate::annotation::{self, Annotations, Place};
-use crate::host::owner::{self, Age, Sealed};
+use crate::host::owner::{self, Age, HostSettings, Sealed};
 use crate::patterns::Compiler;
+use crate::translator::shared::SharedPolicies;
 use class::Choice;
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{
@@ -17,6 +18,7 @@ use oxigress_core::model::{
 };
 use oxigress_core::patterns::{is_plain, leading_text};
 use oxigress_objects::ingress::{Ingress, PathType, Port, Target};
+use oxigress_objects::small::SortedMap;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
@@ -31,7 +33,7 @@ pub struct Claims {
     /// Whose they are.
     pub key: Key,
     /// Paths by host; a host without paths is a server all the same.
-    pub hosts: BTreeMap<HostPattern, Vec<Claim>>,
+    pub hosts: SortedMap<HostPattern, Box<[Claim]>>,
     /// spec.defaultBackend, for the roots of hosts where this Ingress is the first.
     pub default_backend: Option<BackendRef>,
     /// What it says about its hosts as wholes.
@@ -101,6 +103,14 @@ impl Parsed {
     }
 }
 
+/// The paths of an Ingress by host, while they are read.
+type Hosts = BTreeMap<HostPattern, Vec<Claim>>;
+
+fn frozen(hosts: Hosts) -> SortedMap<HostPattern, Box<[Claim]>> {
+    let hosts: BTreeMap<_, _> = hosts.into_iter().map(|(host, all)| (host, all.into())).collect();
+    hosts.into()
+}
+
 /// Reads one Ingress.
 pub fn parse(
     world: &World,
@@ -143,24 +153,28 @@ pub fn parse(
     let mut claims = Claims {
         created: ingress.created,
         key: key.clone(),
-        hosts: BTreeMap::new(),
+        hosts: SortedMap::default(),
         default_backend: None,
-        host_settings: Sealed::default(),
+        host_settings: Sealed::new(HostSettings::default()),
         is_catch_all: ingress.rules.is_empty(),
         annotations,
         closed,
         has_groups: false,
     };
+    let mut hosts = Hosts::new();
     if let Some(target) = &ingress.default_backend {
         claims.default_backend = leads(key, target, "spec.defaultBackend", &mut notes);
         if ingress.rules.is_empty() {
-            claims.hosts.entry(HostPattern::default_host()).or_default();
+            hosts.entry(HostPattern::default_host()).or_default();
         }
     }
-    claims.read_rules(ingress, compiler, options.regex_per_host, &mut notes);
+    claims.read_rules(ingress, compiler, options.regex_per_host, &mut hosts, &mut notes);
+    if claims.canary().is_some() {
+        claims.restrict_to_canary(&mut hosts);
+    }
+    claims.hosts = frozen(hosts);
     claims.check_captures(options.regex_per_host, &mut notes);
     if claims.canary().is_some() {
-        claims.restrict_to_canary();
         return Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles };
     }
     host.tls = ingress.tls.clone();
@@ -210,10 +224,11 @@ fn closing(written: &str, is_regex: bool) -> Option<PathPattern> {
 
 impl Claims {
     fn read_rules(
-        &mut self,
+        &self,
         ingress: &Ingress,
         mut compiler: Compiler<'_>,
         is_per_host: bool,
+        hosts: &mut Hosts,
         notes: &mut Vec<Note>,
     ) {
         let mut paths = 0;
@@ -234,7 +249,7 @@ impl Claims {
                 )));
                 return;
             }
-            let claims = self.hosts.entry(host).or_default();
+            let claims = hosts.entry(host).or_default();
             for (p, path) in rule.paths.iter().enumerate() {
                 let field = format!("spec.rules[{r}].http.paths[{p}]");
                 paths += 1;
@@ -303,7 +318,7 @@ impl Claims {
                 || is_per_host && claim.is_valid_regex;
             is_regex && claim.path.contains('(')
         };
-        let claims = || self.hosts.values().flatten();
+        let claims = || self.hosts.values().flat_map(|claims| claims.iter());
         self.has_groups = claims().any(|claim| has_groups(&claim));
         let without = claims().find(|claim| !has_groups(claim));
         let balancing = self.balancing().filter(|_| self.canary().is_none());
@@ -333,17 +348,22 @@ impl Claims {
 
     /// A canary is only ever asked for paths that a main Ingress has; spec.defaultBackend stands for the root
     /// of hosts that nobody names.
-    fn restrict_to_canary(&mut self) {
+    fn restrict_to_canary(&mut self, hosts: &mut Hosts) {
         self.is_catch_all = false;
         if let Some(leads) = self.default_backend.take() {
             let claim = Claim::root(leads);
-            self.hosts.entry(HostPattern::default_host()).or_default().push(claim);
+            hosts.entry(HostPattern::default_host()).or_default().push(claim);
         }
     }
 
     /// Its rules if it is a canary.
     pub fn canary(&self) -> Option<&Canary> {
         self.annotations.canary.as_deref()
+    }
+
+    /// Its paths of a host.
+    pub fn claims_on(&self, host: &HostPattern) -> &[Claim] {
+        self.hosts.get(host).map_or(&[], |claims| claims)
     }
 
     /// What it says about balancing.
@@ -358,7 +378,7 @@ impl Claims {
 
     /// The Services' ports whose balancing it has a say in.
     pub fn ports(&self) -> BTreeSet<&BackendId> {
-        let claims = self.hosts.values().flatten().map(|claim| &claim.leads);
+        let claims = self.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.leads);
         match self.canary() {
             Some(_) => BTreeSet::new(),
             None => claims.chain(&self.default_backend).map(|leads| &leads.backend).collect(),
@@ -417,6 +437,11 @@ impl Claims {
         }
         own.access = own.access.filter(|access| *access != Access::default());
         Arc::new(own)
+    }
+
+    /// Has its policies in common with other Ingresses that say the same.
+    pub fn share_policies(&mut self, shared: &mut SharedPolicies) {
+        shared.share(&mut self.annotations.policies);
     }
 
     /// What its annotations say of requests, whatever the path.

@@ -68,7 +68,9 @@ pub struct Compiler<'c> {
 impl<'c> Compiler<'c> {
     /// Compiles what is not among `known`, the claims of the Ingress until now.
     pub fn new(known: Option<&'c Claims>) -> Self {
-        let known = known.into_iter().flat_map(|claims| claims.hosts.values().flatten());
+        let known = known
+            .into_iter()
+            .flat_map(|claims| claims.hosts.values().flat_map(|claims| claims.iter()));
         let known = known.filter(|claim| claim.is_valid_regex);
         Compiler {
             left: Allowance::of(OF_INGRESS),

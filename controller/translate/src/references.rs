@@ -12,6 +12,7 @@ use crate::translator::relation::Relation;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Who wants what.
 pub struct ReferenceIndex {
@@ -66,7 +67,8 @@ impl ReferenceIndex {
                 None => BTreeSet::new(),
             };
             all.extend(wanted.iter().cloned());
-            different.extend(self.by_ingress.set(&key, wanted));
+            let turned = self.by_ingress.set(&key, wanted);
+            different.extend(turned.into_iter().map(Arc::unwrap_or_clone));
         }
         (different, all)
     }

@@ -164,7 +164,7 @@ impl Translator {
         });
         let compiler = match self.pattern_budget.would_be_over(key, ingress.created, price) {
             true => Compiler::over_budget(),
-            false => Compiler::new(self.claims.get(key)),
+            false => Compiler::new(self.claims.get(key).map(AsRef::as_ref)),
         };
         let compiler = compiler.reviewing(reviews);
         let object = (key, ingress);
@@ -231,16 +231,16 @@ impl Translator {
         let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
         let older_self = self.claims.get(&claims.key);
         let mut others = BTreeSet::new();
-        for (host, paths) in &claims.hosts {
+        for (host, paths) in claims.hosts.iter() {
             let paths: BTreeSet<&str> = paths.iter().map(|claim| claim.path.as_str()).collect();
-            let held = older_self.and_then(|old| old.hosts.get(host)).into_iter().flatten();
+            let held = older_self.into_iter().flat_map(|old| old.claims_on(host));
             let held: BTreeSet<&str> = held.map(|claim| claim.path.as_str()).collect();
             for other in self.claims_on(host).into_iter().filter(|other| other.key != claims.key) {
                 others.insert(&other.key);
                 let is_older = (claims.created, &claims.key) < (other.created, &other.key);
                 let is_taken =
                     |path: &&str| paths.contains(path) && !(is_older && held.contains(path));
-                let theirs = other.hosts.get(host).into_iter().flatten();
+                let theirs = other.claims_on(host).iter();
                 let Some(path) = theirs.map(|claim| claim.path.as_str()).find(is_taken) else {
                     continue;
                 };
@@ -349,7 +349,8 @@ impl Translator {
                 notes.extend(about(&claims.key, chosen.notes));
             }
         }
-        let leads = claims.hosts.values().flatten().map(|claim| &claim.leads);
+        let leads =
+            claims.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.leads);
         let leads: BTreeSet<&BackendRef> = leads.chain(&claims.default_backend).collect();
         for leads in leads.into_iter().take(MAX_SERVICES) {
             let usage = Usage::Http { service_upstream: false };

@@ -4,6 +4,7 @@ mod backends;
 mod certificates;
 mod hosts;
 pub mod relation;
+pub mod shared;
 mod streams;
 pub mod withheld;
 
@@ -23,12 +24,14 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
+use oxigress_objects::small::SmallSet;
 use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings as settings;
 use oxigress_settings::Settings;
 use oxigress_settings::grammar::url;
 use oxigress_settings::streams::Streams;
+use shared::SharedPolicies;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Translates one change after the other.
@@ -36,13 +39,14 @@ pub struct Translator {
     pub(crate) options: Options,
     pub(crate) settings: Settings,
     pub(crate) snapshot: Snapshot,
-    pub(crate) claims: BTreeMap<Key, Claims>,
+    pub(crate) claims: BTreeMap<Key, Box<Claims>>,
     pub(crate) pattern_budget: PatternBudget,
+    shared_policies: SharedPolicies,
     /// Of the Ingresses that are ours.
     pub(crate) acceptances: BTreeMap<Key, Acceptance>,
     pub(crate) new_acceptances: BTreeMap<Key, Option<Acceptance>>,
     /// Who claims a host, oldest first.
-    pub(crate) claimants: BTreeMap<HostPattern, BTreeSet<(i64, Key)>>,
+    pub(crate) claimants: BTreeMap<HostPattern, SmallSet<(i64, Key)>>,
     pub(crate) spec_owners: SpecOwners,
     /// Hosts and the backends they lead to.
     pub(crate) leads: Relation<HostPattern, HostBackend>,
@@ -82,6 +86,7 @@ impl Translator {
             snapshot: Snapshot::default(),
             claims: BTreeMap::new(),
             pattern_budget: PatternBudget::default(),
+            shared_policies: SharedPolicies::default(),
             acceptances: BTreeMap::new(),
             new_acceptances: BTreeMap::new(),
             claimants: BTreeMap::new(),
@@ -266,17 +271,20 @@ impl Translator {
         key: &Key,
         hosts: &mut BTreeSet<HostPattern>,
     ) -> BTreeSet<BackendId> {
-        let parsed = match world.ingresses.get(key) {
+        let mut parsed = match world.ingresses.get(key) {
             Some(ingress) => {
                 let compiler = match self.pattern_budget.is_over(key) {
                     true => Compiler::over_budget(),
-                    false => Compiler::new(self.claims.get(key)),
+                    false => Compiler::new(self.claims.get(key).map(AsRef::as_ref)),
                 };
                 let object = (key, &**ingress);
                 ingress::parse(world, &self.options, &self.settings, object, compiler)
             }
             None => ingress::Parsed::default(),
         };
+        if let Some(claims) = &mut parsed.claims {
+            claims.share_policies(&mut self.shared_policies);
+        }
         let object = ObjectRef::new(Kind::Ingress, key.clone());
         let notes = parsed.notes.into_iter().map(|note| (object.clone(), note));
         self.notes.set(Part::Ingress(key.clone()), notes);
@@ -293,12 +301,13 @@ impl Translator {
             }
             self.new_acceptances.insert(key.clone(), acceptance);
         }
-        if self.claims.get(key) == parsed.claims.as_ref() {
+        let old = self.claims.get(key).map(AsRef::as_ref);
+        if old == parsed.claims.as_ref() {
             return BTreeSet::new();
         }
-        let turned = self.spec_owners.replace(self.claims.get(key), parsed.claims.as_ref());
+        let turned = self.spec_owners.replace(old, parsed.claims.as_ref());
         if let Some(old) = self.claims.remove(key) {
-            for host in old.hosts.into_keys() {
+            for (host, _) in old.hosts {
                 if let Some(claimants) = self.claimants.get_mut(&host) {
                     claimants.remove(&(old.created, key.clone()));
                     if claimants.is_empty() {
@@ -314,7 +323,7 @@ impl Translator {
                 claimants.insert((new.created, key.clone()));
                 hosts.insert(host.clone());
             }
-            self.claims.insert(key.clone(), new);
+            self.claims.insert(key.clone(), Box::new(new));
         }
         turned
     }

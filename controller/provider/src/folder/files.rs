@@ -5,26 +5,28 @@
 
 use crate::{Place, Problem, ProblemKind, until_mended};
 use oxigress_objects::document::{Document, Found};
+use oxigress_objects::small::{SmallSet, SortedMap};
 use oxigress_objects::{Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// All files and their objects.
 #[derive(Default)]
 pub struct Files {
-    files: BTreeMap<PathBuf, File>,
-    owners: BTreeMap<ObjectRef, BTreeSet<PathBuf>>,
+    files: BTreeMap<Arc<Path>, File>,
+    owners: BTreeMap<ObjectRef, SmallSet<Arc<Path>>>,
     touched: BTreeSet<ObjectRef>,
     /// Problems as told last, by file.
-    told: BTreeMap<PathBuf, BTreeSet<Problem>>,
+    told: BTreeMap<Arc<Path>, BTreeSet<Problem>>,
     /// Files whose problems have to be told again if they changed.
-    retell: BTreeSet<PathBuf>,
+    retell: BTreeSet<Arc<Path>>,
     mended: Vec<String>,
 }
 
 #[derive(Default)]
 struct File {
-    objects: BTreeMap<ObjectRef, (At, Object)>,
+    objects: SortedMap<ObjectRef, (At, Object)>,
     problems: BTreeSet<Problem>,
     is_leaving: bool,
     /// A part of it cannot be read and never could be.
@@ -38,18 +40,19 @@ type At = (usize, usize);
 
 impl Files {
     /// Every file that is known.
-    pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<Path>> {
         self.files.keys()
     }
 
     /// Takes over what a file says now.
-    pub fn update(&mut self, path: &Path, documents: Vec<Document>) {
+    pub fn update(&mut self, path: &Arc<Path>, documents: Vec<Document>) {
         let old = self.files.remove(path).unwrap_or_default();
         let mut new = File::default();
+        let mut objects = BTreeMap::new();
         let (mut kept, mut keeps_all) = (BTreeSet::new(), false);
         let problem = |document: &Document, message: String| Problem {
             place: Place::File {
-                path: path.into(),
+                path: path.to_path_buf(),
                 document: Some((document.number, document.line)),
             },
             message,
@@ -68,9 +71,9 @@ impl Files {
                 Ok(found) => {
                     for found in found {
                         let message = match found {
-                            Found::Object(id, object) => match new.objects.get(&id) {
+                            Found::Object(id, object) => match objects.get(&id) {
                                 None => {
-                                    new.objects.insert(id, (place, object));
+                                    objects.insert(id, (place, object));
                                     continue;
                                 }
                                 Some(((number, line), _)) => format!(
@@ -107,20 +110,21 @@ impl Files {
         if old.is_broken && !new.is_broken {
             self.mended.push(format!("{}: readable again", path.display()));
         }
-        self.touched.extend(old.objects.keys().chain(new.objects.keys()).cloned());
+        self.touched.extend(old.objects.keys().chain(objects.keys()).cloned());
         for (id, object) in old.objects {
             // A document that is no YAML may have been any of the old objects.
-            if (keeps_all || kept.contains(&id)) && !new.objects.contains_key(&id) {
-                new.objects.insert(id, object);
-            } else if !new.objects.contains_key(&id) {
+            if (keeps_all || kept.contains(&id)) && !objects.contains_key(&id) {
+                objects.insert(id, object);
+            } else if !objects.contains_key(&id) {
                 self.disown(&id, path);
             }
         }
-        for id in new.objects.keys() {
-            self.owners.entry(id.clone()).or_default().insert(path.into());
+        for id in objects.keys() {
+            self.owners.entry(id.clone()).or_default().insert(path.clone());
         }
-        self.files.insert(path.into(), new);
-        self.retell.insert(path.into());
+        new.objects = objects.into();
+        self.files.insert(path.clone(), new);
+        self.retell.insert(path.clone());
     }
 
     /// A file holds something that cannot be read and never could be.
@@ -160,7 +164,7 @@ impl Files {
         if file.is_broken {
             self.mended.push(format!("{}: removed, it could not be read", path.display()));
         }
-        for id in file.objects.into_keys() {
+        for (id, _) in file.objects {
             self.disown(&id, path);
             self.touched.insert(id);
         }
@@ -187,8 +191,8 @@ impl Files {
 
     fn winner(&self, id: &ObjectRef) -> Option<&Path> {
         let owners = self.owners.get(id)?;
-        let stays = |path: &&PathBuf| self.files.get(*path).is_some_and(|file| !file.is_leaving);
-        owners.iter().find(stays).or_else(|| owners.first()).map(PathBuf::as_path)
+        let stays = |path: &&Arc<Path>| self.files.get(*path).is_some_and(|file| !file.is_leaving);
+        owners.iter().find(stays).or_else(|| owners.first()).map(AsRef::as_ref)
     }
 
     fn served(&self, id: &ObjectRef) -> Option<&Object> {
@@ -221,7 +225,7 @@ impl Files {
         if file.is_leaving {
             return problems;
         }
-        for (id, (place, _)) in &file.objects {
+        for (id, (place, _)) in file.objects.iter() {
             if let Some(winner) = self.winner(id).filter(|winner| *winner != path) {
                 problems.insert(Problem {
                     place: Place::File { path: path.into(), document: Some(*place) },

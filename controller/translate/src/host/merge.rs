@@ -86,14 +86,14 @@ pub fn merge(
         spec_owners,
     };
     for by in &view.mains {
-        for claim in by.hosts.get(source).into_iter().flatten() {
+        for claim in by.claims_on(source) {
             if !claim.is_refused {
                 settling.claim(by, claim);
             }
         }
     }
     for by in &view.mains {
-        for claim in by.hosts.get(source).into_iter().flatten() {
+        for claim in by.claims_on(source) {
             if claim.is_refused {
                 settling.refuse_below(by, claim);
             }
@@ -114,8 +114,8 @@ pub fn merge(
     }
     for by in &view.canaries {
         // One that is refused would join a wider path than it means.
-        let claims = by.hosts.get(source).into_iter().flatten();
-        for claim in claims.filter(|claim| !claim.is_refused) {
+        let claims = by.claims_on(source);
+        for claim in claims.iter().filter(|claim| !claim.is_refused) {
             settling.join(by, claim);
         }
     }

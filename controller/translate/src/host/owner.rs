@@ -16,6 +16,7 @@ use oxigress_objects::Key;
 use oxigress_objects::ingress::Tls;
 use oxigress_objects::verdict::Note;
 use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
 
 /// `--host-ownership`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,12 +58,16 @@ pub struct HostSettings {
 
 /// Settings of whole hosts, which only the owner of a host can have effect on it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sealed(HostSettings);
+pub struct Sealed(Arc<HostSettings>);
 
 impl Sealed {
-    /// Seals what one Ingress says.
+    /// Seals what one Ingress says; most say nothing, and share that.
     pub fn new(settings: HostSettings) -> Self {
-        Sealed(settings)
+        static NOTHING: LazyLock<Sealed> = LazyLock::new(Sealed::default);
+        match settings == *NOTHING.0 {
+            true => NOTHING.clone(),
+            false => Sealed(Arc::new(settings)),
+        }
     }
 
     /// The Secrets of spec.tls, whoever shows them.
@@ -82,7 +87,7 @@ pub struct Owner<'a> {
 impl<'a> Owner<'a> {
     /// What each of them says about the host.
     pub fn settings(&self) -> impl Iterator<Item = (&'a Claims, &'a HostSettings)> + Clone + '_ {
-        self.mains.iter().map(|by| (*by, &by.host_settings.0))
+        self.mains.iter().map(|by| (*by, &*by.host_settings.0))
     }
 
     /// The oldest, if any has a rule for the host.
@@ -103,7 +108,7 @@ impl<'a> Owner<'a> {
 
     /// Its paths, of all its Ingresses.
     pub fn paths(&self, host: &HostPattern) -> usize {
-        self.mains.iter().filter_map(|by| by.hosts.get(host)).map(Vec::len).sum()
+        self.mains.iter().map(|by| by.claims_on(host).len()).sum()
     }
 
     /// Whether a certificate was asked for.

@@ -8,6 +8,7 @@ use crate::notes::Part;
 use oxigress_core::model::{Certificate, CertificateId, HostPattern};
 use oxigress_objects::{Key, World};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 impl Translator {
     pub(super) fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
@@ -38,9 +39,11 @@ impl Translator {
             chosen.certificate = certificate::default_certificate(world, &self.options);
         }
         self.notes.set(Part::Tls(host.clone()), chosen.notes);
-        secrets.extend(self.secrets.set(host, chosen.secrets));
+        let different = self.secrets.set(host, chosen.secrets);
+        secrets.extend(different.into_iter().map(Arc::unwrap_or_clone));
         let name = chosen.certificate;
-        certificates.extend(self.names.set(host, name.iter().cloned().collect()));
+        let different = self.names.set(host, name.iter().cloned().collect());
+        certificates.extend(different.into_iter().map(Arc::unwrap_or_clone));
         let (upsert, remove) = (&mut self.patch.upsert.names, &mut self.patch.remove.names);
         put(&mut self.snapshot.names, upsert, remove, host, name);
     }

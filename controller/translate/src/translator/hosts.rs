@@ -30,7 +30,7 @@ impl Translator {
 
     pub(crate) fn claims_on(&self, host: &HostPattern) -> Vec<&Claims> {
         let claimants = self.claimants.get(host).into_iter().flatten();
-        claimants.filter_map(|(_, key)| self.claims.get(key)).collect()
+        claimants.filter_map(|(_, key)| self.claims.get(key).map(AsRef::as_ref)).collect()
     }
 
     /// The claims on a host, as the oldest of them lets them stand.
@@ -57,7 +57,7 @@ impl Translator {
             let new = alias::of(&host, &self.view_of(&host).owner);
             hosts.extend(new.iter().map(|follower| follower.host.clone()));
             let different = self.aliases.set(&host, new);
-            hosts.extend(different.into_iter().map(|follower| follower.host));
+            hosts.extend(different.iter().map(|follower| follower.host.clone()));
         }
     }
 
@@ -92,9 +92,9 @@ impl Translator {
             }
         }
         let touched = self.leads.set(host, settled.leads);
-        backends.extend(touched.into_iter().map(|lead| lead.backend));
+        backends.extend(touched.iter().map(|lead| lead.backend.clone()));
         let urls = self.urls.set(host, settled.urls);
-        backends.extend(urls.into_iter().map(|(url, _)| url));
+        backends.extend(urls.iter().map(|url| url.0.clone()));
         self.put_policies(host, settled.policies);
         let Patch { upsert, remove, .. } = &mut self.patch;
         let servers = &mut self.snapshot.servers;

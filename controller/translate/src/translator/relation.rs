@@ -1,12 +1,14 @@
 //! Which of these depends on which of those, read from both sides.
 
+use oxigress_objects::small::SmallSet;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-/// Many to many.
+/// Many to many. What stands on the right is stored once, whichever side it is read from.
 #[derive(Clone, Debug)]
 pub struct Relation<L, R> {
-    forward: BTreeMap<L, BTreeSet<R>>,
-    back: BTreeMap<R, BTreeSet<L>>,
+    forward: BTreeMap<L, Box<[Arc<R>]>>,
+    back: BTreeMap<Arc<R>, SmallSet<L>>,
 }
 
 impl<L, R> Default for Relation<L, R> {
@@ -15,26 +17,38 @@ impl<L, R> Default for Relation<L, R> {
     }
 }
 
-impl<L: Ord + Clone, R: Ord + Clone> Relation<L, R> {
-    /// Replaces what `left` is related to; answers what it is newly or no longer related to.
-    pub fn set(&mut self, left: &L, rights: BTreeSet<R>) -> BTreeSet<R> {
-        let old = match rights.is_empty() {
-            true => self.forward.remove(left),
-            false => self.forward.insert(left.clone(), rights.clone()),
-        };
-        let old = old.unwrap_or_default();
-        for gone in old.difference(&rights) {
-            if let Some(lefts) = self.back.get_mut(gone) {
+impl<L: Ord + Clone, R: Ord> Relation<L, R> {
+    /// Replaces what `left` is related to; answers what it is newly or no longer related to, each once.
+    pub fn set(&mut self, left: &L, rights: BTreeSet<R>) -> Vec<Arc<R>> {
+        let old = self.forward.remove(left).unwrap_or_default();
+        let mut different = Vec::new();
+        for gone in old.iter().filter(|right| !rights.contains(&***right)) {
+            if let Some(lefts) = self.back.get_mut(&**gone) {
                 lefts.remove(left);
                 if lefts.is_empty() {
-                    self.back.remove(gone);
+                    self.back.remove(&**gone);
                 }
             }
+            different.push(gone.clone());
         }
-        for new in rights.difference(&old) {
-            self.back.entry(new.clone()).or_default().insert(left.clone());
+        let mut new = Vec::with_capacity(rights.len());
+        for right in rights {
+            if let Ok(place) = old.binary_search_by(|other| (**other).cmp(&right)) {
+                new.extend(old.get(place).cloned());
+                continue;
+            }
+            let right = match self.back.get_key_value(&right) {
+                Some((known, _)) => known.clone(),
+                None => Arc::new(right),
+            };
+            self.back.entry(right.clone()).or_default().insert(left.clone());
+            different.push(right.clone());
+            new.push(right);
         }
-        old.symmetric_difference(&rights).cloned().collect()
+        if !new.is_empty() {
+            self.forward.insert(left.clone(), new.into());
+        }
+        different
     }
 
     /// What is related to `right`.
@@ -49,11 +63,11 @@ impl<L: Ord + Clone, R: Ord + Clone> Relation<L, R> {
 
     /// Everything that something is related to, in order.
     pub fn rights(&self) -> impl Iterator<Item = &R> {
-        self.back.keys()
+        self.back.keys().map(AsRef::as_ref)
     }
 
     /// Everything that something is related to, from `first` on, in order.
     pub fn rights_from(&self, first: &R) -> impl Iterator<Item = &R> + use<'_, L, R> {
-        self.back.range(first..).map(|(right, _)| right)
+        self.back.range::<R, _>(first..).map(|(right, _)| right.as_ref())
     }
 }

@@ -5,6 +5,7 @@ use crate::notes::Part;
 use oxigress_core::model::{HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
+use oxigress_objects::small::SmallSet;
 use oxigress_objects::verdict::{Note, VerdictChanges};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ type Identity = (RecordRef, Option<String>);
 impl Translator {
     /// The oldest Ingress that names a host, or the host that it follows, and its time of creation in seconds since 1970.
     pub fn owner_of(&self, host: &HostPattern) -> Option<(&Key, i64)> {
-        let claims = |host| self.claimants.get(host).and_then(BTreeSet::first);
+        let claims = |host| self.claimants.get(host).and_then(SmallSet::first);
         let followed = || self.aliases_onto(host).first().and_then(|(_, source)| claims(source));
         let (created, key) = claims(host).or_else(followed)?;
         Some((key, *created))
