@@ -320,6 +320,8 @@ impl Controller {
             self.answers_by = Some(Instant::now() + FIRST_ANSWERS);
         }
         if !self.has_all {
+            self.world.compact();
+            self.translator.compact();
             self.conf_by = Some(Instant::now() + FIRST_CONF);
             self.look_at_conf();
         }

@@ -21,6 +21,6 @@ pub mod small;
 pub mod verdict;
 mod world;
 
-pub use key::{Key, Kind, ObjectRef};
+pub use key::{Key, Kind, Name, ObjectRef};
 pub use references::References;
 pub use world::{Changed, ConfigMap, Namespace, Object, SecretHistory, Seen, World};

@@ -127,6 +127,11 @@ impl<'a, T: Ord> IntoIterator for &'a SmallSet<T> {
     }
 }
 
+/// Moves the entries of a tree into full nodes: the nodes of one that grew in the order of its keys are half empty.
+pub fn compact<K: Ord, V>(map: &mut BTreeMap<K, V>) {
+    *map = std::mem::take(map).into_iter().collect();
+}
+
 /// A sorted map that does not change once it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedMap<K, V>(Box<[(K, V)]>);

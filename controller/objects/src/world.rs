@@ -12,7 +12,7 @@ use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
 use crate::service::{EndpointSlice, Service};
-use crate::small::SmallSet;
+use crate::small::{SmallSet, compact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -97,6 +97,16 @@ pub struct SecretHistory {
 }
 
 impl World {
+    /// Gives back the memory that many first objects have left half used.
+    pub fn compact(&mut self) {
+        compact(&mut self.config_maps);
+        compact(&mut self.ingresses);
+        compact(&mut self.secrets);
+        compact(&mut self.services);
+        compact(&mut self.slices);
+        compact(&mut self.slices_of_service);
+    }
+
     /// Takes over what a source saw and notes in `changed` what translate has to look at.
     pub fn apply(&mut self, (id, object): Seen, changed: &mut Changed) {
         let key = id.key;

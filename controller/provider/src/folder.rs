@@ -18,6 +18,7 @@ use super::{Batch, Place, Problem, ProblemKind, Source};
 use files::Files;
 use oxigress_objects::document::{self, Document};
 use oxigress_objects::parallel;
+use oxigress_objects::small::compact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
@@ -349,6 +350,8 @@ impl Source for Folder {
     async fn next(&mut self) -> Batch {
         if self.is_first {
             let batch = self.look_at_all();
+            self.files.compact();
+            compact(&mut self.marks);
             self.is_first = false;
             self.was_incomplete = batch.is_incomplete;
             return batch;
@@ -388,7 +391,7 @@ fn problem_of(path: &Path, message: String) -> Problem {
 
 fn batch_of(path: &Path, documents: Vec<Document>) -> Batch {
     let mut files = Files::default();
-    files.update(path, documents);
+    files.update(&path.into(), documents);
     let seen = files.take_seen();
     Batch { seen, problems: files.take_problems(), ..Batch::default() }
 }

@@ -108,7 +108,7 @@ fn endpoints_of(world: &World, key: &Key, service: &Service) -> Option<EndpointS
         number: Some(number(&port.target, port.number)),
     });
     Some(EndpointSlice {
-        service: Some(key.name.clone()),
+        service: Some(key.name.to_string()),
         ports: ports.collect(),
         is_without_ports: false,
         endpoints: vec![SliceEndpoint {

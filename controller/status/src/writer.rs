@@ -132,7 +132,7 @@ impl Writer {
             self.speak_at = None;
             match self.event_queue.next(now, |key| self.status_queue.uid(key).map(Into::into)) {
                 Ok(draft) => {
-                    let speech = report(self.client.clone(), draft, self.pod.name.clone());
+                    let speech = report(self.client.clone(), draft, self.pod.name.to_string());
                     self.pending_event = Some(Box::pin(speech));
                 }
                 Err(at) => self.speak_at = at,

@@ -467,9 +467,9 @@ impl Claims {
     /// Names for logs; `leads` and `path` are what the rule comes from.
     pub fn origin(&self, leads: Option<&BackendRef>, path: &str) -> Origin {
         Origin {
-            namespace: self.key.namespace.clone(),
-            ingress: self.key.name.clone(),
-            service: leads.map(|leads| leads.service.name.clone()).unwrap_or_default(),
+            namespace: self.key.namespace.to_string(),
+            ingress: self.key.name.to_string(),
+            service: leads.map(|leads| leads.service.name.to_string()).unwrap_or_default(),
             port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
             path: path.into(),
         }

@@ -24,7 +24,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
-use oxigress_objects::small::SmallSet;
+use oxigress_objects::small::{SmallSet, compact};
 use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings as settings;
@@ -116,6 +116,23 @@ impl Translator {
     /// All there is to serve and to say now.
     pub(crate) fn into_translation(self) -> Translation {
         Translation { verdicts: self.notes.verdicts().clone(), snapshot: self.snapshot }
+    }
+
+    /// Gives back the memory that many first objects have left half used.
+    pub fn compact(&mut self) {
+        compact(&mut self.claims);
+        compact(&mut self.acceptances);
+        compact(&mut self.claimants);
+        compact(&mut self.backend_specs);
+        let Snapshot { servers, backends, endpoints, names, .. } = &mut self.snapshot;
+        compact(servers);
+        compact(backends);
+        compact(endpoints);
+        compact(names);
+        self.leads.compact();
+        self.secrets.compact();
+        self.names.compact();
+        self.policies.compact();
     }
 
     /// All there is to say now.

@@ -5,7 +5,7 @@
 
 use crate::{Place, Problem, ProblemKind, until_mended};
 use oxigress_objects::document::{Document, Found};
-use oxigress_objects::small::{SmallSet, SortedMap};
+use oxigress_objects::small::{SmallSet, SortedMap, compact};
 use oxigress_objects::{Object, ObjectRef, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -42,6 +42,12 @@ impl Files {
     /// Every file that is known.
     pub fn paths(&self) -> impl Iterator<Item = &Arc<Path>> {
         self.files.keys()
+    }
+
+    /// Gives back the memory that many first files have left half used.
+    pub fn compact(&mut self) {
+        compact(&mut self.files);
+        compact(&mut self.owners);
     }
 
     /// Takes over what a file says now.

@@ -73,8 +73,8 @@ impl Subject {
         .collect();
         all.extend(named.into_iter().map(|(kind, Key { namespace, name })| Subject {
             kind,
-            namespace: Some(namespace),
-            name: Some(name),
+            namespace: Some(namespace.into()),
+            name: Some(name.into()),
         }));
         all
     }

@@ -1,6 +1,6 @@
 //! The objects whose Events wait for their turn.
 
-use oxigress_objects::ObjectRef;
+use oxigress_objects::{Name, ObjectRef};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ops::Bound::Excluded;
@@ -9,10 +9,10 @@ use std::ops::Bound::Unbounded;
 /// Objects that wait to speak: their namespaces take turns, and so do the objects of each.
 #[derive(Default)]
 pub struct Waiting {
-    namespaces: BTreeMap<String, Queue>,
+    namespaces: BTreeMap<Name, Queue>,
     pub count: usize,
     /// The namespace that spoke last: the next one in order is the next to speak.
-    last: Option<String>,
+    last: Option<Name>,
 }
 
 #[derive(Default)]

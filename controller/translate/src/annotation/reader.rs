@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
 
     /// The object that the text names as `name` or `namespace/name`; why it may not be looked at.
     fn named(&mut self, kind: Kind, text: &str) -> Result<Key, String> {
-        let own = &self.place.ingress.namespace;
+        let own = self.place.ingress.namespace.as_str();
         let (namespace, name) = text.split_once('/').unwrap_or((own, text));
         let is_name = |text: &str| {
             let is_plain =

@@ -84,12 +84,12 @@ impl BackendSpec {
         let Key { namespace, name } = &self.leads.service;
         let affinity = balancing.affinity.clone().map(|mut affinity| {
             affinity.cookie.locations = locations;
-            affinity
+            Box::new(affinity)
         });
         // Only where it says more than the id: the documents are smaller.
         let is_named = affinity.is_some() || self.own.is_some();
         let (alternatives, split) = match self.own.as_deref() {
-            Some(own) => (own.alternatives.clone(), own.split.clone()),
+            Some(own) => (own.alternatives.clone(), own.split.clone().map(Box::new)),
             None => (Vec::new(), None),
         };
         Backend {

@@ -7,8 +7,8 @@ use crate::host::owner::Age;
 use crate::patterns::{Meaning, Searched};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};
-use oxigress_objects::Key;
 use oxigress_objects::ingress::{Ingress, PathType};
+use oxigress_objects::{Key, Name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the patterns of one Ingress may cost: some 3,000 ordinary ones.
@@ -19,7 +19,7 @@ pub const OF_NAMESPACE: u64 = 2_000_000_000;
 /// What each namespace asks for.
 #[derive(Debug, Default)]
 pub struct PatternBudget {
-    namespaces: BTreeMap<String, Namespace>,
+    namespaces: BTreeMap<Name, Namespace>,
 }
 
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Which of these depends on which of those, read from both sides.
 
-use oxigress_objects::small::SmallSet;
+use oxigress_objects::small::{SmallSet, compact};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,6 +49,12 @@ impl<L: Ord + Clone, R: Ord> Relation<L, R> {
             self.forward.insert(left.clone(), new.into());
         }
         different
+    }
+
+    /// Gives back the memory that many first entries have left half used.
+    pub fn compact(&mut self) {
+        compact(&mut self.forward);
+        compact(&mut self.back);
     }
 
     /// What is related to `right`.

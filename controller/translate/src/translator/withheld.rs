@@ -2,7 +2,7 @@
 
 use crate::Translator;
 use crate::notes::Part;
-use oxigress_core::model::{HostPattern, Rule};
+use oxigress_core::model::{BackendId, HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
 use oxigress_objects::small::SmallSet;
@@ -115,8 +115,7 @@ impl Translator {
     }
 }
 
-/// The Service of a backend id such as `namespace/name/port`.
 fn service_of(id: &str) -> Option<Key> {
-    let mut parts = id.split('/');
-    Some(Key::new(parts.next()?, parts.next()?))
+    let (namespace, name) = BackendId::service_of(id.as_bytes())?;
+    Some(Key::new(str::from_utf8(namespace).ok()?, str::from_utf8(name).ok()?))
 }

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::balancer::split;
 use crate::gateway::BackendReason;
+use crate::model::BackendId;
 use crate::record::{BackendView, Kind, RuleView, SettingsView};
 
 const TRY_AGAIN: &[(&str, &str)] = &[("Retry-After", "1")];
@@ -111,8 +112,7 @@ pub fn alternative<'g, G: Generation<'g>>(
     trace: &mut impl Trace,
 ) -> Option<(usize, &'g [u8])> {
     let mut ids = primary.alternatives().peekable();
-    // An id begins with the namespace.
-    let namespace = ids.peek()?.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let namespace = BackendId::namespace_of(ids.peek()?);
     let views = ids.clone().map(|id| {
         if generation.endpoints(id).is_empty() {
             return None;

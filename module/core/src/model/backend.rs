@@ -26,13 +26,13 @@ pub struct Backend {
     pub hash_by: Option<HashBy>,
     /// Cookie affinity; decides before all else.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<Affinity>,
+    pub affinity: Option<Box<Affinity>>,
     /// Backends that serve a part of the requests, in order of precedence: at most [`MAX_ALTERNATIVES`].
     #[serde(deserialize_with = "checked_alternatives", skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<BackendId>,
     /// Which requests the backend serves where it is an alternative.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub split: Option<Split>,
+    pub split: Option<Box<Split>>,
     /// When a failing endpoint is ejected; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ejection: Option<Ejection>,

@@ -54,27 +54,27 @@ impl From<Bundle> for String {
 }
 
 /// The identity of a [`Bundle`]: the SHA-256 of its text, so that the text of an id never changes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct BundleId(String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct BundleId(Arc<str>);
 
 impl BundleId {
     /// Reads an id of 64 lower-case hexadecimal digits.
-    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
-        let text = text.into();
+    pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
+        let text = text.as_ref();
         let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         match text.len() == 64 && text.bytes().all(is_digit) {
-            true => Ok(BundleId(text)),
+            true => Ok(BundleId(text.into())),
             false => Err(Invalid::new(format!(
                 "bundle id {:?} is not the SHA-256 of the bundle in 64 lower-case hexadecimal digits",
-                super::shorten(&text)
+                super::shorten(text)
             ))),
         }
     }
 
     /// The id of this digest.
     pub fn of_digest(digest: [u8; 32]) -> Self {
-        BundleId(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+        BundleId(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
     }
 
     /// The id as hexadecimal digits.

@@ -25,6 +25,7 @@ pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 
 use super::{BackendId, BundleId, Invalid};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 crate::wire::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
 
@@ -253,20 +254,20 @@ impl Policies {
 }
 
 /// Identity of [`Policies`]; the controller uses a digest of the content.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct PolicyId(String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PolicyId(Arc<str>);
 
 impl PolicyId {
     /// 1 to 255 bytes of letters, digits and `- _ . /`.
-    pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
-        let text = text.into();
+    pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
+        let text = text.as_ref();
         let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
         match (1..=255).contains(&text.len()) && text.bytes().all(is_fine) {
-            true => Ok(PolicyId(text)),
+            true => Ok(PolicyId(text.into())),
             false => Err(Invalid::new(format!(
                 "policy id {:?} is not 1 to 255 letters, digits, `-`, `_`, `.` and `/`",
-                super::shorten(&text)
+                super::shorten(text)
             ))),
         }
     }

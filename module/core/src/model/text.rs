@@ -4,6 +4,7 @@ use crate::patterns::Allowance;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 /// The error of a value that cannot be served: its message names the value and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,9 +23,9 @@ impl Invalid {
 /// The hosts of a server.
 ///
 /// Text form, also on the wire: `shop.example`, `*.example` or `_` for every other host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct HostPattern(String);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct HostPattern(Arc<str>);
 
 impl HostPattern {
     /// Longest host name (RFC 1035 §2.3.4).
@@ -43,7 +44,7 @@ impl HostPattern {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if name == Self::DEFAULT {
-            return Ok(HostPattern(name));
+            return Ok(HostPattern(name.into()));
         }
         let labels = name.strip_prefix("*.").unwrap_or(&name);
         let is_label = |label: &str| {
@@ -56,7 +57,7 @@ impl HostPattern {
                 shorten(text)
             )));
         }
-        Ok(HostPattern(name))
+        Ok(HostPattern(name.into()))
     }
 
     /// The pattern as it is written, in lower case.
@@ -72,7 +73,7 @@ impl HostPattern {
     /// The wildcard that matches this host too; `None` if the pattern is a wildcard itself or has a single label.
     pub fn wildcard_above(&self) -> Option<Self> {
         let (label, parent) = self.0.split_once('.')?;
-        (label != "*").then(|| HostPattern(format!("*.{parent}")))
+        (label != "*").then(|| HostPattern(format!("*.{parent}").into()))
     }
 }
 
@@ -231,25 +232,25 @@ impl fmt::Display for StreamPort {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $word:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The length of the longest id, in bytes.
             pub const MAX_BYTES: usize = 512;
 
             /// Refuses an empty text, one over [`Self::MAX_BYTES`], and control bytes.
-            pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
-                let text = text.into();
+            pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
+                let text = text.as_ref();
                 if text.is_empty() || text.len() > Self::MAX_BYTES {
                     return Err(Invalid::new(format!(
                         concat!($word, " id of {} bytes: 1 to {} are accepted"),
                         text.len(), Self::MAX_BYTES
                     )));
                 }
-                refuse_control_bytes(concat!($word, " id"), &text)?;
-                Ok($name(text))
+                refuse_control_bytes(concat!($word, " id"), text)?;
+                Ok($name(text.into()))
             }
 
             /// The id as it is written.
@@ -273,20 +274,40 @@ id!(
     "certificate"
 );
 
-/// To and from text, for types with `parse` and one text within.
+impl BackendId {
+    /// The namespace and the name of the Service in an id of the controller. `None` for an id that names no Service.
+    pub fn service_of(id: &[u8]) -> Option<(&[u8], &[u8])> {
+        let mut parts = id.split(|byte| *byte == b'/');
+        let (namespace, name) = (parts.next()?, parts.next()?);
+        (!namespace.is_empty() && !name.is_empty()).then_some((namespace, name))
+    }
+
+    /// The namespace with which an id of the controller begins; empty for the id of a URL's server.
+    pub fn namespace_of(id: &[u8]) -> &[u8] {
+        id.split(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+}
+
+/// To and from text, for types with `parse` and one text within, which copies share.
 macro_rules! text_form {
     ($($name:ident),*) => {$(
         impl TryFrom<String> for $name {
             type Error = $crate::model::Invalid;
 
             fn try_from(text: String) -> Result<Self, $crate::model::Invalid> {
-                $name::parse(&*text)
+                $name::parse(&text)
             }
         }
 
         impl From<$name> for String {
             fn from(value: $name) -> String {
-                value.0
+                String::from(&*value.0)
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(&self.0)
             }
         }
 
@@ -360,6 +381,21 @@ mod tests {
         assert_eq!(PathPattern::prefix("/cart/").unwrap(), PathPattern::Prefix("/cart".into()));
         assert_eq!(PathPattern::prefix("/").unwrap(), PathPattern::Prefix("".into()));
         assert_eq!(PathPattern::exact("/cart/").unwrap(), PathPattern::Exact("/cart/".into()));
+    }
+
+    #[test]
+    fn an_id_says_which_service_it_is_of() {
+        for (id, service, namespace) in [
+            ("shop/cart/80", Some(("shop", "cart")), "shop"),
+            ("shop/cart/80//canary/next", Some(("shop", "cart")), "shop"),
+            ("denied//shop/cart", None, "denied"),
+            ("//url/http/a.test/80", None, ""),
+            ("upstream", None, "upstream"),
+        ] {
+            let service = service.map(|(a, b): (&str, &str)| (a.as_bytes(), b.as_bytes()));
+            assert_eq!(BackendId::service_of(id.as_bytes()), service, "{id}");
+            assert_eq!(BackendId::namespace_of(id.as_bytes()), namespace.as_bytes(), "{id}");
+        }
     }
 
     #[test]

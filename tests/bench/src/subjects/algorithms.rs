@@ -51,7 +51,7 @@ fn hash(subset_size: u32) -> Backend {
 fn sticky(mode: AffinityMode) -> Backend {
     let mut affinity = Affinity { mode, ..Affinity::default() };
     affinity.cookie.locations.insert(HOST.into(), vec!["/".into()]);
-    Backend { affinity: Some(affinity), ..Backend::default() }
+    Backend { affinity: Some(affinity.into()), ..Backend::default() }
 }
 
 fn guarded() -> Backend {

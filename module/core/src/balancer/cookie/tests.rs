@@ -3,7 +3,7 @@ use crate::model::{Affinity, Backend, BackendId};
 use crate::record::{BackendView, encode_backend};
 
 fn record(cookie: Cookie) -> Vec<u8> {
-    let affinity = Some(Affinity { cookie, ..Affinity::default() });
+    let affinity = Some(Affinity { cookie, ..Affinity::default() }.into());
     let name = Some("default-http-svc-80".into());
     let id = BackendId::parse("default/http-svc/80").unwrap();
     encode_backend(&id, &Backend { name, affinity, ..Backend::default() })

@@ -31,7 +31,8 @@ fn request(
 fn record(id: &str, split: Split, is_sticky: bool) -> Vec<u8> {
     let cookie = Cookie { name: "route".into(), ..Cookie::default() };
     let affinity = is_sticky.then(|| Affinity { cookie, ..Affinity::default() });
-    let backend = Backend { split: Some(split), affinity, ..Backend::default() };
+    let affinity = affinity.map(Box::new);
+    let backend = Backend { split: Some(split.into()), affinity, ..Backend::default() };
     encode_backend(&BackendId::parse(id).unwrap(), &backend)
 }
 

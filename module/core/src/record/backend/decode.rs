@@ -17,18 +17,18 @@ pub fn decode_backend(value: &[u8]) -> Option<Backend> {
         None => None,
     };
     let affinity = match view.affinity() {
-        Some(affinity) => Some(decode_affinity(affinity)?),
+        Some(affinity) => Some(Box::new(decode_affinity(affinity)?)),
         None => None,
     };
     let split = match view.split() {
-        Some(split) => Some(Split {
+        Some(split) => Some(Box::new(Split {
             weight: split.weight,
             weight_total: split.weight_total,
             header: text(split.header)?,
             header_value: text(split.header_value)?,
             header_pattern: text(split.header_pattern)?,
             cookie: text(split.cookie)?,
-        }),
+        })),
         None => None,
     };
     let alternatives = view.alternatives().map(|id| BackendId::parse(text(id)?).ok());

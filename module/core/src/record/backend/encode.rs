@@ -26,7 +26,7 @@ pub fn encode_backend(id: &BackendId, backend: &Backend) -> Vec<u8> {
         hash_by.map_or_else(Vec::new, |hash_by| hash_by.key.clone().into_bytes()),
         encode_alternatives(&backend.alternatives),
         backend.affinity.as_ref().map_or_else(Vec::new, |affinity| encode_affinity(name, affinity)),
-        backend.split.as_ref().map_or_else(Vec::new, encode_split),
+        backend.split.as_deref().map_or_else(Vec::new, encode_split),
         backend.compatible.clone().unwrap_or_default().into_bytes(),
     ];
     let mut at = size_of::<Header>();

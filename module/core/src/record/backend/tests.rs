@@ -12,7 +12,7 @@ fn full() -> Backend {
         name: Some("default-http-svc-80".into()),
         algorithm: Algorithm::P2c,
         hash_by: Some(HashBy { key: "$request_uri".into(), subset_size: 3 }),
-        affinity: Some(Affinity {
+        affinity: Some(Box::new(Affinity {
             mode: AffinityMode::Persistent,
             cookie: Cookie {
                 name: "route".into(),
@@ -30,16 +30,16 @@ fn full() -> Backend {
                 ]
                 .into(),
             },
-        }),
+        })),
         alternatives: vec![id("canary"), id("second")],
-        split: Some(Split {
+        split: Some(Box::new(Split {
             weight: 5,
             weight_total: 1_000,
             header: "x-canary".into(),
             header_value: "yes".into(),
             header_pattern: "^y".into(),
             cookie: "canary".into(),
-        }),
+        })),
         ejection: Some(Ejection {
             failures: 1,
             connect_failures: 2,

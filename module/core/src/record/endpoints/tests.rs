@@ -74,7 +74,7 @@ fn an_affinity_key_leads_to_its_endpoint() {
     let affinity = Affinity { mode: AffinityMode::Persistent, ..Affinity::default() };
     let backend = Backend {
         name: Some("default-http-svc-80".into()),
-        affinity: Some(affinity),
+        affinity: Some(affinity.into()),
         ..Backend::default()
     };
     let value = encode_endpoints(&three(), &backend, "x");

@@ -121,7 +121,7 @@ impl Element {
 }
 
 impl SessionAffinity {
-    fn model(&self, notes: &mut Vec<String>) -> Option<Affinity> {
+    fn model(&self, notes: &mut Vec<String>) -> Option<Box<Affinity>> {
         if self.name != "cookie" {
             return None;
         }
@@ -130,7 +130,7 @@ impl SessionAffinity {
             _ => AffinityMode::Balanced,
         };
         match self.cookie_session_affinity.model(notes) {
-            Ok(cookie) => Some(Affinity { mode, cookie }),
+            Ok(cookie) => Some(Box::new(Affinity { mode, cookie })),
             Err(error) => {
                 notes.push(format!("no affinity: {error}"));
                 None
@@ -211,18 +211,18 @@ impl HashBy {
 }
 
 impl TrafficShaping {
-    fn model(&self) -> Option<Split> {
+    fn model(&self) -> Option<Box<Split>> {
         if *self == TrafficShaping::default() {
             return None;
         }
         let number = |number: i64| number.clamp(0, i64::from(u32::MAX)) as u32;
-        Some(Split {
+        Some(Box::new(Split {
             weight: number(self.weight),
             weight_total: number(self.weight_total),
             header: self.header.clone(),
             header_value: self.header_value.clone(),
             header_pattern: self.header_pattern.clone(),
             cookie: self.cookie.clone(),
-        })
+        }))
     }
 }

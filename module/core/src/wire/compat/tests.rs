@@ -83,7 +83,7 @@ fn affinity_is_the_references() {
         locations: [("a.test".into(), vec!["/".into()])].into(),
     };
     let mode = AffinityMode::Persistent;
-    assert_eq!((backend.affinity, notes), (Some(Affinity { mode, cookie }), vec![]));
+    assert_eq!((backend.affinity, notes), (Some(Affinity { mode, cookie }.into()), vec![]));
     for other in [r#"{"name":""}"#, r#"{"name":"Cookie"}"#] {
         let converted = converted(&format!(r#""sessionAffinityConfig":{other}"#));
         assert_eq!(converted.backend.affinity, None, "{other}");
@@ -122,7 +122,7 @@ fn canary_rules_and_alternatives_are_taken_over() {
         header_pattern: "p".into(),
         cookie: "c".into(),
     };
-    assert_eq!(backend.split, Some(split));
+    assert_eq!(backend.split, Some(split.into()));
 }
 
 #[test]
