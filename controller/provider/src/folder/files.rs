@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub struct Files {
     files: BTreeMap<Arc<Path>, File>,
     owners: BTreeMap<ObjectRef, SmallSet<Arc<Path>>>,
+    /// Files of which a part cannot be read and never could be.
+    unknown: BTreeSet<Arc<Path>>,
     touched: BTreeSet<ObjectRef>,
     /// Problems as told last, by file.
     told: BTreeMap<Arc<Path>, BTreeSet<Problem>>,
@@ -29,8 +31,6 @@ struct File {
     objects: SortedMap<ObjectRef, (At, Object)>,
     problems: BTreeSet<Problem>,
     is_leaving: bool,
-    /// A part of it cannot be read and never could be.
-    is_unknown: bool,
     /// A part of it cannot be read now.
     is_broken: bool,
 }
@@ -53,7 +53,8 @@ impl Files {
     /// Takes over what a file says now.
     pub fn update(&mut self, path: &Arc<Path>, documents: Vec<Document>) {
         let old = self.files.remove(path).unwrap_or_default();
-        let mut new = File::default();
+        let was_unknown = self.unknown.remove(path);
+        let (mut new, mut is_unknown) = (File::default(), false);
         let mut objects = BTreeMap::new();
         let (mut kept, mut keeps_all) = (BTreeSet::new(), false);
         let problem = |document: &Document, message: String| Problem {
@@ -69,8 +70,8 @@ impl Files {
             match std::mem::replace(&mut document.found, Ok(Vec::new())) {
                 Err(message) => {
                     (keeps_all, new.is_broken) = (true, true);
-                    let is_known = !old.objects.is_empty() && !old.is_unknown;
-                    new.is_unknown |= !is_known;
+                    let is_known = !old.objects.is_empty() && !was_unknown;
+                    is_unknown |= !is_known;
                     let message = format!("{message}; {}", until_mended(is_known));
                     new.problems.insert(problem(&document, message));
                 }
@@ -89,7 +90,7 @@ impl Files {
                             },
                             Found::Broken(id, message) => {
                                 let is_known = old.objects.contains_key(&id);
-                                new.is_unknown |= !is_known;
+                                is_unknown |= !is_known;
                                 new.is_broken = true;
                                 kept.insert(id);
                                 format!("{message}; {}", until_mended(is_known))
@@ -129,13 +130,16 @@ impl Files {
             self.owners.entry(id.clone()).or_default().insert(path.clone());
         }
         new.objects = objects.into();
+        if is_unknown {
+            self.unknown.insert(path.clone());
+        }
         self.files.insert(path.clone(), new);
         self.retell.insert(path.clone());
     }
 
     /// A file holds something that cannot be read and never could be.
     pub fn is_incomplete(&self) -> bool {
-        self.files.values().any(|file| file.is_unknown)
+        !self.unknown.is_empty()
     }
 
     /// Some version of the file was read.
@@ -167,6 +171,7 @@ impl Files {
     /// The file is gone.
     pub fn remove(&mut self, path: &Path) {
         let file = self.files.remove(path).unwrap_or_default();
+        self.unknown.remove(path);
         if file.is_broken {
             self.mended.push(format!("{}: removed, it could not be read", path.display()));
         }
