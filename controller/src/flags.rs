@@ -3,6 +3,7 @@
 //! Source:  ingress-nginx's controller. [`accepted`] holds the flags that have no effect yet.
 
 pub mod accepted;
+mod arguments;
 pub mod cluster;
 pub mod help;
 pub mod metrics;
@@ -11,6 +12,8 @@ mod selector;
 
 use crate::check;
 use crate::command::Tool;
+pub use arguments::arguments;
+
 use accepted::Accepted;
 use clap::builder::RangedI64ValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -19,7 +22,6 @@ use ipnet::IpNet;
 use metrics::MetricsFlags;
 use oxigress_objects::Key;
 use oxigress_settings::grammar::parse_bool;
-use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -64,19 +66,6 @@ pub enum Command {
         #[arg(long)]
         name: String,
     },
-}
-
-/// The program ingress-nginx's manifests name.
-const REFERENCE: &str = "/nginx-ingress-controller";
-
-/// What the program was started with. The entry point of ingress-nginx's image executes its first argument, so a pod's
-/// arguments begin with a program there; the entry point of ours is this program.
-pub fn arguments() -> impl Iterator<Item = OsString> {
-    without_program(std::env::args_os())
-}
-
-fn without_program(all: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
-    all.enumerate().filter(|(at, text)| *at != 1 || text != REFERENCE).map(|(_, text)| text)
 }
 
 impl Cli {
@@ -424,18 +413,6 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Result<Flags, clap::Error> {
         Cli::try_parse_from([&["oxigress"], arguments].concat()).map(|cli| cli.flags())
-    }
-
-    #[test]
-    fn the_arguments_of_a_pod_of_ingress_nginx_mean_the_same() {
-        let left =
-            |all: &[&str]| without_program(all.iter().map(OsString::from)).collect::<Vec<_>>();
-        assert_eq!(
-            left(&["oxigress", REFERENCE, "--http-port=81"]),
-            ["oxigress", "--http-port=81"]
-        );
-        assert_eq!(left(&["oxigress", "nginx", REFERENCE]), ["oxigress", "nginx", REFERENCE]);
-        assert_eq!(left(&[REFERENCE, "--http-port=81"]), [REFERENCE, "--http-port=81"]);
     }
 
     #[test]

@@ -27,9 +27,8 @@ mod tests;
 mod withheld;
 
 pub use item::Item;
-pub use owners::HostOwner;
+pub use owners::{HostOwner, View};
 pub use oxigress_net::pause::LONGEST;
-pub use room::View;
 pub use withheld::Reason;
 
 use backoff::{Backoff, QUICK};

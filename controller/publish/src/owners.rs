@@ -5,14 +5,21 @@
 //!          in full for each of them, so nobody counts for less by sharing.
 //! Every kind has its rule in [`Owners::of`]: a new one without does not compile.
 
-use super::room::View;
 use oxigress_core::model::policy::PolicyId;
-use oxigress_core::model::{BackendId, HostPattern};
+use oxigress_core::model::{BackendId, HostPattern, Snapshot};
 use oxigress_core::record::Kind;
 use std::collections::HashMap;
 
 /// Stands for the operator, whose flags and ConfigMaps say what belongs to no namespace.
 pub const OPERATOR: &str = "";
+
+/// What the publisher may know of the objects behind a snapshot.
+pub struct View<'s> {
+    /// Everything to be served.
+    pub snapshot: &'s Snapshot,
+    /// Whose a host is; `None`: no Ingress of its own names it.
+    pub owner: &'s dyn Fn(&HostPattern) -> Option<HostOwner<'s>>,
+}
 
 /// Whose a host is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 
 use super::Publisher;
 use super::item::Item;
-use super::room::{Ledger, View};
+use super::owners::View;
+use super::room::Ledger;
 use super::withheld::{Reason, Withheld};
 use oxigress_core::record::table::Operations;
 use oxigress_core::wire::native::Patch;

@@ -2,8 +2,9 @@
 
 use super::client::Answer;
 use super::item::{self, Item};
+use super::owners::View;
 use super::owners::host_owner;
-use super::room::{self, View};
+use super::room;
 use super::withheld::{self, Reason, Room};
 use super::{Next, Publisher, Sent, describe, parts, problem};
 use hyper::StatusCode;

@@ -7,9 +7,9 @@
 //! host wait without that host. All this depends on the snapshot alone, so every replica decides alike.
 
 use super::item::{self, Item};
-use super::owners::{HostOwner, OPERATOR, Owner, Owners, host_owner};
-use super::withheld::Withheld;
-use oxigress_core::model::{Backend, HostPattern, Snapshot};
+use super::owners::{OPERATOR, Owner, Owners, View, host_owner};
+use super::withheld::{Withheld, keeps_old};
+use oxigress_core::model::Backend;
 use oxigress_core::record::table::{Operations, RecordRef, TABLES};
 use oxigress_core::record::{Kind, encode_endpoints};
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -18,14 +18,6 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 const OVERHEAD: u64 = 128;
 /// What closes a record, about.
 const CLOSED: u64 = 64;
-
-/// What the publisher may know of the objects behind a snapshot.
-pub struct View<'s> {
-    /// Everything to be served.
-    pub snapshot: &'s Snapshot,
-    /// Whose a host is; `None`: no Ingress of its own names it.
-    pub owner: &'s dyn Fn(&HostPattern) -> Option<HostOwner<'s>>,
-}
 
 /// When a record waits, the last first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -232,11 +224,6 @@ fn has_closed_form(kind: Kind) -> bool {
     Operations::of_kind(kind).is_some_and(|table| (table.has_closed_form)())
 }
 
-/// What has no room and protects nothing stays as nginx has it: old endpoints are better than none.
-pub fn keeps_old(kind: Kind) -> bool {
-    matches!(kind, Kind::Endpoints | Kind::Certificate)
-}
-
 /// Which items wait, so that at least `deficit` bytes are not needed; with their sizes. `removals_only`: those whose
 /// place is taken by nothing, which needs no room.
 pub fn choose(
@@ -276,7 +263,9 @@ pub fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HostOwner;
     use oxigress_core::model::policy::PolicyId;
+    use oxigress_core::model::{HostPattern, Snapshot};
 
     /// Hosts of namespace `a`, with so many rules each, beside one small host of namespace `b`.
     fn snapshot(rules: &[usize]) -> Snapshot {

@@ -6,7 +6,6 @@
 //! [`Record::closed`]: oxigress_core::record::table::Record::closed
 
 use super::item::{self, Item};
-use super::room::keeps_old;
 use oxigress_core::model::{Snapshot, shorten};
 use oxigress_core::record::table::{Kind, Operations, RecordRef, TABLES};
 use oxigress_core::wire::native::{Patch, Status};
@@ -274,4 +273,9 @@ impl std::fmt::Display for Reason {
             ),
         }
     }
+}
+
+/// What has no room and protects nothing stays as nginx has it: old endpoints are better than none.
+pub fn keeps_old(kind: Kind) -> bool {
+    matches!(kind, Kind::Endpoints | Kind::Certificate)
 }

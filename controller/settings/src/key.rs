@@ -1,8 +1,7 @@
-//! The keys, in groups: one row each.
+//! What a row of the ConfigMap's keys says.
 
 use crate::Settings;
 use crate::form::{Form, Value};
-use crate::keys::{access, listening, logging, others, process, proxying, streams, tls};
 
 /// A key of the ConfigMap.
 pub struct Key {
@@ -47,28 +46,6 @@ impl How {
     pub fn is_conf(&self) -> bool {
         matches!(self, How::Conf | How::ProtectingConf)
     }
-}
-
-/// The groups of keys, in the order of docs/configmap/. The first four are about nginx itself.
-pub const GROUPS: [(&str, &[Key]); 8] = [
-    ("Logging", logging::KEYS),
-    ("Processes, buffers, timeouts", process::KEYS),
-    ("Listening, addresses, trust", listening::KEYS),
-    ("TLS", tls::KEYS),
-    ("Proxying and backends", proxying::KEYS),
-    ("Access control and authentication", access::KEYS),
-    ("Compression, geography, firewall, tracing", others::KEYS),
-    ("TCP, UDP and snippets", streams::KEYS),
-];
-
-/// All of them.
-pub fn all() -> impl Iterator<Item = &'static Key> {
-    GROUPS.iter().flat_map(|(_, keys)| keys.iter())
-}
-
-/// The key of a name in lower case.
-pub fn find(name: &str) -> Option<&'static Key> {
-    all().find(|key| key.name == name)
 }
 
 /// A row of the tables.

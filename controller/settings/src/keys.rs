@@ -1,12 +1,36 @@
 //! The rows of the keys, a file for each group of docs/configmap.md.
 
-pub mod access;
-pub mod listening;
-pub mod logging;
-pub mod others;
-pub mod process;
-pub mod proxying;
-pub mod streams;
+pub(crate) mod access;
+pub(crate) mod listening;
+pub(crate) mod logging;
+pub(crate) mod others;
+pub(crate) mod process;
+pub(crate) mod proxying;
+pub(crate) mod streams;
 #[cfg(test)]
 mod table;
-pub mod tls;
+pub(crate) mod tls;
+
+use crate::key::Key;
+
+/// The groups of keys, in the order of docs/configmap/. The first four are about nginx itself.
+pub const GROUPS: [(&str, &[Key]); 8] = [
+    ("Logging", logging::KEYS),
+    ("Processes, buffers, timeouts", process::KEYS),
+    ("Listening, addresses, trust", listening::KEYS),
+    ("TLS", tls::KEYS),
+    ("Proxying and backends", proxying::KEYS),
+    ("Access control and authentication", access::KEYS),
+    ("Compression, geography, firewall, tracing", others::KEYS),
+    ("TCP, UDP and snippets", streams::KEYS),
+];
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    GROUPS.iter().flat_map(|(_, keys)| keys.iter())
+}
+
+/// The key of a name in lower case.
+pub fn find(name: &str) -> Option<&'static Key> {
+    all().find(|key| key.name == name)
+}

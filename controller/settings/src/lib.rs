@@ -1,6 +1,6 @@
 //! The main ConfigMap (`--configmap`) to settings, and the part of them that stands in nginx.conf.
 //!
-//! Shape:     [`key`] has a row for each key: what its value may be and what becomes of it. A key is data, which needs
+//! Shape:     [`keys`] has a row for each key: what its value may be and what becomes of it. A key is data, which needs
 //!            no reload, or stands in nginx.conf ([`StaticConfig`]), or is named with what to do instead.
 //! Errors:    a value that is none leaves the default and the other keys alone; of what keeps somebody out, it closes
 //!            every location.
@@ -17,7 +17,7 @@ mod defaults;
 pub mod form;
 pub mod grammar;
 pub mod key;
-mod keys;
+pub mod keys;
 mod log_format;
 mod read;
 mod settings;

@@ -2,7 +2,8 @@
 
 use crate::Settings;
 use crate::grammar::external_auth;
-use crate::key::{self, How, Key};
+use crate::key::{How, Key};
+use crate::keys;
 use crate::settings::Maps;
 use oxigress_core::model::policy::{
     HeaderName, HeaderValue, RequestHeader, ResponseHeader, Template,
@@ -21,7 +22,7 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
         if lower != *name && map.is_some_and(|map| map.data.contains_key(&lower)) {
             continue;
         }
-        match key::find(&lower) {
+        match keys::find(&lower) {
             Some(key) => reading.take(key, name, text),
             None => reading.unknown.push(name),
         }
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_default_written_out_changes_nothing() {
-        for key in key::all().filter(|key| !key.default.is_empty()) {
+        for key in keys::all().filter(|key| !key.default.is_empty()) {
             let (settings, notes) = parsed(&[(key.name, key.default)]);
             assert_eq!((settings, notes), (Settings::default(), vec![]), "{}", key.name);
         }

@@ -5,7 +5,8 @@
 //!          key's form, so the role that writes nginx.conf trusts nobody.
 
 use crate::form::Value;
-use crate::key::{self, Key};
+use crate::key::Key;
+use crate::keys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ impl StaticConfig {
 
     /// The value of a key: its default where nothing, or nothing that can be read, is said.
     pub fn value(&self, name: &str) -> Value {
-        let Some(key) = key::find(name).filter(|key| key.how.is_conf()) else {
+        let Some(key) = keys::find(name).filter(|key| key.how.is_conf()) else {
             debug_assert!(false, "{name} does not stand in nginx.conf");
             return Value::Text(String::new());
         };
@@ -52,7 +53,7 @@ impl StaticConfig {
 
     /// The same, but for the keys that keep somebody out, which are as in `other`.
     pub fn with_protecting(mut self, other: &StaticConfig) -> Self {
-        for key in key::all().filter(|key| key.how.is_protecting() && key.how.is_conf()) {
+        for key in keys::all().filter(|key| key.how.is_protecting() && key.how.is_conf()) {
             match other.0.get(key.name) {
                 Some(text) => drop(self.0.insert(key.name.into(), text.clone())),
                 None => drop(self.0.remove(key.name)),

@@ -68,7 +68,7 @@ pub enum AddressError {
 
 impl From<Error> for AddressError {
     fn from(error: Error) -> Self {
-        AddressError::Api(crate::writer::explain(&error))
+        AddressError::Api(crate::explain::explain(&error))
     }
 }
 

@@ -210,7 +210,7 @@ impl From<Error> for LeaseError {
             Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
                 LeaseError::Conflict
             }
-            error => LeaseError::Failed(crate::writer::explain(error)),
+            error => LeaseError::Failed(crate::explain::explain(error)),
         }
     }
 }
@@ -327,7 +327,7 @@ pub async fn keep(
             tracing::info!("{} {what}, by Lease {}", election.identity, election.name);
         }
         tokio::select! {
-            () = sleep_until(election.next_turn(now, crate::writer::jitter())) => {}
+            () = sleep_until(election.next_turn(now, oxigress_net::pause::random())) => {}
             () = &mut stop => break,
         }
     }

@@ -11,6 +11,7 @@
 
 mod address;
 mod event;
+mod explain;
 mod lease;
 mod options;
 mod update;

@@ -7,6 +7,7 @@
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Error};
+use oxigress_net::pause::jitter;
 use oxigress_objects::Key;
 use oxigress_objects::published::{Address, Published};
 use serde_json::json;
@@ -228,8 +229,7 @@ impl StatusQueue {
                 };
                 let [shortest, longest] = UNREACHABLE;
                 let pause = shortest.saturating_mul(1 << failures.min(10)).min(longest);
-                self.unreachable =
-                    Some((now + pause.mul_f64(1.0 - crate::writer::jitter() / 4.0), failures));
+                self.unreachable = Some((now + pause.mul_f64(jitter()), failures));
             }
         }
         self.look_at(key, now);
@@ -289,7 +289,7 @@ pub fn published(ingress: &Ingress) -> Published {
 }
 
 fn outcome(error: &Error) -> Outcome {
-    let why = crate::writer::explain(error);
+    let why = crate::explain::explain(error);
     match error {
         Error::Api(status) if status.is_not_found() => Outcome::Gone,
         Error::Api(status) if status.is_conflict() => Outcome::Conflict,

@@ -336,34 +336,6 @@ async fn rung(trigger: &mut Option<Trigger>) {
     std::future::pending().await
 }
 
-/// What an API server or the way to it says, in one line.
-pub fn explain(error: &kube::Error) -> String {
-    let text = match error {
-        kube::Error::Api(status) => format!("{}: {}", status.code, status.message),
-        error => {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                let cause_text = cause.to_string();
-                if !text.contains(&cause_text) {
-                    text = format!("{text}: {cause_text}");
-                }
-                source = cause.source();
-            }
-            text
-        }
-    };
-    oxigress_core::text::line::one_line(&text)
-}
-
-/// From 0 to 1.
-pub fn jitter() -> f64 {
-    let mut byte = [0];
-    // Without a random byte all pauses are equal, which is no harm.
-    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::NONBLOCK);
-    f64::from(byte[0]) / 255.0
-}
-
 /// Log lines, few about one cause.
 #[derive(Default)]
 pub struct Causes(BTreeMap<&'static str, (Instant, u32)>);

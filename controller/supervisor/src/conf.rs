@@ -286,7 +286,8 @@ pub fn workers(options: &Options, streams: &Streams) -> usize {
 mod tests {
     use super::*;
     use oxigress_core::metrics::Buckets;
-    use oxigress_settings::key::{self, Key};
+    use oxigress_settings::key::Key;
+    use oxigress_settings::keys;
 
     fn rendered(options: &Options, machine: &Machine) -> String {
         let folder = tempfile::tempdir().unwrap();
@@ -365,7 +366,7 @@ mod tests {
         });
         let mut streams = Streams { listeners: listeners.into(), ..Streams::default() };
         for (name, text) in values {
-            streams.settings.put(key::find(name).unwrap(), text);
+            streams.settings.put(keys::find(name).unwrap(), text);
         }
         let text = render(&Options::default(), &runtime, Path::new("/m/x.so"), &machine, &streams);
         text.replace(&folder.path().display().to_string(), "")
@@ -419,7 +420,7 @@ mod tests {
         ];
         let syslog: &[(&str, &str)] = &[("enable-syslog", "true"), ("syslog-host", "a.test")];
         let proxies = &[("use-forwarded-headers", "true"), ("use-proxy-protocol", "true")];
-        for key in key::all().filter(|key| key.how.is_conf()) {
+        for key in keys::all().filter(|key| key.how.is_conf()) {
             let base = match key.name {
                 "forwarded-for-proxy-protocol-header" => proxies,
                 name if name.contains("syslog") => syslog,
@@ -431,7 +432,7 @@ mod tests {
             assert_ne!(with_keys(&before), with_keys(&after), "{}", key.name);
         }
         // The defaults written out are the defaults.
-        let defaults = key::all().filter(|key| key.how.is_conf() && !key.default.is_empty());
+        let defaults = keys::all().filter(|key| key.how.is_conf() && !key.default.is_empty());
         let defaults: Vec<_> = defaults.map(|key| (key.name, key.default)).collect();
         assert_eq!(with_keys(&[]), with_keys(&defaults));
     }
@@ -459,7 +460,7 @@ mod tests {
 
     #[test]
     fn what_the_forms_do_not_take_never_gets_into_nginx_conf() {
-        for key in key::all().filter(|key| key.how.is_conf()) {
+        for key in keys::all().filter(|key| key.how.is_conf()) {
             for text in ["x; env SECRET;", "{{journal}}", "a\nb", "\"", "on; }", "${x}", "~(a+)+$"]
             {
                 let rendered = with_keys(&[(key.name, text)]);

@@ -27,14 +27,14 @@ pub use client_tls::ClientTls;
 pub use reader::Place;
 pub use redirects::Hosts;
 
-use crate::host::owner::HostSettings;
-use crate::ingress::BackendRef;
+use crate::backend_ref::BackendRef;
 use crate::patterns::Compiler;
 use balancing::Balancing;
 use canary::{Canary, Finished};
 use oxigress_core::model::policy::{Access, Policies};
 use oxigress_core::model::{Bundle, BundleId};
 use oxigress_objects::ObjectRef;
+use oxigress_objects::ingress::Tls;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::Settings;
 use reader::Reader;
@@ -65,6 +65,23 @@ pub struct Annotations {
     pub is_refused: bool,
     /// What protects and cannot be honoured.
     pub closing: Option<String>,
+}
+
+/// What an Ingress says about its hosts as wholes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostSettings {
+    /// spec.tls with lower-case hosts.
+    pub tls: Vec<Tls>,
+    /// Names and redirects.
+    pub hosts: Hosts,
+    /// TLS toward clients.
+    pub client_tls: ClientTls,
+    /// TLS connections go to the Service of the root unread.
+    pub ssl_passthrough: bool,
+    /// All locations answer 503, also those of other Ingresses.
+    pub closes_host: bool,
+    /// ingress-nginx would compare all paths as regular expressions.
+    pub has_regex: bool,
 }
 
 /// What there is to say about the annotations of one Ingress.
@@ -230,7 +247,7 @@ mod tests {
         let (world, ingress) = (World::default(), Key::new("n", "a"));
         let place = Place { world: &world, ingress: &ingress, defaults, https_port: 443 };
         let settings = Settings::default();
-        let read = parse(place, all, "x.io", &settings, &mut Compiler::new(None));
+        let read = parse(place, all, "x.io", &settings, &mut Compiler::new([]));
         (read.annotations, read.notes)
     }
 

@@ -9,12 +9,11 @@ pub mod spec;
 pub mod stream;
 
 use crate::Options;
-use crate::ingress::BackendRef;
+use crate::backend_ref::BackendRef;
 use nearness::Near;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use oxigress_objects::external_name::{DnsName, ExternalName};
-use oxigress_objects::ingress::Port;
 use oxigress_objects::service::{
     Condition, EndpointSlice, Nearness, Protocol, Service, ServicePort, TargetPort,
 };
@@ -192,12 +191,6 @@ pub fn resolve_url(
     }
     server.endpoints = EndpointSet::new(endpoints.finish(None)).unwrap_or_default();
     server
-}
-
-/// The first port of a Service, which `--default-backend-service` means.
-pub fn first_port(service: &Service) -> Option<Port> {
-    let first = service.ports.iter().find(|port| port.protocol == Protocol::Tcp);
-    first.map(|port| Port::Number(port.number))
 }
 
 fn find_port<'s>(service: &'s Service, text: &str, usage: Usage) -> Option<&'s ServicePort> {

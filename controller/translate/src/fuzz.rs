@@ -93,7 +93,7 @@ fn fuzz_annotations() {
                 &all,
                 PREFIX,
                 &Settings::default(),
-                &mut Compiler::new(None),
+                &mut Compiler::new([]),
             );
             closes_or_protects(&said, &read);
             let json = serde_json::to_vec(&*read.annotations.policies).unwrap();
@@ -139,7 +139,7 @@ fn closes_or_protects(said: &BTreeMap<&str, &str>, Read { annotations, host, not
 
 #[test]
 fn fuzz_settings() {
-    let keys = settings::key::all().map(|key| joined([(key.name, key.default)].into_iter()));
+    let keys = settings::keys::all().map(|key| joined([(key.name, key.default)].into_iter()));
     let maps = objects().into_iter().filter_map(|(_, object)| match object {
         Object::ConfigMap(map) => {
             Some(joined(map.data.iter().map(|(k, v)| (k.as_str(), v.as_str()))))
@@ -160,7 +160,7 @@ fn fuzz_settings() {
         // The other role reads the same texts.
         let json = serde_json::to_vec(&settings.skeleton).unwrap();
         assert_eq!(serde_json::from_slice::<StaticConfig>(&json).unwrap(), settings.skeleton);
-        for key in settings::key::all().filter(|key| key.how.is_conf()) {
+        for key in settings::keys::all().filter(|key| key.how.is_conf()) {
             let value = settings.skeleton.value(key.name).conf();
             stays_in_its_place(key.name, &value);
         }

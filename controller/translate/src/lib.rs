@@ -10,8 +10,10 @@
 //! Does not: know a client, a clock, the environment or a log; where objects come from; how the result gets to nginx.
 #![forbid(unsafe_code)]
 
+mod age;
 pub mod annotation;
 mod backend;
+mod backend_ref;
 #[cfg(test)]
 mod fuzz;
 mod host;
@@ -23,6 +25,7 @@ mod patterns;
 mod properties;
 mod references;
 mod review;
+mod shared_policies;
 #[cfg(test)]
 mod testing;
 mod translator;
@@ -30,8 +33,8 @@ mod translator;
 pub use host::certificate::secret_behind;
 pub use host::owner::HostOwnership;
 pub use options::Options;
+pub use patterns::reviews::Reviews;
 pub use references::ReferenceIndex;
-pub use review::budget::Reviews;
 pub use review::{Candidate, ReviewOutcome};
 pub use translator::Translator;
 pub use translator::withheld::WithheldItem;

@@ -5,14 +5,14 @@
 //! Units:   nanoseconds, told from the texts (`oxigress_core::patterns::price_of`).
 
 pub mod budget;
+pub mod reviews;
 
-use crate::ingress::Claims;
 use crate::patterns::budget::{OF_INGRESS, OF_NAMESPACE};
-use crate::review::budget::Reviews;
 use oxigress_core::model::{Invalid, PathPattern};
 use oxigress_core::patterns::{
     Allowance, check_length, is_plain, path_is_valid, pattern_is_valid, price_of, price_of_reading,
 };
+use reviews::Reviews;
 use std::collections::BTreeSet;
 
 /// An annotation whose value is a pattern: it is charged as paths are.
@@ -66,23 +66,15 @@ pub struct Compiler<'c> {
 }
 
 impl<'c> Compiler<'c> {
-    /// Compiles what is not among `known`, the claims of the Ingress until now.
-    pub fn new(known: Option<&'c Claims>) -> Self {
-        let known = known
-            .into_iter()
-            .flat_map(|claims| claims.hosts.values().flat_map(|claims| claims.iter()));
-        let known = known.filter(|claim| claim.is_valid_regex);
-        Compiler {
-            left: Allowance::of(OF_INGRESS),
-            is_over: false,
-            known: known.map(|claim| claim.path.as_str()).collect(),
-            reviews: None,
-        }
+    /// Compiles what is not among `known`, the expressions of the Ingress until now.
+    pub fn new(known: impl IntoIterator<Item = &'c str>) -> Self {
+        let (left, known) = (Allowance::of(OF_INGRESS), known.into_iter().collect());
+        Compiler { left, is_over: false, known, reviews: None }
     }
 
     /// Compiles nothing: the patterns of the namespace cost more than its budget.
     pub fn over_budget() -> Self {
-        Compiler { is_over: true, ..Self::new(None) }
+        Compiler { is_over: true, ..Self::new([]) }
     }
 
     /// Compiles for the admission webhook, which is charged to the namespace over time.
@@ -151,13 +143,13 @@ mod tests {
 
     #[test]
     fn the_patterns_of_annotations_and_those_that_are_refused_are_charged() {
-        let mut compiler = Compiler::new(None);
+        let mut compiler = Compiler::new([]);
         let served = (0..1_000)
             .take_while(|n| compiler.value(Searched::Subject, &format!("CN={n}\\p{{L}}")).is_ok());
         assert!((150..250).contains(&served.count()), "100 milliseconds");
         let refused = compiler.path("/(a|b)\\p{L}").unwrap_err().to_string();
         assert!(refused.contains("this Ingress take more than 100 ms"), "{refused}");
-        let mut compiler = Compiler::new(None);
+        let mut compiler = Compiler::new([]);
         let refused = format!("/({}", "a".repeat(1_000));
         let read = (0..1_000).filter(|_| {
             let why = compiler.path(&refused).unwrap_err().to_string();

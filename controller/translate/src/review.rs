@@ -6,20 +6,20 @@
 //! Source:  ingress-nginx's controller, in its order of checks.
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
-pub mod budget;
-
 use crate::Reviews;
 use crate::Translator;
 use crate::backend;
 use crate::backend::Usage;
-use crate::host::alias::{self, Alias};
+use crate::backend_ref::BackendRef;
+use crate::host::alias::Alias;
+use crate::host::aliases;
 use crate::host::certificate;
 use crate::host::merge;
 use crate::host::owner::{self, Held, Holder, HostOwnership, HostView};
 use crate::ingress::class;
 use crate::ingress::class::Choice;
 use crate::ingress::inspect;
-use crate::ingress::{self, BackendRef, Claims};
+use crate::ingress::{self, Claims};
 use crate::options::DEFAULT_PREFIX;
 use crate::patterns::{self, Compiler};
 use oxigress_core::model::{HostPattern, shorten};
@@ -164,7 +164,9 @@ impl Translator {
         });
         let compiler = match self.pattern_budget.would_be_over(key, ingress.created, price) {
             true => Compiler::over_budget(),
-            false => Compiler::new(self.claims.get(key).map(AsRef::as_ref)),
+            false => {
+                Compiler::new(self.claims.get(key).into_iter().flat_map(|old| old.expressions()))
+            }
         };
         let compiler = compiler.reviewing(reviews);
         let object = (key, ingress);
@@ -298,7 +300,7 @@ impl Translator {
         }
         let aliases = claims.hosts.keys().flat_map(|host| {
             let view = HostView::of_claims(mode, &self.claims_among(host, claims));
-            let own = alias::of(host, &view.owner).into_iter();
+            let own = aliases::of(host, &view.owner).into_iter();
             own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
         });
         let own: Vec<(Alias, HostPattern)> = aliases.collect();

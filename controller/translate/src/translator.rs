@@ -4,17 +4,18 @@ mod backends;
 mod certificates;
 mod hosts;
 pub mod relation;
-pub mod shared;
 mod streams;
 pub mod withheld;
 
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
+use crate::backend_ref::BackendRef;
 use crate::host::alias::Alias;
-use crate::ingress::{self, BackendRef, Claims, class};
+use crate::ingress::{self, Claims, class};
 use crate::notes::{Notes, Part};
 use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
+use crate::shared_policies::SharedPolicies;
 use crate::translator::relation::Relation;
 use crate::{Options, Translation};
 use oxigress_core::model::policy::PolicyId;
@@ -31,7 +32,6 @@ use oxigress_settings as settings;
 use oxigress_settings::Settings;
 use oxigress_settings::grammar::url;
 use oxigress_settings::streams::Streams;
-use shared::SharedPolicies;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Translates one change after the other.
@@ -292,7 +292,9 @@ impl Translator {
             Some(ingress) => {
                 let compiler = match self.pattern_budget.is_over(key) {
                     true => Compiler::over_budget(),
-                    false => Compiler::new(self.claims.get(key).map(AsRef::as_ref)),
+                    false => Compiler::new(
+                        self.claims.get(key).into_iter().flat_map(|old| old.expressions()),
+                    ),
                 };
                 let object = (key, &**ingress);
                 ingress::parse(world, &self.options, &self.settings, object, compiler)

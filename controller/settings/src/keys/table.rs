@@ -1,6 +1,7 @@
 //! The tables of docs/configmap/, made from the rows. `UPDATE_GOLDEN=1 cargo test configmap_table` writes them.
 
-use crate::key::{GROUPS, How, Key};
+use crate::key::{How, Key};
+use crate::keys::GROUPS;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -76,7 +77,7 @@ const OWN: &[&str] = &[
 
 #[test]
 fn every_key_of_the_reference_has_a_row_and_only_one() {
-    let names: Vec<_> = crate::key::all().map(|key| key.name).collect();
+    let names: Vec<_> = crate::keys::all().map(|key| key.name).collect();
     let unique: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(unique.len(), names.len(), "a key stands twice");
     assert!(OWN.iter().all(|name| unique.contains(name)), "a key of our own has no row");

@@ -105,8 +105,8 @@ pub fn outcome(error: &Error) -> Outcome {
     match error {
         Error::Api(status) if status.is_not_found() => Outcome::Refused(None),
         Error::Api(status) if status.code < 500 && status.code != 429 => {
-            Outcome::Refused(Some(crate::writer::explain(error)))
+            Outcome::Refused(Some(crate::explain::explain(error)))
         }
-        error => Outcome::Unreachable(crate::writer::explain(error)),
+        error => Outcome::Unreachable(crate::explain::explain(error)),
     }
 }

@@ -179,11 +179,11 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
 mod tests {
     use super::*;
     use crate::options::Options;
-    use oxigress_settings::key;
+    use oxigress_settings::keys;
 
     fn wanted(level: &str) -> Streams {
         let mut streams = Streams::default();
-        streams.settings.put(key::find("error-log-level").unwrap(), level);
+        streams.settings.put(keys::find("error-log-level").unwrap(), level);
         streams
     }
 

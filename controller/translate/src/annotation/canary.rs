@@ -157,7 +157,7 @@ mod tests {
     fn read(all: &[(&str, &str)]) -> (Finished, Vec<Note>) {
         let (mut draft, mut notes) = (Draft::default(), Vec::new());
         for &(name, text) in all {
-            let mut compiler = Compiler::new(None);
+            let mut compiler = Compiler::new([]);
             assert!(draft.take(Value { name, text, notes: &mut notes }, &mut compiler), "{name}");
         }
         let finished = draft.finish(&mut notes);

@@ -5,7 +5,7 @@
 
 use super::{Lack, Resolved, Usage, find_port};
 use crate::Options;
-use crate::ingress::BackendRef;
+use crate::backend_ref::BackendRef;
 use oxigress_core::model::{Endpoint, EndpointSet};
 use oxigress_objects::external_name::ExternalName;
 use oxigress_objects::ingress::Port;

@@ -13,7 +13,8 @@
 //! Rejected: an id with every setting in it, which a change of a weight would turn into another backend.
 
 use crate::annotation::balancing::{self, Balancing};
-use crate::ingress::{BackendRef, Claims};
+use crate::backend_ref::BackendRef;
+use crate::ingress::Claims;
 use oxigress_core::model::{Backend, BackendId, Invalid, Split};
 use oxigress_objects::Key;
 use oxigress_settings::Settings;

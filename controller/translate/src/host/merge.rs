@@ -9,9 +9,10 @@ mod tls;
 
 use crate::Options;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
-use crate::host::alias;
+use crate::backend_ref::BackendRef;
+use crate::host::aliases::{self, MAX_COPIED_RULES};
 use crate::host::owner::HostView;
-use crate::ingress::{BackendRef, Claim, Claims};
+use crate::ingress::{Claim, Claims};
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, HostPattern, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,
@@ -100,7 +101,7 @@ pub fn merge(
         }
     }
     if let Some((by, aliases)) = view.owner.aliases()
-        && let left_out @ 1.. = aliases.len() - alias::served(source, &view.owner).len()
+        && let left_out @ 1.. = aliases.len() - aliases::served(source, &view.owner).len()
     {
         let message = format!(
             "annotation server-alias: {left_out} of {} hosts are not served, since each has all paths of {source} and all \
@@ -173,8 +174,6 @@ fn root() -> PathPattern {
 
 /// Rules that are no claims: the root, its redirect, and the owner's below [`WELL_KNOWN`].
 const KEPT_PLACES: usize = 3;
-/// Most rules of a host and its aliases together.
-pub const MAX_COPIED_RULES: usize = 50_000;
 #[cfg(test)]
 thread_local! {
     /// Paths that were looked at.

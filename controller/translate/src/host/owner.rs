@@ -7,7 +7,8 @@
 //!          paths of the Ingress that says it, and no others.
 //! Source:  docs/differences/hosts.md. The reference takes the oldest value of any namespace.
 
-use crate::annotation::{ClientTls, Hosts};
+use crate::age::Age;
+use crate::annotation::{ClientTls, HostSettings, Hosts};
 use crate::host::alias::Alias;
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
@@ -28,32 +29,6 @@ pub enum HostOwnership {
     Settings,
     /// Paths of other namespaces are refused too.
     Strict,
-}
-
-/// Which of two Ingresses decides: the older one, then the first by namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Age {
-    /// metadata.creationTimestamp
-    pub created: i64,
-    /// The Ingress.
-    pub key: Key,
-}
-
-/// What an Ingress says about its hosts as wholes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HostSettings {
-    /// spec.tls with lower-case hosts.
-    pub tls: Vec<Tls>,
-    /// Names and redirects.
-    pub hosts: Hosts,
-    /// TLS toward clients.
-    pub client_tls: ClientTls,
-    /// TLS connections go to the Service of the root unread.
-    pub ssl_passthrough: bool,
-    /// All locations answer 503, also those of other Ingresses.
-    pub closes_host: bool,
-    /// ingress-nginx would compare all paths as regular expressions.
-    pub has_regex: bool,
 }
 
 /// Settings of whole hosts, which only the owner of a host can have effect on it.

@@ -3,7 +3,7 @@
 //! Units:   nanoseconds of CPU, told from the texts (`oxigress_core::patterns::price_of`), so every replica decides alike.
 //! Errors:  the newest Ingresses of a namespace that asks for more are over the budget; the others are not touched.
 
-use crate::host::owner::Age;
+use crate::age::Age;
 use crate::patterns::{Meaning, Searched};
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{is_plain, price_of, price_of_reading};

@@ -1,7 +1,8 @@
 //! What other namespaces say about a host changes nothing of what its owner serves.
 
 use super::*;
-use crate::host::owner::{self, Holder};
+use crate::age::Age;
+use crate::host::owner::Holder;
 use crate::{HostOwnership, Options, Translator};
 use oxigress_core::model::{HostPattern, PathPattern, Snapshot, WELL_KNOWN};
 use oxigress_core::patterns::{Patterns, literal_prefix};
@@ -113,7 +114,7 @@ fn translated(world: &World, options: &Options) -> Translator {
 }
 
 /// Whose the host is, and from where it is served; None: from its own rules.
-fn held(translator: &Translator, host: &HostPattern) -> Option<(owner::Age, Option<HostPattern>)> {
+fn held(translator: &Translator, host: &HostPattern) -> Option<(Age, Option<HostPattern>)> {
     let held = translator.hold(host);
     let source = match held.holder {
         Holder::Claims(_) => None,

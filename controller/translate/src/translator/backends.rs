@@ -3,7 +3,7 @@
 use super::{Translator, put};
 use crate::backend::spec::{BackendSpec, HostBackend};
 use crate::backend::{self, Usage};
-use crate::ingress::BackendRef;
+use crate::backend_ref::{self, BackendRef};
 use crate::notes::Part;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
@@ -31,7 +31,7 @@ impl Translator {
             return;
         }
         // Without a port there is still something to say about the Service: it is missing.
-        let port = world.services.get(key).and_then(|service| backend::first_port(service));
+        let port = world.services.get(key).and_then(|service| backend_ref::first_port(service));
         let port = port.unwrap_or(oxigress_objects::ingress::Port::Number(80));
         let backend = BackendId::parse(format!("{key}/{port}")).ok();
         let new = backend.map(|backend| BackendRef { service: key.clone(), port, backend });

@@ -2,6 +2,7 @@
 
 use super::{Translator, put};
 use crate::HostOwnership;
+use crate::age::Age;
 use crate::host::certificate;
 use crate::host::owner::{self, Holder};
 use crate::notes::Part;
@@ -59,7 +60,7 @@ impl Translator {
             return false;
         };
         let above = self.hold(&wildcard);
-        let is_foreign = |other: &owner::Age| {
+        let is_foreign = |other: &Age| {
             self.options.host_ownership != HostOwnership::Shared
                 && other.key.namespace != by.key.namespace
                 && other > by

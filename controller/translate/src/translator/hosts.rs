@@ -2,7 +2,8 @@
 
 use super::{Translator, put};
 use crate::backend::spec::HostBackend;
-use crate::host::alias::{self, Alias};
+use crate::host::alias::Alias;
+use crate::host::aliases;
 use crate::host::owner::{self, Holder, HostView};
 use crate::host::{gate, merge};
 use crate::ingress::Claims;
@@ -54,7 +55,7 @@ impl Translator {
     /// Adds the hosts that follow one of `hosts`, or did.
     pub(super) fn find_aliases(&mut self, hosts: &mut BTreeSet<HostPattern>) {
         for host in hosts.clone() {
-            let new = alias::of(&host, &self.view_of(&host).owner);
+            let new = aliases::of(&host, &self.view_of(&host).owner);
             hosts.extend(new.iter().map(|follower| follower.host.clone()));
             let different = self.aliases.set(&host, new);
             hosts.extend(different.iter().map(|follower| follower.host.clone()));

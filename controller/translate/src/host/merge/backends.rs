@@ -2,7 +2,8 @@
 
 use super::{EXPRESSIONS, Merge, Winner};
 use crate::backend::spec::{self, BackendSpec, HostBackend, Override};
-use crate::ingress::{BackendRef, Claims};
+use crate::backend_ref::BackendRef;
+use crate::ingress::Claims;
 use oxigress_core::model::{BackendId, Cookie, PathPattern};
 use oxigress_objects::Key;
 use oxigress_objects::verdict::Note;

@@ -1,8 +1,9 @@
 //! The paths of a host beside those that are claimed: its root, what is closed, canaries that join.
 
 use super::{Merge, Winner, root};
+use crate::backend_ref::BackendRef;
 use crate::host::passthrough;
-use crate::ingress::{BackendRef, Claim, Claims};
+use crate::ingress::{Claim, Claims};
 use oxigress_core::model::policy::{Policies, Redirect};
 use oxigress_core::model::{HostPattern, MAX_ALTERNATIVES, PathPattern, Policy, WELL_KNOWN};
 use oxigress_objects::verdict::Note;

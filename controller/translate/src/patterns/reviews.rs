@@ -2,7 +2,7 @@
 //!
 //! Shape:   what came of a pattern is kept by its text, up to [`MAX_BYTES`], the oldest going first. What is new costs the
 //!          namespace of the Ingress [`OF_MINUTE`] at most in a minute: dry runs leave nothing behind that a budget of
-//!          the stock ([`crate::patterns::budget`]) could count. All namespaces together have [`OF_ALL`]: whoever can reach the
+//!          the stock ([`super::budget`]) could count. All namespaces together have [`OF_ALL`]: whoever can reach the
 //!          webhook may name any namespace.
 //! Units:   nanoseconds of compiling, told from the texts; each replica counts the reviews that it answers.
 //! Errors:  an Ingress over the budget is admitted with a warning, unchecked: a denial would let whoever names a

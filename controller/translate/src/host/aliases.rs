@@ -1,0 +1,39 @@
+//! The aliases that the owner of a host gives it.
+
+use crate::host::alias::Alias;
+use crate::host::owner::Owner;
+use oxigress_core::model::HostPattern;
+use std::collections::BTreeSet;
+
+/// Most rules of a host and its aliases together.
+pub const MAX_COPIED_RULES: usize = 50_000;
+
+/// Who follows `host`, as its owner says.
+pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Alias> {
+    let aliases = owner.aliases().into_iter().flat_map(|(by, _)| {
+        let follower = |alias: &HostPattern| (alias.clone(), by.age(), false);
+        served(host, owner).iter().map(follower)
+    });
+    let www = owner.settings().find(|(_, settings)| settings.hosts.from_to_www);
+    let www = www.and_then(|(by, _)| Some((counterpart(host)?, by.age(), true)));
+    let all = aliases.chain(www).filter(|(follower, ..)| follower != host);
+    all.map(|(host, age, is_redirected)| Alias { host, age, is_redirected }).collect()
+}
+
+/// The aliases that are served: each has all paths of the host.
+pub fn served<'a>(host: &HostPattern, owner: &Owner<'a>) -> &'a [HostPattern] {
+    let aliases = owner.aliases().map_or(&[][..], |(_, aliases)| aliases);
+    let copies = MAX_COPIED_RULES / owner.paths(host).max(1);
+    aliases.get(..copies.saturating_sub(1)).unwrap_or(aliases)
+}
+
+/// The name with `www.`, or without it.
+fn counterpart(host: &HostPattern) -> Option<HostPattern> {
+    if *host == HostPattern::default_host() || host.is_wildcard() {
+        return None;
+    }
+    match host.as_str().strip_prefix("www.") {
+        Some(rest) => HostPattern::parse(rest).ok(),
+        None => HostPattern::parse(&format!("www.{host}")).ok(),
+    }
+}

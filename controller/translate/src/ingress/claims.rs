@@ -1,0 +1,197 @@
+//! What an Ingress claims: paths by host, where they lead, and what holds for them.
+
+use crate::age::Age;
+use crate::annotation::Annotations;
+use crate::annotation::balancing::Balancing;
+use crate::annotation::canary::Canary;
+use crate::backend_ref::BackendRef;
+use crate::host::owner::Sealed;
+use crate::shared_policies::SharedPolicies;
+use oxigress_core::model::policy::{Access, Policies};
+use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
+use oxigress_objects::Key;
+use oxigress_objects::small::SortedMap;
+use oxigress_settings::Settings;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What an Ingress claims.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claims {
+    /// Older claims win.
+    pub created: i64,
+    /// Whose they are.
+    pub key: Key,
+    /// Paths by host; a host without paths is a server all the same.
+    pub hosts: SortedMap<HostPattern, Box<[Claim]>>,
+    /// spec.defaultBackend, for the roots of hosts where this Ingress is the first.
+    pub default_backend: Option<BackendRef>,
+    /// What it says about its hosts as wholes.
+    pub host_settings: Sealed,
+    /// It has nothing but spec.defaultBackend, which then serves every host nobody names.
+    pub is_catch_all: bool,
+    pub(super) annotations: Annotations,
+    /// Its locations answer 503, whatever they lead to.
+    pub(super) closed: bool,
+    /// One of its paths has captures.
+    pub(super) has_groups: bool,
+}
+
+/// A path of a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// Which paths.
+    pub pattern: PathPattern,
+    /// As written.
+    pub path: String,
+    /// Where it leads.
+    pub leads: BackendRef,
+    /// It can be a regular expression too, where another Ingress makes all paths of the host such.
+    pub is_valid_regex: bool,
+    /// Its regular expression is not served: what it begins with answers 503, where nobody else claims that.
+    pub is_refused: bool,
+    /// It may lead below `/.well-known/`.
+    pub is_well_known: bool,
+}
+
+impl Claim {
+    pub(super) fn root(leads: BackendRef) -> Self {
+        let pattern = PathPattern::Prefix(String::new());
+        let path = "/".into();
+        Claim {
+            pattern,
+            path,
+            leads,
+            is_valid_regex: true,
+            is_refused: false,
+            is_well_known: false,
+        }
+    }
+}
+
+impl Claims {
+    /// Its rules if it is a canary.
+    pub fn canary(&self) -> Option<&Canary> {
+        self.annotations.canary.as_deref()
+    }
+
+    /// Its paths of a host.
+    pub fn claims_on(&self, host: &HostPattern) -> &[Claim] {
+        self.hosts.get(host).map_or(&[], |claims| claims)
+    }
+
+    /// Its paths that are regular expressions, or may be where another Ingress makes all paths of the host such.
+    pub fn expressions(&self) -> impl Iterator<Item = &str> {
+        let claims = self.hosts.values().flat_map(|claims| claims.iter());
+        claims.filter(|claim| claim.is_valid_regex).map(|claim| claim.path.as_str())
+    }
+
+    /// What it says about balancing.
+    pub fn balancing(&self) -> Option<&Arc<Balancing>> {
+        self.annotations.balancing.as_ref()
+    }
+
+    /// Which of two Ingresses decides.
+    pub fn age(&self) -> Age {
+        Age { created: self.created, key: self.key.clone() }
+    }
+
+    /// The Services' ports whose balancing it has a say in.
+    pub fn ports(&self) -> BTreeSet<&BackendId> {
+        let claims = self.hosts.values().flat_map(|claims| claims.iter()).map(|claim| &claim.leads);
+        match self.canary() {
+            Some(_) => BTreeSet::new(),
+            None => claims.chain(&self.default_backend).map(|leads| &leads.backend).collect(),
+        }
+    }
+
+    /// A backend that never exists, so that its locations answer 503. Its empty second part keeps it apart
+    /// from the Services of a namespace `denied`.
+    pub fn closed_backend(&self) -> BackendId {
+        let named = BackendId::parse(format!("denied//{}/{}", self.key.namespace, self.key.name));
+        // Names have at most 253 bytes each, or the source would not have let them in.
+        named.unwrap_or_else(|_| self.anonymous_closed_backend())
+    }
+
+    fn anonymous_closed_backend(&self) -> BackendId {
+        BackendId::parse("denied//").unwrap_or_else(|_| unreachable!("a fixed text is a valid id"))
+    }
+
+    /// All locations of this Ingress answer 503.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Policy of one of its paths, as configured.
+    pub fn policy(&self, path: &str, settings: &Settings) -> Policy {
+        let mut exempt = settings.no_tls_redirect_locations.iter();
+        let https_redirect = if exempt.any(|beginning| path.starts_with(beginning.as_str())) {
+            HttpsRedirect::Never
+        } else if self.annotations.force_ssl_redirect {
+            HttpsRedirect::Always
+        } else if self.annotations.ssl_redirect {
+            HttpsRedirect::WithCertificate
+        } else {
+            HttpsRedirect::Never
+        };
+        Policy { https_redirect, ..Policy::default() }
+    }
+
+    /// What is decided per request about one of its paths, beside [`Self::policy`].
+    pub fn policies(&self, path: &str, settings: &Settings) -> Arc<Policies> {
+        let all = &self.annotations.policies;
+        let is_open = |beginning: &String| path.starts_with(beginning.as_str());
+        let is_open =
+            all.access.is_some() && settings.defaults.no_auth_locations.iter().any(is_open);
+        let is_same = all.rewrite.as_ref().is_some_and(|rewrite| rewrite.target.as_str() == path);
+        if !is_open && !is_same {
+            return all.clone();
+        }
+        let mut own = Policies::clone(all);
+        if is_same {
+            own.rewrite = None;
+        }
+        if let Some(access) = own.access.as_mut().filter(|_| is_open) {
+            access.basic = None;
+            access.external = None;
+        }
+        own.access = own.access.filter(|access| *access != Access::default());
+        Arc::new(own)
+    }
+
+    /// Has its policies in common with other Ingresses that say the same.
+    pub fn share_policies(&mut self, shared: &mut SharedPolicies) {
+        shared.share(&mut self.annotations.policies);
+    }
+
+    /// What its annotations say of requests, whatever the path.
+    pub fn annotated(&self) -> &Policies {
+        &self.annotations.policies
+    }
+
+    /// One of its paths has captures.
+    pub fn has_groups(&self) -> bool {
+        self.has_groups
+    }
+
+    /// Its proxy-ssl-* asks for verification and cannot be honoured.
+    pub fn has_lost_upstream_tls(&self) -> bool {
+        self.annotations.has_lost_upstream_tls
+    }
+
+    /// The Service of its annotation default-backend.
+    pub fn fallback(&self) -> Option<&BackendRef> {
+        self.annotations.default_backend.as_ref()
+    }
+
+    /// Names for logs; `leads` and `path` are what the rule comes from.
+    pub fn origin(&self, leads: Option<&BackendRef>, path: &str) -> Origin {
+        Origin {
+            namespace: self.key.namespace.to_string(),
+            ingress: self.key.name.to_string(),
+            service: leads.map(|leads| leads.service.name.to_string()).unwrap_or_default(),
+            port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
+            path: path.into(),
+        }
+    }
+}
