@@ -109,6 +109,7 @@ mod routing {
 /// The repository itself: its crates, and the nginx that is taken.
 mod structure {
     mod crates;
+    mod files;
     mod nginx_source;
 }
 
