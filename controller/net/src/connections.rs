@@ -25,9 +25,9 @@ const PACE: Duration = Duration::from_millis(1);
 /// What the connections of one listener may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections of all clients.
+    /// The most connections of all clients.
     pub all: usize,
-    /// Connections of one address.
+    /// The most connections of one address.
     pub of_client: usize,
     /// A connection without a request that is worked on is closed after this time, whatever it does meanwhile: waits
     /// between requests, sends a head, reads an answer.
@@ -83,7 +83,6 @@ struct Open {
     all: BTreeMap<u64, Entry>,
 }
 
-/// A connection.
 struct Entry {
     client: IpAddr,
     /// A request is worked on.

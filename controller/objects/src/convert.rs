@@ -57,7 +57,7 @@ pub fn identify(kind: Kind, meta: &ObjectMeta) -> Result<ObjectRef, WrongField> 
     Ok(ObjectRef::new(kind, Key::new(namespace, name)))
 }
 
-/// An Ingress.
+/// Reads an Ingress; refuses a path type, port or name that Kubernetes does not have.
 pub fn ingress(from: networking::Ingress) -> Result<Object, WrongField> {
     let created = from.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
     let annotations = from.metadata.annotations.unwrap_or_default();
@@ -138,19 +138,19 @@ fn port_number(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|&number| number != 0)
 }
 
-/// An IngressClass.
+/// Reads an IngressClass.
 pub fn ingress_class(from: networking::IngressClass) -> Result<Object, WrongField> {
     let controller = from.spec.and_then(|spec| spec.controller).unwrap_or_default();
     Ok(Object::IngressClass(Arc::new(IngressClass { controller })))
 }
 
-/// A Namespace.
+/// Reads a Namespace, whose labels are kept.
 pub fn namespace(from: core::Namespace) -> Result<Object, WrongField> {
     let labels = from.metadata.labels.unwrap_or_default();
     Ok(Object::Namespace(Arc::new(Namespace { labels })))
 }
 
-/// A Service.
+/// Reads a Service; refuses ports beyond 65535.
 pub fn service(from: core::Service) -> Result<Object, WrongField> {
     let spec = from.spec.unwrap_or_default();
     let all = spec.ports.unwrap_or_default();
@@ -186,7 +186,7 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
     Ok(Object::Service(Arc::new(Service { external_name, cluster_ip, ports, prefers })))
 }
 
-/// An EndpointSlice.
+/// Reads an EndpointSlice; refuses an address type that Kubernetes does not have.
 pub fn endpoint_slice(from: discovery::EndpointSlice) -> Result<Object, WrongField> {
     let labels = from.metadata.labels.unwrap_or_default();
     let service = labels.get("kubernetes.io/service-name").filter(|name| !name.is_empty()).cloned();
@@ -245,7 +245,7 @@ fn hints(from: discovery::EndpointHints) -> Hints {
     }
 }
 
-/// A Secret.
+/// Reads a Secret; of the types that other programs own nothing but a key pair is kept.
 pub fn secret(from: core::Secret) -> Result<Object, WrongField> {
     let (data, text) = (from.data.unwrap_or_default(), from.string_data.unwrap_or_default());
     // stringData is written over data by the API server, so it wins here too.
@@ -272,7 +272,7 @@ fn is_of_others(kind: &str) -> bool {
         || kind.starts_with("kubernetes.io/dockerc")
 }
 
-/// A ConfigMap.
+/// Reads a ConfigMap; binary data is left out.
 pub fn config_map(from: core::ConfigMap) -> Result<Object, WrongField> {
     Ok(Object::ConfigMap(Arc::new(ConfigMap { data: from.data.unwrap_or_default() })))
 }

@@ -21,7 +21,7 @@ const MAX_UNKNOWN_FIELDS: usize = 10;
 /// What one document, or one item of a List, says.
 #[derive(Debug, PartialEq)]
 pub enum Found {
-    /// An object.
+    /// The document is this object.
     Object(ObjectRef, Object),
     /// An object that is named but cannot be served: what it was before stays.
     Broken(ObjectRef, String),

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// spec.externalName.
+/// What a Service of the type ExternalName stands for, as spec.externalName says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalName {
     /// An address needs no resolver.

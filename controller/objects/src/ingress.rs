@@ -11,13 +11,13 @@ pub struct Ingress {
     pub created: i64,
     /// All of them, also those with foreign prefixes.
     pub annotations: BTreeMap<String, String>,
-    /// spec.ingressClassName.
+    /// The field spec.ingressClassName of the object.
     pub class: Option<String>,
-    /// spec.defaultBackend.
+    /// The field spec.defaultBackend of the object.
     pub default_backend: Option<Target>,
-    /// spec.rules.
+    /// The field spec.rules of the object.
     pub rules: Vec<Rule>,
-    /// spec.tls.
+    /// The field spec.tls of the object.
     pub tls: Vec<Tls>,
 }
 
@@ -35,18 +35,18 @@ pub struct Rule {
 pub struct Path {
     /// As written; empty means `/`.
     pub path: String,
-    /// How it is compared.
+    /// How the path is compared with that of a request.
     pub path_type: PathType,
-    /// Where it leads.
+    /// The Service and port that requests go to.
     pub target: Target,
 }
 
 /// How a path is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathType {
-    /// Byte for byte.
+    /// The paths are equal byte for byte.
     Exact,
-    /// By whole segments.
+    /// The path is equal or lies below, by whole segments.
     Prefix,
     /// As [`Self::Prefix`], and the text may be anything.
     #[default]
@@ -58,9 +58,9 @@ pub enum PathType {
 pub enum Target {
     /// A Service of the same namespace and one of its ports.
     Service {
-        /// Its name.
+        /// The name of the Service.
         name: String,
-        /// The port as written.
+        /// The port as the Ingress writes it.
         port: Port,
     },
     /// Something else, which is not served: its kind and name.
@@ -70,9 +70,9 @@ pub enum Target {
 /// A port as an Ingress writes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Port {
-    /// port.number
+    /// The field port.number.
     Number(u16),
-    /// port.name
+    /// The field port.name.
     Name(String),
 }
 
@@ -85,10 +85,10 @@ impl fmt::Display for Port {
     }
 }
 
-/// One entry of spec.tls.
+/// An entry of spec.tls: hosts and the Secret with their certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// As written.
+    /// The text as the user wrote it.
     pub hosts: Vec<String>,
     /// Empty if none is named.
     pub secret: String,
@@ -97,6 +97,6 @@ pub struct Tls {
 /// Who serves Ingresses of a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressClass {
-    /// spec.controller.
+    /// The field spec.controller of the object.
     pub controller: String,
 }

@@ -90,7 +90,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Namespace and name.
+/// The namespace and the name of an object, which together identify it within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Empty for IngressClass and Namespace, which have none.
@@ -100,7 +100,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Both parts.
+    /// Makes the name of both parts, which are not checked.
     pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
         Key { namespace: namespace.into(), name: name.into() }
     }
@@ -141,17 +141,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Names one object.
+/// The kind, namespace and name of an object, which together identify it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// What it is.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Which one.
+    /// The object within its kind.
     pub key: Key,
 }
 
 impl ObjectRef {
-    /// Both parts.
+    /// Makes the name of both parts, which are not checked.
     pub fn new(kind: Kind, key: Key) -> Self {
         ObjectRef { kind, key }
     }

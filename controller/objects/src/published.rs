@@ -3,7 +3,7 @@
 /// What an API server says of an Ingress besides what is served of it: for the writers of status and Events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// metadata.uid
+    /// The field metadata.uid of the object.
     pub uid: String,
     /// metadata.resourceVersion: whoever writes the status names what was seen.
     pub version: String,

@@ -18,9 +18,9 @@ const MAX_NAMES: usize = 1_000;
 /// A Secret as translate reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// `tls.crt` and `tls.key`.
+    /// The key pair in `tls.crt` and `tls.key`, usable or not.
     pub offer: Offer,
-    /// What else it holds.
+    /// All other fields, by name.
     pub fields: Arc<Fields>,
 }
 
@@ -49,12 +49,12 @@ impl fmt::Debug for Fields {
 }
 
 impl Fields {
-    /// Those of a Secret.
+    /// Takes the fields of a Secret over.
     pub fn new(all: BTreeMap<String, Vec<u8>>) -> Self {
         Fields { all, ..Fields::default() }
     }
 
-    /// Their names, in order.
+    /// The names of the fields, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.all.keys().map(String::as_str)
     }
@@ -136,9 +136,9 @@ impl Offer {
 /// A certificate chain and the key of its leaf, which belong together.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// PEM, leaf first.
+    /// The chain as PEM, the leaf first.
     pub chain: String,
-    /// PEM. Never printed.
+    /// The private key as PEM. It is never printed.
     pub key: String,
     /// Lower-case DNS names: the alternative names, or the common name if there are none.
     pub names: BTreeSet<String>,
@@ -151,7 +151,7 @@ pub struct Pair {
 pub struct Leaf {
     /// When it expires, in seconds since 1970.
     pub expires: i64,
-    /// Decimal.
+    /// The serial number of the leaf, decimal.
     pub serial: String,
     /// Of the issuer's name.
     pub issuer_serial: String,
@@ -159,7 +159,7 @@ pub struct Leaf {
     pub issuer_organization: String,
     /// Of the issuer's name.
     pub issuer_common_name: String,
-    /// As Go names it.
+    /// The algorithm of the public key, as Go names it.
     pub algorithm: &'static str,
 }
 

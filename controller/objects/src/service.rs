@@ -5,14 +5,14 @@ use crate::external_name::ExternalName;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Ports of one Service.
+/// A Service as far as its ports and addresses are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// spec.type is ExternalName; then the name it stands for.
     pub external_name: Option<ExternalName>,
     /// spec.clusterIP; a headless Service has none.
     pub cluster_ip: Option<IpAddr>,
-    /// spec.ports.
+    /// The field spec.ports of the object.
     pub ports: Vec<ServicePort>,
     /// Which of its endpoints it wants to be used first.
     pub prefers: Option<Nearness>,
@@ -70,7 +70,7 @@ impl fmt::Display for Protocol {
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// TCP if not written.
+    /// The protocol; TCP if none is written.
     pub protocol: Protocol,
     /// Empty if it has none.
     pub name: String,
@@ -80,7 +80,7 @@ pub struct ServicePort {
     pub target: TargetPort,
 }
 
-/// targetPort.
+/// The field targetPort: a number, or the name of a container's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "said by the names")]
 pub enum TargetPort {
@@ -93,7 +93,7 @@ pub enum TargetPort {
 pub struct EndpointSlice {
     /// Value of the label kubernetes.io/service-name.
     pub service: Option<String>,
-    /// TCP and UDP ports.
+    /// The TCP and UDP ports; others are not read.
     pub ports: Vec<SlicePort>,
     /// The slice names no port at all, of whatever protocol.
     pub is_without_ports: bool,
@@ -113,7 +113,7 @@ impl EndpointSlice {
 /// One port of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
-    /// TCP if not written.
+    /// The protocol; TCP if none is written.
     pub protocol: Protocol,
     /// Empty if it has none.
     pub name: String,
@@ -124,9 +124,9 @@ pub struct SlicePort {
 /// One endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceEndpoint {
-    /// Whether it gets requests.
+    /// Whether the endpoint gets requests.
     pub condition: Condition,
-    /// Mostly one.
+    /// The IP addresses of the endpoint; Kubernetes writes one.
     pub addresses: Vec<IpAddr>,
     /// For whom it is meant; most have none.
     pub hints: Option<Box<Hints>>,
@@ -135,9 +135,9 @@ pub struct SliceEndpoint {
 /// hints: names of zones and nodes whose requests an endpoint should get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// forZones
+    /// The zones of hints.forZones.
     pub zones: Vec<String>,
-    /// forNodes
+    /// The nodes of hints.forNodes.
     pub nodes: Vec<String>,
 }
 
@@ -148,6 +148,6 @@ pub enum Condition {
     Ready,
     /// It is terminating and still serves: it gets requests only while no other does.
     Draining,
-    /// It gets none.
+    /// The endpoint gets no requests.
     NotReady,
 }

@@ -84,7 +84,7 @@ impl<T: Ord> SmallSet<T> {
         self.len() == 0
     }
 
-    /// The smallest entry.
+    /// The smallest entry, if there is any.
     pub fn first(&self) -> Option<&T> {
         self.iter().next()
     }
@@ -101,9 +101,9 @@ impl<T: Ord> SmallSet<T> {
 /// The entries of a [`SmallSet`] in ascending order.
 #[derive(Debug)]
 pub enum Iter<'a, T> {
-    /// Of a vector.
+    /// The entries of a vector.
     Few(slice::Iter<'a, T>),
-    /// Of a tree.
+    /// The entries of a tree.
     Many(btree_set::Iter<'a, T>),
 }
 

@@ -28,7 +28,7 @@ impl fmt::Display for Severity {
 /// One thing to say: how bad it is, the field and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
-    /// How bad it is.
+    /// How severe the matter is.
     pub severity: Severity,
     /// Lower case, names the field and the remedy.
     pub message: String,
@@ -51,7 +51,7 @@ impl Note {
         Note::new(Severity::Warning, message)
     }
 
-    /// Served, and worth knowing.
+    /// Makes a note about what is served and worth knowing.
     pub fn remark(message: impl Into<String>) -> Self {
         Note::new(Severity::Note, message)
     }

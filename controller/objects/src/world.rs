@@ -29,17 +29,17 @@ pub enum Object {
     Service(Arc<Service>),
 }
 
-/// Settings as text.
+/// A ConfigMap: settings as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
-    /// By key, as written.
+    /// The values by key, as they are written.
     pub data: BTreeMap<String, String>,
 }
 
-/// What Ingresses live in.
+/// A Namespace, as far as selectors read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
-    /// metadata.labels
+    /// The field metadata.labels of the object.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -62,7 +62,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Nothing to look at.
+    /// Whether there is nothing to look at.
     pub fn is_empty(&self) -> bool {
         *self == Changed::default()
     }
@@ -90,10 +90,20 @@ pub struct World {
 /// certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SecretHistory {
-    /// As it is.
+    /// The Secret as it is now.
     pub secret: Secret,
     /// Of this version if it is usable, else of the last one that was.
     pub last_good: Option<Arc<Pair>>,
+}
+
+/// The object, if there is one of this kind.
+macro_rules! found {
+    ($object:expr, $kind:ident) => {
+        match $object {
+            Some(Object::$kind(new)) => Some(new),
+            _ => None,
+        }
+    };
 }
 
 impl World {
@@ -110,55 +120,40 @@ impl World {
     /// Takes over what a source saw and notes in `changed` what translate has to look at.
     pub fn apply(&mut self, (id, object): Seen, changed: &mut Changed) {
         let key = id.key;
-        match (id.kind, object) {
-            (Kind::ConfigMap, object) => {
-                let new = match object {
-                    Some(Object::ConfigMap(new)) => Some(new),
-                    _ => None,
-                };
-                replace(&mut self.config_maps, key, new, &mut changed.config_maps);
+        match id.kind {
+            Kind::ConfigMap => {
+                replace(
+                    &mut self.config_maps,
+                    key,
+                    found!(object, ConfigMap),
+                    &mut changed.config_maps,
+                );
             }
-            (Kind::Ingress, object) => {
-                let new = match object {
-                    Some(Object::Ingress(new)) => Some(new),
-                    _ => None,
-                };
-                replace(&mut self.ingresses, key, new, &mut changed.ingresses);
+            Kind::Ingress => {
+                replace(&mut self.ingresses, key, found!(object, Ingress), &mut changed.ingresses);
             }
-            (Kind::IngressClass, object) => {
-                let new = match object {
-                    Some(Object::IngressClass(new)) => Some(new),
-                    _ => None,
-                };
-                replace(&mut self.ingress_classes, key, new, &mut changed.ingress_classes);
+            Kind::IngressClass => {
+                replace(
+                    &mut self.ingress_classes,
+                    key,
+                    found!(object, IngressClass),
+                    &mut changed.ingress_classes,
+                );
             }
-            (Kind::Namespace, object) => {
-                let new = match object {
-                    Some(Object::Namespace(new)) => Some(new),
-                    _ => None,
-                };
-                replace(&mut self.namespaces, key, new, &mut changed.namespaces);
+            Kind::Namespace => {
+                replace(
+                    &mut self.namespaces,
+                    key,
+                    found!(object, Namespace),
+                    &mut changed.namespaces,
+                );
             }
-            (Kind::Service, object) => {
-                let new = match object {
-                    Some(Object::Service(new)) => Some(new),
-                    _ => None,
-                };
-                self.apply_service(key, new, &mut changed.services);
+            Kind::Service => {
+                self.apply_service(key, found!(object, Service), &mut changed.services)
             }
-            (Kind::Secret, object) => {
-                let new = match object {
-                    Some(Object::Secret(new)) => Some(new),
-                    _ => None,
-                };
-                self.apply_secret(key, new, &mut changed.secrets);
-            }
-            (Kind::EndpointSlice, object) => {
-                let new = match object {
-                    Some(Object::EndpointSlice(new)) => Some(new),
-                    _ => None,
-                };
-                self.apply_slice(key, new, &mut changed.services);
+            Kind::Secret => self.apply_secret(key, found!(object, Secret), &mut changed.secrets),
+            Kind::EndpointSlice => {
+                self.apply_slice(key, found!(object, EndpointSlice), &mut changed.services);
             }
         }
     }
@@ -275,7 +270,7 @@ impl World {
             .filter_map(|key| self.slices.get_key_value(key))
     }
 
-    /// Whether an object exists.
+    /// Whether an object was seen and is not gone.
     pub fn has(&self, id: &ObjectRef) -> bool {
         let key = &id.key;
         match id.kind {

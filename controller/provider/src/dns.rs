@@ -27,7 +27,7 @@ const MOST_AT_ONCE: usize = 256;
 /// After the first failure, and the longest after many.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
-/// What one look said.
+/// A name and what DNS answered about it.
 pub type Report = (DnsName, Answer);
 
 /// Looks names up as long as they are wanted.

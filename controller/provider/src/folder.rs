@@ -72,7 +72,7 @@ type Mark = (u64, u64, u64, i64, i64);
 enum Pace {
     AtOnce,
     /// When it has not changed since the last comparison.
-    MergedHost,
+    Unchanged,
 }
 
 impl Folder {
@@ -169,7 +169,7 @@ impl Folder {
     }
 
     /// Drops files that are still away; one that exists again waits for its close instead.
-    fn settle(&mut self, batch: &mut Batch) {
+    fn drop_removed(&mut self, batch: &mut Batch) {
         let now = Instant::now();
         let due = self.leaving.iter().filter(|(_, at)| **at <= now).map(|(path, _)| path.clone());
         for path in due.collect::<Vec<_>>() {
@@ -230,7 +230,7 @@ impl Folder {
         }
         self.folders.retain(|path| !path.starts_with(folder));
         self.folders.extend(walk.folders);
-        if pace == Pace::MergedHost && !self.watch.has_events() {
+        if pace == Pace::Unchanged && !self.watch.has_events() {
             for path in walk.watched_anew {
                 let why = "its watch was lost: it was compared, and is watched again";
                 batch.problems.push(problem_of(&path, why.into()));
@@ -248,7 +248,7 @@ impl Folder {
     fn read_changed(&mut self, files: &BTreeSet<PathBuf>, pace: Pace, batch: &mut Batch) {
         let mut changed: Vec<_> = files.iter().collect();
         changed.retain(|path| self.is_changed(path));
-        if pace == Pace::MergedHost {
+        if pace == Pace::Unchanged {
             let before = std::mem::take(&mut self.unsettled);
             changed.retain(|path| {
                 let Ok(now) = fs::metadata(path).map(|meta| mark(&meta)) else { return false };
@@ -287,7 +287,7 @@ impl Folder {
         self.report(path, format!("{error}: make it readable; {until}"), batch);
     }
 
-    /// Reports a trouble once.
+    /// Reports a trouble, unless it was reported in the same words.
     fn report(&mut self, path: &Path, why: String, batch: &mut Batch) {
         if self.troubles.get(path) != Some(&why) {
             batch.problems.push(problem_of(path, why.clone()));
@@ -367,9 +367,9 @@ impl Source for Folder {
             for touch in touches {
                 self.take(touch, &mut batch);
             }
-            self.settle(&mut batch);
+            self.drop_removed(&mut batch);
             if self.compare_at <= Instant::now() {
-                self.compare(Pace::MergedHost, &mut batch);
+                self.compare(Pace::Unchanged, &mut batch);
             }
             let batch = self.finish(batch);
             let was_incomplete = std::mem::replace(&mut self.was_incomplete, batch.is_incomplete);

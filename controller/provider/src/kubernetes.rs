@@ -60,7 +60,7 @@ pub struct Kubernetes {
 struct Watch {
     subject: Subject,
     is_started: bool,
-    /// It was listed once.
+    /// Whether a first list of the subject is complete.
     is_listed: bool,
     is_refused: bool,
     /// Its objects in the world.
@@ -124,9 +124,9 @@ impl Kubernetes {
         }
     }
 
-    fn take(&mut self, WatchUpdate { subject, told }: WatchUpdate) {
-        match told {
-            WatchEvent::Begun => {
+    fn take(&mut self, WatchUpdate { subject, event }: WatchUpdate) {
+        match event {
+            WatchEvent::ListBegan => {
                 if let Some(watch) = self.watches.get_mut(subject) {
                     watch.listing = Some(BTreeSet::new());
                 }
@@ -149,7 +149,7 @@ impl Kubernetes {
                 }
             }
         }
-        self.sparse.settle(&mut self.batch.seen);
+        self.sparse.release_ready(&mut self.batch.seen);
         for id in self.sparse.take_unwanted() {
             let watch = self.watches.iter_mut().find(|watch| watch.subject.covers(&id));
             if watch.is_some_and(|watch| watch.keys.remove(&id.key)) {

@@ -43,7 +43,7 @@ pub struct Batch {
 /// Something that is not served, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Where it is.
+    /// The place of the problem.
     pub place: Place,
     /// What is wrong, and the remedy.
     pub message: String,
@@ -54,7 +54,7 @@ pub struct Problem {
 /// How much is served of what a problem is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemKind {
-    /// Nothing.
+    /// Nothing of the document is read.
     Unusable,
     /// Nothing, and nothing is wrong with it: it is of a kind that is not read.
     OtherKind,
@@ -62,12 +62,12 @@ pub enum ProblemKind {
     UnknownField(ObjectRef),
 }
 
-/// Where a problem is.
+/// The place of a problem: a file, or an object of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In a file.
+    /// A file, or a document in it.
     File {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
         /// The document in it, counted from 1, and the line where it begins; none: the whole file.
         document: Option<(usize, usize)>,

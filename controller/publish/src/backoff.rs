@@ -9,7 +9,7 @@ pub struct Backoff {
     failures: u32,
 }
 
-/// Between the first tries.
+/// The pause between the first tries.
 pub const QUICK: Duration = Duration::from_millis(20);
 /// 2 s of quick tries.
 const QUICK_TRIES: u32 = 100;
@@ -20,7 +20,7 @@ impl Backoff {
         self.failures > 0
     }
 
-    /// An answer came.
+    /// Notes that nginx has answered.
     pub fn succeeded(&mut self) {
         if self.failures > 0 {
             tracing::info!("nginx answers");

@@ -22,33 +22,33 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Why there is no answer. A write may have been applied all the same.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// Nobody listens on the socket.
     #[error("{socket:?}: {error}")]
     Connect {
-        /// Where.
+        /// The path of the socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// The connection broke.
+    /// The connection broke before the answer was complete.
     #[error("{0}")]
     Broken(#[from] hyper::Error),
     /// The answer is longer than any of ours.
     #[error("the answer cannot be read: {0}")]
     Answer(String),
-    /// No answer in time.
+    /// No answer came in time.
     #[error("no answer within {} s", TIMEOUT.as_secs())]
     Timeout,
 }
 
-/// An answer.
+/// An answer of the configuration endpoint.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// The status of the answer.
     pub status: StatusCode,
     /// When to ask again, of an nginx that cannot answer now.
     pub retry_after: Option<Duration>,
-    /// Its body.
+    /// The body of the answer.
     pub body: Bytes,
 }
 
@@ -60,7 +60,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects when first used.
+    /// Makes a client that connects when it is first used.
     pub fn new(socket: PathBuf) -> Self {
         Client { socket, sender: None, closed: Arc::new(Notify::new()) }
     }
@@ -150,7 +150,7 @@ impl Client {
         Ok(sender)
     }
 
-    /// `GET /configuration`.
+    /// Asks for the state by `GET /configuration`.
     pub async fn status(&mut self) -> Result<Status, ClientError> {
         let answer = self.send(Method::GET, None, Bytes::new()).await?;
         if answer.status != StatusCode::OK {

@@ -14,7 +14,7 @@ use std::fmt;
 /// A record, or the rules of one namespace in the server of another one's host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
-    /// The record.
+    /// The record that is meant.
     pub record: RecordRef,
     /// The namespace whose rules are meant; `None`: the record itself.
     pub guest: Option<String>,

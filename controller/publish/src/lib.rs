@@ -51,16 +51,16 @@ pub struct Outgoing {
     pub method: Method,
     /// The generation it builds on.
     pub if_match: Option<String>,
-    /// JSON.
+    /// The body, JSON.
     pub body: Bytes,
 }
 
 /// What became of writes to nginx; what the reference calls reloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
-    /// Those that are live.
+    /// How many writes nginx has applied.
     pub applied: u64,
-    /// Those that nginx refused.
+    /// How many writes nginx has refused.
     pub refused: u64,
     /// Records that nginx does not get: refused, without room, or beyond a namespace's limit.
     pub withheld: u64,
@@ -70,7 +70,7 @@ pub struct Writes {
     pub applied_at: Option<SystemTime>,
 }
 
-/// When to go on.
+/// When the publisher is to be asked again.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// At once if there is something to send.

@@ -15,13 +15,13 @@ pub const OPERATOR: &str = "";
 
 /// What the publisher may know of the objects behind a snapshot.
 pub struct View<'s> {
-    /// Everything to be served.
+    /// Everything that is to be served.
     pub snapshot: &'s Snapshot,
     /// Whose a host is; `None`: no Ingress of its own names it.
     pub owner: &'s dyn Fn(&HostPattern) -> Option<HostOwner<'s>>,
 }
 
-/// Whose a host is.
+/// The namespace that a host belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOwner<'s> {
     /// The namespace of the oldest Ingress that names it.
@@ -30,10 +30,10 @@ pub struct HostOwner<'s> {
     pub created: i64,
 }
 
-/// Whose a record is.
+/// The namespaces that a record belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner<'s> {
-    /// The namespaces.
+    /// The namespaces by name, each once.
     pub namespaces: Vec<&'s str>,
     /// When the oldest host that it is there for was created.
     pub created: i64,
@@ -61,7 +61,7 @@ impl<'s> Owner<'s> {
 pub struct Owners<'s>(HashMap<(Kind, &'s str), Owner<'s>>);
 
 impl<'s> Owners<'s> {
-    /// Those of a snapshot.
+    /// The owners of a snapshot's records.
     pub fn of(view: &View<'s>) -> Self {
         let mut all = Owners(HashMap::new());
         for kind in Kind::ALL {

@@ -33,7 +33,7 @@ pub fn is_divided_by_urgency(patch: &Patch) -> bool {
 
 /// A delta that cannot be halved.
 pub struct Single {
-    /// The delta.
+    /// The part of the delta.
     pub patch: Patch,
     /// The one record that it writes; `None`: it only removes.
     pub record: Option<RecordRef>,

@@ -27,7 +27,7 @@ struct Endpoint {
     most_faults: usize,
     /// Longest body.
     body_limit: usize,
-    /// Bytes for records.
+    /// Bytes that the zone has for records.
     capacity: u64,
     /// What is written needs room beside what it replaces, as in the module.
     is_beside: bool,

@@ -111,7 +111,7 @@ impl<'s> Ledger<'s> {
         Some((item, bytes))
     }
 
-    /// What every namespace has.
+    /// The bytes of each namespace.
     pub fn totals(&self) -> impl Iterator<Item = (&'s str, u64)> {
         let all = self.accounts.iter().filter(|(namespace, _)| **namespace != OPERATOR);
         all.map(|(namespace, account)| (*namespace, account.bytes))

@@ -23,7 +23,7 @@ pub enum Reason {
     },
     /// Its namespace has more than it may have.
     OverQuota {
-        /// The namespace.
+        /// The namespace by name.
         namespace: String,
         /// Bytes that it may have.
         limit: u64,
@@ -33,13 +33,13 @@ pub enum Reason {
 /// The zone when it last had no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes for records.
+    /// Bytes that the zone has for records.
     pub capacity: u64,
-    /// Bytes that were free.
+    /// Bytes of the zone that were free.
     pub free: u64,
 }
 
-/// All of them.
+/// All records that are withheld, with the reasons.
 #[derive(Debug, Default)]
 pub struct Withheld {
     reasons: BTreeMap<Item, Reason>,
@@ -239,7 +239,7 @@ impl Withheld {
         })
     }
 
-    /// How many are withheld.
+    /// How many items are withheld.
     pub fn len(&self) -> usize {
         self.reasons.len()
     }

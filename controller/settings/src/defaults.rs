@@ -7,7 +7,7 @@ use oxigress_core::model::policy::Policies;
 pub struct Defaults {
     /// Of every location, before its Ingress's annotations.
     pub policies: Policies,
-    /// `allow-cross-namespace-resources`
+    /// The key allow-cross-namespace-resources.
     pub cross_namespace: bool,
     /// `retry-non-idempotent`: holds beside whatever `proxy-next-upstream` says.
     pub retry_non_idempotent: bool,
@@ -15,9 +15,9 @@ pub struct Defaults {
     pub no_auth_locations: Vec<String>,
     /// `global-allowed-response-headers`: names that `custom-headers` may set, in lower case.
     pub allowed_response_headers: Vec<String>,
-    /// `limit-req-status-code`
+    /// The key limit-req-status-code.
     pub limit_request_status: u16,
-    /// `limit-conn-status-code`
+    /// The key limit-conn-status-code.
     pub limit_connection_status: u16,
 }
 

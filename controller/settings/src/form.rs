@@ -22,7 +22,7 @@ pub enum Form {
     Size,
     /// A time, as nginx writes it: `30s`, `1h 30m`; without a unit seconds.
     Time,
-    /// One of these words.
+    /// The value is one of these words.
     Word(&'static [&'static str]),
     /// Some of these words, with white space between.
     Words(&'static [&'static str]),
@@ -32,7 +32,7 @@ pub enum Form {
     List(&'static str, fn(&str) -> Option<String>),
 }
 
-/// What a key says.
+/// A value of a key, read by its form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the shapes of values")]
 pub enum Value {
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// True, for a flag.
+    /// The value of a flag; false for another form.
     pub fn flag(&self) -> bool {
         *self == Value::Flag(true)
     }
@@ -287,7 +287,7 @@ pub fn media_types(text: &str) -> Option<String> {
     }
 }
 
-/// One media type.
+/// Reads one media type.
 pub fn media_type(text: &str) -> Option<String> {
     plain(text, b"/+-._").filter(|text| text.contains('/'))
 }
@@ -330,7 +330,7 @@ pub fn log_file(text: &str) -> Option<String> {
     (is_device || is_below).then(|| plain(text, b"/-_.")).flatten()
 }
 
-/// `buffer=SIZE`, `flush=TIME`, `gzip[=1-9]`.
+/// Reads parameters of a log: `buffer=SIZE`, `flush=TIME`, `gzip[=1-9]`.
 pub fn log_parameters(text: &str) -> Option<String> {
     let is_fine = |word: &&str| match word.split_once('=') {
         Some(("buffer", size)) => bytes(size).is_some_and(|bytes| bytes >= 1),
@@ -348,7 +348,7 @@ pub fn host(text: &str) -> Option<String> {
     listen_address(text).or_else(|| plain(text, b"-.").filter(|text| text.len() <= 253))
 }
 
-/// `ns/name` of another object.
+/// Reads `namespace/name` of another object.
 pub fn reference(text: &str) -> Option<String> {
     let key = oxigress_objects::Key::parse(text)?;
     (made_of(&key.namespace, b"-.") && made_of(&key.name, b"-.")).then(|| text.to_owned())

@@ -5,13 +5,13 @@ use crate::form::{Form, Value};
 
 /// A key of the ConfigMap.
 pub struct Key {
-    /// Lower case.
+    /// The name of the key, in lower case.
     pub name: &'static str,
     /// What its value may be.
     pub form: Form,
     /// In the reference, and here unless `how` says otherwise.
     pub default: &'static str,
-    /// What becomes of it.
+    /// What becomes of the key.
     pub how: How,
 }
 
@@ -29,7 +29,7 @@ pub enum How {
     ProtectingConf,
     /// Taken, without an effect; why.
     NoEffect(&'static str),
-    /// Not supported; what instead.
+    /// The key is not supported; the text says what to use instead.
     Unsupported(&'static str),
 }
 
@@ -37,12 +37,12 @@ pub enum How {
 pub type Take = fn(&mut Settings, &Value) -> Result<(), String>;
 
 impl How {
-    /// It keeps somebody out.
+    /// Whether the key keeps somebody out.
     pub fn is_protecting(&self) -> bool {
         matches!(self, How::Protecting(_) | How::ProtectingConf)
     }
 
-    /// It stands in nginx.conf.
+    /// Whether the key stands in nginx.conf.
     pub fn is_conf(&self) -> bool {
         matches!(self, How::Conf | How::ProtectingConf)
     }

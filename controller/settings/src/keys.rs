@@ -25,7 +25,7 @@ pub const GROUPS: [(&str, &[Key]); 8] = [
     ("TCP, UDP and snippets", streams::KEYS),
 ];
 
-/// All of them.
+/// The keys of all groups.
 pub fn all() -> impl Iterator<Item = &'static Key> {
     GROUPS.iter().flat_map(|(_, keys)| keys.iter())
 }

@@ -98,7 +98,7 @@ impl<'m> Reading<'m> {
                 }
             }
             _ if value == key.default_value() => {}
-            _ => self.settings.skeleton.put(key, text),
+            _ => self.settings.static_config.put(key, text),
         }
     }
 
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(settings.http_redirect_code, RedirectCode::TemporaryRedirect);
         let proxy = settings.defaults.policies.proxy.unwrap();
         assert_eq!((proxy.max_body_bytes, proxy.read_timeout_seconds), (None, Some(600)));
-        assert_eq!(settings.skeleton.number("keep-alive-requests"), 5);
-        assert_eq!(settings.skeleton.number("keep-alive"), 75);
+        assert_eq!(settings.static_config.number("keep-alive-requests"), 5);
+        assert_eq!(settings.static_config.number("keep-alive"), 75);
         assert_eq!(notes.len(), 3, "{notes:?}");
     }
 
@@ -208,12 +208,12 @@ mod tests {
             ("proxy-stream-responses", "0"),
             ("proxy-stream-next-upstream", "false"),
         ]);
-        let skeleton = settings.skeleton;
-        assert_eq!(skeleton.text("proxy-stream-timeout"), "5m");
-        assert_eq!(skeleton.number("proxy-stream-responses"), 0);
-        assert!(!skeleton.flag("proxy-stream-next-upstream"));
-        assert_eq!(skeleton.text("proxy-stream-next-upstream-timeout"), "600s");
-        assert_eq!(skeleton.number("proxy-stream-next-upstream-tries"), 3);
+        let static_config = settings.static_config;
+        assert_eq!(static_config.text("proxy-stream-timeout"), "5m");
+        assert_eq!(static_config.number("proxy-stream-responses"), 0);
+        assert!(!static_config.flag("proxy-stream-next-upstream"));
+        assert_eq!(static_config.text("proxy-stream-next-upstream-timeout"), "600s");
+        assert_eq!(static_config.number("proxy-stream-next-upstream-tries"), 3);
         assert_eq!(notes.len(), 2);
     }
 
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn networks_that_are_none_are_not_everybody() {
         let (settings, notes) = parsed(&[("proxy-real-ip-cidr", "10.0.0.0/88")]);
-        assert_eq!(settings.skeleton.list("proxy-real-ip-cidr"), Vec::<String>::new());
+        assert_eq!(settings.static_config.list("proxy-real-ip-cidr"), Vec::<String>::new());
         assert_eq!(notes.len(), 1);
     }
 

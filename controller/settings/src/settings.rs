@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// What the ConfigMap says, with the reference's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// ssl-redirect.
+    /// The key ssl-redirect.
     pub ssl_redirect: bool,
-    /// force-ssl-redirect.
+    /// The key force-ssl-redirect.
     pub force_ssl_redirect: bool,
-    /// http-redirect-code.
+    /// The key http-redirect-code.
     pub http_redirect_code: RedirectCode,
     /// no-tls-redirect-locations: beginnings of paths as configured.
     pub no_tls_redirect_locations: Vec<String>,
@@ -32,14 +32,14 @@ pub struct Settings {
     pub defaults: Defaults,
     /// global-auth-*, as annotations of these names, until all of them were read.
     pub(crate) global_auth: BTreeMap<&'static str, String>,
-    /// hsts*
+    /// The keys hsts*.
     pub hsts: tls::Hsts,
-    /// block-user-agents
+    /// The key block-user-agents.
     pub blocked_user_agents: Vec<HeaderPattern>,
-    /// block-referers
+    /// The key block-referers.
     pub blocked_referers: Vec<HeaderPattern>,
-    /// What stands in nginx.conf.
-    pub skeleton: StaticConfig,
+    /// The values that stand in nginx.conf.
+    pub static_config: StaticConfig,
     /// What the admission webhook refuses.
     pub admission: Admission,
     /// A key that protects every location and cannot be honoured: all of them are closed.
@@ -64,7 +64,7 @@ impl Default for Settings {
             hsts: tls::Hsts::default(),
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
-            skeleton: StaticConfig::default(),
+            static_config: StaticConfig::default(),
             admission: Admission::default(),
             closing_key: None,
             request_headers_from: None,
@@ -76,11 +76,11 @@ impl Default for Settings {
 /// What the admission webhook refuses beside what translate rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// strict-validate-path-type
+    /// The key strict-validate-path-type.
     pub strict_path_type: bool,
-    /// annotation-value-word-blocklist
+    /// The key annotation-value-word-blocklist.
     pub blocked_words: Vec<String>,
-    /// allow-snippet-annotations
+    /// The key allow-snippet-annotations.
     pub allows_snippets: bool,
 }
 
@@ -90,7 +90,6 @@ impl Default for Admission {
     }
 }
 
-/// The ConfigMaps there are.
 pub(crate) type Maps = BTreeMap<ObjectKey, Arc<ConfigMap>>;
 
 impl Settings {

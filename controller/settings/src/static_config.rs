@@ -10,13 +10,13 @@ use crate::keys;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The values for nginx.conf.
+/// The values of the keys that stand in nginx.conf, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StaticConfig(BTreeMap<String, String>);
 
 impl StaticConfig {
-    /// Takes a text over.
+    /// Stores the text of a key.
     pub fn put(&mut self, key: &Key, text: &str) {
         self.0.insert(key.name.into(), text.into());
     }
@@ -31,12 +31,12 @@ impl StaticConfig {
         said.map_or_else(|| key.default_value(), |(value, _)| value)
     }
 
-    /// Of a flag.
+    /// The value of a flag.
     pub fn flag(&self, name: &str) -> bool {
         self.value(name).flag()
     }
 
-    /// Of a number.
+    /// The value of a number.
     pub fn number(&self, name: &str) -> u64 {
         self.value(name).number()
     }
@@ -46,7 +46,7 @@ impl StaticConfig {
         self.value(name).text().to_owned()
     }
 
-    /// Of a list.
+    /// The entries of a list.
     pub fn list(&self, name: &str) -> Vec<String> {
         self.value(name).list().to_vec()
     }

@@ -22,7 +22,7 @@ pub const SERVED: &str = "streams.served.json";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Streams {
-    /// By protocol and port.
+    /// The listeners by protocol and port.
     pub listeners: BTreeMap<StreamPort, Listener>,
     /// What of the main ConfigMap stands in nginx.conf.
     pub settings: StaticConfig,
@@ -35,7 +35,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// One listener.
+/// A TCP or UDP listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Listener {

@@ -34,15 +34,15 @@ pub type Trigger = BoxStream<'static, ()>;
 /// Where the addresses come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// --publish-status-address
+    /// The value of `--publish-status-address`.
     Fixed(Vec<Address>),
-    /// --publish-service
+    /// The value of `--publish-service`.
     Service(Key),
     /// The nodes of our pods; of this pod the labels are.
     Nodes {
         /// This pod.
         pod: Key,
-        /// --report-node-internal-ip-address
+        /// The value of `--report-node-internal-ip-address`.
         is_internal: bool,
     },
 }
@@ -58,7 +58,7 @@ pub struct TwoSources;
 /// Why addresses cannot be told.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// It is not there.
+    /// The object that should have the address does not exist.
     #[error("{0} {1} does not exist: create it or name another")]
     Missing(&'static str, Key),
     /// The API server refused or did not answer.

@@ -70,16 +70,16 @@ impl Bucket {
     }
 }
 
-/// One Event to write.
+/// An Event that is to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
-    /// About what.
+    /// The object that the Event is about.
     pub object: ObjectRef,
     /// Which one of that name; empty: to be asked for.
     pub uid: String,
-    /// Else it is normal.
+    /// Whether the Event is a warning; else it is normal.
     pub is_warning: bool,
-    /// One word.
+    /// The reason in one word, as Kubernetes writes it.
     pub reason: &'static str,
     /// In a line, at most 1 KiB.
     pub message: String,
@@ -90,11 +90,11 @@ pub struct Draft {
 /// What became of a draft.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It stands there.
+    /// The Event is written.
     Said,
     /// The object is gone, or the API server refuses.
     Refused(Option<String>),
-    /// Nobody answers.
+    /// The API server does not answer; the text says why.
     Unreachable(String),
 }
 
@@ -116,7 +116,7 @@ impl Subject {
     }
 }
 
-/// Decides what is said.
+/// Decides which Events are written.
 pub struct EventQueue {
     is_on: bool,
     subjects: BTreeMap<ObjectRef, Subject>,

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Shorter than this no request is waited for: an API server under load takes longer than a short Lease's quarter.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long things take.
+/// The durations of an election.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// A Lease that nobody was seen to renew for so long is free.
@@ -59,7 +59,7 @@ pub struct Election {
     renewed_at: Option<Instant>,
 }
 
-/// What to write.
+/// What is to be written.
 #[derive(Debug, PartialEq)]
 pub enum Claim {
     /// There is no Lease.
@@ -69,7 +69,7 @@ pub enum Claim {
 }
 
 impl Election {
-    /// Has seen nothing.
+    /// Makes an election that has seen no Lease.
     pub fn new(namespace: &str, name: &str, identity: &str, times: Times) -> Self {
         Election {
             name: name.into(),
@@ -196,7 +196,7 @@ fn holder(lease: &Lease) -> &str {
 /// Why nothing was written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// Somebody was faster.
+    /// Another replica was faster.
     #[error("another replica was faster")]
     Conflict,
     /// The API server refused or did not answer.

@@ -53,7 +53,7 @@ pub struct Status {
 pub struct Reporter(Arc<Mailbox>);
 
 impl Reporter {
-    /// Never waits.
+    /// Leaves the update for the task; it never waits.
     pub fn report(&self, news: Update) {
         self.0.post(news);
     }
@@ -122,7 +122,7 @@ impl Status {
         Ok(Status { mailbox, leadership, stop, task })
     }
 
-    /// For the controller loop.
+    /// A handle for the controller's loop.
     pub fn reporter(&self) -> Reporter {
         Reporter(self.mailbox.clone())
     }

@@ -6,24 +6,24 @@ use std::time::Duration;
 /// What the operator decided at start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `--update-status`
+    /// The value of `--update-status`.
     pub writes_status: bool,
-    /// `--update-status-on-shutdown`
+    /// The value of `--update-status-on-shutdown`.
     pub empties_status: bool,
     /// `--status-update-interval`; less than five seconds count as five.
     pub update_interval: Duration,
-    /// `--publish-service`
+    /// The value of `--publish-service`.
     pub publish_service: Option<Key>,
     /// `--publish-status-address`, as written.
     pub publish_status_address: String,
-    /// `--report-node-internal-ip-address`
+    /// The value of `--report-node-internal-ip-address`.
     pub report_node_internal_ip_address: bool,
-    /// Unless `--disable-leader-election`.
+    /// Whether `--disable-leader-election` is absent.
     pub has_election: bool,
-    /// `--election-id`
+    /// The value of `--election-id`.
     pub election_id: String,
-    /// `--election-ttl`
+    /// The value of `--election-ttl`.
     pub election_ttl: Duration,
-    /// Unless `--disable-sync-events`.
+    /// Whether `--disable-sync-events` is absent.
     pub writes_events: bool,
 }

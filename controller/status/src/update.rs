@@ -26,9 +26,9 @@ pub struct Update {
 pub enum Change {
     /// It was there when this program started.
     Found,
-    /// It came or changed.
+    /// The object came or changed.
     Taken,
-    /// It went.
+    /// The object is gone.
     Gone,
 }
 
@@ -47,7 +47,7 @@ impl Update {
     }
 }
 
-/// Where news wait.
+/// The updates that wait for the task, merged.
 #[derive(Default)]
 pub struct Mailbox {
     news: Mutex<Update>,
@@ -55,7 +55,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Never waits.
+    /// Leaves the update for the task; it never waits.
     pub fn post(&self, news: Update) {
         if !news.is_empty() {
             self.news.lock().unwrap_or_else(PoisonError::into_inner).merge(news);

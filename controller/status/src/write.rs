@@ -26,29 +26,29 @@ const CONTEST: Duration = Duration::from_secs(300);
 /// The longest pause then.
 const CONTEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// One status to write.
+/// A status that is to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Of which Ingress.
+    /// The Ingress whose status it is.
     pub key: Key,
-    /// As it was seen.
+    /// The status as it was seen.
     pub seen: Published,
-    /// What to write.
+    /// What is to be written.
     pub addresses: Vec<Address>,
 }
 
 /// What became of a write.
 #[derive(Debug)]
 pub enum Outcome {
-    /// This stands there now.
+    /// The status was written and is this now.
     Written(Published),
     /// Somebody changed the Ingress meanwhile.
     Conflict,
-    /// The Ingress is gone.
+    /// The Ingress is gone, so nothing is written.
     Gone,
     /// It will be no better soon.
     Refused(String),
-    /// Nobody answers.
+    /// The API server does not answer; the text says why.
     Unreachable(String),
 }
 
@@ -114,7 +114,7 @@ impl StatusQueue {
         self.paused.clear();
     }
 
-    /// What was wanted last.
+    /// The addresses that were wanted last.
     pub fn wanted(&self) -> Option<&[Address]> {
         self.wanted.as_deref()
     }

@@ -1,4 +1,4 @@
-//! The skeleton nginx.conf with the operator's values and the TCP and UDP listeners.
+//! The skeleton of nginx.conf with the operator's values and the TCP and UDP listeners.
 //!
 //! Errors:  none at run time: every value is of a type that cannot break the syntax, and a test sees to it
 //!          that no placeholder is left.

@@ -5,8 +5,8 @@ use oxigress_objects::Key;
 /// Which of two Ingresses decides: the older one, then the first by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age {
-    /// metadata.creationTimestamp
+    /// The field metadata.creationTimestamp of the object.
     pub created: i64,
-    /// The Ingress.
+    /// The Ingress that says so.
     pub key: Key,
 }

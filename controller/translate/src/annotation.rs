@@ -51,13 +51,13 @@ pub struct Annotations {
     pub force_ssl_redirect: bool,
     /// How endpoints are chosen, if it says anything about it.
     pub balancing: Option<Arc<Balancing>>,
-    /// canary*.
+    /// What the annotations canary* say.
     pub canary: Option<Box<Canary>>,
     /// What is decided per request, whatever the path.
     pub policies: Arc<Policies>,
-    /// The Service of default-backend.
+    /// The Service that the annotation default-backend names.
     pub default_backend: Option<BackendRef>,
-    /// use-regex.
+    /// The annotation use-regex.
     pub use_regex: bool,
     /// proxy-ssl-* asks for verification and cannot be honoured, also for other paths of its hosts.
     pub has_lost_upstream_tls: bool,
@@ -72,9 +72,9 @@ pub struct Annotations {
 pub struct HostSettings {
     /// spec.tls with lower-case hosts.
     pub tls: Vec<Tls>,
-    /// Names and redirects.
+    /// The names and redirects of the hosts.
     pub hosts: Hosts,
-    /// TLS toward clients.
+    /// How TLS is spoken with clients.
     pub client_tls: ClientTls,
     /// TLS connections go to the Service of the root unread.
     pub ssl_passthrough: bool,

@@ -61,7 +61,7 @@ impl Lack {
 pub enum Usage {
     /// By requests. With `service_upstream` the Service's own address stands for its endpoints.
     Http {
-        /// The setting or annotation.
+        /// Whether service-upstream asks for the Service's own address.
         service_upstream: bool,
     },
     /// By TCP or UDP sessions.

@@ -5,14 +5,14 @@ use oxigress_objects::Key;
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::{Protocol, Service};
 
-/// A Service's port.
+/// A port of a Service, as an Ingress names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BackendRef {
-    /// The Service.
+    /// The Service that has the port.
     pub service: Key,
     /// The port as the Ingress writes it.
     pub port: Port,
-    /// Both as one id.
+    /// The id of the backend for the Service and the port.
     pub backend: BackendId,
 }
 

@@ -158,10 +158,10 @@ fn fuzz_settings() {
         let (again, unknown) = oxigress_core::wire::decode::<Policies>(&json).unwrap();
         assert_eq!((&again, unknown), (&settings.defaults.policies, 0));
         // The other role reads the same texts.
-        let json = serde_json::to_vec(&settings.skeleton).unwrap();
-        assert_eq!(serde_json::from_slice::<StaticConfig>(&json).unwrap(), settings.skeleton);
+        let json = serde_json::to_vec(&settings.static_config).unwrap();
+        assert_eq!(serde_json::from_slice::<StaticConfig>(&json).unwrap(), settings.static_config);
         for key in settings::keys::all().filter(|key| key.how.is_conf()) {
-            let value = settings.skeleton.value(key.name).conf();
+            let value = settings.static_config.value(key.name).conf();
             stays_in_its_place(key.name, &value);
         }
     });

@@ -62,7 +62,7 @@ fn frozen(hosts: Hosts) -> SortedMap<HostPattern, Box<[Claim]>> {
     hosts.into()
 }
 
-/// Reads one Ingress.
+/// Reads one Ingress by itself.
 pub fn parse(
     world: &World,
     options: &Options,

@@ -52,7 +52,7 @@ pub struct Translation {
     pub verdicts: Verdicts,
 }
 
-/// Translates a whole world.
+/// Translates a whole world at once.
 pub fn translate(world: &World, options: &Options) -> Translation {
     let mut translator = Translator::new(options.clone());
     translator.update(world, &world.all());

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is computed at once. The order is the order of messages in a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The main ConfigMap.
+    /// The main ConfigMap by itself.
     Settings,
     /// The ConfigMap of TCP or UDP services.
     Streams(Protocol),
@@ -22,7 +22,7 @@ pub enum Part {
     Host(HostPattern),
     /// The certificate of one host.
     Tls(HostPattern),
-    /// One Secret.
+    /// One Secret by itself.
     Secret(Key),
     /// The endpoints of one backend.
     Backend(BackendId),
@@ -30,7 +30,7 @@ pub enum Part {
     Withheld,
 }
 
-/// All notes.
+/// The notes of all parts and the verdicts that they come to.
 #[derive(Debug, Default)]
 pub struct Notes {
     by_object: BTreeMap<ObjectRef, BTreeMap<Part, Vec<Note>>>,
@@ -40,7 +40,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Replaces what `part` says.
+    /// Replaces the notes that `part` made before.
     pub fn set(&mut self, part: Part, notes: impl IntoIterator<Item = (ObjectRef, Note)>) {
         for object in self.objects_of.remove(&part).unwrap_or_default() {
             if let Some(parts) = self.by_object.get_mut(&object) {
@@ -84,7 +84,7 @@ impl Notes {
             .flat_map(|(object, parts)| parts.values().flatten().map(move |note| (object, note)))
     }
 
-    /// All verdicts.
+    /// The verdicts about all objects.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts
     }

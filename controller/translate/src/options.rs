@@ -13,51 +13,51 @@ pub const DEFAULT_PREFIX: &str = "nginx.ingress.kubernetes.io";
 /// What the operator decided at start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// `--ingress-class`
+    /// The value of `--ingress-class`.
     pub ingress_class: String,
-    /// `--controller-class`
+    /// The value of `--controller-class`.
     pub controller_class: String,
-    /// `--ingress-class-by-name`
+    /// The value of `--ingress-class-by-name`.
     pub ingress_class_by_name: bool,
-    /// `--watch-ingress-without-class`
+    /// The value of `--watch-ingress-without-class`.
     pub watch_ingress_without_class: bool,
-    /// `--watch-namespace`
+    /// The value of `--watch-namespace`.
     pub watch_namespace: Option<String>,
-    /// `--watch-namespace-selector`
+    /// The value of `--watch-namespace-selector`.
     pub watch_namespace_selector: Option<Selector>,
-    /// `--disable-catch-all`
+    /// The value of `--disable-catch-all`.
     pub disable_catch_all: bool,
-    /// `--deep-inspect`
+    /// The value of `--deep-inspect`.
     pub deep_inspect: bool,
     /// This node's zone, with `--enable-topology-aware-routing`.
     pub zone: Option<String>,
-    /// This node, likewise.
+    /// The node that this controller runs on, for the same reason.
     pub node: Option<String>,
-    /// `--annotations-prefix`
+    /// The value of `--annotations-prefix`.
     pub annotations_prefix: String,
-    /// `--disable-full-test`
+    /// The value of `--disable-full-test`.
     pub disable_full_test: bool,
-    /// `--configmap`
+    /// The value of `--configmap`.
     pub configmap: Option<Key>,
-    /// `--default-backend-service`
+    /// The value of `--default-backend-service`.
     pub default_backend_service: Option<Key>,
-    /// `--default-ssl-certificate`
+    /// The value of `--default-ssl-certificate`.
     pub default_ssl_certificate: Option<Key>,
-    /// `--enable-ssl-passthrough`
+    /// The value of `--enable-ssl-passthrough`.
     pub ssl_passthrough: bool,
-    /// `--tcp-services-configmap`
+    /// The value of `--tcp-services-configmap`.
     pub tcp_services_configmap: Option<Key>,
-    /// `--udp-services-configmap`
+    /// The value of `--udp-services-configmap`.
     pub udp_services_configmap: Option<Key>,
-    /// `--host-ownership`
+    /// The modes of `--host-ownership`: what other namespaces than a host's owner may say about it.
     pub host_ownership: HostOwnership,
-    /// `--regex-per-host`
+    /// The value of `--regex-per-host`.
     pub regex_per_host: bool,
-    /// `--https-port`
+    /// The value of `--https-port`.
     pub https_port: u16,
     /// Ports of nginx and of this program, each with the flag that says so.
     pub reserved_ports: BTreeMap<u16, &'static str>,
-    /// `--disable-svc-external-name`
+    /// The value of `--disable-svc-external-name`.
     pub disable_svc_external_name: bool,
     /// Where endpoints may not lead, the listeners of this program included.
     pub destinations: Destinations,

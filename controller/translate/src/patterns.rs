@@ -25,10 +25,10 @@ pub enum Searched {
 }
 
 impl Searched {
-    /// Each of them.
+    /// All annotations whose values are searched for in texts.
     pub const ALL: [Searched; 2] = [Searched::Subject, Searched::CanaryHeader];
 
-    /// Its name without prefix.
+    /// The name of the annotation without its prefix.
     pub fn annotation(self) -> &'static str {
         match self {
             Searched::Subject => "auth-tls-match-cn",
@@ -40,9 +40,9 @@ impl Searched {
 /// How a pattern is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meaning {
-    /// Of paths.
+    /// The pattern is compared with paths.
     Path,
-    /// Of values.
+    /// The pattern is searched for in values.
     Value,
 }
 

@@ -39,7 +39,7 @@ const REMOVED: [&str; 6] = [
     "influxdb-server-name",
     "secure-verify-ca-secret",
 ];
-/// Most reasons and warnings of one judgement; the rest is counted.
+/// Most reasons and warnings of one outcome; the rest is counted.
 const MAX_MESSAGES: usize = 20;
 /// Most Services that are looked at: what is there to say of one is said of the first already.
 const MAX_SERVICES: usize = 100;
@@ -47,13 +47,13 @@ const MAX_SERVICES: usize = 100;
 /// An Ingress that somebody wants to create or change.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'c> {
-    /// Which one.
+    /// The Ingress that is reviewed.
     pub key: &'c Key,
-    /// metadata.uid
+    /// The field metadata.uid of the object.
     pub uid: &'c str,
     /// It is being deleted: only its finalizers change.
     pub is_going: bool,
-    /// As it would be.
+    /// The Ingress as it would be after the change.
     pub ingress: &'c Ingress,
 }
 
@@ -77,24 +77,24 @@ impl Translator {
         reviews: &mut Reviews,
         now: Instant,
     ) -> ReviewOutcome {
-        let mut judgement = ReviewOutcome::default();
+        let mut outcome = ReviewOutcome::default();
         if candidate.is_going {
-            return judgement;
+            return outcome;
         }
-        judgement.warnings.extend(self.removed(candidate.ingress));
-        judgement.warnings.extend(unfit_paths(candidate.ingress));
-        if let Err(denial) = self.check(world, candidate, &mut judgement, reviews, now) {
-            judgement.denial = Some(denial);
+        outcome.warnings.extend(self.removed(candidate.ingress));
+        outcome.warnings.extend(unfit_paths(candidate.ingress));
+        if let Err(denial) = self.check(world, candidate, &mut outcome, reviews, now) {
+            outcome.denial = Some(denial);
         }
-        bound(&mut judgement.warnings);
-        judgement
+        bound(&mut outcome.warnings);
+        outcome
     }
 
     fn check(
         &self,
         world: &World,
         candidate: &Candidate<'_>,
-        judgement: &mut ReviewOutcome,
+        outcome: &mut ReviewOutcome,
         reviews: &mut Reviews,
         now: Instant,
     ) -> Result<(), String> {
@@ -106,11 +106,11 @@ impl Translator {
             Choice::Ours => {}
             Choice::Foreign => return Ok(()),
             Choice::Nobodys(note) => {
-                judgement.warnings.push(note.message);
+                outcome.warnings.push(note.message);
                 return Ok(());
             }
         }
-        judgement.compared = 1;
+        outcome.compared = 1;
         if let Some(note) = ingress::refuse_catch_all(&self.options, ingress) {
             return Err(note.message);
         }
@@ -121,7 +121,7 @@ impl Translator {
         let parsed = match self.read_candidate(world, (key, ingress), reviews, now) {
             Ok(parsed) => parsed,
             Err(unchecked) => {
-                judgement.warnings.push(unchecked);
+                outcome.warnings.push(unchecked);
                 return Ok(());
             }
         };
@@ -129,23 +129,23 @@ impl Translator {
             .notes
             .into_iter()
             .partition(|note| note.severity == Severity::Rejected && note.cause.is_none());
-        judgement.warnings.extend(others.into_iter().filter_map(|note| warning(world, note)));
+        outcome.warnings.extend(others.into_iter().filter_map(|note| warning(world, note)));
         deny(own.into_iter().map(|note| note.message))?;
         let Some(claims) = parsed.claims else { return Ok(()) };
-        self.check_overlap(world, ingress, &claims, judgement)?;
+        self.check_overlap(world, ingress, &claims, outcome)?;
         let alone = self.merge_alone(&claims);
         deny(of_severity(&alone, Severity::Rejected))?;
         let ignored = self.check_ownership(&claims);
         deny(of_severity(&ignored, Severity::Rejected))?;
-        judgement.warnings.extend(ignored.into_iter().map(|note| note.message));
+        outcome.warnings.extend(ignored.into_iter().map(|note| note.message));
         if !self.options.disable_full_test {
             let more = self.merge_among_others(world, &claims);
             let said: BTreeSet<&Note> = alone.iter().collect();
-            judgement.warnings.extend(
+            outcome.warnings.extend(
                 more.iter().filter(|note| !said.contains(note)).map(|note| note.message.clone()),
             );
         }
-        judgement.warnings.extend(of_severity(&alone, Severity::Warning));
+        outcome.warnings.extend(of_severity(&alone, Severity::Warning));
         Ok(())
     }
 
@@ -186,7 +186,6 @@ impl Translator {
         removed.map(|key| format!("annotation {key} has no effect any more: remove it"))
     }
 
-    /// What only admission refuses.
     fn check_settings(&self, ingress: &Ingress) -> Result<(), String> {
         let settings = &self.settings.admission;
         if settings.strict_path_type {
@@ -227,7 +226,7 @@ impl Translator {
         world: &World,
         ingress: &Ingress,
         claims: &Claims,
-        judgement: &mut ReviewOutcome,
+        outcome: &mut ReviewOutcome,
     ) -> Result<(), String> {
         let name = format!("{}/canary", self.options.annotations_prefix);
         let says_canary = |ingress: &Ingress| ingress.annotations.contains_key(&name);
@@ -259,7 +258,7 @@ impl Translator {
                 }
             }
         }
-        judgement.compared += others.len();
+        outcome.compared += others.len();
         Ok(())
     }
 
@@ -270,11 +269,11 @@ impl Translator {
             return Vec::new();
         }
         let alone = HostView::of_claims(self.options.host_ownership, &[claims]);
-        let settle = |host| about(&claims.key, self.settle_one(host, &alone).notes);
-        claims.hosts.keys().flat_map(settle).collect()
+        let notes_of = |host| about(&claims.key, self.merge_one(host, &alone).notes);
+        claims.hosts.keys().flat_map(notes_of).collect()
     }
 
-    fn settle_one(&self, host: &HostPattern, view: &HostView<'_>) -> merge::MergedHost {
+    fn merge_one(&self, host: &HostPattern, view: &HostView<'_>) -> merge::MergedHost {
         // Who says what about balancing is as it is now: it decides nothing that is said here.
         let Translator { settings, spec_owners, options, .. } = self;
         merge::merge(host, host, view, settings, spec_owners, options)
@@ -304,12 +303,12 @@ impl Translator {
             own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
         });
         let own: Vec<(Alias, HostPattern)> = aliases.collect();
-        let names = claims.hosts.keys().chain(own.iter().map(|(follower, _)| &follower.host));
+        let names = claims.hosts.keys().chain(own.iter().map(|(alias, _)| &alias.host));
         for host in names.collect::<BTreeSet<_>>() {
             let mut aliases = self.aliases_onto(host);
-            aliases.retain(|(follower, _)| follower.age.key != claims.key);
-            let onto = own.iter().filter(|(follower, _)| follower.host == *host);
-            aliases.extend(onto.map(|(follower, source)| (follower, source)));
+            aliases.retain(|(alias, _)| alias.age.key != claims.key);
+            let onto = own.iter().filter(|(alias, _)| alias.host == *host);
+            aliases.extend(onto.map(|(alias, source)| (alias, source)));
             aliases.sort();
             let held = owner::hold(mode, host, &self.claims_among(host, claims), &aliases);
             notes.extend(self.take_over(host, &held, claims));
@@ -317,7 +316,7 @@ impl Translator {
             if let Holder::Claims(view) = &held.holder
                 && claims.hosts.contains_key(host)
             {
-                refusals.extend(self.settle_one(host, view).refusals);
+                refusals.extend(self.merge_one(host, view).refusals);
             }
             let about = refusals.into_iter().filter(|(key, _)| *key == claims.key);
             notes.extend(about.map(|(_, note)| note));
@@ -344,7 +343,7 @@ impl Translator {
         for host in claims.hosts.keys() {
             let all = self.claims_among(host, claims);
             let view = HostView::of_claims(self.options.host_ownership, &all);
-            notes.extend(about(&claims.key, self.settle_one(host, &view).notes));
+            notes.extend(about(&claims.key, self.merge_one(host, &view).notes));
             let chosen = certificate::choose(world, &self.options, host, &view.owner);
             // A Secret that nobody named yet may only not have been read yet.
             if chosen.secrets.iter().all(|secret| world.secrets.contains_key(secret)) {

@@ -64,7 +64,7 @@ pub struct Translator {
     pub(crate) policies: Relation<HostPattern, PolicyId>,
     /// Ingresses and the bundles that they name.
     pub(crate) offered_bundles: Relation<Key, BundleId>,
-    /// What these say.
+    /// The bundles by id.
     pub(crate) bundle_texts: BTreeMap<BundleId, Bundle>,
     /// Hosts and the bundles that their policies name.
     pub(crate) bundles: Relation<HostPattern, BundleId>,
@@ -78,7 +78,7 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// Knows nothing yet.
+    /// Makes a translator that has seen no object.
     pub fn new(options: Options) -> Self {
         Translator {
             options,
@@ -162,7 +162,7 @@ impl Translator {
         let listeners = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
         is_new.then(|| Streams {
             listeners: listeners.collect(),
-            settings: self.settings.skeleton.clone(),
+            settings: self.settings.static_config.clone(),
             ..Streams::default()
         })
     }
@@ -179,16 +179,7 @@ impl Translator {
         let mut hosts = BTreeSet::new();
         let mut backends = BTreeSet::new();
         let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
-        let ours = |key: &Key| {
-            let ingress = world.ingresses.get(key).map(AsRef::as_ref);
-            ingress.filter(|ingress| {
-                let choice = class::choose(world, &self.options, key, ingress);
-                matches!(choice, class::Choice::Ours)
-            })
-        };
-        let prefix = &self.options.annotations_prefix;
-        let turned =
-            self.pattern_budget.update(prefix, ingresses.iter().map(|key| (key, ours(key))));
+        let turned = self.count_patterns(world, &ingresses);
         ingresses.extend(turned);
         for key in ingresses {
             for port in self.read_ingress(world, &key, &mut hosts) {
@@ -238,6 +229,19 @@ impl Translator {
         (std::mem::take(&mut self.patch), self.notes.take_changes())
     }
 
+    /// Counts what the patterns of changed Ingresses cost; answers which Ingresses are over the budget since, or no more.
+    fn count_patterns(&mut self, world: &World, changed: &BTreeSet<Key>) -> BTreeSet<Key> {
+        let ours = |key: &Key| {
+            let ingress = world.ingresses.get(key).map(AsRef::as_ref);
+            ingress.filter(|ingress| {
+                let choice = class::choose(world, &self.options, key, ingress);
+                matches!(choice, class::Choice::Ours)
+            })
+        };
+        let prefix = &self.options.annotations_prefix;
+        self.pattern_budget.update(prefix, changed.iter().map(|key| (key, ours(key))))
+    }
+
     /// Whether the settings are others than before.
     fn read_settings(&mut self, world: &World, changed: &Changed, is_first: bool) -> bool {
         let Some(key) = self.options.configmap.clone() else { return false };
@@ -257,7 +261,7 @@ impl Translator {
         let object = ObjectRef::new(Kind::ConfigMap, key);
         self.notes.set(Part::Settings, notes.into_iter().map(|note| (object.clone(), note)));
         let is_new = settings != self.settings;
-        self.is_new_streams |= settings.skeleton != self.settings.skeleton;
+        self.is_new_streams |= settings.static_config != self.settings.static_config;
         self.settings = settings;
         is_new
     }
@@ -320,11 +324,20 @@ impl Translator {
             }
             self.new_acceptances.insert(key.clone(), acceptance);
         }
+        self.replace_claims(key, parsed.claims, hosts)
+    }
+
+    fn replace_claims(
+        &mut self,
+        key: &Key,
+        new: Option<Claims>,
+        hosts: &mut BTreeSet<HostPattern>,
+    ) -> BTreeSet<BackendId> {
         let old = self.claims.get(key).map(AsRef::as_ref);
-        if old == parsed.claims.as_ref() {
+        if old == new.as_ref() {
             return BTreeSet::new();
         }
-        let turned = self.spec_owners.replace(old, parsed.claims.as_ref());
+        let turned = self.spec_owners.replace(old, new.as_ref());
         if let Some(old) = self.claims.remove(key) {
             for (host, _) in old.hosts {
                 if let Some(claimants) = self.claimants.get_mut(&host) {
@@ -336,7 +349,7 @@ impl Translator {
                 hosts.insert(host);
             }
         }
-        if let Some(new) = parsed.claims {
+        if let Some(new) = new {
             for host in new.hosts.keys() {
                 let claimants = self.claimants.entry(host.clone()).or_default();
                 claimants.insert((new.created, key.clone()));

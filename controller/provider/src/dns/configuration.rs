@@ -20,7 +20,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// Search domains that are used; more would only cost queries.
 const MAX_SEARCH: usize = 32;
 
-/// What one file says.
+/// The settings of one resolv.conf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// In the order they are asked.
@@ -29,7 +29,7 @@ pub struct Configuration {
     pub search: Vec<String>,
     /// A name with fewer dots is tried with the search domains first.
     pub ndots: usize,
-    /// For one answer.
+    /// How long one server may take for an answer.
     pub timeout: Duration,
     /// How often a server is asked.
     pub attempts: usize,
@@ -51,7 +51,7 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// Reads a file's text.
+    /// Reads the text of a resolv.conf; what is unknown is skipped.
     pub fn parse(text: &str) -> Self {
         let mut configuration = Configuration::default();
         let mut servers = Vec::new();

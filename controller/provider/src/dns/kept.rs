@@ -26,7 +26,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads the file.
+    /// Reads the answers that were kept; a file that is missing or damaged holds none.
     pub fn open(path: PathBuf) -> Self {
         let addresses = match read(&path) {
             Ok(addresses) => addresses,
@@ -44,12 +44,12 @@ impl Kept {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last good answer.
+    /// The addresses of the last good answer.
     pub fn get(&self, name: &DnsName) -> Option<Vec<IpAddr>> {
         self.lock().get(name.as_str()).filter(|all| !all.is_empty()).cloned()
     }
 
-    /// Keeps a good answer.
+    /// Keeps a good answer for the next start.
     pub fn set(&self, name: &DnsName, addresses: &[IpAddr]) {
         let mut all = self.lock();
         if all.get(name.as_str()).map(Vec::as_slice) != Some(addresses) {

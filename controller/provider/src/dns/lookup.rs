@@ -48,7 +48,7 @@ pub enum Failure {
     /// Of all that it may mean.
     #[error("there is no such name")]
     NoSuchName,
-    /// But it exists.
+    /// The name exists and has no address.
     #[error("it has neither A nor AAAA records")]
     NoAddress,
     /// The name server knows of its trouble.
@@ -62,10 +62,10 @@ pub enum Failure {
 /// Asks the name servers of a file, which is read again when it changed.
 pub struct Client {
     path: PathBuf,
-    current: Mutex<(Option<Stamp>, Arc<Asked>)>,
+    current: Mutex<(Option<Stamp>, Arc<Resolving>)>,
 }
 
-struct Asked {
+struct Resolving {
     configuration: Configuration,
     resolver: TokioResolver,
 }
@@ -90,16 +90,16 @@ impl Client {
     /// Reads `path`, a resolv.conf; a file that is missing says nothing.
     pub fn new(path: &Path) -> Result<Self, NetError> {
         let stamp = Stamp::of(path);
-        let current = Mutex::new((stamp, Arc::new(Asked::read(path)?)));
+        let current = Mutex::new((stamp, Arc::new(Resolving::read(path)?)));
         Ok(Client { path: path.into(), current })
     }
 
-    fn asked(&self) -> Arc<Asked> {
+    fn asked(&self) -> Arc<Resolving> {
         let stamp = Stamp::of(&self.path);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // A file that went away is about to be replaced.
         if stamp.is_some() && stamp != current.0 {
-            match Asked::read(&self.path) {
+            match Resolving::read(&self.path) {
                 Ok(asked) => {
                     tracing::info!("{} changed: {:?}", self.path.display(), asked.configuration);
                     current.1 = Arc::new(asked);
@@ -122,7 +122,7 @@ impl Client {
     }
 }
 
-impl Asked {
+impl Resolving {
     fn read(path: &Path) -> Result<Self, NetError> {
         let text = fs::read(path).unwrap_or_default();
         let configuration = Configuration::parse(&String::from_utf8_lossy(&text));
@@ -135,7 +135,7 @@ impl Asked {
         let provider = TokioRuntimeProvider::default();
         let mut builder = Resolver::builder_with_config(config, provider);
         *builder.options_mut() = options(&configuration);
-        Ok(Asked { configuration, resolver: builder.build()? })
+        Ok(Resolving { configuration, resolver: builder.build()? })
     }
 
     async fn look_up(&self, name: &DnsName, last: Option<&str>) -> Result<Found, Failure> {

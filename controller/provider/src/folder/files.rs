@@ -19,9 +19,9 @@ pub struct Files {
     /// Files of which a part cannot be read and never could be.
     unknown: BTreeSet<Arc<Path>>,
     touched: BTreeSet<ObjectRef>,
-    /// Problems as told last, by file.
-    told: BTreeMap<Arc<Path>, BTreeSet<Problem>>,
-    /// Files whose problems have to be told again if they changed.
+    /// Problems as reported last, by file.
+    reported: BTreeMap<Arc<Path>, BTreeSet<Problem>>,
+    /// Files whose problems have to be reported again if they changed.
     retell: BTreeSet<Arc<Path>>,
     mended: Vec<String>,
 }
@@ -168,7 +168,7 @@ impl Files {
         true
     }
 
-    /// The file is gone.
+    /// Forgets a file that is gone, with its objects.
     pub fn remove(&mut self, path: &Path) {
         let file = self.files.remove(path).unwrap_or_default();
         self.unknown.remove(path);
@@ -211,15 +211,15 @@ impl Files {
         file.objects.get(id).map(|(_, object)| object)
     }
 
-    /// Problems that were not told yet; to be asked after [`Self::take_seen`].
+    /// Problems that were not reported yet; to be asked after [`Self::take_seen`].
     pub fn take_problems(&mut self) -> Vec<Problem> {
         let mut new = Vec::new();
         for path in std::mem::take(&mut self.retell) {
             let now = self.problems_of(&path);
-            let before = self.told.remove(&path).unwrap_or_default();
+            let before = self.reported.remove(&path).unwrap_or_default();
             new.extend(now.difference(&before).cloned());
             if !now.is_empty() {
-                self.told.insert(path, now);
+                self.reported.insert(path, now);
             }
         }
         new

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 /// Deepest nesting of folders, so that a loop of links ends.
 const MAX_DEPTH: usize = 32;
 
-/// What there is.
+/// The files and folders that a walk has found.
 #[derive(Default)]
 pub struct Walk {
     /// Manifests, each by one name: a folder that links lead to is listed once, by its own name if it is below too.
     pub files: BTreeSet<PathBuf>,
-    /// Folders that were listed.
+    /// The folders that were listed.
     pub folders: BTreeSet<PathBuf>,
     /// Files and folders that are there and cannot be looked at.
     pub refused: Vec<(PathBuf, io::Error)>,

@@ -28,7 +28,7 @@ pub enum Touch {
     Everything,
 }
 
-/// The watched folders.
+/// The folders that inotify watches.
 pub struct Watch {
     /// `None`: the kernel gives no inotify instance.
     events: Option<EventStream<Vec<u8>>>,
@@ -54,7 +54,7 @@ pub fn is_manifest(path: &Path) -> bool {
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// Makes a watch without folders.
     pub fn new() -> Self {
         let events = Inotify::init().and_then(|it| it.into_event_stream(vec![0; BUFFER_BYTES]));
         let mut watch = Watch::none();
@@ -65,7 +65,7 @@ impl Watch {
         watch
     }
 
-    /// Never tells anything.
+    /// Makes a watch that never reports anything.
     pub fn none() -> Self {
         Watch {
             events: None,

@@ -11,19 +11,19 @@ use std::fmt;
 /// What the operator decided about what is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `--watch-namespace`
+    /// The value of `--watch-namespace`.
     pub watch_namespace: Option<String>,
     /// Whether labels of namespaces count, because of `--watch-namespace-selector`.
     pub watches_namespaces: bool,
-    /// `--configmap`
+    /// The value of `--configmap`.
     pub configmap: Option<Key>,
-    /// `--default-backend-service`
+    /// The value of `--default-backend-service`.
     pub default_backend_service: Option<Key>,
-    /// `--default-ssl-certificate`
+    /// The value of `--default-ssl-certificate`.
     pub default_ssl_certificate: Option<Key>,
-    /// `--tcp-services-configmap`
+    /// The value of `--tcp-services-configmap`.
     pub tcp_services_configmap: Option<Key>,
-    /// `--udp-services-configmap`
+    /// The value of `--udp-services-configmap`.
     pub udp_services_configmap: Option<Key>,
 }
 
@@ -31,10 +31,10 @@ pub struct Options {
 const NO_RELEASES: &str = "type!=helm.sh/release.v1";
 const NO_TILLER: &str = "OWNER!=TILLER";
 
-/// One watch.
+/// The objects of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
-    /// Of which objects.
+    /// The kind of the objects.
     pub kind: Kind,
     /// None: in all namespaces, or of a kind that has none.
     pub namespace: Option<String>,

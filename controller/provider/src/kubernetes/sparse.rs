@@ -8,6 +8,7 @@ use super::watch::{self, Found, WatchEvent, WatchUpdate};
 use k8s_openapi::api::core::v1 as core;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use oxigress_core::text::line::with_causes;
 use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use oxigress_objects::{Kind, Object, ObjectRef, References, Seen};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-/// Questions at once.
+/// The most GETs at a time.
 const AT_ONCE: usize = 16;
 
 /// Who waits for what.
@@ -28,8 +29,8 @@ pub struct Sparse {
     is_started: bool,
     questions: BTreeMap<ObjectRef, (u64, AbortHandle)>,
     asked: u64,
-    held: BTreeMap<ObjectRef, Held>,
-    /// Perhaps no longer wanted.
+    waiting: BTreeMap<ObjectRef, WaitingObject>,
+    /// What may no longer be wanted.
     doubtful: BTreeSet<ObjectRef>,
     /// Versions of objects that a GET brought.
     fetched: BTreeMap<ObjectRef, u64>,
@@ -37,7 +38,7 @@ pub struct Sparse {
     fetched_meanwhile: BTreeSet<(usize, ObjectRef)>,
 }
 
-struct Held {
+struct WaitingObject {
     object: Option<Object>,
     waits_for: BTreeSet<ObjectRef>,
 }
@@ -57,7 +58,7 @@ impl Sparse {
             is_started: false,
             questions: BTreeMap::new(),
             asked: 0,
-            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             doubtful: BTreeSet::new(),
             fetched: BTreeMap::new(),
             fetched_meanwhile: BTreeSet::new(),
@@ -107,7 +108,7 @@ impl Sparse {
         self.fetched_meanwhile.insert((subject, id.clone()));
     }
 
-    /// A list begins.
+    /// A list begins: what it does not name is gone.
     pub fn begun(&mut self, subject: usize) {
         self.fetched_meanwhile.retain(|(watch, _)| *watch != subject);
     }
@@ -136,10 +137,10 @@ impl Sparse {
         let waits_for: BTreeSet<_> =
             all.into_iter().filter(|wanted| self.questions.contains_key(wanted)).collect();
         if waits_for.is_empty() {
-            self.held.remove(&id);
+            self.waiting.remove(&id);
             return Some((id, object));
         }
-        self.held.insert(id, Held { object, waits_for });
+        self.waiting.insert(id, WaitingObject { object, waits_for });
         None
     }
 
@@ -170,23 +171,25 @@ impl Sparse {
     }
 
     /// Lets go on what waits for nothing any more.
-    pub fn settle(&mut self, seen: &mut Vec<Seen>) {
-        if self.held.is_empty() {
+    pub fn release_ready(&mut self, seen: &mut Vec<Seen>) {
+        if self.waiting.is_empty() {
             return;
         }
-        let is_ready =
-            |held: &Held| !held.waits_for.iter().any(|id| self.questions.contains_key(id));
-        let ready = self.held.iter().filter(|(_, held)| is_ready(held)).map(|(id, _)| id.clone());
+        let is_ready = |waiting: &WaitingObject| {
+            !waiting.waits_for.iter().any(|id| self.questions.contains_key(id))
+        };
+        let ready =
+            self.waiting.iter().filter(|(_, waiting)| is_ready(waiting)).map(|(id, _)| id.clone());
         for id in ready.collect::<Vec<_>>() {
-            if let Some(held) = self.held.remove(&id) {
-                seen.push((id, held.object));
+            if let Some(waiting) = self.waiting.remove(&id) {
+                seen.push((id, waiting.object));
             }
         }
     }
 
     /// What nothing is served from any more; not while somebody waits, who may still be served from it.
     pub fn take_unwanted(&mut self) -> Vec<ObjectRef> {
-        if !self.held.is_empty() {
+        if !self.waiting.is_empty() {
             return Vec::new();
         }
         let doubtful = std::mem::take(&mut self.doubtful);
@@ -256,16 +259,16 @@ impl Question {
                     break None;
                 }
                 Err(error) => {
-                    tracing::debug!("{}: {}: asking again", self.id, watch::chain(&error));
+                    tracing::debug!("{}: {}: asking again", self.id, with_causes(&error));
                     let pause = SHORTEST.saturating_mul(1 << failures.min(10)).min(LONGEST);
                     tokio::time::sleep(pause.mul_f64(jitter())).await;
                     failures = failures.saturating_add(1);
                 }
             }
         };
-        let told = WatchEvent::Answer(self.id, self.number, found.map(Box::new));
+        let event = WatchEvent::Answer(self.id, self.number, found.map(Box::new));
         // Nobody is left to be told.
-        let _ = self.sender.send(WatchUpdate { subject: self.subject, told }).await;
+        let _ = self.sender.send(WatchUpdate { subject: self.subject, event }).await;
     }
 
     async fn get<K>(&self) -> kube::Result<Option<Found>>

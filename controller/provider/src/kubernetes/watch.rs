@@ -15,6 +15,7 @@ use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use oxigress_core::text::line::with_causes;
 use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use oxigress_objects::convert::{self, WrongField};
 use oxigress_objects::published::{Address, Published};
@@ -32,31 +33,31 @@ const STEADY: Duration = Duration::from_secs(10);
 /// Objects an answer of a list: large EndpointSlices make some 50 kB each.
 const PAGE: u32 = 250;
 
-/// What a watch tells.
+/// An event of a watch.
 pub struct WatchUpdate {
-    /// Which one.
+    /// The object, or the watch, that is meant.
     pub subject: usize,
-    /// What it tells.
-    pub told: WatchEvent,
+    /// The event.
+    pub event: WatchEvent,
 }
 
-/// One thing that happened.
+/// What happened to the objects of a watch.
 pub enum WatchEvent {
-    /// A list begins.
-    Begun,
+    /// A list begins: what it does not name is gone.
+    ListBegan,
     /// An object, of a list or changed.
     Is(Box<Found>),
-    /// It was deleted.
+    /// The object was deleted.
     Gone(ObjectRef),
     /// The list has ended: what was not in it is not there.
     Done,
-    /// It tries again.
+    /// The watch failed and is tried again; the text says why.
     Failed(Failure, String),
     /// The answer to a question about one object, by the question's number; none: there is none.
     Answer(ObjectRef, u64, Option<Box<Found>>),
 }
 
-/// What went wrong.
+/// The reason for which a watch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The credentials do not allow it.
@@ -69,13 +70,13 @@ pub enum Failure {
 
 /// An object as the API server has it.
 pub struct Found {
-    /// Which one.
+    /// The object, or the watch, that is meant.
     pub id: ObjectRef,
     /// metadata.resourceVersion, which grows.
     pub version: u64,
-    /// What it is.
+    /// The object as the API server wrote it.
     pub what: What,
-    /// Of an Ingress.
+    /// The status of an Ingress.
     pub published: Option<Published>,
 }
 
@@ -83,14 +84,14 @@ pub struct Found {
 pub enum What {
     /// An object, or why it cannot be one.
     Read(Result<Object, WrongField>),
-    /// As it came.
+    /// The object as it came, to be converted when it is wanted.
     Secret(Box<core::Secret>),
-    /// As it came.
+    /// The object as it came, to be converted when it is wanted.
     ConfigMap(Box<core::ConfigMap>),
 }
 
 impl What {
-    /// The object.
+    /// Converts the object.
     pub fn read(self) -> Result<Object, WrongField> {
         match self {
             What::Read(object) => object,
@@ -160,20 +161,20 @@ pub fn found<K: Watched>(mut object: K) -> Result<Found, WrongField> {
 
 /// Where a watch asks and tells.
 pub struct Line {
-    /// Its number.
+    /// The number of the watch among all.
     pub number: usize,
-    /// What it asks for.
+    /// The objects that are asked for.
     pub subject: Subject,
-    /// Asks the server.
+    /// The client of the API server.
     pub client: Client,
     /// Knows whether the server answers.
     pub watch_health: Arc<WatchHealth>,
-    /// Where it tells.
+    /// Where events go.
     pub news: mpsc::Sender<WatchUpdate>,
 }
 
 impl Line {
-    /// Watches until nobody listens.
+    /// Watches until nobody receives the events.
     pub async fn run(self) {
         match self.subject.kind {
             Kind::ConfigMap => self.watch::<core::ConfigMap>(self.namespaced()).await,
@@ -211,10 +212,10 @@ impl Line {
             let mut events = watcher(api.clone(), config.clone()).boxed();
             let mut listed = 0_usize;
             while let Some(event) = events.next().await {
-                let told = match event {
+                let update = match event {
                     Ok(Event::Init) => {
                         listed = 0;
-                        WatchEvent::Begun
+                        WatchEvent::ListBegan
                     }
                     Ok(Event::InitApply(object) | Event::Apply(object)) => {
                         (listed, was_filled) = (listed.saturating_add(1), true);
@@ -244,15 +245,15 @@ impl Line {
                         }
                     }
                 };
-                if self.tell(told).await.is_err() {
+                if self.send(update).await.is_err() {
                     return;
                 }
             }
         }
     }
 
-    async fn tell(&self, told: WatchEvent) -> Result<(), mpsc::error::SendError<WatchUpdate>> {
-        self.news.send(WatchUpdate { subject: self.number, told }).await
+    async fn send(&self, event: WatchEvent) -> Result<(), mpsc::error::SendError<WatchUpdate>> {
+        self.news.send(WatchUpdate { subject: self.number, event }).await
     }
 
     fn is<K: Watched>(&self, object: K) -> WatchEvent {
@@ -299,7 +300,7 @@ impl Line {
             *failures = 0;
         }
         // If nobody listens, the next telling ends it.
-        let _ = self.tell(WatchEvent::Failed(failure, chain(error))).await;
+        let _ = self.send(WatchEvent::Failed(failure, with_causes(error))).await;
         let pause = match *failures {
             // Too old is what a watch becomes; the list is wanted at once.
             0 if failure == Failure::TooOld => Duration::ZERO,
@@ -323,18 +324,4 @@ fn code(error: &watcher::Error) -> Option<u16> {
         | watcher::Error::WatchError(status) => Some(status.code),
         _ => None,
     }
-}
-
-/// With its causes, which say what went wrong with the connection.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

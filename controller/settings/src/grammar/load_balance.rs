@@ -4,10 +4,10 @@
 
 use oxigress_core::model::Algorithm;
 
-/// A value of load-balance.
+/// The meaning of a value of load-balance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadBalance {
-    /// An algorithm.
+    /// The value names an algorithm.
     Algorithm(Algorithm),
     /// What upstream-hash-by asks for by itself.
     Hash,
@@ -15,7 +15,7 @@ pub enum LoadBalance {
     Sticky,
 }
 
-/// All values of load-balance.
+/// The values of load-balance that ingress-nginx takes, and ours.
 pub const LOAD_BALANCE: &[(&str, LoadBalance)] = &[
     ("round_robin", LoadBalance::Algorithm(Algorithm::RoundRobin)),
     ("ewma", LoadBalance::Algorithm(Algorithm::Ewma)),

@@ -4,7 +4,7 @@
 
 use oxigress_core::model::policy::Condition;
 
-/// What [`conditions`] takes.
+/// The words of an error message for what [`conditions`] takes.
 pub const CONDITIONS: &str = "a list of error, timeout, invalid_header, http_500, http_502, http_503, http_504, http_403, http_404, http_429, \
      non_idempotent, or off";
 

@@ -10,10 +10,10 @@ use oxigress_core::model::{BackendId, shorten};
 use oxigress_objects::external_name::ExternalName;
 use std::num::NonZeroU16;
 
-/// A URL.
+/// A URL of an auth server or a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Where it leads.
+    /// The backend and the host that requests go to.
     pub to: AuthHost,
     /// Path and query, as written; empty if there is none.
     pub target: Template,

@@ -11,7 +11,7 @@ const LEVELS: Form =
 
 /// Where requests are logged; the reference's file is standard output in its images.
 pub const ACCESS_LOG: &str = "/var/log/nginx/access.log";
-/// The same for errors.
+/// Where nginx writes its error log.
 pub const ERROR_LOG: &str = "/var/log/nginx/error.log";
 
 #[rustfmt::skip]

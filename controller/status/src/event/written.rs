@@ -100,7 +100,7 @@ pub async fn report(client: &Client, event: &Event, count: u32) -> Outcome {
     }
 }
 
-/// What an error means.
+/// What an error of a write means.
 pub fn outcome(error: &Error) -> Outcome {
     match error {
         Error::Api(status) if status.is_not_found() => Outcome::Refused(None),

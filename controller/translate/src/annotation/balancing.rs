@@ -14,18 +14,18 @@ use oxigress_settings::grammar::load_balance::{LOAD_BALANCE, LoadBalance};
 /// What an Ingress says about balancing; what it says nothing about comes from the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
-    /// load-balance.
+    /// The annotation load-balance.
     pub algorithm: Option<Algorithm>,
-    /// upstream-hash-by*.
+    /// The annotations upstream-hash-by*.
     pub hash_by: Option<HashBy>,
     /// affinity and session-cookie-*, without the places where the cookie is given out.
     pub affinity: Option<Affinity>,
-    /// service-upstream.
+    /// The annotation service-upstream.
     pub service_upstream: Option<bool>,
 }
 
 impl Balancing {
-    /// It says nothing.
+    /// Whether no annotation says anything about balancing.
     pub fn is_silent(&self) -> bool {
         *self == Balancing::default()
     }
@@ -130,7 +130,7 @@ impl Draft {
         true
     }
 
-    /// All of them together.
+    /// Puts the annotations together; notes those that have no effect.
     pub fn finish(mut self, notes: &mut Vec<Note>) -> Balancing {
         let mut balancing =
             Balancing { service_upstream: self.service_upstream, ..Balancing::default() };

@@ -12,7 +12,7 @@ use oxigress_settings::grammar::{is_plain, parse_bool};
 /// Which requests of the main Ingress's paths a canary takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canary {
-    /// The rules.
+    /// Which requests the canary takes.
     pub split: Split,
     /// affinity-canary-behavior: sessions stay with it as they stay with the main Service.
     pub is_sticky: bool,
@@ -21,9 +21,9 @@ pub struct Canary {
 /// What the annotations come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// An ordinary Ingress.
+    /// The Ingress is no canary.
     Main,
-    /// A canary.
+    /// The Ingress is a canary.
     Canary(Box<Canary>),
     /// It has a canary's rules, and `canary` says neither true nor false: nobody knows which it is.
     Unclear,
@@ -88,7 +88,7 @@ impl Draft {
         true
     }
 
-    /// All of them together.
+    /// Puts the annotations together; notes those that have no effect.
     pub fn finish(mut self, notes: &mut Vec<Note>) -> Finished {
         let text = self.canary.take().unwrap_or_else(|| "false".into());
         match parse_bool(&text) {

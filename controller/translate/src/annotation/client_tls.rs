@@ -14,15 +14,15 @@ use oxigress_validate::tls;
 /// What an Ingress says about its hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTls {
-    /// ssl-ciphers.
+    /// The annotation ssl-ciphers.
     pub ciphers: Option<HeaderValue>,
-    /// ssl-prefer-server-ciphers.
+    /// The annotation ssl-prefer-server-ciphers.
     pub prefers_server_ciphers: Option<bool>,
     /// auth-tls-*; an error: nobody comes in.
     pub client: Option<Result<ClientCertificates, ()>>,
 }
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, compiler: &mut Compiler<'_>) -> ClientTls {
     let mut prefers_server_ciphers = None;
     reader.flag("ssl-prefer-server-ciphers", &mut prefers_server_ciphers);

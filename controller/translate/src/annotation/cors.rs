@@ -19,7 +19,7 @@ const DETAILS: [&str; 6] = [
     "cors-max-age",
 ];
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     reader.drop_empty(&DETAILS);
     let mut is_on = policies.cors.is_some();
@@ -74,7 +74,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     policies.cors = Some(cors);
 }
 
-/// `None`: every origin.
+/// The origins that are allowed; `None`: every origin.
 fn origins(reader: &mut Reader<'_>) -> Option<Vec<HeaderValue>> {
     let name = "cors-allow-origin";
     let text = reader.text(name)?;

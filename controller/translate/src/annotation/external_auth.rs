@@ -23,7 +23,7 @@ pub const DETAILS: [&str; 8] = [
     "auth-cache-duration",
 ];
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
     reader.drop_empty(&DETAILS);
     let mut is_global = true;

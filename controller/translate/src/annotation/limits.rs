@@ -10,7 +10,7 @@ use oxigress_core::model::policy::{ConnectionLimit, Ipv6Prefix, Limits, Policies
 const BURST: u32 = 5;
 const MOST: i64 = 1_000_000_000;
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let mut limits = policies.limits.take().unwrap_or_default();
     let statuses =

@@ -6,7 +6,7 @@ use super::reader::Reader;
 use oxigress_core::model::policy::{HeaderValue, Mirror, Policies};
 use oxigress_settings::grammar::url::Url;
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let Some(text) = reader.text("mirror-target") else { return };
     let url = match Url::parse(text, br"^$[](){}*+?&=\|") {

@@ -23,7 +23,7 @@ const MOST_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
 /// What nginx.conf gives: size and number.
 const BUFFERS: (u32, u32) = (4 * 1024, 4);
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let mut proxy = policies.proxy.take().unwrap_or_default();
     read_protocol(reader, &mut proxy);

@@ -21,22 +21,22 @@ use value::Value;
 /// A longer value of an annotation is refused.
 const MAX_VALUE_BYTES: usize = 64 * 1024;
 
-/// Where an Ingress stands.
+/// What surrounds an Ingress while its annotations are read.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// What its annotations may name.
     pub world: &'a World,
-    /// Which one it is.
+    /// The Ingress that is read.
     pub ingress: &'a Key,
-    /// Defaults.
+    /// What holds where no annotation says otherwise.
     pub defaults: &'a Defaults,
-    /// Where HTTPS is served.
+    /// The port on which HTTPS is served.
     pub https_port: u16,
 }
 
 /// The annotations of one Ingress, by name.
 pub struct Reader<'a> {
-    /// Where it stands.
+    /// What surrounds the Ingress.
     pub place: Place<'a>,
     /// What there is to say.
     pub notes: Vec<Note>,
@@ -106,14 +106,14 @@ impl<'a> Reader<'a> {
         if !is_filled(name) && is_filled(alias) { alias } else { name }
     }
 
-    /// A boolean.
+    /// Reads a boolean, as Go writes it.
     pub fn flag(&mut self, name: &'static str, into: &mut impl From<bool>) {
         if let Some(value) = self.value(name) {
             value.flag(into);
         }
     }
 
-    /// `on` or `off`.
+    /// Reads `on` or `off`.
     pub fn switch(&mut self, name: &'static str, into: &mut Option<bool>) {
         if let Some(value) = self.value(name) {
             value.choice(&[("on", true), ("off", false)], into);

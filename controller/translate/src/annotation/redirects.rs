@@ -11,18 +11,18 @@ use oxigress_settings::grammar::template;
 /// What an Ingress says about whole hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// app-root.
+    /// The annotation app-root.
     pub app_root: Option<Template>,
-    /// from-to-www-redirect.
+    /// The annotation from-to-www-redirect.
     pub from_to_www: bool,
-    /// server-alias.
+    /// The annotation server-alias.
     pub aliases: Vec<HostPattern>,
 }
 
 const URL: &[u8] = b",?&=";
 const REGEX: &[u8] = br"^$[](){}*+?&=\|";
 
-/// Reads them.
+/// Reads the annotations of this group; what is invalid is noted.
 pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) -> Hosts {
     let mut hosts = Hosts::default();
     reader.flag("from-to-www-redirect", &mut hosts.from_to_www);

@@ -3,18 +3,18 @@
 //!
 //! Source:  ingress-nginx's annotations.
 
-/// An annotation.
+/// An annotation of ingress-nginx and what becomes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Without prefix.
+    /// The name of the annotation without its prefix.
     pub name: &'static str,
-    /// What it is about.
+    /// The group in docs/annotations.md.
     pub group: Group,
-    /// What becomes of it.
+    /// What becomes of the annotation.
     pub status: Status,
 }
 
-/// What annotations are about.
+/// The groups of docs/annotations.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "titles of the table in docs/annotations.md")]
 pub enum Group {
@@ -37,7 +37,7 @@ pub enum Group {
 /// What becomes of an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// As in ingress-nginx.
+    /// The annotation means what it means in ingress-nginx.
     Same,
     /// Honoured, and this is different.
     Different(&'static str),
@@ -356,7 +356,7 @@ pub fn protects(name: &str) -> bool {
 
 #[cfg(test)]
 impl Group {
-    /// In words.
+    /// The title of the group.
     pub fn title(self) -> &'static str {
         match self {
             Paths => "redirects and rewriting",

@@ -21,7 +21,7 @@ pub struct Near {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Hint {
     Elsewhere,
-    /// Nobody says.
+    /// Nobody says which endpoints are near.
     #[default]
     None,
     Here,

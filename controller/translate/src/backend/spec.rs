@@ -21,10 +21,10 @@ use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What makes a backend.
+/// The Service's port behind a backend, and what sets the backend apart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendSpec {
-    /// The Service's port.
+    /// The Service's port that requests go to.
     pub leads: BackendRef,
     /// What sets it apart from the others of that port; None: the backend that they share.
     pub own: Option<Box<Override>>,
@@ -33,7 +33,7 @@ pub struct BackendSpec {
 /// What sets a backend apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Override {
-    /// How it balances.
+    /// How endpoints are chosen.
     pub balancing: Arc<Balancing>,
     /// Backends of canaries that take a part of its requests.
     pub alternatives: Vec<BackendId>,
@@ -44,7 +44,7 @@ pub struct Override {
 /// That a rule needs a backend. The order puts those of one backend together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostBackend {
-    /// The backend.
+    /// The backend that a rule leads to.
     pub backend: BackendId,
     /// The Ingress that says so.
     pub ingress: Key,
@@ -65,7 +65,7 @@ impl BackendSpec {
         BackendSpec { leads: leads.clone(), own: None }
     }
 
-    /// A backend apart.
+    /// Makes a backend that others of the port do not share.
     pub fn own(leads: &BackendRef, own: Override) -> Self {
         BackendSpec { leads: leads.clone(), own: Some(Box::new(own)) }
     }
@@ -167,9 +167,9 @@ impl SpecOwners {
         Ok((id, BackendSpec::own(leads, Override { balancing, ..Override::default() })))
     }
 
-    /// How a backend balances.
-    pub fn balancing_of(&self, id: &BackendId, plan: &BackendSpec) -> Arc<Balancing> {
-        match &plan.own {
+    /// How endpoints of a backend are chosen: its own word, or that of the port's oldest Ingress.
+    pub fn balancing_of(&self, id: &BackendId, spec: &BackendSpec) -> Arc<Balancing> {
+        match &spec.own {
             Some(own) => own.balancing.clone(),
             None => self.first(id).cloned().unwrap_or_default(),
         }

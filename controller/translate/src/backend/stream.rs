@@ -21,7 +21,7 @@ use std::num::NonZeroU16;
 pub struct Entry {
     /// What stands in nginx.conf of it.
     pub listener: Listener,
-    /// The Service's port.
+    /// The Service's port that requests go to.
     pub leads: BackendRef,
 }
 

@@ -10,7 +10,7 @@ use oxigress_objects::Key;
 /// A host that follows another. The order puts those of one name together, oldest first, and aliases before redirects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alias {
-    /// The host.
+    /// The host that the alias stands for.
     pub host: HostPattern,
     /// The Ingress that says so.
     pub age: Age,
@@ -19,7 +19,7 @@ pub struct Alias {
 }
 
 impl Alias {
-    /// What comes before every other follower of this name.
+    /// What comes before every other alias of this name.
     pub fn first_of(host: &HostPattern) -> Self {
         let age = Age { created: i64::MIN, key: Key::new("", "") };
         Alias { host: host.clone(), age, is_redirected: false }

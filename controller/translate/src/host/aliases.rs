@@ -11,12 +11,12 @@ pub const MAX_COPIED_RULES: usize = 50_000;
 /// Who follows `host`, as its owner says.
 pub fn of(host: &HostPattern, owner: &Owner<'_>) -> BTreeSet<Alias> {
     let aliases = owner.aliases().into_iter().flat_map(|(by, _)| {
-        let follower = |alias: &HostPattern| (alias.clone(), by.age(), false);
-        served(host, owner).iter().map(follower)
+        let entry = |alias: &HostPattern| (alias.clone(), by.age(), false);
+        served(host, owner).iter().map(entry)
     });
     let www = owner.settings().find(|(_, settings)| settings.hosts.from_to_www);
     let www = www.and_then(|(by, _)| Some((counterpart(host)?, by.age(), true)));
-    let all = aliases.chain(www).filter(|(follower, ..)| follower != host);
+    let all = aliases.chain(www).filter(|(alias, ..)| alias != host);
     all.map(|(host, age, is_redirected)| Alias { host, age, is_redirected }).collect()
 }
 

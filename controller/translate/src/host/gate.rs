@@ -10,8 +10,8 @@ use oxigress_validate::{Fault, record};
 use std::sync::Arc;
 
 /// Closes what the validator refuses. What `live` has already was looked at when it came.
-pub fn close_invalid(host: &HostPattern, settled: &mut MergedHost, live: &Snapshot) {
-    let rules: Vec<_> = settled.server.iter().flat_map(|server| &server.rules).collect();
+pub fn close_invalid(host: &HostPattern, merged: &mut MergedHost, live: &Snapshot) {
+    let rules: Vec<_> = merged.server.iter().flat_map(|server| &server.rules).collect();
     let mut notes = Vec::new();
     let mut say = |fault: &Fault, concerns: &dyn Fn(&Rule) -> bool| {
         for rule in rules.iter().filter(|rule| concerns(rule)) {
@@ -25,14 +25,14 @@ pub fn close_invalid(host: &HostPattern, settled: &mut MergedHost, live: &Snapsh
             notes.push((ObjectRef::new(Kind::Ingress, key), Note::rejected(message)));
         }
     };
-    if let Some(policy) = &mut settled.tls
+    if let Some(policy) = &mut merged.tls
         && live.tls.get(host) != Some(&*policy)
         && let Err(fault) = record::tls_policy(policy)
     {
         *policy = TlsPolicy { denied: true, ..TlsPolicy::default() };
         say(&fault, &|_| true);
     }
-    for (id, policies) in &mut settled.policies {
+    for (id, policies) in &mut merged.policies {
         if !live.policies.contains_key(id)
             && let Err(fault) = record::policies(policies)
         {
@@ -40,7 +40,7 @@ pub fn close_invalid(host: &HostPattern, settled: &mut MergedHost, live: &Snapsh
             say(&fault, &|rule| rule.policies.as_ref() == Some(id));
         }
     }
-    settled.notes.extend(notes);
+    merged.notes.extend(notes);
 }
 
 #[cfg(test)]
@@ -56,16 +56,16 @@ mod tests {
             serde_json::from_str(r#"{"proxy": {"tls": {"ciphers": "foo"}}}"#).unwrap();
         let server = r#"{"rules": [{"path": {"prefix": "/"}, "policies": "p",
             "origin": {"namespace": "n", "ingress": "i", "path": "/"}}]}"#;
-        let mut settled = MergedHost {
+        let mut merged = MergedHost {
             server: Some(serde_json::from_str(server).unwrap()),
             tls: Some(serde_json::from_str(r#"{"ciphers": "foo"}"#).unwrap()),
             policies: [(id.clone(), Arc::new(policies))].into(),
             ..MergedHost::default()
         };
-        close_invalid(&host, &mut settled, &Snapshot::default());
-        assert!(settled.tls.is_some_and(|policy| policy.denied));
-        assert_eq!(settled.policies[&id].denied, Some(503));
-        let said: Vec<_> = settled.notes.iter().map(|(_, note)| note.message.as_str()).collect();
+        close_invalid(&host, &mut merged, &Snapshot::default());
+        assert!(merged.tls.is_some_and(|policy| policy.denied));
+        assert_eq!(merged.policies[&id].denied, Some(503));
+        let said: Vec<_> = merged.notes.iter().map(|(_, note)| note.message.as_str()).collect();
         assert_eq!(said.len(), 2);
         assert!(said.iter().all(|text| text.contains("OpenSSL knows no cipher")), "{said:?}");
     }

@@ -33,11 +33,11 @@ pub struct MergedHost {
     pub passthrough: Option<BackendId>,
     /// Which backends its rules lead to.
     pub leads: BTreeSet<HostBackend>,
-    /// What makes these backends.
+    /// The specifications of these backends.
     pub backend_specs: BTreeMap<BackendId, BackendSpec>,
     /// What is decided per request, by the ids that its rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
-    /// How it speaks TLS.
+    /// How TLS is spoken with clients of the host.
     pub tls: Option<TlsPolicy>,
     /// Backends of URLs that its policies name, and the Ingresses that do.
     pub urls: BTreeSet<(BackendId, Key)>,
@@ -68,8 +68,8 @@ pub fn merge(
     let operator = options.default_ssl_certificate.as_ref().map(|key| key.namespace.as_str());
     let is_unnamed = *host == HostPattern::default_host();
     let has_regex = || view.owner.settings().any(|(_, settings)| settings.has_regex);
-    let mut settling = Merge {
-        settled: MergedHost { refusals: view.refusals(host), ..MergedHost::default() },
+    let mut merging = Merge {
+        merged: MergedHost { refusals: view.refusals(host), ..MergedHost::default() },
         host,
         view,
         is_regex_host: options.regex_per_host && has_regex(),
@@ -89,14 +89,14 @@ pub fn merge(
     for by in &view.mains {
         for claim in by.claims_on(source) {
             if !claim.is_refused {
-                settling.claim(by, claim);
+                merging.claim(by, claim);
             }
         }
     }
     for by in &view.mains {
         for claim in by.claims_on(source) {
             if claim.is_refused {
-                settling.refuse_below(by, claim);
+                merging.refuse_below(by, claim);
             }
         }
     }
@@ -108,30 +108,30 @@ pub fn merge(
              together have at most {MAX_COPIED_RULES}: name fewer hosts or paths",
             aliases.len()
         );
-        settling.say(by, Note::rejected(message));
+        merging.say(by, Note::rejected(message));
     }
     if let Some(first) = view.owner.first() {
-        settling.complete(first);
+        merging.complete(first);
     }
     for by in &view.canaries {
         // One that is refused would join a wider path than it means.
         let claims = by.claims_on(source);
         for claim in claims.iter().filter(|claim| !claim.is_refused) {
-            settling.join(by, claim);
+            merging.join(by, claim);
         }
     }
-    settling.share_upstream_tls();
-    settling.about_tls();
+    merging.share_upstream_tls();
+    merging.about_tls();
     if options.ssl_passthrough {
-        settling.pass_through();
+        merging.pass_through();
     }
-    settling.finish(!view.mains.is_empty())
+    merging.finish(!view.mains.is_empty())
 }
 
 /// The server of a host that only sends its clients to `owner`.
 pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
-    let mut settled = MergedHost::default();
-    let Ok(location) = Template::parse(format!("$scheme://{owner}")) else { return settled };
+    let mut merged = MergedHost::default();
+    let Ok(location) = Template::parse(format!("$scheme://{owner}")) else { return merged };
     let code = settings.http_redirect_code.into();
     let redirect = Some(Redirect { code, location, appends_target: true });
     let policies = Arc::new(Policies { redirect, ..Policies::default() });
@@ -142,9 +142,9 @@ pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
         policy: Policy::default(),
         policies: Ids::default().of(&policies),
     };
-    settled.policies.extend(rule.policies.clone().map(|id| (id, policies)));
-    settled.server = Some(Server { rules: vec![rule] });
-    settled
+    merged.policies.extend(rule.policies.clone().map(|id| (id, policies)));
+    merged.server = Some(Server { rules: vec![rule] });
+    merged
 }
 
 /// Ids of policies: digests of what they say. Rules that share their policies do so by address.
@@ -187,7 +187,7 @@ const GUEST_BYTES: usize = 1 << 20;
 const MAX_GUESTS: usize = 100;
 
 struct Merge<'a> {
-    settled: MergedHost,
+    merged: MergedHost,
     host: &'a HostPattern,
     view: &'a HostView<'a>,
     is_regex_host: bool,
@@ -362,8 +362,8 @@ impl<'a> Merge<'a> {
         let rules = rules.collect();
         self.name_paths_without_canary(&winners);
         self.name_paths_without_cookie(&winners);
-        self.settled.server = is_served.then_some(Server { rules });
-        self.settled
+        self.merged.server = is_served.then_some(Server { rules });
+        self.merged
     }
 
     /// Policies of one rule, and the backends that they name.
@@ -375,14 +375,14 @@ impl<'a> Merge<'a> {
     ) {
         let Some(id) = id else { return };
         let urls = crate::ingress::urls(&policies);
-        self.settled.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
+        self.merged.urls.extend(urls.map(|url| (url.clone(), winner.by.key.clone())));
         let errors = policies.errors.as_ref().and_then(|errors| errors.backend.as_ref());
         if (policies.fallback.is_some() || errors.is_some())
             && let Some(leads) = winner.by.fallback()
         {
             self.lead(leads.backend.clone(), BackendSpec::shared(leads), winner.by, "");
         }
-        self.settled.policies.insert(id.clone(), policies);
+        self.merged.policies.insert(id.clone(), policies);
     }
 
     fn place(&self, pattern: &PathPattern) -> String {
@@ -394,11 +394,11 @@ impl<'a> Merge<'a> {
 
     /// Says that something belongs to another namespace.
     fn refuse(&mut self, to: &Claims, message: String) {
-        self.settled.refusals.push((to.key.clone(), Note::rejected(message)));
+        self.merged.refusals.push((to.key.clone(), Note::rejected(message)));
     }
 
     fn say(&mut self, to: &Claims, note: Note) {
-        self.settled.notes.push((ObjectRef::new(Kind::Ingress, to.key.clone()), note));
+        self.merged.notes.push((ObjectRef::new(Kind::Ingress, to.key.clone()), note));
     }
 }
 

@@ -19,7 +19,7 @@ use oxigress_objects::verdict::Note;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-/// `--host-ownership`
+/// The modes of `--host-ownership`: what other namespaces than a host's owner may say about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostOwnership {
     /// Every namespace may set everything, as in ingress-nginx.
@@ -119,9 +119,9 @@ impl<'a> Owner<'a> {
 #[derive(Clone, Debug)]
 pub struct HostView<'a> {
     mode: HostOwnership,
-    /// Whose settings hold.
+    /// The Ingresses whose settings hold.
     pub owner: Owner<'a>,
-    /// Whose paths are served.
+    /// The Ingresses whose paths are served.
     pub mains: Vec<&'a Claims>,
     /// Who wants a part of these paths.
     pub canaries: Vec<&'a Claims>,
@@ -303,19 +303,19 @@ fn whose(host: &HostPattern, by: &Key) -> String {
 pub enum Holder<'a> {
     /// Its own claims; none of them: nobody names it, or canaries alone.
     Claims(HostView<'a>),
-    /// Another host's.
+    /// The host is served as another host.
     Alias {
-        /// How it follows.
-        follower: &'a Alias,
-        /// The other host.
+        /// The alias that says so.
+        alias: &'a Alias,
+        /// The host whose claims are served.
         source: &'a HostPattern,
     },
 }
 
-/// Whose a host is.
+/// The owner of a host and what is served for it.
 #[derive(Debug)]
 pub struct Held<'a> {
-    /// What is served.
+    /// What the host is served from.
     pub holder: Holder<'a>,
     /// By which Ingress; None: nobody names it.
     pub by: Option<Age>,
@@ -335,7 +335,7 @@ pub fn hold<'a>(
 ) -> Held<'a> {
     let mut mains = claims.iter().filter(|by| by.canary().is_none()).map(|by| by.age());
     let rule = mains.next();
-    let alias = aliases.first().map(|(follower, _)| follower.age.clone());
+    let alias = aliases.first().map(|(alias, _)| alias.age.clone());
     let by = match mode {
         HostOwnership::Shared => rule.or(alias),
         HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
@@ -345,10 +345,10 @@ pub fn hold<'a>(
     let mut notes = Vec::new();
     if let (Some(by), true) = (&by, mode != HostOwnership::Shared) {
         let whose = whose(host, &by.key);
-        for (follower, source) in aliases.iter().filter(|(f, _)| f.age.key.namespace != namespace) {
-            let name = follower.annotation();
+        for (alias, source) in aliases.iter().filter(|(f, _)| f.age.key.namespace != namespace) {
+            let name = alias.annotation();
             notes.push((
-                follower.age.key.clone(),
+                alias.age.key.clone(),
                 Note::rejected(format!(
                     "annotation {name}: {whose}, so it does not lead to {source}: name another host"
                 )),
@@ -364,9 +364,7 @@ pub fn hold<'a>(
         }
     }
     let holder = match aliases.first() {
-        Some((follower, source)) if view.owner.first().is_none() => {
-            Holder::Alias { follower, source }
-        }
+        Some((alias, source)) if view.owner.first().is_none() => Holder::Alias { alias, source },
         _ => Holder::Claims(view),
     };
     Held { holder, by, notes }

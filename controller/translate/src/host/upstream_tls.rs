@@ -28,7 +28,6 @@ pub struct HostUpstreamTls<'a> {
 /// What holds for a path.
 #[derive(Debug)]
 pub enum Held<'a> {
-    /// Nothing but its own.
     Override,
     /// These policies, with the word of another Ingress.
     Shared(Arc<Policies>),

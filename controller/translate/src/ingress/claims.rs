@@ -15,12 +15,12 @@ use oxigress_settings::Settings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What an Ingress claims.
+/// What one Ingress claims: hosts, paths, and what holds for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claims {
-    /// Older claims win.
+    /// When the Ingress was created; the older of two claims wins.
     pub created: i64,
-    /// Whose they are.
+    /// The Ingress that has the claims.
     pub key: Key,
     /// Paths by host; a host without paths is a server all the same.
     pub hosts: SortedMap<HostPattern, Box<[Claim]>>,
@@ -40,11 +40,11 @@ pub struct Claims {
 /// A path of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// Which paths.
+    /// The paths that are claimed.
     pub pattern: PathPattern,
-    /// As written.
+    /// The text as the Ingress writes it.
     pub path: String,
-    /// Where it leads.
+    /// The Service's port that requests go to.
     pub leads: BackendRef,
     /// It can be a regular expression too, where another Ingress makes all paths of the host such.
     pub is_valid_regex: bool,

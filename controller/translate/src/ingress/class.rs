@@ -16,7 +16,7 @@ const ANNOTATION: &str = "kubernetes.io/ingress.class";
 /// What becomes of an Ingress by its class.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It is served.
+    /// The Ingress is this controller's.
     Ours,
     /// Another controller's: nothing to say.
     Foreign,

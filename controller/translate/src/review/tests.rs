@@ -108,9 +108,9 @@ impl Fixture {
     }
 
     fn admits(&self, name: &str, words: &[&str]) -> Vec<String> {
-        let judgement = self.review(name, words);
-        assert_eq!(judgement.denial, None, "{words:?}");
-        judgement.warnings
+        let outcome = self.review(name, words);
+        assert_eq!(outcome.denial, None, "{words:?}");
+        outcome.warnings
     }
 }
 
@@ -215,13 +215,13 @@ fn an_ordinary_ingress_is_admitted_without_a_word() {
 fn warnings_come_with_denials_and_also_for_others() {
     let fixture = Fixture::new("", &[]);
     let words = ["enable-influxdb: true", "path: /a(b)", "type: Prefix"];
-    let judgement = fixture.review("shop", &words);
-    assert!(judgement.denial.is_some());
-    assert!(judgement.warnings[0].contains("enable-influxdb"), "{:?}", judgement.warnings);
-    assert!(judgement.warnings[1].contains("pathType Prefix"), "{:?}", judgement.warnings);
+    let outcome = fixture.review("shop", &words);
+    assert!(outcome.denial.is_some());
+    assert!(outcome.warnings[0].contains("enable-influxdb"), "{:?}", outcome.warnings);
+    assert!(outcome.warnings[1].contains("pathType Prefix"), "{:?}", outcome.warnings);
     let foreign = [&words[..], &["class: foreign"]].concat();
-    let judgement = fixture.review("shop", &foreign);
-    assert_eq!((judgement.denial, judgement.warnings.len(), judgement.compared), (None, 2, 0));
+    let outcome = fixture.review("shop", &foreign);
+    assert_eq!((outcome.denial, outcome.warnings.len(), outcome.compared), (None, 2, 0));
 }
 
 #[test]
@@ -480,12 +480,12 @@ fn with_patterns(namespace: &str, count: usize, series: &str) -> String {
 fn reviews_compile_no_more_than_a_namespace_may_ask_for_in_a_minute() {
     let mut fixture = Fixture::new("", &[]);
     let unchecked = |fixture: &Fixture, namespace: &str, series: &str| {
-        let judgement = fixture.review_as(&with_patterns(namespace, 200, series), UID, false);
+        let outcome = fixture.review_as(&with_patterns(namespace, 200, series), UID, false);
         assert_eq!(
-            judgement.denial, None,
+            outcome.denial, None,
             "whoever names a namespace must not keep its Ingresses out"
         );
-        judgement.warnings.into_iter().find(|warning| warning.contains("was not checked"))
+        outcome.warnings.into_iter().find(|warning| warning.contains("was not checked"))
     };
     let compiled =
         (0..100).take_while(|n| unchecked(&fixture, "default", &format!("s{n}-")).is_none());

@@ -68,15 +68,15 @@ impl Translator {
         let referrers = self.leads.rights_from(&HostBackend::first_of(&id));
         let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
         let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
-        let plan = match self.backend_specs.get(&id) {
-            Some(plan) if is_default || !referrers.is_empty() => plan,
+        let spec = match self.backend_specs.get(&id) {
+            Some(spec) if is_default || !referrers.is_empty() => spec,
             _ => return self.drop_backend(id),
         };
-        let balancing = self.spec_owners.balancing_of(&id, plan);
+        let balancing = self.spec_owners.balancing_of(&id, spec);
         let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
         let resolved =
-            backend::resolve(world, &self.options, &plan.leads, Usage::Http { service_upstream });
-        let what_follows = match plan.is_canary() {
+            backend::resolve(world, &self.options, &spec.leads, Usage::Http { service_upstream });
+        let what_follows = match spec.is_canary() {
             true => "the main Ingress's Service gets all requests",
             false => "requests get 503",
         };
@@ -88,7 +88,7 @@ impl Translator {
             notes.extend(said.map(|note| (object.clone(), note)));
         }
         if let (Some(lack), true) = (&resolved.lack, is_default) {
-            let object = ObjectRef::new(Kind::Service, plan.leads.service.clone());
+            let object = ObjectRef::new(Kind::Service, spec.leads.service.clone());
             notes.push((object, lack.note("requests that no Ingress takes get 404")));
         }
         let mut locations: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
@@ -99,7 +99,7 @@ impl Translator {
         }
         let texts = |paths: BTreeSet<&str>| paths.into_iter().map(Into::into).collect();
         let locations = locations.into_iter().map(|(host, paths)| (host, texts(paths))).collect();
-        let record = plan.record(&balancing, &self.settings, locations);
+        let record = spec.record(&balancing, &self.settings, locations);
         self.notes.set(Part::Backend(id.clone()), notes);
         self.put_external_name(&id, resolved.external_name);
         self.put_backend(&id, Some((record, resolved.endpoints)));

@@ -42,11 +42,10 @@ impl Translator {
     /// Who wants `host` to follow another one, in their order, each with that one: of many, the first by name.
     pub(crate) fn aliases_onto(&self, host: &HostPattern) -> Vec<(&Alias, &HostPattern)> {
         let all = self.aliases.rights_from(&Alias::first_of(host));
-        let all = all.take_while(|follower| follower.host == *host);
-        all.filter_map(|follower| Some((follower, self.aliases.by(follower).next()?))).collect()
+        let all = all.take_while(|alias| alias.host == *host);
+        all.filter_map(|alias| Some((alias, self.aliases.by(alias).next()?))).collect()
     }
 
-    /// Whose the host is.
     pub(crate) fn hold(&self, host: &HostPattern) -> owner::Held<'_> {
         let mode = self.options.host_ownership;
         owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host))
@@ -56,53 +55,53 @@ impl Translator {
     pub(super) fn find_aliases(&mut self, hosts: &mut BTreeSet<HostPattern>) {
         for host in hosts.clone() {
             let new = aliases::of(&host, &self.view_of(&host).owner);
-            hosts.extend(new.iter().map(|follower| follower.host.clone()));
+            hosts.extend(new.iter().map(|alias| alias.host.clone()));
             let different = self.aliases.set(&host, new);
-            hosts.extend(different.iter().map(|follower| follower.host.clone()));
+            hosts.extend(different.iter().map(|alias| alias.host.clone()));
         }
     }
 
     pub(super) fn merge_host(&mut self, host: &HostPattern, backends: &mut BTreeSet<BackendId>) {
         let held = self.hold(host);
-        let settle = |source: &HostPattern, view: &HostView<'_>| {
+        let merge_as = |source: &HostPattern, view: &HostView<'_>| {
             let (settings, spec_owners) = (&self.settings, &self.spec_owners);
             merge::merge(host, source, view, settings, spec_owners, &self.options)
         };
-        let (mut settled, is_followed) = match &held.holder {
-            Holder::Alias { follower, source } if follower.is_redirected => {
+        let (mut merged, is_followed) = match &held.holder {
+            Holder::Alias { alias, source } if alias.is_redirected => {
                 (merge::redirected(source, &self.settings), true)
             }
-            Holder::Alias { source, .. } => (settle(source, &self.view_of(source)), true),
-            Holder::Claims(view) => (settle(host, view), false),
+            Holder::Alias { source, .. } => (merge_as(source, &self.view_of(source)), true),
+            Holder::Claims(view) => (merge_as(host, view), false),
         };
-        gate::close_invalid(host, &mut settled, &self.snapshot);
-        let bundles = settled.bundles();
+        gate::close_invalid(host, &mut merged, &self.snapshot);
+        let bundles = merged.bundles();
         let about = |(key, note)| (ObjectRef::new(Kind::Ingress, key), note);
         let mut notes: Vec<_> = held.notes.into_iter().map(about).collect();
         // What there is to say about another host's rules is said there.
         if !is_followed {
-            notes.extend(settled.notes);
-            notes.extend(settled.refusals.into_iter().map(about));
+            notes.extend(merged.notes);
+            notes.extend(merged.refusals.into_iter().map(about));
         }
         self.notes.set(Part::Host(host.clone()), notes);
         self.put_bundles(host, bundles);
-        for (id, plan) in settled.backend_specs {
-            if self.backend_specs.get(&id) != Some(&plan) {
-                self.backend_specs.insert(id.clone(), plan);
+        for (id, spec) in merged.backend_specs {
+            if self.backend_specs.get(&id) != Some(&spec) {
+                self.backend_specs.insert(id.clone(), spec);
                 backends.insert(id);
             }
         }
-        let touched = self.leads.set(host, settled.leads);
+        let touched = self.leads.set(host, merged.leads);
         backends.extend(touched.iter().map(|lead| lead.backend.clone()));
-        let urls = self.urls.set(host, settled.urls);
+        let urls = self.urls.set(host, merged.urls);
         backends.extend(urls.iter().map(|url| url.0.clone()));
-        self.put_policies(host, settled.policies);
+        self.put_policies(host, merged.policies);
         let Patch { upsert, remove, .. } = &mut self.patch;
         let servers = &mut self.snapshot.servers;
-        put(servers, &mut upsert.servers, &mut remove.servers, host, settled.server);
-        let (passthrough, to) = (&mut self.snapshot.passthrough, settled.passthrough);
+        put(servers, &mut upsert.servers, &mut remove.servers, host, merged.server);
+        let (passthrough, to) = (&mut self.snapshot.passthrough, merged.passthrough);
         put(passthrough, &mut upsert.passthrough, &mut remove.passthrough, host, to);
-        put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, settled.tls);
+        put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, merged.tls);
     }
 
     pub(super) fn offer_bundles(&mut self, ingress: &Key, bundles: BTreeMap<BundleId, Bundle>) {

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A record that nginx does not get, or the rules in it that are another namespace's than the host's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithheldItem {
-    /// The record.
+    /// The record that is withheld.
     pub record: RecordRef,
     /// The namespace whose rules are meant; `None`: the record itself.
     pub guest: Option<String>,
     /// The words that name it.
     pub name: String,
-    /// Why it is withheld.
+    /// The reason, in words for the objects' authors.
     pub reason: String,
 }
 

@@ -63,6 +63,20 @@ pub fn one_line_within(text: &str, max_bytes: usize) -> String {
     line
 }
 
+/// The words of an error with those of its causes, which say what went wrong below: a connection, a certificate.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

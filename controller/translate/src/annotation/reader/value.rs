@@ -11,7 +11,7 @@ use oxigress_settings::grammar::parse_bool;
 pub struct Value<'a> {
     /// The annotation's name without prefix.
     pub name: &'a str,
-    /// As written.
+    /// The text as the Ingress writes it.
     pub text: &'a str,
     /// Where to say that it is invalid.
     pub notes: &'a mut Vec<Note>,

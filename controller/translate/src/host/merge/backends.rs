@@ -18,10 +18,10 @@ impl<'a> Merge<'a> {
         leads: &'a BackendRef,
         winner: &Winner<'a>,
     ) -> BackendId {
-        let (base, plan) = self.base(by, leads);
+        let (base, spec) = self.base(by, leads);
         let gives_cookie = by.balancing().is_some_and(|word| word.affinity.is_some());
         let path = if gives_cookie { winner.path } else { "" };
-        let balancing = self.spec_owners.balancing_of(&base, &plan);
+        let balancing = self.spec_owners.balancing_of(&base, &spec);
         let mut alternatives = Vec::new();
         for (canary, to) in &winner.canaries {
             let Some(rules) = canary.canary() else { continue };
@@ -48,8 +48,8 @@ impl<'a> Merge<'a> {
             self.lead(id.clone(), BackendSpec::own(to, own), canary, path);
             alternatives.push(id);
         }
-        let (id, plan) = match spec::split(&base, &alternatives) {
-            _ if alternatives.is_empty() => (base, plan),
+        let (id, spec) = match spec::split(&base, &alternatives) {
+            _ if alternatives.is_empty() => (base, spec),
             Ok(id) => {
                 (id, BackendSpec::own(leads, Override { balancing, alternatives, split: None }))
             }
@@ -58,10 +58,10 @@ impl<'a> Merge<'a> {
                     by,
                     Note::warning(format!("no canary has a part: {why}: use shorter names")),
                 );
-                (base, plan)
+                (base, spec)
             }
         };
-        self.lead(id.clone(), plan, by, path);
+        self.lead(id.clone(), spec, by, path);
         id
     }
 
@@ -76,9 +76,9 @@ impl<'a> Merge<'a> {
         })
     }
 
-    pub(super) fn lead(&mut self, backend: BackendId, plan: BackendSpec, by: &Claims, path: &str) {
-        self.settled.backend_specs.insert(backend.clone(), plan);
-        self.settled.leads.insert(HostBackend {
+    pub(super) fn lead(&mut self, backend: BackendId, spec: BackendSpec, by: &Claims, path: &str) {
+        self.merged.backend_specs.insert(backend.clone(), spec);
+        self.merged.leads.insert(HostBackend {
             backend,
             ingress: by.key.clone(),
             path: path.into(),

@@ -138,7 +138,7 @@ impl<'a> Merge<'a> {
                     self.host, by.key
                 );
                 let object = ObjectRef::new(Kind::Ingress, winner.by.key.clone());
-                self.settled.notes.push((object, Note::rejected(message)));
+                self.merged.notes.push((object, Note::rejected(message)));
             }
         }
     }
@@ -178,6 +178,6 @@ impl<'a> Merge<'a> {
     pub(super) fn lost_protection(&self, by: &Claims) -> Option<&'static str> {
         let winners = self.winners.values();
         let own = winners.filter(|winner| winner.by.key.namespace == by.key.namespace);
-        passthrough::lost_protection(self.settled.tls.as_ref(), own.map(|winner| &*winner.policies))
+        passthrough::lost_protection(self.merged.tls.as_ref(), own.map(|winner| &*winner.policies))
     }
 }

@@ -71,7 +71,7 @@ impl<'a> Merge<'a> {
             };
             if told.insert(&winner.by.key) {
                 let object = ObjectRef::new(Kind::Ingress, winner.by.key.clone());
-                self.settled.notes.push((object, note));
+                self.merged.notes.push((object, note));
             }
         }
     }
@@ -90,7 +90,7 @@ impl<'a> Merge<'a> {
             denied,
             client,
         };
-        self.settled.tls = Some(tls).filter(|tls| *tls != TlsPolicy::default());
+        self.merged.tls = Some(tls).filter(|tls| *tls != TlsPolicy::default());
     }
 
     /// Only who has the root decides: passing TLS through takes away what protects its paths.
@@ -117,9 +117,9 @@ impl<'a> Merge<'a> {
                 )),
                 Some(Winner { leads: Some(leads), by, closer: None, .. }) if !by.is_closed() => {
                     let (leads, by) = (*leads, *by);
-                    let (id, plan) = self.base(by, leads);
-                    self.lead(id.clone(), plan, by, "");
-                    self.settled.passthrough = Some(id);
+                    let (id, spec) = self.base(by, leads);
+                    self.lead(id.clone(), spec, by, "");
+                    self.merged.passthrough = Some(id);
                     continue;
                 }
                 Some(Winner { leads: Some(_), .. }) => refuse("its locations are closed".into()),
