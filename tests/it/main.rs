@@ -111,6 +111,7 @@ mod structure {
     mod crates;
     mod files;
     mod nginx_source;
+    mod unsafe_code;
 }
 
 /// What one tenant can do to another.
