@@ -57,6 +57,9 @@ unit: ## the tests that need no nginx
 # other features, and compiles tokio and what depends on it again.
 tested := $(pure) -p oxigress-nginx -p oxigress-tests
 
+# Tests wait most of the time: more at once than there are processors.
+export RUST_TEST_THREADS ?= 4
+
 .PHONY: test
 test: packages kubernetes-begin test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers
 	$(CARGO) test $(tested) --features oxigress-store/failpoints

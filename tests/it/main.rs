@@ -23,7 +23,6 @@ mod balancing {
     mod rolling;
 }
 
-/// The Helm chart.
 mod chart {
     mod cluster;
     mod moved;
@@ -123,7 +122,6 @@ mod tenants {
     mod ownership;
 }
 
-/// Keys and certificates.
 mod tls {
     mod secrets;
     mod upstream_tls;

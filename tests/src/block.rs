@@ -4,18 +4,18 @@
 //!          file; an expectation is about the action above it. README.md has the list of sections.
 //! Errors:  a failure tells the section's line, the request, the answer and the end of the error log.
 
-mod act;
+mod actions;
 mod expect;
 pub mod parse;
 mod setup;
 mod short;
 
 use crate::place::Directory;
-use act::Answer;
+use actions::Answer;
 use anyhow::{Context, Result, bail};
 use libtest_mimic::Trial;
 use parse::Section;
-use setup::{Setup, Stage};
+use setup::{Fixture, Setup};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -97,19 +97,19 @@ pub fn run(block: &parse::Block, file: &str) -> Result<(), String> {
 
 fn run_in(block: &parse::Block, directory: &Directory) -> Result<()> {
     let steps = steps(block)?;
-    let mut stage = Stage::start(&Setup::read(block)?, directory)?;
+    let mut fixture = Fixture::start(&Setup::read(block)?, directory)?;
     for step in &steps {
-        play(step, &mut stage).map_err(|error| {
+        play(step, &mut fixture).map_err(|error| {
             let Section { line, name, .. } = step.action;
             let told = error.context(format!("--- {name} (line {line})"));
             // A worker that a sanitizer ended only shows as an answer that does not come.
-            match stage.log().lines().find(|line| line.contains("Sanitizer: ")) {
+            match fixture.log().lines().find(|line| line.contains("Sanitizer: ")) {
                 Some(report) => told.context(report.to_owned()),
                 None => told,
             }
         })?;
     }
-    stage.finish(block)
+    fixture.finish(block)
 }
 
 fn steps(block: &parse::Block) -> Result<Vec<Step<'_>>> {
@@ -132,13 +132,13 @@ fn steps(block: &parse::Block) -> Result<Vec<Step<'_>>> {
     Ok(steps)
 }
 
-fn play(step: &Step<'_>, stage: &mut Stage) -> Result<()> {
-    let before = expect::Before::take(step, stage)?;
-    let answer = act::act(step, stage)?;
-    expect::look(step, stage, &answer, &before).map_err(|error| {
+fn play(step: &Step<'_>, fixture: &mut Fixture) -> Result<()> {
+    let before = expect::Before::take(step, fixture)?;
+    let answer = actions::run(step, fixture)?;
+    expect::look(step, fixture, &answer, &before).map_err(|error| {
         let mut told = format!("{error:#}");
         let _ = write!(told, "\n{}", tell(&answer));
-        let _ = write!(told, "--- end of the error log\n{}", stage.log_tail());
+        let _ = write!(told, "--- end of the error log\n{}", fixture.log_tail());
         anyhow::anyhow!(told)
     })
 }

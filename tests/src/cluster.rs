@@ -10,13 +10,14 @@ mod credentials;
 mod objects;
 mod tenant;
 
+use crate::certificate::{self, Issued};
 use crate::client::{self, Address, Request};
 use crate::place::{Directory, free_port};
 use crate::process::Process;
 use crate::wait::{self, block_on, runtime};
 use crate::{dist, network, nginx};
 use anyhow::{Context, Result, anyhow, ensure};
-use credentials::{Credential, Purpose, kubeconfig};
+use credentials::kubeconfig;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::discovery::Discovery;
@@ -39,7 +40,7 @@ const SERVICES: &str = "10.96.0.0/16,fd00:10:96::/112";
 /// etcd and kube-apiserver; both are killed when the value is dropped or the test's process ends.
 pub struct Cluster {
     folder: PathBuf,
-    authority: Credential,
+    authority: Issued,
     etcd_port: u16,
     api_port: u16,
     flags: Vec<String>,
@@ -76,7 +77,7 @@ impl Cluster {
 
     fn start_in(folder: PathBuf, flags: &[String]) -> Result<Self> {
         fs::create_dir_all(&folder)?;
-        let authority = Credential::new("authority", &Purpose::Authority, None)?;
+        let authority = Issued::new(certificate::authority("authority", 0..2)?, None)?;
         let (etcd_port, api_port) = (free_port()?, free_port()?);
         let etcd = start_etcd(&folder, etcd_port)?;
         let cluster = Cluster {
@@ -96,14 +97,16 @@ impl Cluster {
     }
 
     fn write_credentials(&self) -> Result<()> {
-        let server = Credential::new("kube-apiserver", &Purpose::Server, Some(&self.authority))?;
-        let tokens = Credential::new("service-accounts", &Purpose::Authority, None)?;
+        let names = ["127.0.0.1", "localhost", "kubernetes.default.svc"];
+        let server = certificate::params("kube-apiserver", &names, 0..2)?;
+        let server = Issued::new(server, Some(&self.authority))?;
+        let tokens = Issued::new(certificate::authority("service-accounts", 0..2)?, None)?;
         for (name, bytes) in [
-            ("authority.crt", self.authority.certificate()?),
-            ("server.crt", server.certificate()?),
-            ("server.key", server.key()?),
-            ("tokens.crt", tokens.certificate()?),
-            ("tokens.key", tokens.key()?),
+            ("authority.crt", self.authority.pem.clone()),
+            ("server.key", server.key.pem()?),
+            ("server.crt", server.pem),
+            ("tokens.key", tokens.key.pem()?),
+            ("tokens.crt", tokens.pem),
         ] {
             fs::write(self.folder.join(name), bytes)?;
         }
@@ -112,8 +115,8 @@ impl Cluster {
     }
 
     fn write_kubeconfig(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
-        let credential = Credential::new(user, &Purpose::User(groups), Some(&self.authority))?;
-        let config = kubeconfig(&self.url(), &self.authority, &credential)?;
+        let user_of = credentials::user(user, groups, &self.authority)?;
+        let config = kubeconfig(&self.url(), &self.authority, &user_of)?;
         let path = self.folder.join(format!("{}.kubeconfig", user.replace([':', '/'], "-")));
         fs::write(&path, serde_json::to_vec_pretty(&config)?)?;
         Ok(path)
@@ -124,7 +127,6 @@ impl Cluster {
         format!("https://127.0.0.1:{}", self.api_port)
     }
 
-    /// The port of [`Self::url`].
     pub fn port(&self) -> u16 {
         self.api_port
     }
@@ -134,14 +136,14 @@ impl Cluster {
         self.folder.join("authority.crt")
     }
 
-    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("administrator.kubeconfig")
     }
 
     /// The kubeconfig of a user, which RBAC knows by these names: a ServiceAccount is
     /// `system:serviceaccount:NAMESPACE:NAME` of the groups `system:serviceaccounts` and
-    /// `system:serviceaccounts:NAMESPACE`; `system:authenticated` is everybody's group.
+    /// `system:serviceaccounts:NAMESPACE`. The API server adds `system:authenticated` by itself; a user has two groups at
+    /// most besides.
     pub fn kubeconfig_of(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         self.write_kubeconfig(user, groups)
     }
@@ -249,7 +251,7 @@ impl Cluster {
         self.api().as_mut().context("kube-apiserver does not run")?.signal(Signal::STOP)
     }
 
-    /// The end of [`Self::pause_api`].
+    /// Lets the API server run again after [`Self::pause_api`].
     pub fn resume_api(&self) -> Result<()> {
         self.api().as_mut().context("kube-apiserver does not run")?.signal(Signal::CONT)
     }

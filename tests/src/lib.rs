@@ -6,6 +6,11 @@
 //! Rules:   every case has its own ports and directory and waits on conditions, never on time.
 //! Errors:  `anyhow`: the reader is a developer in front of a failed test.
 
+#![allow(
+    missing_docs,
+    reason = "a harness: most names say all, and a sentence stands where one does not"
+)]
+
 pub mod block;
 pub mod certificate;
 pub mod cluster;

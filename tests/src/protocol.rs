@@ -34,11 +34,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// What an endpoint does about TLS.
 #[derive(Clone, Copy)]
 pub enum Tls<'c> {
-    /// It speaks none.
+    /// The listener speaks no TLS.
     Off,
     /// Always, and chooses no protocol.
     On(&'c Certificate),
-    /// Always, and chooses `h2`.
+    /// The listener speaks TLS and chooses `h2` by ALPN.
     Http2(&'c Certificate),
     /// With those who begin with a handshake.
     Either(&'c Certificate),
@@ -46,7 +46,6 @@ pub enum Tls<'c> {
 
 /// A listener on loopback; it and its connections end when dropped.
 pub struct Listener {
-    /// Where it is.
     pub address: SocketAddr,
     connections: Arc<AtomicU64>,
     handshakes: Arc<AtomicU64>,
@@ -55,7 +54,6 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Serves every connection.
     pub fn start<F, S>(tls: Tls<'_>, serve: F) -> Result<Self>
     where
         F: Fn(Box<dyn Stream>) -> S + Send + Sync + 'static,
@@ -109,7 +107,6 @@ impl Listener {
         Ok(Listener { address, connections, handshakes, open, task })
     }
 
-    /// Connections it took.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }
@@ -158,7 +155,6 @@ pub struct AnyEndpoint {
 }
 
 impl AnyEndpoint {
-    /// Starts one.
     pub fn start(name: &str, certificate: &Certificate) -> Result<Self> {
         let (name, seen): (Arc<str>, _) = (name.into(), Arc::default());
         let listener = Listener::start(Tls::Either(certificate), move |stream| {

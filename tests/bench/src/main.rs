@@ -8,7 +8,6 @@
 //! Input:   `OXIGRESS_BENCH=instructions,policies,algorithms,scale,throughput,updates,churn,restart,memory,files,cluster` chooses
 //!          subjects.
 
-/// What is measured.
 mod subjects {
     pub mod algorithms;
     pub mod churn;

@@ -20,11 +20,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where inputs are kept.
+/// The folder where inputs without their property are kept.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/fuzz");
 /// Without other words: some seconds for all targets together, unoptimised.
 const RUNS: u64 = 3_000;
-/// Longest input.
+/// The longest input that is made, in bytes.
 const MAX_BYTES: usize = 16 * 1024;
 /// As much of an input as is told.
 const TOLD_BYTES: usize = 400;

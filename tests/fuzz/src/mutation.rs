@@ -3,7 +3,7 @@
 use crate::MAX_BYTES;
 use serde_json::Value;
 
-/// xorshift64*, Vigna 2016.
+/// A generator of pseudo-random numbers: xorshift64*, Vigna 2016.
 pub struct Random(u64);
 
 impl Random {
@@ -12,7 +12,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Any number.
+    /// The next number, of all 64 bits.
     pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -98,7 +98,7 @@ fn exchanged(random: &mut Random, seed: &[u8], seeds: &[Vec<u8>]) -> Option<Vec<
     serde_json::to_vec(&value).ok()
 }
 
-/// A value somewhere within.
+/// Chooses a value somewhere within `value`.
 fn place<'v>(random: &mut Random, value: &'v mut Value) -> &'v mut Value {
     let children = match value {
         Value::Object(object) => object.len(),

@@ -16,7 +16,6 @@ use std::time::Duration;
 /// An answer that nobody waits for.
 const LONG: Duration = Duration::from_secs(25);
 
-/// The product with endpoints.
 struct Place {
     /// Dropped first: requests that are under way end with their endpoints.
     variables: Variables,

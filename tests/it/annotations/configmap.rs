@@ -533,7 +533,7 @@ fn behind_a_trusted_proxy_and_the_proxy_protocol_the_client_is_whom_the_proxy_na
     });
 }
 
-/// As [`proxied_with`], over TLS.
+/// Does what [`proxied_with`] does over TLS.
 fn proxied_tls(port: u16, header: &str, more: &str) -> Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -110,14 +110,14 @@ impl Case<'_> {
         text
     }
 
-    fn check(&self, stage: &Stage, host: &str) -> Result<()> {
+    fn check(&self, fixture: &Fixture, host: &str) -> Result<()> {
         let request = self.request.replace("$HOST", host);
         let mut parts = request.split(" ;; ");
         let (method, target) =
             parts.next().and_then(|line| line.split_once(' ')).context("a request")?;
         let (address, target) = match target.strip_prefix("https ") {
-            Some(target) => (Address::https(stage.controller.https_port, host), target),
-            None => (Address::http(stage.controller.http_port), target),
+            Some(target) => (Address::https(fixture.controller.https_port, host), target),
+            None => (Address::http(fixture.controller.http_port), target),
         };
         let mut request = Request::new(method, host, target);
         let (mut times, mut at_once): (usize, usize) = (1, 1);
@@ -144,7 +144,7 @@ impl Case<'_> {
         }
         let arrived = |names: &str| -> Result<u64> {
             names.split(' ').try_fold(0, |sum, name| {
-                let endpoint = stage.variables.endpoints.get(name).context("an endpoint")?;
+                let endpoint = fixture.variables.endpoints.get(name).context("an endpoint")?;
                 Ok(sum + endpoint.requests())
             })
         };
@@ -190,13 +190,13 @@ impl Case<'_> {
                 continue;
             }
             if let Some(target) = part.strip_prefix("logged ") {
-                stage.is_logged(target)?;
+                fixture.is_logged(target)?;
             } else if let Some(target) = part.strip_prefix("unlogged ") {
                 // A later request is in the log already.
                 let after = format!("/after{target}");
                 block_on(send(&address, &Request::get("copies.test", &after)))?;
-                stage.is_logged(&after)?;
-                let log = stage.controller.error_log();
+                fixture.is_logged(&after)?;
+                let log = fixture.controller.error_log();
                 ensure!(!log.contains(&format!("GET {target} ")), "{target} is in the log");
             } else if let Some(text) = part.strip_prefix('~') {
                 ensure!(seen.contains(text), "{text:?} is not in\n{seen}");
@@ -231,14 +231,14 @@ fn names() -> BTreeSet<&'static str> {
 }
 
 /// A controller with the Services and Secrets that the cases name.
-struct Stage {
+struct Fixture {
     controller: Controller,
     variables: Variables,
     /// A proxy in front of the controller's nginx, which itself is no destination.
     gateway: SocketAddr,
 }
 
-impl Stage {
+impl Fixture {
     fn start(directory: &Directory, workers: usize) -> Result<Self> {
         let mut variables = Variables::default();
         let behaviours = [
@@ -286,7 +286,7 @@ impl Stage {
         }
         controller.serve("services.yaml", &variables.expand(&text)?)?;
         let gateway = pass_on((Ipv4Addr::LOCALHOST, controller.http_port).into())?;
-        Ok(Stage { controller, variables, gateway })
+        Ok(Fixture { controller, variables, gateway })
     }
 
     fn is_logged(&self, target: &str) -> Result<()> {
@@ -317,15 +317,15 @@ fn tell(failed: &[String], cases: usize) -> Result<()> {
 fn every_case_of_the_table() {
     pass("annotations", |directory| {
         let cases = cases()?;
-        let mut stage = Stage::start(directory, 1)?;
+        let mut fixture = Fixture::start(directory, 1)?;
         let text: String = cases
             .iter()
-            .map(|case| stage.fill(case.manifest(&case.host(), &case.host())))
+            .map(|case| fixture.fill(case.manifest(&case.host(), &case.host())))
             .collect();
-        stage.controller.serve("ingresses.yaml", &text)?;
+        fixture.controller.serve("ingresses.yaml", &text)?;
         let failed: Vec<_> = cases
             .iter()
-            .filter_map(|case| Some(case.tell(&case.check(&stage, &case.host()).err()?)))
+            .filter_map(|case| Some(case.tell(&case.check(&fixture, &case.host()).err()?)))
             .collect();
         tell_coverage(&cases)?;
         tell(&failed, cases.len())
@@ -339,12 +339,12 @@ fn every_change_holds_at_once_under_load() {
     const REQUESTS_PER_CONNECTION: u64 = 1000;
     pass("annotations-load", |directory| {
         let cases = cases()?;
-        let mut stage = Stage::start(directory, 2)?;
+        let mut fixture = Fixture::start(directory, 2)?;
         let steady =
-            stage.variables.expand("$INGRESS(steady: c.test/steady shop, other.test/ shop)")?;
-        stage.controller.serve("steady.yaml", &steady)?;
-        let address = Address::http(stage.controller.http_port);
-        let workers = stage.controller.worker_pids();
+            fixture.variables.expand("$INGRESS(steady: c.test/steady shop, other.test/ shop)")?;
+        fixture.controller.serve("steady.yaml", &steady)?;
+        let address = Address::http(fixture.controller.http_port);
+        let workers = fixture.controller.worker_pids();
         let conf = std::fs::read_to_string(directory.join("run/nginx.conf"))?;
         let requests = vec![Request::get("c.test", "/steady/1"), Request::get("other.test", "/")];
         let load = Load::start(Plan {
@@ -366,9 +366,9 @@ fn every_change_holds_at_once_under_load() {
                 true => "closed.test",
                 false => "c.test",
             };
-            let manifest = stage.fill(case.manifest(&name, host));
-            stage.controller.serve("edited.yaml", &manifest)?;
-            if let Err(why) = case.check(&stage, host) {
+            let manifest = fixture.fill(case.manifest(&name, host));
+            fixture.controller.serve("edited.yaml", &manifest)?;
+            if let Err(why) = case.check(&fixture, host) {
                 failed.push(case.tell(&why));
             }
         }
@@ -382,7 +382,7 @@ fn every_change_holds_at_once_under_load() {
         ensure!(report.failed == 0, "{:?}", report.failures.iter().take(5).collect::<Vec<_>>());
         let most = 8 + report.answered / REQUESTS_PER_CONNECTION;
         ensure!(report.connections <= most, "{} connections", report.connections);
-        ensure!(stage.controller.worker_pids() == workers, "the workers are others");
+        ensure!(fixture.controller.worker_pids() == workers, "the workers are others");
         ensure!(
             std::fs::read_to_string(directory.join("run/nginx.conf"))? == conf,
             "nginx.conf is another"

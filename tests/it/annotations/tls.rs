@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An Ingress for `NAME.test`.
+/// Makes an Ingress for the host `NAME.test`.
 fn ingress(name: &str, service: &str, annotations: &[(&str, &str)], secret: &str) -> String {
     let mut text = format!(
         "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  \
@@ -88,7 +88,6 @@ enum Shown {
 }
 use Shown::{Deep, Nothing, Other, Ours};
 
-/// Names and values.
 type Annotations<'a> = &'a [(&'a str, &'a str)];
 
 /// What an answer holds; `!` what it does not hold.

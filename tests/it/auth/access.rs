@@ -20,13 +20,13 @@ use tokio::task::JoinHandle;
 /// What the auth server does with a request.
 #[derive(Clone)]
 enum Reply {
-    /// These bytes.
+    /// These bytes are sent as they are.
     Say(String),
     /// These bytes, each part so many milliseconds after the one before.
     Parts(Vec<String>, u64),
     /// Nothing, until it is told something else.
     Hold,
-    /// It closes.
+    /// The connection is closed without an answer.
     Close,
 }
 
@@ -116,18 +116,18 @@ impl Auth {
     }
 }
 
-struct Stage {
+struct Fixture {
     site: Site,
     auth: Auth,
     endpoint: Endpoint,
 }
 
-fn stage(directory: &Directory, change: impl FnOnce(&mut Plan)) -> Result<Stage> {
+fn fixture(directory: &Directory, change: impl FnOnce(&mut Plan)) -> Result<Fixture> {
     let mut plan = Plan::router(1)?;
     change(&mut plan);
     let site = Site::start(&plan, directory)?;
-    let stage = Stage { site, auth: Auth::start()?, endpoint: Endpoint::start("a")? };
-    Ok(stage)
+    let fixture = Fixture { site, auth: Auth::start()?, endpoint: Endpoint::start("a")? };
+    Ok(fixture)
 }
 
 /// The settings of an auth server, with these members more.
@@ -139,7 +139,7 @@ fn external(more: Value) -> Value {
     all
 }
 
-impl Stage {
+impl Fixture {
     /// Rules of hosts, each with its own policies.
     fn put(&self, rules: &[(&str, Value)]) -> Result<()> {
         let mut servers =
@@ -198,9 +198,9 @@ fn header<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
 #[test]
 fn only_the_auth_server_lets_in() {
     pass("auth-verdicts", |directory| {
-        let stage =
-            stage(directory, |plan| plan.location_config = "proxy_intercept_errors on;".into())?;
-        stage.put(&[("a.test", json!({"external": external(json!({}))}))])?;
+        let fixture =
+            fixture(directory, |plan| plan.location_config = "proxy_intercept_errors on;".into())?;
+        fixture.put(&[("a.test", json!({"external": external(json!({}))}))])?;
         for (status, expected) in [
             (200, 200),
             (202, 200),
@@ -215,76 +215,76 @@ fn only_the_auth_server_lets_in() {
             (500, 500),
             (503, 500),
         ] {
-            stage.auth.set(say(status, "Location: /elsewhere\r\n"));
-            stage.expect("a.test", "/", expected)?;
-            ensure!(stage.auth.heard().len() == 1, "{status}");
+            fixture.auth.set(say(status, "Location: /elsewhere\r\n"));
+            fixture.expect("a.test", "/", expected)?;
+            ensure!(fixture.auth.heard().len() == 1, "{status}");
         }
         // No rule of another host asks.
-        stage.auth.set(say(401, ""));
-        stage.expect("open.test", "/", 200)?;
-        ensure!(stage.auth.heard().is_empty());
+        fixture.auth.set(say(401, ""));
+        fixture.expect("open.test", "/", 200)?;
+        ensure!(fixture.auth.heard().is_empty());
         // The body of an answer is nobody's.
         for status in [200, 401, 403] {
-            stage.auth.set(Reply::Say(format!(
+            fixture.auth.set(Reply::Say(format!(
                 "HTTP/1.1 {status} X\r\nContent-Length: 7\r\n\r\nSECRETS"
             )));
-            let response = stage.get("a.test", "/")?;
+            let response = fixture.get("a.test", "/")?;
             ensure!(
                 response.status == status && !response.text().contains("SECRETS"),
                 "{response}"
             );
-            stage.auth.set(Reply::Say(format!(
+            fixture.auth.set(Reply::Say(format!(
                 "HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nSECRETS\r\n0\r\n\r\n"
             )));
-            let response = stage.get("a.test", "/")?;
+            let response = fixture.get("a.test", "/")?;
             ensure!(
                 response.status == status && !response.text().contains("SECRETS"),
                 "{response}"
             );
         }
         // 401 says how to come in.
-        stage
+        fixture
             .auth
             .set(say(401, "WWW-Authenticate: Bearer realm=\"x\"\r\nWWW-Authenticate: Basic\r\n"));
-        let response = stage.expect("a.test", "/", 401)?;
+        let response = fixture.expect("a.test", "/", 401)?;
         let all: Vec<_> = response.headers.get_all("www-authenticate").iter().collect();
         ensure!(all == ["Bearer realm=\"x\"", "Basic"], "{response}");
-        stage.auth.set(say(403, "WWW-Authenticate: Basic\r\n"));
-        ensure!(stage.expect("a.test", "/", 403)?.header("www-authenticate").is_none());
-        stage.site.nginx.check_error_log()
+        fixture.auth.set(say(403, "WWW-Authenticate: Basic\r\n"));
+        ensure!(fixture.expect("a.test", "/", 403)?.header("www-authenticate").is_none());
+        fixture.site.nginx.check_error_log()
     });
 }
 
 #[test]
 fn an_auth_server_that_is_ill_lets_nobody_in() {
     pass("auth-ill", |directory| {
-        let stage = stage(directory, |_| ())?;
-        stage.put(&[("a.test", json!({"external": external(json!({}))}))])?;
+        let fixture = fixture(directory, |_| ())?;
+        fixture.put(&[("a.test", json!({"external": external(json!({}))}))])?;
         for garbage in
             ["hello\r\n\r\n", "HTTP/1.1 200\r\n", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\nA: \0\r\n\r\n"]
         {
-            stage.auth.set(Reply::Say(garbage.into()));
-            stage.expect("a.test", "/", 500)?;
+            fixture.auth.set(Reply::Say(garbage.into()));
+            fixture.expect("a.test", "/", 500)?;
         }
-        stage.auth.set(Reply::Close);
-        stage.expect("a.test", "/", 500)?;
+        fixture.auth.set(Reply::Close);
+        fixture.expect("a.test", "/", 500)?;
         // More than 64 KiB of headers.
         let long = format!("X: {}\r\n", "a".repeat(1000)).repeat(70);
-        stage.auth.set(say(200, &long));
-        stage.expect("a.test", "/", 500)?;
+        fixture.auth.set(say(200, &long));
+        fixture.expect("a.test", "/", 500)?;
         let long = format!("X: {}\r\n", "a".repeat(1000)).repeat(50);
-        stage.auth.set(say(200, &long));
-        stage.expect("a.test", "/", 200)?;
+        fixture.auth.set(say(200, &long));
+        fixture.expect("a.test", "/", 200)?;
         // The answer of another program to nginx.
-        stage.auth.set(say(401, "X-Accel-Redirect: /open\r\n"));
-        stage.expect("a.test", "/", 401)?;
-        stage.auth.set(say(500, "X-Accel-Redirect: /open\r\nX-Accel-Expires: 100\r\n"));
-        stage.expect("a.test", "/", 500)?;
+        fixture.auth.set(say(401, "X-Accel-Redirect: /open\r\n"));
+        fixture.expect("a.test", "/", 401)?;
+        fixture.auth.set(say(500, "X-Accel-Redirect: /open\r\nX-Accel-Expires: 100\r\n"));
+        fixture.expect("a.test", "/", 500)?;
         // It takes longer than the location waits (2 s in these tests).
-        stage.auth.set(Reply::Hold);
-        stage.expect("a.test", "/", 500)?;
-        stage.auth.set(say(200, ""));
-        stage.expect("a.test", "/", 200)?;
+        fixture.auth.set(Reply::Hold);
+        fixture.expect("a.test", "/", 500)?;
+        fixture.auth.set(say(200, ""));
+        fixture.expect("a.test", "/", 200)?;
         // Nobody listens, no endpoint, no backend.
         let rule = |host: &str, backend: &str| json!({"rules": [{"path": {"prefix": "/"}, "backend": backend, "policies": host}]});
         let servers = json!({"down.test": rule("down", "a"), "none.test": rule("none", "a"), "gone.test": rule("gone", "a")});
@@ -295,22 +295,22 @@ fn an_auth_server_that_is_ill_lets_nobody_in() {
         let policies = json!({"down": to("down"), "none": to("none"), "gone": to("gone")});
         let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let endpoints = json!({
-            "a": [stage.endpoint.native()],
+            "a": [fixture.endpoint.native()],
             "down": [{"address": "127.0.0.1", "port": closed}],
             "none": [],
         });
-        stage.put_all(&servers, &policies, &endpoints)?;
+        fixture.put_all(&servers, &policies, &endpoints)?;
         for host in ["down.test", "none.test", "gone.test"] {
-            stage.expect(host, "/", 500)?;
+            fixture.expect(host, "/", 500)?;
         }
-        stage.site.nginx.check_error_log()
+        fixture.site.nginx.check_error_log()
     });
 }
 
 #[test]
 fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
     pass("auth-bodies", |directory| {
-        let stage = stage(directory, |plan| {
+        let fixture = fixture(directory, |plan| {
             plan.http_config =
                 "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
         })?;
@@ -318,7 +318,7 @@ fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
         // One host keeps the answers that say how long they are.
         let kept =
             json!({"cache": {"key": "$arg_user", "valid": [{"statuses": [200], "seconds": 60}]}});
-        stage.put(&[("a.test", host(json!({}))), ("kept.test", host(kept))])?;
+        fixture.put(&[("a.test", host(json!({}))), ("kept.test", host(kept))])?;
         let length = |status: u16, bytes: usize, body: &str| {
             format!("HTTP/1.1 {status} X\r\nContent-Length: {bytes}\r\n\r\n{body}")
         };
@@ -360,42 +360,42 @@ fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
             ),
         ];
         for (what, status, parts, is_kept) in cases {
-            stage.auth.set(say(200, ""));
-            stage.expect("a.test", "/", 200)?;
-            stage.auth.set(Reply::Parts(parts, 20));
-            let before = stage.auth.connections.load(Ordering::Relaxed);
+            fixture.auth.set(say(200, ""));
+            fixture.expect("a.test", "/", 200)?;
+            fixture.auth.set(Reply::Parts(parts, 20));
+            let before = fixture.auth.connections.load(Ordering::Relaxed);
             for _ in 0..10 {
-                stage.expect("a.test", "/", status).context(what)?;
+                fixture.expect("a.test", "/", status).context(what)?;
             }
-            let new = stage.auth.connections.load(Ordering::Relaxed) - before;
+            let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
             ensure!(if is_kept { new == 0 } else { new >= 9 }, "{what}: {new} new connections");
         }
         // Chunked answers are not kept, and neither is their connection lost for that.
-        stage.auth.set(Reply::Say(chunked(200, "5\r\nhello\r\n0\r\n\r\n")));
-        stage.expect("kept.test", "/?user=0", 200)?;
-        let before = stage.auth.connections.load(Ordering::Relaxed);
-        stage.auth.heard();
+        fixture.auth.set(Reply::Say(chunked(200, "5\r\nhello\r\n0\r\n\r\n")));
+        fixture.expect("kept.test", "/?user=0", 200)?;
+        let before = fixture.auth.connections.load(Ordering::Relaxed);
+        fixture.auth.heard();
         for _ in 0..10 {
-            stage.expect("kept.test", "/?user=1", 200)?;
+            fixture.expect("kept.test", "/?user=1", 200)?;
         }
-        let new = stage.auth.connections.load(Ordering::Relaxed) - before;
-        let asked = stage.auth.heard().len();
+        let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
+        let asked = fixture.auth.heard().len();
         ensure!((asked, new) == (10, 0), "{asked} questions, {new} new connections");
         // Those that are kept have their bodies with them, which nobody sees either.
-        stage.auth.set(Reply::Say(length(200, 5, "hello")));
-        stage.auth.heard();
-        let before = stage.auth.connections.load(Ordering::Relaxed);
+        fixture.auth.set(Reply::Say(length(200, 5, "hello")));
+        fixture.auth.heard();
+        let before = fixture.auth.connections.load(Ordering::Relaxed);
         for _ in 0..5 {
-            let answer = stage.expect("kept.test", "/?user=2", 200)?;
+            let answer = fixture.expect("kept.test", "/?user=2", 200)?;
             ensure!(!answer.text().contains("hello"), "{answer}");
         }
-        let new = stage.auth.connections.load(Ordering::Relaxed) - before;
-        let asked = stage.auth.heard().len();
+        let new = fixture.auth.connections.load(Ordering::Relaxed) - before;
+        let asked = fixture.auth.heard().len();
         ensure!((asked, new) == (1, 0), "{asked} questions, {new} new connections");
         // Nobody waits long for the rest of a body.
-        stage.auth.set(Reply::Parts(parts(length(200, 5, "he"), "llo"), 5_000));
+        fixture.auth.set(Reply::Parts(parts(length(200, 5, "he"), "llo"), 5_000));
         let began = std::time::Instant::now();
-        stage.expect("a.test", "/", 200)?;
+        fixture.expect("a.test", "/", 200)?;
         ensure!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
         Ok(())
     });
@@ -404,12 +404,12 @@ fn bodies_of_answers_are_dropped_and_short_ones_end_no_connection() {
 #[test]
 fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in_our_place() {
     pass("auth-question", |directory| {
-        let stage = stage(directory, |_| ())?;
+        let fixture = fixture(directory, |_| ())?;
         let more = json!({
             "method": "POST",
             "headers": [{"name": "X-Extra", "value": "$host-$http_x_a"}, {"name": "X-Gone", "value": ""}],
         });
-        stage.put(&[
+        fixture.put(&[
             ("a.test", json!({"external": external(json!({}))})),
             ("b.test", json!({"external": external(more)})),
         ])?;
@@ -428,9 +428,9 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
             .header("If-None-Match", "*")
             .header("ssl-client-verify", "SUCCESS")
             .body("GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
-        let response = stage.send(&request)?;
+        let response = fixture.send(&request)?;
         ensure!(response.status == 200 && response.text().contains("/smuggled"), "{response}");
-        let heard = stage.auth.heard();
+        let heard = fixture.auth.heard();
         let [head] = heard.as_slice() else { anyhow::bail!("{heard:?}") };
         ensure!(head.starts_with("GET /check?x=1 HTTP/1."), "{head}");
         for (name, value) in [
@@ -466,8 +466,8 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
             .header("X-A", "1")
             .header("X-Gone", "2")
             .header("x-extra", "3");
-        ensure!(stage.send(&request)?.status == 200);
-        let heard = stage.auth.heard();
+        ensure!(fixture.send(&request)?.status == 200);
+        let heard = fixture.auth.heard();
         let head = heard.first().context("nothing was heard")?;
         ensure!(head.starts_with("POST /check?x=1 HTTP/1."), "{head}");
         ensure!(
@@ -481,14 +481,14 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
         ensure!(header(head, "X-Original-Method") == ["GET"], "{head}");
 
         // Chunked, and a body that comes late.
-        let response = stage.raw("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n")?;
+        let response = fixture.raw("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n")?;
         ensure!(response.status == 200 && response.text().ends_with("hello"), "{response}");
-        let heard = stage.auth.heard();
+        let heard = fixture.auth.heard();
         ensure!(heard.len() == 1 && header(&heard[0], "Transfer-Encoding").is_empty(), "{heard:?}");
         // Refused with a body: the next request of the connection is the client's, not the body.
-        stage.auth.set(say(401, ""));
+        fixture.auth.set(say(401, ""));
         let response = block_on(async {
-            let mut connection = Connection::open(&stage.site.http()).await?;
+            let mut connection = Connection::open(&fixture.site.http()).await?;
             let request = Request::new("POST", "a.test", "/")
                 .body("GET /smuggled HTTP/1.1\r\nHost: a.test\r\n\r\n");
             let first = connection.send(&request).await?;
@@ -498,23 +498,23 @@ fn the_auth_server_is_told_what_is_asked_for_and_nothing_that_the_client_says_in
         ensure!(response.status == 200 && response.text().starts_with("GET /mine"), "{response}");
 
         // An absolute request target is what routes, so it is what the auth server hears.
-        stage.auth.heard();
-        let response = stage
+        fixture.auth.heard();
+        let response = fixture
             .raw("GET http://a.test/p HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n")?;
         ensure!(response.status == 401, "{response}");
-        let heard = stage.auth.heard();
+        let heard = fixture.auth.heard();
         ensure!(
             header(heard.first().context("nothing")?, "X-Original-URL") == ["http://a.test/p"],
             "{heard:?}"
         );
-        stage.site.nginx.check_error_log()
+        fixture.site.nginx.check_error_log()
     });
 }
 
 #[test]
 fn a_client_is_sent_to_sign_in_and_cookies_come_back() {
     pass("auth-signin", |directory| {
-        let stage = stage(directory, |_| ())?;
+        let fixture = fixture(directory, |_| ())?;
         let signin = |more: Value| {
             let mut all = external(json!({"signin": "https://in.test/start?a=$arg_a"}));
             for (key, value) in more.as_object().cloned().unwrap_or_default() {
@@ -522,17 +522,17 @@ fn a_client_is_sent_to_sign_in_and_cookies_come_back() {
             }
             json!({"external": all})
         };
-        stage.put(&[
+        fixture.put(&[
             ("a.test", signin(json!({}))),
             ("b.test", signin(json!({"signin_parameter": "next", "always_sets_cookie": true, "signin": "https://in.test"}))),
             ("c.test", json!({"external": external(json!({"always_sets_cookie": true}))})),
             ("d.test", json!({"external": external(json!({}))})),
         ])?;
         let cookies = "Set-Cookie: x=1; Path=/\r\nSet-Cookie: y=2\r\n";
-        stage.auth.set(say(401, cookies));
-        let response = stage
+        fixture.auth.set(say(401, cookies));
+        let response = fixture
             .expect("a.test", "/p q?a=1&b=%2f", 302)
-            .or_else(|_| stage.expect("a.test", "/p%20q?a=1&b=%2f", 302))?;
+            .or_else(|_| fixture.expect("a.test", "/p%20q?a=1&b=%2f", 302))?;
         ensure!(
             response.header("location").as_deref()
                 == Some("https://in.test/start?a=1&rd=http://a.test%2Fp%2520q%3Fa%3D1%26b%3D%252f"),
@@ -543,42 +543,42 @@ fn a_client_is_sent_to_sign_in_and_cookies_come_back() {
             all.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
         };
         ensure!(set(&response) == ["x=1; Path=/", "y=2"], "{response}");
-        let response = stage.expect("b.test", "/", 302)?;
+        let response = fixture.expect("b.test", "/", 302)?;
         ensure!(
             response.header("location").as_deref() == Some("https://in.test?next=http://b.test%2F"),
             "{response}"
         );
         // The client's own text ends neither the line nor the URL.
-        let response = stage.get("a.test", "/?a=%0d%0aX-Evil:%201")?;
+        let response = fixture.get("a.test", "/?a=%0d%0aX-Evil:%201")?;
         ensure!(response.header("x-evil").is_none() && response.status == 302, "{response}");
-        ensure!(set(&stage.expect("c.test", "/", 401)?).len() == 2);
-        ensure!(set(&stage.expect("d.test", "/", 401)?).is_empty());
+        ensure!(set(&fixture.expect("c.test", "/", 401)?).len() == 2);
+        ensure!(set(&fixture.expect("d.test", "/", 401)?).is_empty());
         // 403 is not a matter of signing in.
-        stage.auth.set(say(403, cookies));
-        stage.expect("a.test", "/", 403)?;
+        fixture.auth.set(say(403, cookies));
+        fixture.expect("a.test", "/", 403)?;
         // And with an answer of the endpoint.
-        stage.auth.set(say(200, cookies));
-        ensure!(set(&stage.expect("d.test", "/", 200)?).len() == 2);
-        stage.endpoint.change(oxigress_tests::endpoint::Behaviour::Status(404));
+        fixture.auth.set(say(200, cookies));
+        ensure!(set(&fixture.expect("d.test", "/", 200)?).len() == 2);
+        fixture.endpoint.change(oxigress_tests::endpoint::Behaviour::Status(404));
         ensure!(
-            set(&stage.get("d.test", "/")?).is_empty()
-                && set(&stage.get("c.test", "/")?).len() == 2
+            set(&fixture.get("d.test", "/")?).is_empty()
+                && set(&fixture.get("c.test", "/")?).len() == 2
         );
-        stage.site.nginx.check_error_log()
+        fixture.site.nginx.check_error_log()
     });
 }
 
 #[test]
 fn headers_of_the_answer_reach_the_endpoint_in_place_of_the_clients() {
     pass("auth-headers", |directory| {
-        let stage = stage(directory, |plan| {
+        let fixture = fixture(directory, |plan| {
             plan.http_config =
                 "set_real_ip_from 127.0.0.1; real_ip_header X-Client; underscores_in_headers on;"
                     .into();
         })?;
         let names =
             json!({"response_headers": ["X-User", "X-Groups", "Content-Length", "X-Absent"]});
-        stage.put(&[
+        fixture.put(&[
             ("a.test", json!({"external": external(names.clone())})),
             (
                 "any.test",
@@ -593,8 +593,8 @@ fn headers_of_the_answer_reach_the_endpoint_in_place_of_the_clients() {
                 .header("X-Other", "kept")
                 .body("abc")
         };
-        stage.auth.set(say(200, "X-User: jane\r\nX-Groups: a\r\nX-Groups: b\r\nX-Secret: s\r\n"));
-        let text = stage.send(&request("a.test"))?.text();
+        fixture.auth.set(say(200, "X-User: jane\r\nX-Groups: a\r\nX-Groups: b\r\nX-Secret: s\r\n"));
+        let text = fixture.send(&request("a.test"))?.text();
         for line in ["x-user: jane\n", "x-groups: a, b\n", "x-other: kept\n", "content-length: 3\n"]
         {
             ensure!(text.contains(line), "{line}: {text}");
@@ -604,28 +604,28 @@ fn headers_of_the_answer_reach_the_endpoint_in_place_of_the_clients() {
             "{text}"
         );
         // Let in by its address: nobody was asked, and nobody says who it is.
-        stage.auth.heard();
-        let response = stage.send(&request("any.test").header("X-Client", "10.0.0.1"))?;
-        ensure!(response.status == 200 && stage.auth.heard().is_empty(), "{response}");
+        fixture.auth.heard();
+        let response = fixture.send(&request("any.test").header("X-Client", "10.0.0.1"))?;
+        ensure!(response.status == 200 && fixture.auth.heard().is_empty(), "{response}");
         ensure!(
             !response.text().contains("root") && response.text().contains("x-other: kept"),
             "{response}"
         );
-        stage.site.nginx.check_error_log()
+        fixture.site.nginx.check_error_log()
     });
 }
 
 #[test]
 fn all_of_the_three_have_to_let_in_or_any_of_them() {
     pass("auth-satisfy", |directory| {
-        let stage = stage(directory, |plan| {
+        let fixture = fixture(directory, |plan| {
             plan.http_config = "set_real_ip_from 127.0.0.1; real_ip_header X-Client;".into();
         })?;
         let access = |any: bool| {
             json!({"allow": ["10.0.0.0/8"], "any": any, "external": external(json!({})),
                    "basic": {"realm": "x", "users": "jane:{PLAIN}secret"}})
         };
-        stage.put(&[("all.test", access(false)), ("any.test", access(true))])?;
+        fixture.put(&[("all.test", access(false)), ("any.test", access(true))])?;
         // address, password, auth server; all, any
         for (address, password, status, all, any) in [
             (true, true, 200, 200, 200),
@@ -641,14 +641,14 @@ fn all_of_the_three_have_to_let_in_or_any_of_them() {
             (false, false, 403, 403, 401),
             (false, false, 500, 403, 500),
         ] {
-            stage.auth.set(say(status, ""));
+            fixture.auth.set(say(status, ""));
             for (host, expected) in [("all.test", all), ("any.test", any)] {
                 let mut request = Request::get(host, "/")
                     .header("X-Client", if address { "10.0.0.1" } else { "11.0.0.1" });
                 if password {
                     request = request.header("Authorization", "Basic amFuZTpzZWNyZXQ=");
                 }
-                let response = stage.send(&request)?;
+                let response = fixture.send(&request)?;
                 ensure!(
                     response.status == expected,
                     "{host} {address} {password} {status}: {expected} is due: {response}"
@@ -656,16 +656,16 @@ fn all_of_the_three_have_to_let_in_or_any_of_them() {
                 ensure!(!response.text().contains("authorization"), "{response}");
             }
         }
-        stage.site.nginx.check_error_log()
+        fixture.site.nginx.check_error_log()
     });
 }
 
 #[test]
 fn nobody_gets_to_the_location_of_questions() {
     pass("auth-inside", |directory| {
-        let stage = stage(directory, |_| ())?;
+        let fixture = fixture(directory, |_| ())?;
         let access = json!({"external": external(json!({}))});
-        stage.put(&[("a.test", access)])?;
+        fixture.put(&[("a.test", access)])?;
         for target in [
             "/ingress-auth-http",
             "ingress-auth-http",
@@ -676,18 +676,18 @@ fn nobody_gets_to_the_location_of_questions() {
         ] {
             let text =
                 format!("GET {target} HTTP/1.1\r\nHost: open.test\r\nConnection: close\r\n\r\n");
-            let response = stage.raw(&text)?;
+            let response = fixture.raw(&text)?;
             ensure!(
                 response.endpoint().as_deref() == Some("a") || response.status == 400,
                 "{target}: {response}"
             );
         }
-        ensure!(stage.auth.heard().is_empty());
+        ensure!(fixture.auth.heard().is_empty());
         // An endpoint sends nginx there.
         let inside = Auth::start()?;
         let servers = json!({"x.test": {"rules": [{"path": {"prefix": "/"}, "backend": "x"}]}});
         let endpoints = json!({"x": [{"address": "127.0.0.1", "port": inside.port}]});
-        stage.put_all(&servers, &json!({}), &endpoints)?;
+        fixture.put_all(&servers, &json!({}), &endpoints)?;
         for place in [
             "ingress-auth-http",
             "/ingress-auth-http",
@@ -697,7 +697,7 @@ fn nobody_gets_to_the_location_of_questions() {
         ] {
             inside.set(say(200, &format!("X-Accel-Redirect: {place}\r\n")));
             inside.heard();
-            let response = stage.get("x.test", "/");
+            let response = fixture.get("x.test", "/");
             let heard = inside.heard();
             ensure!(
                 heard.iter().all(|head| !head.contains("/check") && head.contains("Host: x.test")),
@@ -714,22 +714,22 @@ fn nobody_gets_to_the_location_of_questions() {
 #[test]
 fn answers_are_kept_for_one_policy_and_asked_for_once() {
     pass("auth-cache", |directory| {
-        let stage = stage(directory, |plan| {
+        let fixture = fixture(directory, |plan| {
             plan.workers = 2;
             plan.http_config =
                 "proxy_cache_path cache keys_zone=ingress_auth:1m use_temp_path=off;".into();
         })?;
         let cached = |key: &str, valid: Value| json!({"external": external(json!({"cache": {"key": key, "valid": valid}, "response_headers": ["X-User"]}))});
         let long = json!([{"statuses": [200, 401], "seconds": 600}]);
-        stage.put(&[
+        fixture.put(&[
             ("a.test", cached("$http_authorization", long.clone())),
             ("b.test", cached("$http_authorization", long.clone())),
             ("short.test", cached("$host", json!([{"statuses": [200], "seconds": 0}]))),
         ])?;
         let get = |host: &str, token: &str| {
-            stage.send(&Request::get(host, "/").header("Authorization", token))
+            fixture.send(&Request::get(host, "/").header("Authorization", token))
         };
-        stage.auth.set(say(200, "X-User: jane\r\n"));
+        fixture.auth.set(say(200, "X-User: jane\r\n"));
         for _ in 0..6 {
             let response = get("a.test", "jane")?;
             ensure!(
@@ -737,9 +737,9 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
                 "{response}"
             );
         }
-        ensure!(stage.auth.heard().len() == 1);
+        ensure!(fixture.auth.heard().len() == 1);
         // Another client, another host with the same words.
-        stage.auth.set(say(401, "WWW-Authenticate: Basic\r\n"));
+        fixture.auth.set(say(401, "WWW-Authenticate: Basic\r\n"));
         for _ in 0..3 {
             let response = get("a.test", "joe")?;
             ensure!(
@@ -747,64 +747,64 @@ fn answers_are_kept_for_one_policy_and_asked_for_once() {
                 "{response}"
             );
         }
-        ensure!(stage.auth.heard().len() == 1);
-        ensure!(get("b.test", "jane")?.status == 401 && stage.auth.heard().len() == 1);
-        ensure!(get("a.test", "jane")?.status == 200 && stage.auth.heard().is_empty());
+        ensure!(fixture.auth.heard().len() == 1);
+        ensure!(get("b.test", "jane")?.status == 401 && fixture.auth.heard().len() == 1);
+        ensure!(get("a.test", "jane")?.status == 200 && fixture.auth.heard().is_empty());
         // Statuses without a time, errors, answers that say so themselves, cookies: asked for each time.
-        stage.auth.set(say(403, ""));
+        fixture.auth.set(say(403, ""));
         ensure!(get("a.test", "jim")?.status == 403 && get("a.test", "jim")?.status == 403);
-        ensure!(stage.auth.heard().len() == 2);
-        stage.auth.set(say(500, ""));
+        ensure!(fixture.auth.heard().len() == 2);
+        fixture.auth.set(say(500, ""));
         ensure!(get("a.test", "jim")?.status == 500 && get("a.test", "jim")?.status == 500);
-        ensure!(stage.auth.heard().len() == 2);
+        ensure!(fixture.auth.heard().len() == 2);
         for (token, headers) in
             [("c1", "Cache-Control: no-store\r\n"), ("c2", "Set-Cookie: s=1\r\n")]
         {
-            stage.auth.set(say(200, headers));
+            fixture.auth.set(say(200, headers));
             ensure!(get("a.test", token)?.status == 200 && get("a.test", token)?.status == 200);
-            ensure!(stage.auth.heard().len() == 2, "{token}");
+            ensure!(fixture.auth.heard().len() == 2, "{token}");
         }
-        stage.auth.set(say(200, ""));
+        fixture.auth.set(say(200, ""));
         ensure!(get("short.test", "")?.status == 200 && get("short.test", "")?.status == 200);
-        ensure!(stage.auth.heard().len() == 2);
+        ensure!(fixture.auth.heard().len() == 2);
         // A body that is long, or that does not say how long it is, is not kept.
         for (token, body) in [
             ("l1", format!("Content-Length: 70000\r\n\r\n{}", "x".repeat(70_000))),
             ("l2", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".into()),
         ] {
-            stage.auth.set(Reply::Say(format!("HTTP/1.1 200 X\r\n{body}")));
+            fixture.auth.set(Reply::Say(format!("HTTP/1.1 200 X\r\n{body}")));
             ensure!(get("a.test", token)?.status == 200 && get("a.test", token)?.status == 200);
-            ensure!(stage.auth.heard().len() == 2, "{token}");
+            ensure!(fixture.auth.heard().len() == 2, "{token}");
         }
         // Many at once ask once.
-        stage.auth.set(Reply::Hold);
+        fixture.auth.set(Reply::Hold);
         let held: Vec<_> = (0..10)
             .map(|_| {
                 let (address, request) = (
-                    stage.site.http(),
+                    fixture.site.http(),
                     Request::get("a.test", "/").header("Authorization", "many"),
                 );
                 runtime().spawn(async move { client::send(&address, &request).await })
             })
             .collect();
         until("the question", || {
-            ensure!(!stage.auth.seen.lock().expect("no panic inside").is_empty());
+            ensure!(!fixture.auth.seen.lock().expect("no panic inside").is_empty());
             Ok(())
         })?;
-        stage.auth.set(say(200, ""));
+        fixture.auth.set(say(200, ""));
         for one in held {
             let response = block_on(one)??;
             ensure!(response.status == 200, "{response}");
         }
-        ensure!(stage.auth.heard().len() == 1);
+        ensure!(fixture.auth.heard().len() == 1);
         // Other settings are another policy, at once.
-        stage.put(&[(
+        fixture.put(&[(
             "a.test",
             cached("$http_authorization", json!([{"statuses": [200], "seconds": 601}])),
         )])?;
-        stage.auth.set(say(401, ""));
-        ensure!(get("a.test", "jane")?.status == 401 && stage.auth.heard().len() == 1);
-        stage.site.nginx.check_error_log()
+        fixture.auth.set(say(401, ""));
+        ensure!(get("a.test", "jane")?.status == 401 && fixture.auth.heard().len() == 1);
+        fixture.site.nginx.check_error_log()
     });
 }
 
@@ -814,9 +814,9 @@ const SLOW: &str = "$2b$06$abcdefghijklmnopqrstuuxLa0AkDDSrQ9VwNnETzOsObiucpMYgC
 #[test]
 fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
     pass("auth-line", |directory| {
-        let stage = stage(directory, |_| ())?;
+        let fixture = fixture(directory, |_| ())?;
         let users: String = (0..40).map(|n| format!("user{n}:{SLOW}\n")).collect();
-        stage.put(&[("a.test", json!({"basic": {"realm": "x", "users": users}}))])?;
+        fixture.put(&[("a.test", json!({"basic": {"realm": "x", "users": users}}))])?;
         let encode = |text: String| openssl::base64::encode_block(text.as_bytes());
         let request = |user: String| {
             let credentials = format!("Basic {}", encode(format!("{user}:secret")));
@@ -824,7 +824,7 @@ fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
         };
         // Some go away at once, whether a thread has their password or not.
         let gone = (0..20).map(|n| {
-            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, stage.site.http_port))?;
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, fixture.site.http_port))?;
             let credentials = encode(format!("nobody{n}:secret"));
             write!(
                 stream,
@@ -836,7 +836,7 @@ fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
         drop(gone?);
         let all: Vec<_> = (0..40)
             .map(|n| {
-                let (address, request) = (stage.site.http(), request(format!("user{n}")));
+                let (address, request) = (fixture.site.http(), request(format!("user{n}")));
                 runtime().spawn(async move { client::send(&address, &request).await })
             })
             .collect();
@@ -845,10 +845,10 @@ fn passwords_wait_in_line_and_who_leaves_leaves_the_line() {
             ensure!(response.status == 200, "{response}");
         }
         // Known by now: no thread has to look again.
-        let response = stage.send(&request("user1".into()))?;
+        let response = fixture.send(&request("user1".into()))?;
         ensure!(response.status == 200, "{response}");
-        ensure!(stage.send(&request("nobody1".into()))?.status == 401);
-        stage.site.nginx.check_error_log()
+        ensure!(fixture.send(&request("nobody1".into()))?.status == 401);
+        fixture.site.nginx.check_error_log()
     });
 }
 
@@ -893,7 +893,7 @@ fn flood(port: u16, host: &str) -> Result<(Vec<JoinHandle<()>>, Statuses)> {
 #[test]
 fn a_flood_of_passwords_delays_no_other_tenant() {
     pass("auth-turns", |directory| {
-        let stage = stage(directory, |_| ())?;
+        let fixture = fixture(directory, |_| ())?;
         let file = |hash: &str| json!({"access": {"basic": {"realm": "x", "users": format!("bob:{hash}\n")}}});
         let policies = json!({"flooded": file(SLOWER), "quick": file(SLOW)});
         let rule = |namespace: &str, policy: &str| {
@@ -902,8 +902,8 @@ fn a_flood_of_passwords_delays_no_other_tenant() {
         };
         let servers = json!({"flooded.test": rule("hostile", "flooded"), "own.test": rule("hostile", "quick"),
             "other.test": rule("other", "quick")});
-        stage.put_all(&servers, &policies, &json!({"a": [stage.endpoint.native()]}))?;
-        let (tasks, statuses) = flood(stage.site.http_port, "flooded.test")?;
+        fixture.put_all(&servers, &policies, &json!({"a": [fixture.endpoint.native()]}))?;
+        let (tasks, statuses) = flood(fixture.site.http_port, "flooded.test")?;
         let count = |status: &str| {
             statuses
                 .lock()
@@ -923,7 +923,7 @@ fn a_flood_of_passwords_delays_no_other_tenant() {
             let credentials = openssl::base64::encode_block(b"bob:secret");
             let request = Request::get(host, &format!("/{n}"))
                 .header("Authorization", &format!("Basic {credentials}"));
-            let response = stage.send(&request)?;
+            let response = fixture.send(&request)?;
             ensure!(response.status == 200, "{response}");
             let turns = count("401") - before;
             // Eight are at work when it comes, and as many may begin before its answer is here.
@@ -931,6 +931,6 @@ fn a_flood_of_passwords_delays_no_other_tenant() {
         }
         ensure!(count("401") < FLOOD / 2, "the flood was over too early to prove anything");
         tasks.iter().for_each(JoinHandle::abort);
-        stage.site.nginx.check_error_log()
+        fixture.site.nginx.check_error_log()
     });
 }

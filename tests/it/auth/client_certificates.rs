@@ -23,7 +23,6 @@ struct Place {
     hosts: Vec<String>,
 }
 
-/// Where policies name bundles.
 const BUNDLES: [&str; 2] = ["/client/authorities", "/client/revoked"];
 const HTTP: &str = "http2 on;
     ssl_session_cache shared:SSL:1m;";

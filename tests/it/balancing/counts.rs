@@ -60,7 +60,6 @@ impl Shop {
         self.endpoints.iter().map(Endpoint::native).collect()
     }
 
-    /// Everything anew.
     fn put(&self, backend: Value, endpoints: &[Value]) -> Result<()> {
         let snapshot = json!({"version": 1, "snapshot": {
             "servers": {"shop.test": {"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]}},

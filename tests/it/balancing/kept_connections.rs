@@ -172,7 +172,7 @@ fn a_worker_that_shuts_down_closes_its_idle_connections_at_once() {
     });
 }
 
-/// As [`Site`] has it.
+/// The `worker_connections` that [`Site`] configures.
 const WORKER_CONNECTIONS: usize = 512;
 
 #[test]

@@ -17,7 +17,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The chart's namespace.
 const OWN: &str = "ingress";
 const POD: &str = "oxigress-controller-1";
 
@@ -133,8 +132,7 @@ fn install(directory: &Directory, values: &str) -> Result<Installed> {
         format!("--audit-policy-file={}", policy.display()),
     ];
     let cluster = Cluster::start_with(directory, &flags)?;
-    let groups =
-        ["system:serviceaccounts", "system:serviceaccounts:ingress", "system:authenticated"];
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:ingress"];
     let kubeconfig = cluster.kubeconfig_of(USER, &groups)?;
     for namespace in [OWN, "shop"] {
         cluster.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}, labels: {{team: shop}}}}}}"))?;

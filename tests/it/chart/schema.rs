@@ -18,7 +18,7 @@ pub const FREE: &[&str] = &[
     "global",
 ];
 
-/// Names, numbers or shares.
+/// Keys that take a number or a text such as `50%`.
 const NUMBER_OR_TEXT: &[&str] = &[
     "http",
     "https",

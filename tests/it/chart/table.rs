@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 use oxigress_tests::chart::text;
 use oxigress_tests::dist::repository;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// What a row says of a key.
@@ -175,6 +175,31 @@ defaultBackend: {autoscaling: {enabled: true, minReplicas: 2}, serviceAccount: {
     Ok([first, second, third])
 }
 
+/// The keys whose values are found in one rendering, each with a word of its own; by halves where the chart refuses some.
+fn found_at_once(base: &Value, keys: &[(String, Value)]) -> BTreeSet<String> {
+    let mut whole = base.clone();
+    let mut words = Vec::new();
+    for (number, (key, value)) in keys.iter().enumerate() {
+        let word = format!("probe-{number}-x");
+        let text = value.to_string().replace("probe", &word);
+        if let Ok(value) = serde_json::from_str(&text) {
+            whole = with(&whole, key, value);
+            words.push((word, key));
+        }
+    }
+    match text("ingress", &whole.to_string(), &[]) {
+        Ok(text) => {
+            let shown = words.into_iter().filter(|(word, _)| text.contains(word.as_str()));
+            shown.map(|(_, key)| key.clone()).collect()
+        }
+        Err(_) if keys.len() > 4 => {
+            let (one, two) = keys.split_at(keys.len() / 2);
+            &found_at_once(base, one) | &found_at_once(base, two)
+        }
+        Err(_) => BTreeSet::new(),
+    }
+}
+
 #[test]
 fn every_key_changes_what_is_rendered() -> Result<()> {
     let values = values()?;
@@ -187,13 +212,22 @@ fn every_key_changes_what_is_rendered() -> Result<()> {
     );
     let mut keys = Vec::new();
     leaves("", &values, &mut keys);
-    let without = |key: &str| -> Result<bool> {
-        let default =
-            values.pointer(&format!("/{}", key.replace('.', "/"))).unwrap_or(&Value::Null);
+    let of = |base: &Value, key: &str| -> Value {
+        let pointer = format!("/{}", key.replace('.', "/"));
+        let now = base.pointer(&pointer).or_else(|| values.pointer(&pointer));
+        other(key, now.unwrap_or(&Value::Null))
+    };
+    // Words are looked for together; what is left, such as numbers, each by itself.
+    let words: Vec<_> = keys.iter().map(|key| (key.clone(), of(&bases[0], key))).collect();
+    let words: Vec<_> =
+        words.into_iter().filter(|(_, value)| value.to_string().contains("\"probe\"")).collect();
+    let found = found_at_once(&bases[0], &words);
+    println!("{} of {} keys in one rendering", found.len(), keys.len());
+    keys.retain(|key| !found.contains(key));
+    let without = |key: &String| -> Result<bool> {
         let mut refused = None;
         for (base, plain) in bases.iter().zip(&plain) {
-            let now = base.pointer(&format!("/{}", key.replace('.', "/"))).unwrap_or(default);
-            match render(&with(base, key, other(key, now))) {
+            match render(&with(base, key, of(base, key))) {
                 Ok(text) if text != *plain => return Ok(false),
                 Ok(_) => {}
                 Err(error) => refused = Some(error),
@@ -201,22 +235,12 @@ fn every_key_changes_what_is_rendered() -> Result<()> {
         }
         refused.map_or(Ok(true), |error| Err(error.context(key.to_owned())))
     };
-    let halves = std::thread::scope(|scope| -> Result<Vec<String>> {
-        let (one, two) = keys.split_at(keys.len() / 2);
-        let search = |keys: &[String]| -> Result<Vec<String>> {
-            let mut found = Vec::new();
-            for key in keys {
-                if without(key)? {
-                    found.push(key.clone());
-                }
-            }
-            Ok(found)
-        };
-        let other = scope.spawn(move || search(two));
-        let mut found = search(one)?;
-        found.extend(other.join().map_err(|_| anyhow::anyhow!("a panic"))??);
-        Ok(found)
-    })?;
-    ensure!(halves.is_empty(), "without an effect: {halves:?}");
+    let mut dead = Vec::new();
+    for key in &keys {
+        if without(key)? {
+            dead.push(key);
+        }
+    }
+    ensure!(dead.is_empty(), "without an effect: {dead:?}");
     Ok(())
 }

@@ -7,21 +7,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A page.
 pub struct Page {
     /// From the top of the repository.
     pub path: PathBuf,
-    /// What stands in it.
     pub text: String,
 }
 
-/// A block between fences.
 pub struct Block {
     /// Number of the first line behind the fence.
     pub line: usize,
     /// The word behind the opening fence.
     pub language: String,
-    /// The lines.
     pub text: String,
 }
 
@@ -172,7 +168,6 @@ impl Page {
         self.lines().filter(|(_, line)| !line.starts_with(['|', '#', '<', '!', '[']))
     }
 
-    /// Targets of links.
     pub fn links(&self) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for (number, line) in self.lines() {
@@ -184,13 +179,11 @@ impl Page {
         found
     }
 
-    /// Anchors of its headings.
     pub fn anchors(&self) -> BTreeSet<String> {
         let headings = self.lines().filter(|(_, line)| line.starts_with('#'));
         headings.map(|(_, line)| anchor(line.trim_start_matches('#'))).collect()
     }
 
-    /// What stands in backquotes.
     pub fn spans(&self) -> Vec<(usize, String)> {
         let spans = |(number, line): (usize, &str)| {
             let spans = line
@@ -203,7 +196,6 @@ impl Page {
         self.lines().flat_map(spans).collect()
     }
 
-    /// What stands between fences.
     pub fn blocks(&self) -> Vec<Block> {
         let (mut found, mut open): (Vec<Block>, Option<Block>) = (Vec::new(), None);
         for (line, number) in self.text.lines().zip(1..) {
@@ -241,7 +233,6 @@ impl Page {
 }
 
 impl Block {
-    /// It has commands.
     pub fn is_shell(&self) -> bool {
         matches!(self.language.as_str(), "sh" | "console")
     }

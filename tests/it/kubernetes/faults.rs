@@ -31,7 +31,7 @@ fn without_the_right_to_see_ingress_classes_the_name_decides() {
         tenant.service("shop", &[&pod])?;
         tenant.apply(&ingress("ours", "ours.test", "shop"))?;
         tenant.apply(&ingress("theirs", "theirs.test", "shop").replace("$CLASS", "others"))?;
-        let kubeconfig = cluster.kubeconfig_of(class, &["system:authenticated"])?;
+        let kubeconfig = cluster.kubeconfig_of(class, &[])?;
         let flags =
             [format!("--ingress-class={class}"), format!("--kubeconfig={}", kubeconfig.display())];
         let controller = Controller::start_on(cluster, directory, 1, &flags)?;

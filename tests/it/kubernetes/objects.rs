@@ -259,7 +259,7 @@ fn one_namespace_is_watched_with_rights_in_it_alone() {
              subjects: [{kind: ServiceAccount, name: oxigress, namespace: $NAMESPACE}]}\n",
         )?;
         let user = format!("system:serviceaccount:{}:oxigress", tenant.namespace);
-        let kubeconfig = tenant.cluster.kubeconfig_of(&user, &["system:authenticated"])?;
+        let kubeconfig = tenant.cluster.kubeconfig_of(&user, &[])?;
         let flags = [
             format!("--watch-namespace={}", tenant.namespace),
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -411,7 +411,7 @@ fn a_service_becomes_a_name_and_pods_again() {
         fs::write(&resolv_conf, dns.line())?;
         let site = Site::start(directory, &[format!("--resolv-conf={}", resolv_conf.display())])?;
         let (pod, named) = (site.tenant.pod("pod")?, site.tenant.pod("named")?);
-        dns.say_address("db.test", named.address.ip());
+        dns.set_address("db.test", named.address.ip());
         site.tenant.service("shop", &[&pod])?;
         site.apply(&ingress("shop", "shop.test", "shop"))?;
         site.shop.serves("shop.test", "/", "pod")?;

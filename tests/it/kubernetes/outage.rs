@@ -24,7 +24,7 @@ const AWAY: u64 = 1_000;
 enum End {
     /// With a word to its watches.
     Stopped,
-    /// Without one.
+    /// The API server is killed, so that connections break.
     Killed,
     /// It says nothing for a while.
     Paused,

@@ -179,7 +179,6 @@ impl Shop {
     }
 }
 
-/// Reads one request.
 fn take(mut stream: TcpStream, copies: &Sender<(String, TcpStream)>) -> Option<()> {
     let (mut text, mut buffer) = (String::new(), [0; 4096]);
     loop {

@@ -68,7 +68,7 @@ enum Victim {
     Controller,
     /// The nginx role; its parent.
     Supervisor,
-    /// A worker; nginx's master.
+    /// A worker process, or nginx's master.
     Worker,
     /// nginx's master; the nginx role.
     Master,

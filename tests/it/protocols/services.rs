@@ -43,7 +43,6 @@ fn tcp_echo(name: &'static str) -> Result<u16> {
     Ok(port)
 }
 
-/// The same over UDP.
 fn udp_echo(name: &'static str) -> Result<u16> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = socket.local_addr()?.port();

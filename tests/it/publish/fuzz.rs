@@ -26,7 +26,7 @@ fn soak_damaged_documents_are_applied_whole_or_refused() {
     pass("fuzz", |directory| fuzz(directory, |_, time| time < Duration::from_secs(300)));
 }
 
-/// xorshift64*, Vigna 2016.
+/// A generator of pseudo-random numbers: xorshift64*, Vigna 2016.
 struct Random(u64);
 
 impl Random {

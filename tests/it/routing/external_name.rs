@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
-use oxigress_tests::fake_dns::{FakeDns, Said};
+use oxigress_tests::fake_dns::{FakeDns, Reply, ResponseCode};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
 use oxigress_tests::process::signal_pid;
@@ -75,13 +75,13 @@ fn a_name_leads_where_dns_says_and_follows_it() {
     pass("external-name-moves", |directory| {
         let [one, _two] = pair()?;
         let mut named = Named::start(directory, "")?;
-        named.dns.say_address("db.test", ONE);
+        named.dns.set_address("db.test", ONE);
         named.serve("a.test", "db.test", one.address.port())?;
         named.waits_for("a.test", "one")?;
-        named.dns.say_address("db.test", TWO);
+        named.dns.set_address("db.test", TWO);
         named.waits_for("a.test", "two")?;
-        named.dns.say("db.test", Said::Alias("other.test".into()));
-        named.dns.say_address("other.test", ONE);
+        named.dns.set("db.test", Reply::Alias("other.test".into()));
+        named.dns.set_address("other.test", ONE);
         named.waits_for("a.test", "one")?;
         Ok(())
     });
@@ -93,8 +93,8 @@ fn a_name_is_asked_for_again_when_its_ttl_has_passed_and_not_before() {
         let [one, _two] = pair()?;
         let mut named = Named::start(directory, "")?;
         // An hour counts as 30 s; none at all as one.
-        named.dns.say("long.test", Said::Addresses(vec![ONE], 3_600));
-        named.dns.say("short.test", Said::Addresses(vec![ONE], 0));
+        named.dns.set("long.test", Reply::Addresses(vec![ONE], 3_600));
+        named.dns.set("short.test", Reply::Addresses(vec![ONE], 0));
         named.serve("long.x.test", "long.test", one.address.port())?;
         named.serve("short.x.test", "short.test", one.address.port())?;
         named.waits_for("long.x.test", "one")?;
@@ -123,15 +123,15 @@ fn a_failure_keeps_the_last_good_answer_also_across_restarts() {
         named.waits_for_log(
             "DNS knows no address of db.test, which Service default/a-test stands for",
         )?;
-        named.dns.say_address("db.test", ONE);
+        named.dns.set_address("db.test", ONE);
         named.waits_for("a.test", "one")?;
         for (said, why) in [
-            (Said::Error(2), "Server Failure"),
-            (Said::Error(3), "no such name"),
-            (Said::Addresses(vec![], 1), "nor AAAA records"),
-            (Said::Silence, "no name server answers"),
+            (Reply::Error(ResponseCode::ServFail), "Server Failure"),
+            (Reply::Error(ResponseCode::NXDomain), "no such name"),
+            (Reply::Addresses(vec![], 1), "nor AAAA records"),
+            (Reply::Silence, "no name server answers"),
         ] {
-            named.dns.say("db.test", said);
+            named.dns.set("db.test", said);
             named.waits_for_log(&format!("{why}): the last addresses stay in use"))?;
             named.shop.serves("a.test", "/", "one").context(why)?;
         }
@@ -154,8 +154,8 @@ fn search_domains_come_first_when_a_name_has_few_dots() {
         let [one, _two] = pair()?;
         let options = "search ns.svc.test svc.test\noptions edns0 ndots:2\n";
         let mut named = Named::start(directory, options)?;
-        named.dns.say_address("db.svc.test", ONE);
-        named.dns.say_address("a.b.c", TWO);
+        named.dns.set_address("db.svc.test", ONE);
+        named.dns.set_address("a.b.c", TWO);
         named.serve("few.test", "db", one.address.port())?;
         named.serve("many.test", "a.b.c", one.address.port())?;
         named.serve("full.test", "db.svc.test.", one.address.port())?;
@@ -170,12 +170,12 @@ fn search_domains_come_first_when_a_name_has_few_dots() {
             ensure!(!asked.iter().any(|name| name == never), "{never} was asked for: {asked:?}");
         }
         // A trouble with the first domain must not lead to what another one means by the name.
-        named.dns.say("db.svc.test", Said::Error(2));
-        named.dns.say_address("db", TWO);
+        named.dns.set("db.svc.test", Reply::Error(ResponseCode::ServFail));
+        named.dns.set_address("db", TWO);
         named.waits_for_log("Server Failure")?;
         named.shop.serves("few.test", "/", "one")?;
         // That it is gone is an answer.
-        named.dns.say("db.svc.test", Said::Error(3));
+        named.dns.set("db.svc.test", Reply::Error(ResponseCode::NXDomain));
         named.waits_for("few.test", "two")
     });
 }
@@ -187,9 +187,9 @@ fn ipv6_addresses_count_when_there_are_no_others_and_long_answers_come_over_tcp(
         let six = Endpoint::with("six", Behaviour::Ok, v6)?;
         let four = Endpoint::start("four")?;
         let mut named = Named::start(directory, "")?;
-        named.dns.say_address("six.test", v6);
-        named.dns.say("both.test", Said::Addresses(vec![v6, ONE], 1));
-        named.dns.say("long.test", Said::OverTcp(vec![ONE]));
+        named.dns.set_address("six.test", v6);
+        named.dns.set("both.test", Reply::Addresses(vec![v6, ONE], 1));
+        named.dns.set("long.test", Reply::OverTcp(vec![ONE]));
         named.serve("six.x.test", "six.test", six.address.port())?;
         named.serve("both.x.test", "both.test", four.address.port())?;
         named.serve("long.x.test", "long.test", four.address.port())?;
@@ -208,11 +208,11 @@ fn a_name_server_that_hangs_holds_up_nothing_else() {
         let mut named = Named::start(directory, "")?;
         for number in 0..50 {
             let name = format!("hangs-{number}.test");
-            named.dns.say(&name, Said::Silence);
+            named.dns.set(&name, Reply::Silence);
             let text = manifests(&format!("h{number}.x.test"), &name, 80);
             named.shop.write_only(&format!("h{number}.yaml"), &text)?;
         }
-        named.dns.say_address("db.test", ONE);
+        named.dns.set_address("db.test", ONE);
         named.serve("a.test", "db.test", one.address.port())?;
         named.waits_for("a.test", "one")?;
         named.shop.answers("h1.x.test", "/", 503)?;
@@ -226,11 +226,11 @@ fn other_name_servers_are_asked_when_resolv_conf_changes() {
     pass("external-name-servers", |directory| {
         let [one, _two] = pair()?;
         let mut named = Named::start(directory, "")?;
-        named.dns.say_address("db.test", ONE);
+        named.dns.set_address("db.test", ONE);
         named.serve("a.test", "db.test", one.address.port())?;
         named.waits_for("a.test", "one")?;
         let other = FakeDns::start()?;
-        other.say_address("db.test", TWO);
+        other.set_address("db.test", TWO);
         let new = directory.join("resolv.conf.new");
         fs::write(&new, other.line())?;
         fs::rename(new, &named.resolv_conf)?;
@@ -243,11 +243,11 @@ fn no_spelling_and_no_name_leads_to_a_listener_of_our_own() {
     pass("external-name-own", |directory| {
         let mut named = Named::start(directory, "")?;
         let health = named.shop.controller.health_port;
-        named.dns.say_address("own.test", ONE);
-        named.dns.say_address("own6.test", IpAddr::V6(Ipv6Addr::LOCALHOST));
+        named.dns.set_address("own.test", ONE);
+        named.dns.set_address("own6.test", IpAddr::V6(Ipv6Addr::LOCALHOST));
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
-        named.dns.say_address("mapped.test", mapped.into());
-        named.dns.say_address("any.test", Ipv4Addr::UNSPECIFIED.into());
+        named.dns.set_address("mapped.test", mapped.into());
+        named.dns.set_address("any.test", Ipv4Addr::UNSPECIFIED.into());
         let literals =
             ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "::ffff:127.0.0.1", "0.0.0.0", "::"];
         let refused = ["0x7f.1", "127.1", "2130706433", "localhost", "LOCALHOST.", "127.0.0.1."];

@@ -43,7 +43,7 @@ const BAD: &[&str] = &[
 const PATHS: &[(&str, &str)] = &[("/", "Prefix"), ("/x(/|$)(.*)", "ImplementationSpecific")];
 
 /// A product under hostile objects, and a bystander who is served.
-struct Stage {
+struct Fixture {
     controller: Controller,
     bystander: Endpoint,
     load: Option<Load>,
@@ -52,7 +52,7 @@ struct Stage {
     _dns: FakeDns,
 }
 
-impl Stage {
+impl Fixture {
     fn start(directory: &Directory, more: &[&str]) -> Result<Self> {
         let dns = FakeDns::start()?;
         let resolv_conf = directory.join("resolv.conf");
@@ -85,7 +85,7 @@ impl Stage {
         let mut items = objects::service("default", bystander.address.port());
         items.extend(secrets.into_iter().chain(maps));
         controller.serve("a-named.json", &list(items))?;
-        Ok(Stage { controller, bystander, load: None, read: 0, _dns: dns })
+        Ok(Fixture { controller, bystander, load: None, read: 0, _dns: dns })
     }
 
     /// Begins to ask for the bystander's host.
@@ -170,8 +170,8 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 
 /// Every annotation has values in Ingresses of their own: those near what it takes, and each `step`-th of the others.
 fn one_at_a_time(directory: &Directory, seed: u64, step: usize) -> Result<()> {
-    let mut stage = Stage::start(directory, &[])?;
-    stage.watch_bystander()?;
+    let mut fixture = Fixture::start(directory, &[])?;
+    fixture.watch_bystander()?;
     let (written, mut random) = (names::written_annotations()?, Random::new(seed));
     let (generic, long) = (texts::generic(), texts::long());
     let (mut fewest, mut sum) = (usize::MAX, 0);
@@ -199,15 +199,15 @@ fn one_at_a_time(directory: &Directory, seed: u64, step: usize) -> Result<()> {
                 items.push(ingress.json());
             }
         }
-        stage.controller.serve("values.json", &list(items))?;
+        fixture.controller.serve("values.json", &list(items))?;
         let hosts: Vec<_> =
             (0..values.len()).step_by(5).map(|n| format!("h{n}.{name}.test")).collect();
-        stage.ask(&hosts)?;
-        stage.nothing_is_refused(&name)?;
+        fixture.ask(&hosts)?;
+        fixture.nothing_is_refused(&name)?;
     }
     println!("{sum} values of annotations, at least {fewest} each");
     ensure!(fewest >= 100, "an annotation has {fewest} values only");
-    stage.bystander_is_fine()
+    fixture.bystander_is_fine()
 }
 
 /// Values and names for mixtures.
@@ -288,8 +288,8 @@ impl Pool {
 /// Random annotations of several Ingresses on each of many hosts, which change again and again.
 fn mixtures(directory: &Directory, cases: u64, seed: u64) -> Result<()> {
     const BATCH: usize = 250;
-    let mut stage = Stage::start(directory, &[])?;
-    stage.watch_bystander()?;
+    let mut fixture = Fixture::start(directory, &[])?;
+    fixture.watch_bystander()?;
     let (pool, mut random) = (Pool::new()?, Random::new(seed));
     let mut tried = 0;
     for batch in 0.. {
@@ -300,13 +300,13 @@ fn mixtures(directory: &Directory, cases: u64, seed: u64) -> Result<()> {
         let hosts: Vec<_> =
             (0..BATCH).map(|number| format!("m{}-{number}.test", batch % 2)).collect();
         let items = hosts.iter().flat_map(|host| pool.host(host, &mut random)).collect();
-        stage.controller.serve(&format!("mixture-{}.json", batch % 2), &list(items))?;
-        stage.ask(&hosts)?;
-        stage.nothing_is_refused(&format!("OXIGRESS_SEED={seed}, batch {batch}"))?;
+        fixture.controller.serve(&format!("mixture-{}.json", batch % 2), &list(items))?;
+        fixture.ask(&hosts)?;
+        fixture.nothing_is_refused(&format!("OXIGRESS_SEED={seed}, batch {batch}"))?;
         tried += BATCH as u64;
     }
     println!("{tried} mixtures on hosts, OXIGRESS_SEED={seed}");
-    stage.bystander_is_fine()
+    fixture.bystander_is_fine()
 }
 
 /// Keys whose values name what another machine has: files, addresses, a name, limits, and as many workers as
@@ -342,12 +342,12 @@ fn settings(
     seed: u64,
     is_tried: fn(&names::Key) -> bool,
 ) -> Result<()> {
-    let mut stage = Stage::start(directory, &["--configmap=default/settings"])?;
+    let mut fixture = Fixture::start(directory, &["--configmap=default/settings"])?;
     let pool = Pool::new()?;
     let mut random = Random::new(seed);
     let hosts: Vec<_> = (0..40).map(|number| format!("s{number}.test")).collect();
     let items = hosts.iter().flat_map(|host| pool.host(host, &mut random)).collect();
-    stage.controller.serve("hosts.json", &list(items))?;
+    fixture.controller.serve("hosts.json", &list(items))?;
     let (keys, written) = names::keys()?;
     let keys: Vec<_> =
         keys.iter().filter(|key| is_tried(key) && !APART.contains(&key.name.as_str())).collect();
@@ -362,7 +362,7 @@ fn settings(
     let most = values.iter().map(Vec::len).max().unwrap_or(0);
     let versions = versions.min(most);
     let mut failures = Vec::new();
-    let known = stage.controller.status()?.counts["servers"];
+    let known = fixture.controller.status()?.counts["servers"];
     for version in 0..versions {
         let value = |values: &Vec<String>| {
             let at = (version * most / versions).min(most - 1);
@@ -372,7 +372,7 @@ fn settings(
             keys.iter().map(|key| &key.name).zip(values.iter().map(value)).collect();
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "settings", "namespace": "default"}, "data": data});
-        stage.controller.write("settings.json", &list(vec![map]))?;
+        fixture.controller.write("settings.json", &list(vec![map]))?;
         let host = format!("v{version}.test");
         let next = Ingress {
             key: ("default", &host),
@@ -381,25 +381,25 @@ fn settings(
             paths: PATHS,
             secrets: &[],
         };
-        stage.controller.write(&format!("version-{version}.json"), &list(vec![next.json()]))?;
+        fixture.controller.write(&format!("version-{version}.json"), &list(vec![next.json()]))?;
         until("the version", || {
-            let counts = stage.controller.status()?.counts;
+            let counts = fixture.controller.status()?.counts;
             ensure!(counts["servers"] == known + version as u64 + 1, "{counts:?}");
             Ok(())
         })?;
         wait_for_conf(directory)?;
         // Whatever it says of clients: it answers or closes, and the log decides.
-        let _ = stage.ask(&hosts[..4]);
+        let _ = fixture.ask(&hosts[..4]);
         let shown: String = format!("{data:?}").chars().take(2_000).collect();
-        if let Err(error) = stage.nothing_is_refused(&format!("version {version}")) {
+        if let Err(error) = fixture.nothing_is_refused(&format!("version {version}")) {
             failures.push(format!("{error:#}\n{shown}"));
         }
     }
     let count = failures.len();
     ensure!(count == 0, "OXIGRESS_SEED={seed}: {count} versions\n{}", failures.join("\n"));
     println!("{} keys, {versions} values each, OXIGRESS_SEED={seed}", keys.len());
-    stage.controller.write("settings.json", &list(vec![]))?;
-    stage.bystander_is_fine()
+    fixture.controller.write("settings.json", &list(vec![]))?;
+    fixture.bystander_is_fine()
 }
 
 fn of_data(key: &names::Key) -> bool {

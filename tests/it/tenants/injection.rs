@@ -138,34 +138,34 @@ macro_rules! annotations {
 }
 
 annotations! {
-    /// CVE-2021-25742, CVE-2023-5043
+    /// Values of CVE-2021-25742 and CVE-2023-5043.
     snippets: ["configuration-snippet" = "PAYLOAD"], ["server-snippet" = "PAYLOAD"], ["stream-snippet" = "PAYLOAD"],
         ["auth-snippet" = "PAYLOAD", "auth-url" = "http://auth.test/"], ["modsecurity-snippet" = "PAYLOAD"];
-    /// CVE-2021-25746, CVE-2024-7646
+    /// Values of CVE-2021-25746 and CVE-2024-7646.
     values_with_line_breaks: ["proxy-body-size" = "PAYLOAD"], ["proxy-read-timeout" = "1PAYLOAD"], ["proxy-buffer-size" = "PAYLOAD"],
         ["custom-http-errors" = "404PAYLOAD"], ["limit-rps" = "5PAYLOAD"], ["whitelist-source-range" = "10.0.0.0/8PAYLOAD"];
-    /// CVE-2023-5044
+    /// Values of CVE-2023-5044.
     redirects: ["permanent-redirect" = "PAYLOAD"], ["permanent-redirect" = "https://x.test/PAYLOAD"], ["temporal-redirect" = "PAYLOAD"],
         ["app-root" = "/PAYLOAD"];
-    /// CVE-2025-24514, CVE-2026-1580
+    /// Values of CVE-2025-24514 and CVE-2026-1580.
     external_authentication: ["auth-url" = "PAYLOAD"], ["auth-url" = "http://auth.test/PAYLOAD"], ["auth-url" = "http://a.test/", "auth-method" = "PAYLOAD"],
         ["auth-url" = "http://a.test/", "auth-signin" = "PAYLOAD"], ["auth-url" = "http://a.test/", "auth-cache-key" = "PAYLOAD"],
         ["auth-url" = "http://a.test/", "auth-response-headers" = "PAYLOAD"], ["auth-url" = "http://a.test/", "auth-request-redirect" = "PAYLOAD"];
-    /// CVE-2025-15566
+    /// Values of CVE-2025-15566.
     header_lists_by_name: ["auth-url" = "http://a.test/", "auth-proxy-set-headers" = "PAYLOAD"], ["custom-headers" = "PAYLOAD"];
-    /// CVE-2025-1097
+    /// Values of CVE-2025-1097.
     client_certificates: ["auth-tls-secret" = "default/none", "auth-tls-match-cn" = "CN=PAYLOAD"], ["auth-tls-secret" = "PAYLOAD"],
         ["auth-tls-secret" = "default/none", "auth-tls-error-page" = "PAYLOAD"], ["ssl-ciphers" = "PAYLOAD"];
-    /// CVE-2025-1098
+    /// Values of CVE-2025-1098.
     mirrors: ["mirror-target" = "PAYLOAD"], ["mirror-target" = "http://m.test/", "mirror-host" = "PAYLOAD"],
         ["mirror-target" = "http://m.test/PAYLOAD"], ["mirror-request-body" = "PAYLOAD"];
     /// CVE-2025-24513: names of files made from Secrets
     password_files: ["auth-type" = "basic", "auth-secret" = "PAYLOAD"], ["auth-type" = "basic", "auth-secret" = "default/none", "auth-realm" = "PAYLOAD"],
         ["auth-type" = "PAYLOAD"], ["auth-type" = "basic", "auth-secret" = "../PAYLOAD"];
-    /// CVE-2026-3288
+    /// Values of CVE-2026-3288.
     rewrites: ["rewrite-target" = "PAYLOAD"], ["rewrite-target" = "/PAYLOAD"], ["use-regex" = "true", "rewrite-target" = "/$1PAYLOAD"],
         ["x-forwarded-prefix" = "PAYLOAD"];
-    /// CVE-2026-24513
+    /// Values of CVE-2026-24513.
     default_backends: ["default-backend" = "PAYLOAD"], ["custom-http-errors" = "404", "default-backend" = "PAYLOAD"];
     aliases_and_hosts: ["server-alias" = "PAYLOAD"], ["server-alias" = "~^PAYLOAD"], ["upstream-vhost" = "PAYLOAD"],
         ["from-to-www-redirect" = "PAYLOAD"], ["ssl-passthrough" = "PAYLOAD"];
@@ -179,11 +179,10 @@ annotations! {
         ["proxy-ssl-secret" = "default/none", "proxy-ssl-ciphers" = "PAYLOAD"], ["proxy-ssl-secret" = "default/none", "proxy-ssl-protocols" = "PAYLOAD"];
     cross_origin: ["enable-cors" = "true", "cors-allow-origin" = "PAYLOAD"], ["enable-cors" = "true", "cors-allow-headers" = "PAYLOAD"],
         ["enable-cors" = "true", "cors-allow-methods" = "PAYLOAD"], ["enable-cors" = "true", "cors-expose-headers" = "PAYLOAD"];
-    /// Annotations that nobody knows
     unknown_annotations: ["no-such-annotation" = "PAYLOAD"], ["enable-opentelemetry" = "PAYLOAD"], ["opentelemetry-operation-name" = "PAYLOAD"];
 }
 
-/// CVE-2021-25745, CVE-2021-25748, CVE-2022-4886, CVE-2026-24512
+/// Values of CVE-2021-25745, CVE-2021-25748, CVE-2022-4886 and CVE-2026-24512.
 #[test]
 fn paths() {
     nothing_is_written("injection-paths", |name, payload| {

@@ -1,9 +1,9 @@
 //! Expectations.
 
 use super::Step;
-use super::act::Answer;
+use super::actions::Answer;
 use super::parse::Section;
-use super::setup::{Stage, pairs};
+use super::setup::{Fixture, pairs};
 use crate::client::Response;
 use crate::endpoint::Endpoint;
 use crate::wait::{self, block_on};
@@ -20,11 +20,10 @@ pub struct Before {
 }
 
 impl Before {
-    /// Looks.
-    pub fn take(step: &Step<'_>, stage: &Stage) -> Result<Self> {
-        let endpoints = || stage.variables.endpoints.values();
+    pub fn take(step: &Step<'_>, fixture: &Fixture) -> Result<Self> {
+        let endpoints = || fixture.variables.endpoints.values();
         let generation = match step.section("generation") {
-            Some(_) => Some(generation(stage)?),
+            Some(_) => Some(generation(fixture)?),
             None => None,
         };
         Ok(Before {
@@ -35,13 +34,13 @@ impl Before {
     }
 }
 
-fn generation(stage: &Stage) -> Result<(String, u64)> {
-    let status = block_on(stage.configuration.status())?;
+fn generation(fixture: &Fixture) -> Result<(String, u64)> {
+    let status = block_on(fixture.configuration.status())?;
     Ok((status.epoch, status.generation))
 }
 
 /// Checks every expectation of a step.
-pub fn look(step: &Step<'_>, stage: &Stage, answer: &Answer, before: &Before) -> Result<()> {
+pub fn look(step: &Step<'_>, fixture: &Fixture, answer: &Answer, before: &Before) -> Result<()> {
     if step.section("error_code").is_none() {
         for response in &answer.responses {
             let expected = answer.default_status;
@@ -49,8 +48,8 @@ pub fn look(step: &Step<'_>, stage: &Stage, answer: &Answer, before: &Before) ->
         }
     }
     for section in &step.expectations {
-        let value = stage.variables.expand(&section.value)?;
-        check(section, &value, stage, answer, before)
+        let value = fixture.variables.expand(&section.value)?;
+        check(section, &value, fixture, answer, before)
             .with_context(|| format!("--- {} (line {})", section.name, section.line))?;
     }
     Ok(())
@@ -59,7 +58,7 @@ pub fn look(step: &Step<'_>, stage: &Stage, answer: &Answer, before: &Before) ->
 fn check(
     section: &Section,
     value: &str,
-    stage: &Stage,
+    fixture: &Fixture,
     answer: &Answer,
     before: &Before,
 ) -> Result<()> {
@@ -98,32 +97,32 @@ fn check(
             Ok(())
         }
         "endpoint_connections" => {
-            counts(value, &before.connections, stage, |endpoint| endpoint.connections())
+            counts(value, &before.connections, fixture, |endpoint| endpoint.connections())
         }
         "open_connections" => wait::until("open connections", || {
             let nothing = BTreeMap::new();
-            counts(value, &nothing, stage, |endpoint| endpoint.open_connections())
+            counts(value, &nothing, fixture, |endpoint| endpoint.open_connections())
         }),
         "endpoint_requests" => {
-            counts(value, &before.requests, stage, |endpoint| endpoint.requests())
+            counts(value, &before.requests, fixture, |endpoint| endpoint.requests())
         }
         "access_log" => value.lines().try_for_each(|line| {
             wait::until("the access log", || {
-                ensure!(stage.access_log()?.contains(line), "no {line} in the access log");
+                ensure!(fixture.access_log()?.contains(line), "no {line} in the access log");
                 Ok(())
             })
         }),
         "no_access_log" => {
-            let log = stage.access_log()?;
+            let log = fixture.access_log()?;
             match value.lines().find(|line| log.contains(*line)) {
                 None => Ok(()),
                 Some(line) => bail!("{line} is in the access log"),
             }
         }
-        "error_log" => value.lines().try_for_each(|line| stage.wait_for_log(line)),
+        "error_log" => value.lines().try_for_each(|line| fixture.wait_for_log(line)),
         "generation" => {
             let (epoch, number) = before.generation.as_ref().context("no generation before")?;
-            let (now_epoch, now) = generation(stage)?;
+            let (now_epoch, now) = generation(fixture)?;
             let told = format!("it was {epoch}.{number} and is {now_epoch}.{now}");
             match value {
                 "unchanged" => ensure!((epoch, *number) == (&now_epoch, now), "{told}"),
@@ -179,11 +178,11 @@ fn patterns(value: &str, mut look: impl FnMut(&Regex) -> Result<()>) -> Result<(
 fn counts(
     value: &str,
     before: &BTreeMap<String, u64>,
-    stage: &Stage,
+    fixture: &Fixture,
     count: impl Fn(&Endpoint) -> u64,
 ) -> Result<()> {
     for (name, expected) in pairs(value)? {
-        let endpoints = &stage.variables.endpoints;
+        let endpoints = &fixture.variables.endpoints;
         let since = |e: &Endpoint| count(e) - before.get(&e.name).copied().unwrap_or_default();
         let found = match name.as_str() {
             "*" => endpoints.values().map(since).sum(),

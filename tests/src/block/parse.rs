@@ -15,12 +15,10 @@
 
 use anyhow::{Result, bail, ensure};
 
-/// One case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Text behind `===`.
     pub title: String,
-    /// Line of the title.
+    /// Number of the title's line in the file.
     pub line: usize,
     /// In the order of the file, which is the order in which they act.
     pub sections: Vec<Section>,
@@ -29,13 +27,12 @@ pub struct Block {
 /// One section of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// The word behind `---`.
     pub name: String,
     /// What stands behind the name.
     pub arguments: String,
     /// The inline value, or the lines below joined by line feeds, without empty lines at the end.
     pub value: String,
-    /// Where it starts.
+    /// Number of the first line in the file.
     pub line: usize,
 }
 

@@ -46,7 +46,6 @@ fn needs_cluster(block: &Block) -> bool {
     block.sections.iter().any(|section| section.name == "kubernetes")
 }
 
-/// The set-up sections, read.
 pub struct Setup {
     texts: BTreeMap<String, String>,
     endpoints: Vec<(String, String)>,
@@ -119,29 +118,22 @@ pub fn pairs(text: &str) -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Who serves.
 pub enum Server {
-    /// nginx alone.
     Nginx(Box<Nginx>),
     /// A controller and its nginx.
     Controller(Box<Controller>),
 }
 
-/// A block in progress.
-pub struct Stage {
-    /// What names stand for.
+pub struct Fixture {
     pub variables: Variables,
-    /// Who serves.
     pub server: Server,
     /// Where the objects of `--- kubernetes` are.
     pub tenant: Option<Tenant<'static>>,
-    /// nginx's configuration endpoint.
     pub configuration: Configuration,
     /// The last `epoch.generation` that a write was answered with.
     pub tag: Option<String>,
     /// Kept alive from request to request of `--- requests`.
     pub connections: BTreeMap<String, Connection>,
-    /// Endpoints of each backend.
     pub backends: BTreeMap<String, Vec<String>>,
     /// What `--- ingress` puts beside its rules: JSON of tables of a snapshot.
     pub snapshot: String,
@@ -156,7 +148,7 @@ pub struct Stage {
     allowed_in_log: Vec<String>,
 }
 
-impl Stage {
+impl Fixture {
     /// Starts what the block needs.
     pub fn start(setup: &Setup, directory: &Directory) -> Result<Self> {
         let mut variables = Variables::default();
@@ -189,20 +181,20 @@ impl Stage {
         for (name, _) in &setup.endpoints {
             backends.entry(name.clone()).or_insert_with(|| vec![name.clone()]);
         }
-        let mut stage = match setup.has_controller || tenant.is_some() {
+        let mut fixture = match setup.has_controller || tenant.is_some() {
             true => Self::with_controller(setup, directory, variables, tenant)?,
             false => Self::with_nginx(setup, directory, variables)?,
         };
-        stage.backends = backends;
-        stage.worker_pids = stage.current_workers();
-        stage.snapshot = setup.texts.get("snapshot").cloned().unwrap_or_default();
+        fixture.backends = backends;
+        fixture.worker_pids = fixture.current_workers();
+        fixture.snapshot = setup.texts.get("snapshot").cloned().unwrap_or_default();
         let allowed = setup.texts.get("allow_error_log").map_or("", String::as_str);
-        stage.allowed_in_log = allowed.lines().map(str::to_owned).collect();
-        Ok(stage)
+        fixture.allowed_in_log = allowed.lines().map(str::to_owned).collect();
+        Ok(fixture)
     }
 
     fn new(variables: Variables, server: Server, address: Address, ports: (u16, u16)) -> Self {
-        Stage {
+        Fixture {
             variables,
             server,
             tenant: None,
@@ -245,7 +237,7 @@ impl Stage {
         variables.texts.insert("TLS_PORT".into(), ports.1.to_string());
         let socket = Address::Unix(controller.configuration_socket());
         let server = Server::Controller(Box::new(controller));
-        Ok(Stage { tenant, ..Self::new(variables, server, socket, ports) })
+        Ok(Fixture { tenant, ..Self::new(variables, server, socket, ports) })
     }
 
     fn with_nginx(setup: &Setup, directory: &Directory, mut variables: Variables) -> Result<Self> {
@@ -301,7 +293,6 @@ impl Stage {
         Address::Tls(to, server_name.map(str::to_owned))
     }
 
-    /// nginx's workers.
     pub fn current_workers(&self) -> Vec<u32> {
         match &self.server {
             Server::Nginx(nginx) => nginx.worker_pids(),
@@ -323,7 +314,6 @@ impl Stage {
         }
     }
 
-    /// The end of it.
     pub fn log_tail(&self) -> String {
         nginx::tail(&self.log(), 40)
     }

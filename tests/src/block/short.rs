@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 /// A rule of `--- ingress`: `{ host: shop.test, path: /cart, pathType: Prefix, backend: cart }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// `_` when absent.
+    /// The host; `_` when it is absent.
     pub host: String,
-    /// `/` when absent.
+    /// The path; `/` when it is absent.
     pub path: String,
-    /// `prefix`, `exact` or `regex`.
+    /// How the path is compared: `prefix`, `exact` or `regex`.
     pub kind: Kind,
     /// Name of a backend: a line of `--- backends`, else the sample endpoint of that name.
     pub backend: Option<String>,
-    /// `redirect: always` or `with_certificate`.
     pub redirect: Option<String>,
     /// Id of policies, which `--- snapshot` has.
     pub policies: Option<String>,
@@ -26,10 +25,8 @@ pub struct Rule {
 /// Which paths a rule takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// `pathType: Prefix`, and `ImplementationSpecific`
     #[default]
     Prefix,
-    /// `pathType: Exact`
     Exact,
     /// `pathType: Regex`, which Kubernetes does not have
     Regex,
@@ -104,28 +101,21 @@ pub fn snapshot(rules: &[Rule], backends: &BTreeMap<String, Vec<Value>>) -> Valu
 /// A line of `--- requests`: `12x GET https://shop.test/cart => 200 a=6 b=6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// How often.
     pub times: u32,
-    /// Method.
     pub method: String,
-    /// What it asks for.
     pub url: Url,
-    /// Expected status.
     pub status: u16,
-    /// Expected endpoints.
     pub endpoints: Endpoints,
-    /// Expected value of `Location`.
     pub location: Option<String>,
 }
 
 /// Which sample endpoints are to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoints {
-    /// Not said.
+    /// The block expects nothing of the endpoint.
     Any,
-    /// Nobody: nginx answers itself.
+    /// nginx answers by itself, without an endpoint.
     None,
-    /// One of these.
     OneOf(Vec<String>),
     /// All the same one: the one of this name, or from now on it has it.
     Named(String),
@@ -138,13 +128,11 @@ pub enum Endpoints {
 /// Scheme, host, port and target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// `https`.
     pub is_tls: bool,
     /// For `Host` and SNI; `localhost` when the line gives a path only.
     pub host: String,
     /// Absent: nginx's port of the scheme.
     pub port: Option<u16>,
-    /// Path and query.
     pub target: String,
 }
 
@@ -170,7 +158,6 @@ impl Url {
         Ok(Url { is_tls, host: host.into(), port, target: target.into() })
     }
 
-    /// The value of `Host`.
     pub fn authority(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),

@@ -14,9 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A namespace and an IngressClass.
 pub struct Tenant<'c> {
-    /// Where it is.
     pub cluster: &'c Cluster,
-    /// Its namespace.
     pub namespace: String,
     /// Its IngressClass, whose controller is `oxigress.test/CLASS`.
     pub class: String,

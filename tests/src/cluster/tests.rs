@@ -38,8 +38,7 @@ fn objects_are_kept_and_users_may_what_their_roles_say() {
                     subjects: [{kind: ServiceAccount, name: reader, namespace: $NAMESPACE}]}";
         first.apply(role)?;
         let user = format!("system:serviceaccount:{}:reader", first.namespace);
-        let client =
-            cluster.client_of(&cluster.kubeconfig_of(&user, &["system:authenticated"])?)?;
+        let client = cluster.client_of(&cluster.kubeconfig_of(&user, &[])?)?;
         let maps = |namespace: &str| Api::<ConfigMap>::namespaced(client.clone(), namespace);
         wait::until("the role", || Ok(block_on(maps(&first.namespace).get("note"))?))?;
         let refused = block_on(maps(&second.namespace).get("note")).unwrap_err();

@@ -16,12 +16,10 @@ pub fn file(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// nginx.
 pub fn nginx() -> Result<PathBuf> {
     file("sbin/nginx")
 }
 
-/// The module.
 pub fn module() -> Result<PathBuf> {
     file("modules/ngx_ingress_module.so")
 }
@@ -31,7 +29,6 @@ pub fn failpoints_module() -> Result<PathBuf> {
     file("modules-failpoints/ngx_ingress_module.so")
 }
 
-/// The controller.
 pub fn oxigress() -> Result<PathBuf> {
     file("bin/oxigress")
 }

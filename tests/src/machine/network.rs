@@ -73,7 +73,6 @@ pub fn pod_address() -> Ipv4Addr {
     Ipv4Addr::new(10, 244, high, low)
 }
 
-/// The same in IPv6.
 pub fn pod_address_v6() -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0x10, 0x244, 0, 0, 0, 0, next_pod())
 }

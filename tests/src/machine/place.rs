@@ -57,7 +57,6 @@ impl Directory {
         }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -69,7 +68,6 @@ impl Directory {
         path
     }
 
-    /// A file in it.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }

@@ -34,7 +34,6 @@ impl Process {
         Ok(Process { name: name.into(), child })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -85,15 +84,12 @@ pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
 /// A process of the machine: its parent and the title it gave itself.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its id.
     pub pid: u32,
-    /// Its parent's.
     pub parent: u32,
-    /// Its command line.
     pub title: String,
 }
 
-/// All that live.
+/// Lists the processes that live.
 pub fn entries() -> Vec<Entry> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| {
@@ -111,7 +107,6 @@ pub fn entries() -> Vec<Entry> {
     .collect()
 }
 
-/// Whether a process lives.
 pub fn is_alive(pid: u32) -> bool {
     entries().iter().any(|entry| entry.pid == pid)
 }

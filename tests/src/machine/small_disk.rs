@@ -22,7 +22,6 @@ impl SmallDisk {
         Ok(SmallDisk { path })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -42,7 +42,7 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// As [`until`], for futures.
+/// Does what [`until`] does for futures.
 pub async fn until_async<T, F: Future<Output = Result<T>>>(
     what: &str,
     mut probe: impl FnMut() -> F,

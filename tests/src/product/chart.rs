@@ -30,7 +30,6 @@ pub fn text(namespace: &str, values: &str, further: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The same, read.
 pub fn objects(namespace: &str, values: &str, further: &[&str]) -> Result<Vec<Value>> {
     let text = text(namespace, values, further)?;
     let all: Vec<Value> = serde_saphyr::from_multiple(&text)?;

@@ -24,9 +24,7 @@ pub struct Controller {
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
     workers: usize,
-    /// Port of plain HTTP.
     pub http_port: u16,
-    /// Port of HTTPS.
     pub https_port: u16,
     /// Port of health and metrics.
     pub health_port: u16,
@@ -207,7 +205,6 @@ impl Controller {
         }
     }
 
-    /// nginx's configuration endpoint.
     pub fn configuration_socket(&self) -> PathBuf {
         self.runtime.join("configuration.sock")
     }
@@ -378,7 +375,6 @@ impl Controller {
         self.wait_for_end()
     }
 
-    /// Stops both roles.
     pub fn stop(&mut self) -> Result<()> {
         for process in self.nginx_role.iter_mut().chain([&mut self.process]) {
             let status = process.stop(Signal::TERM)?;

@@ -67,7 +67,6 @@ impl Nginx {
         }
     }
 
-    /// The master's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -107,7 +106,7 @@ impl Nginx {
         Ok(fs::write(&self.conf, text)?)
     }
 
-    /// Stops at once (`SIGTERM`).
+    /// Stops nginx at once by `SIGTERM`.
     pub fn stop(&mut self) -> Result<()> {
         let status = self.process.stop(Signal::TERM)?;
         ensure!(status.success(), "nginx ended with {status}");
@@ -121,7 +120,6 @@ impl Nginx {
             .unwrap_or_default()
     }
 
-    /// Its last lines.
     pub fn error_log_tail(&self) -> String {
         tail(&self.error_log(), 40)
     }
@@ -153,12 +151,10 @@ pub fn wait_for_port(port: u16) -> Result<()> {
 /// The configuration endpoint of a running nginx.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// Where it listens.
     pub address: Address,
 }
 
 impl Configuration {
-    /// On a unix socket.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Configuration { address: Address::Unix(path.into()) }
     }
@@ -188,14 +184,12 @@ impl Configuration {
         self.send(&request.header("If-Match", &format!("\"{tag}\""))).await
     }
 
-    /// `GET /configuration`.
     pub async fn status(&self) -> Result<Status> {
         let response = self.send(&Self::request("GET", "/configuration", "")).await?;
         ensure!(response.status == 200, "{response}");
         response.json()
     }
 
-    /// The live `epoch.generation`.
     pub async fn tag(&self) -> Result<String> {
         let status = self.status().await?;
         Ok(format!("{}.{}", status.epoch, status.generation))

@@ -20,11 +20,8 @@ pub struct Shipped {
     runtime: PathBuf,
     output: PathBuf,
     workers: Vec<u32>,
-    /// Its configuration endpoint.
     pub configuration: Configuration,
-    /// Of plain HTTP.
     pub http: SocketAddr,
-    /// Of HTTPS.
     pub https: SocketAddr,
 }
 
@@ -69,7 +66,6 @@ impl Shipped {
         Ok(shipped)
     }
 
-    /// Plain HTTP, for [`crate::client`].
     pub fn address(&self) -> Address {
         Address::Tcp(self.http)
     }
@@ -136,9 +132,7 @@ impl Drop for Shipped {
 
 /// All paths of a host.
 pub struct Route<'a> {
-    /// The host.
     pub host: &'a str,
-    /// Where its requests go.
     pub endpoints: Vec<SocketAddr>,
     /// Its policies, as the native dialect writes them; null: it has none.
     pub policies: Value,

@@ -13,7 +13,6 @@ pub const DEFAULT_CERTIFICATE: &str = "Kubernetes Ingress Controller Fake Certif
 
 /// Endpoints and certificates by the names that manifests call them, and the product.
 pub struct Shop {
-    /// The product.
     pub controller: Controller,
     variables: Variables,
 }
@@ -41,7 +40,6 @@ impl Shop {
         self.controller.serve(name, &text).with_context(|| name.to_owned())
     }
 
-    /// Writes a manifest.
     pub fn write_only(&self, name: &str, text: &str) -> Result<()> {
         self.controller.write(name, &self.variables.expand(text)?)
     }

@@ -17,27 +17,21 @@ use std::time::Instant;
 /// What stands in nginx.conf. Texts may name `$PORT`, `$TLS_PORT`, `$CONFIGURATION_PORT`, `$SOCKET` and `$DIR`.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Processes.
     pub workers: usize,
-    /// Of each.
     pub worker_connections: usize,
     /// The module; without one nothing of ours stands in nginx.conf.
     pub module: Option<PathBuf>,
-    /// Of the shared memory.
     pub zone_size: String,
     /// Of the shared memory of limits.
     pub limits_size: String,
-    /// Outside of all blocks.
+    /// Directives outside of all blocks.
     pub main_config: String,
-    /// In `http`.
     pub http_config: String,
     /// In the `server` that clients use; a router when absent.
     pub config: Option<String>,
-    /// In the router's location.
     pub location_config: String,
     /// In the configuration endpoint's location.
     pub configuration_config: String,
-    /// For the processes.
     pub environment: Vec<(String, PathBuf)>,
 }
 
@@ -222,13 +216,10 @@ http {{
 
 /// A running nginx with its ports.
 pub struct Site {
-    /// The processes.
     pub nginx: Nginx,
     /// Its configuration endpoint, on a unix socket.
     pub configuration: Configuration,
-    /// Of plain HTTP.
     pub http_port: u16,
-    /// Of HTTPS.
     pub https_port: u16,
     /// Of the configuration endpoint on loopback TCP.
     pub configuration_port: u16,
@@ -242,7 +233,6 @@ impl Site {
         self.nginx.write_conf(&(self.fill)(&plan.text()))
     }
 
-    /// Starts nginx in `directory`.
     pub fn start(plan: &Plan, directory: &Directory) -> Result<Self> {
         let certificate = Certificate::new("static", &[])?;
         fs::write(directory.join("static.pem"), &certificate.chain)?;

@@ -24,7 +24,6 @@ pub struct FastcgiEndpoint {
 }
 
 impl FastcgiEndpoint {
-    /// Starts one.
     pub fn start(name: &str) -> Result<Self> {
         let requests = Arc::new(AtomicU64::new(0));
         let (name, count): (Arc<str>, _) = (name.into(), requests.clone());

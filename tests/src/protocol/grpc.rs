@@ -30,12 +30,10 @@ pub struct GrpcEndpoint {
 }
 
 impl GrpcEndpoint {
-    /// Over plain TCP.
     pub fn start(name: &str) -> Result<Self> {
         Self::with(name, Tls::Off)
     }
 
-    /// Over TLS.
     pub fn tls(name: &str, certificate: &Certificate) -> Result<Self> {
         Self::with(name, Tls::Http2(certificate))
     }
@@ -48,7 +46,6 @@ impl GrpcEndpoint {
         Ok(GrpcEndpoint { listener, calls })
     }
 
-    /// Calls that arrived.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
@@ -183,7 +180,6 @@ async fn send(stream: &mut SendStream<Bytes>, message: &str) -> Result<()> {
     http2::send(stream, frame.into(), false).await
 }
 
-/// A client's connection.
 pub struct Channel(Client);
 
 impl Channel {
@@ -192,7 +188,6 @@ impl Channel {
         Ok(Channel(Client::connect(address, name).await?))
     }
 
-    /// Begins a call.
     pub async fn call(&self, host: &str, method: &str, headers: &[(&str, &str)]) -> Result<Call> {
         let mut all = vec![("content-type", TYPE), ("te", "trailers")];
         all.extend_from_slice(headers);
@@ -201,7 +196,6 @@ impl Channel {
         Ok(Call { sender, answering: Some(answer), received: None })
     }
 
-    /// A whole call.
     pub async fn ask(&self, host: &str, method: &str, messages: &[&str]) -> Result<Outcome> {
         let mut call = self.call(host, method, &[]).await?;
         for message in messages {
@@ -221,25 +215,21 @@ pub struct Call {
     received: Option<(HeaderMap, u16, Messages)>,
 }
 
-/// How a call ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// HTTP's status.
     pub http_status: u16,
     /// `grpc-status`, where the server gave one.
     pub status: Option<u32>,
-    /// `grpc-message`.
+    /// The trailer `grpc-message`.
     pub message: Option<String>,
     /// Whether they came behind the messages.
     pub is_in_trailers: bool,
     /// Messages that were not received before.
     pub messages: Vec<String>,
-    /// Of the answer.
     pub headers: HeaderMap,
 }
 
 impl Call {
-    /// Sends a message.
     pub async fn send(&mut self, message: &str) -> Result<()> {
         send(&mut self.sender, message).await
     }

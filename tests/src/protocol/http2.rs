@@ -96,12 +96,10 @@ impl Client {
 pub struct Answering(Pin<Box<dyn Future<Output = Result<Response<RecvStream>, h2::Error>> + Send>>);
 
 impl Answering {
-    /// Its head.
     pub async fn head(self) -> Result<Response<RecvStream>> {
         Ok(timeout(TIMEOUT, self.0).await.context("no answer in time")??)
     }
 
-    /// All of it.
     pub async fn whole(self) -> Result<Answer> {
         let (head, mut stream) = self.head().await?.into_parts();
         let mut body = Vec::new();
@@ -113,21 +111,16 @@ impl Answering {
     }
 }
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Status.
     pub status: u16,
-    /// Headers.
     pub headers: HeaderMap,
-    /// Body.
     pub body: Vec<u8>,
-    /// What came after it.
+    /// The trailers, which come after the body.
     pub trailers: HeaderMap,
 }
 
 impl Answer {
-    /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }

@@ -35,12 +35,10 @@ pub(super) struct Seen {
 }
 
 impl UploadEndpoint {
-    /// Over plain TCP.
     pub fn start(name: &str) -> Result<Self> {
         Self::with(name, Tls::Off)
     }
 
-    /// Over TLS.
     pub fn tls(name: &str, certificate: &Certificate) -> Result<Self> {
         Self::with(name, Tls::On(certificate))
     }
@@ -68,7 +66,6 @@ impl UploadEndpoint {
         self.seen.whole.load(Ordering::SeqCst)
     }
 
-    /// Bodies that broke off.
     pub fn broken(&self) -> u64 {
         self.seen.broken.load(Ordering::SeqCst)
     }
@@ -169,7 +166,6 @@ impl Sending {
         Ok(String::from_utf8(head)?)
     }
 
-    /// All that still comes.
     pub async fn answer(mut self) -> Result<String> {
         let mut answer = Vec::new();
         timeout(TIMEOUT, self.0.read_to_end(&mut answer)).await.context("no whole answer")??;

@@ -22,12 +22,10 @@ pub struct WebSocketEndpoint {
 }
 
 impl WebSocketEndpoint {
-    /// Over plain TCP.
     pub fn start(name: &str) -> Result<Self> {
         Self::with(name, Tls::Off)
     }
 
-    /// Over TLS.
     pub fn tls(name: &str, certificate: &Certificate) -> Result<Self> {
         Self::with(name, Tls::On(certificate))
     }
@@ -86,7 +84,6 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// A client's end.
 pub struct WebSocket {
     socket: WebSocketStream<Box<dyn Stream>>,
     /// What the handshake was answered with.
@@ -115,7 +112,6 @@ impl WebSocket {
         Ok(self.receive().await?.into_text()?.to_string())
     }
 
-    /// The same for bytes.
     pub async fn ask_bytes(&mut self, bytes: &[u8]) -> Result<Vec<u8>> {
         self.socket.send(Message::binary(bytes.to_vec())).await?;
         Ok(self.receive().await?.into_data().to_vec())

@@ -22,14 +22,11 @@ use tokio::net::{TcpStream, UnixStream};
 /// An answer that takes longer is a failure of the test.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// TCP.
     Tcp(SocketAddr),
     /// TCP with TLS and this server name; without one no SNI is sent.
     Tls(SocketAddr, Option<String>),
-    /// A unix socket.
     Unix(PathBuf),
     /// A unix socket, connected to with this uid (needs root).
     UnixAs(PathBuf, u32),
@@ -50,35 +47,29 @@ impl Address {
 /// A request; headers are sent as given, `Host` too.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Method.
     pub method: String,
     /// Request target: path and query.
     pub target: String,
-    /// Headers in order.
     pub headers: Vec<(String, String)>,
     /// Body; `Content-Length` comes by itself.
     pub body: Bytes,
 }
 
 impl Request {
-    /// A request without body.
     pub fn new(method: &str, host: &str, target: &str) -> Self {
         Request { method: method.into(), target: target.into(), ..Self::default() }
             .header("Host", host)
     }
 
-    /// `GET`.
     pub fn get(host: &str, target: &str) -> Self {
         Self::new("GET", host, target)
     }
 
-    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Sets the body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
@@ -100,14 +91,10 @@ impl Display for Request {
     }
 }
 
-/// An answer.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// Status.
     pub status: u16,
-    /// Headers.
     pub headers: HeaderMap,
-    /// Body.
     pub body: Bytes,
 }
 
@@ -128,12 +115,10 @@ impl Response {
         self.header("x-endpoint")
     }
 
-    /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_slice(&self.body)
             .with_context(|| format!("not the JSON that was expected: {self}"))
@@ -232,7 +217,6 @@ async fn open(address: &Address) -> Result<Opened> {
     }
 }
 
-/// Connects, without Nagle's delay.
 pub async fn tcp(to: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(to).await.with_context(|| format!("connect to {to}"))?;
     stream.set_nodelay(true)?;
@@ -261,7 +245,6 @@ pub async fn handshake(address: &Address) -> Result<String> {
 /// A handshake that failed, as the error's context.
 #[derive(Debug)]
 pub struct Handshake {
-    /// This side's port.
     pub local_port: Option<u16>,
 }
 

@@ -78,12 +78,10 @@ impl Crowd {
         Ok(())
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether there is nobody.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

@@ -24,9 +24,7 @@ use tokio::task::{JoinHandle, JoinSet};
 /// What an endpoint does with a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Answers 200.
     Ok,
-    /// Answers with this status.
     Status(u16),
     /// Answers 200 after this time.
     Slow(Duration),
@@ -68,9 +66,7 @@ impl Behaviour {
 
 /// A running endpoint; it stops when dropped.
 pub struct Endpoint {
-    /// What it answers as.
     pub name: String,
-    /// Where it listens.
     pub address: SocketAddr,
     state: Arc<State>,
     accepting: Option<JoinHandle<()>>,
@@ -133,7 +129,6 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// One on IPv6.
     pub fn ipv6(name: &str, behaviour: Behaviour) -> Result<Self> {
         Self::with(name, behaviour, Ipv6Addr::LOCALHOST.into())
     }
@@ -143,7 +138,6 @@ impl Endpoint {
         self.state.behaviour.send_replace(behaviour);
     }
 
-    /// Connections that it accepted.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Ordering::SeqCst)
     }
@@ -158,7 +152,6 @@ impl Endpoint {
         self.state.closing.send_replace(());
     }
 
-    /// Requests that arrived.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::SeqCst)
     }

@@ -1,9 +1,10 @@
-//! A fake name server on loopback, over UDP and TCP, that says what a test wants.
-//!
-//! Source:  RFC 1035 §4.1: header, question, answers. Names are written in full.
+//! A name server on loopback, over UDP and TCP, that answers what a test wants, wrong answers included.
 
 use crate::wait::{runtime, until};
 use anyhow::Result;
+use hickory_proto::op::{Message, OpCode};
+use hickory_proto::rr::rdata::CNAME;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,35 +12,31 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 
-const A: u16 = 1;
-const CNAME: u16 = 5;
-const AAAA: u16 = 28;
-const RCODE_NXDOMAIN: u8 = 3;
+pub use hickory_proto::op::ResponseCode;
 
-/// What it says of a name.
+/// What the server answers when a name is asked for.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum Reply {
     /// Addresses of both families, and seconds.
     Addresses(Vec<IpAddr>, u32),
     /// The same, over TCP only: the answer over UDP is cut.
     OverTcp(Vec<IpAddr>),
-    /// Another name, of which it says more in the same answer.
+    /// Another name, whose own reply is part of the same answer.
     Alias(String),
-    /// An error, such as 2: SERVFAIL.
-    Error(u8),
-    /// Nothing at all.
+    /// An error without records, such as SERVFAIL.
+    Error(ResponseCode),
+    /// The query is read and never answered.
     Silence,
 }
 
 #[derive(Default)]
 struct Zone {
-    said: BTreeMap<String, Said>,
-    asked: Vec<(String, u16)>,
+    replies: BTreeMap<String, Reply>,
+    asked: Vec<(String, RecordType)>,
 }
 
 /// A running name server; it stops when dropped.
 pub struct FakeDns {
-    /// Where it listens.
     pub address: SocketAddr,
     zone: Arc<Mutex<Zone>>,
     tasks: Vec<JoinHandle<()>>,
@@ -73,26 +70,30 @@ impl FakeDns {
         self.zone.lock().expect("no panic inside")
     }
 
-    /// Says this of a full name, without a dot at its end, from now on.
-    pub fn say(&self, name: &str, said: Said) {
-        self.lock().said.insert(name.into(), said);
+    /// Sets the reply for a full name, which has no dot at its end, from now on.
+    pub fn set(&self, name: &str, reply: Reply) {
+        self.lock().replies.insert(name.into(), reply);
     }
 
-    /// Says that a name has this address, for a second.
-    pub fn say_address(&self, name: &str, address: IpAddr) {
-        self.say(name, Said::Addresses(vec![address], 1));
+    /// Gives a name this address, with a TTL of a second.
+    pub fn set_address(&self, name: &str, address: IpAddr) {
+        self.set(name, Reply::Addresses(vec![address], 1));
     }
 
     /// The names that were asked for, in order: those with A.
     pub fn asked(&self) -> Vec<String> {
         let zone = self.lock();
-        zone.asked.iter().filter(|(_, kind)| *kind == A).map(|(name, _)| name.clone()).collect()
+        zone.asked
+            .iter()
+            .filter(|(_, kind)| *kind == RecordType::A)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// How often IPv6 addresses were asked for.
     pub fn asked_for_v6(&self, name: &str) -> usize {
         let zone = self.lock();
-        zone.asked.iter().filter(|(asked, kind)| *kind == AAAA && asked == name).count()
+        zone.asked.iter().filter(|(asked, kind)| *kind == RecordType::AAAA && asked == name).count()
     }
 }
 
@@ -136,82 +137,50 @@ async fn serve_stream(mut stream: TcpStream, zone: Arc<Mutex<Zone>>) {
 
 impl Zone {
     fn answer(&mut self, query: &[u8], is_udp: bool) -> Option<Vec<u8>> {
-        let (name, end) = read_name(query, 12)?;
-        let kind = u16::from_be_bytes(query.get(end..end + 2)?.try_into().ok()?);
-        self.asked.push((name.clone(), kind));
-        let mut records = Vec::new();
-        let (mut owner, mut code, mut is_cut) = (name, 0, false);
+        let query = Message::from_vec(query).ok()?;
+        let question = query.queries.first()?.clone();
+        let kind = question.query_type();
+        let asked = question.name().to_lowercase().to_ascii();
+        let mut owner = asked.trim_end_matches('.').to_owned();
+        self.asked.push((owner.clone(), kind));
+        let mut answer = Message::response(query.metadata.id, OpCode::Query);
+        answer.metadata.recursion_desired = true;
+        answer.metadata.recursion_available = true;
+        answer.add_query(question);
         loop {
-            match self.said.get(&owner) {
-                None => code = RCODE_NXDOMAIN,
-                Some(Said::Silence) => return None,
-                Some(Said::Error(error)) => code = *error,
-                Some(Said::OverTcp(_)) if is_udp => is_cut = true,
-                Some(Said::OverTcp(all)) => records.extend(addresses(&owner, kind, all, 1)),
-                Some(Said::Addresses(all, ttl)) => {
-                    records.extend(addresses(&owner, kind, all, *ttl));
+            match self.replies.get(&owner) {
+                None => answer.metadata.response_code = ResponseCode::NXDomain,
+                Some(Reply::Silence) => return None,
+                Some(Reply::Error(code)) => answer.metadata.response_code = *code,
+                Some(Reply::OverTcp(_)) if is_udp => answer.metadata.truncation = true,
+                Some(Reply::OverTcp(all)) => {
+                    answer.add_answers(addresses(&owner, kind, all, 1)?);
                 }
-                Some(Said::Alias(other)) => {
-                    records.push(record(&owner, CNAME, 1, &write_name(other)));
-                    owner = other.clone();
+                Some(Reply::Addresses(all, ttl)) => {
+                    answer.add_answers(addresses(&owner, kind, all, *ttl)?);
+                }
+                Some(Reply::Alias(other)) => {
+                    let data = RData::CNAME(CNAME(name(other)?));
+                    answer.add_answer(Record::from_rdata(name(&owner)?, 1, data));
+                    owner.clone_from(other);
                     continue;
                 }
             }
             break;
         }
-        let question = query.get(12..end + 4)?;
-        let mut answer = query.get(..2)?.to_vec();
-        // A response to a standard query, recursion asked for and had.
-        answer.extend([0x81 | if is_cut { 0x02 } else { 0 }, 0x80 | code]);
-        answer.extend([0, 1]);
-        answer.extend(u16::try_from(records.len()).ok()?.to_be_bytes());
-        answer.extend([0, 0, 0, 0]);
-        answer.extend(question);
-        answer.extend(records.concat());
-        Some(answer)
+        answer.to_vec().ok()
     }
 }
 
-fn addresses(owner: &str, kind: u16, all: &[IpAddr], ttl: u32) -> Vec<Vec<u8>> {
-    let bytes = |address: &IpAddr| match address {
-        IpAddr::V4(v4) if kind == A => Some(v4.octets().to_vec()),
-        IpAddr::V6(v6) if kind == AAAA => Some(v6.octets().to_vec()),
-        _ => None,
-    };
-    all.iter().filter_map(bytes).map(|data| record(owner, kind, ttl, &data)).collect()
+fn name(text: &str) -> Option<Name> {
+    let mut name = Name::from_ascii(text).ok()?;
+    name.set_fqdn(true);
+    Some(name)
 }
 
-fn record(owner: &str, kind: u16, ttl: u32, data: &[u8]) -> Vec<u8> {
-    let mut record = write_name(owner);
-    record.extend(kind.to_be_bytes());
-    record.extend([0, 1]);
-    record.extend(ttl.to_be_bytes());
-    record.extend(u16::try_from(data.len()).expect("short data").to_be_bytes());
-    record.extend(data);
-    record
-}
-
-fn write_name(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for label in name.split('.') {
-        bytes.push(u8::try_from(label.len()).expect("a short label"));
-        bytes.extend(label.as_bytes());
-    }
-    bytes.push(0);
-    bytes
-}
-
-/// In lower case, and where it ends.
-fn read_name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
-    let mut labels = Vec::new();
-    loop {
-        let length = usize::from(*message.get(at)?);
-        at += 1;
-        if length == 0 {
-            return Some((labels.join("."), at));
-        }
-        let label = message.get(at..at + length)?;
-        labels.push(String::from_utf8_lossy(label).to_ascii_lowercase());
-        at += length;
-    }
+fn addresses(owner: &str, kind: RecordType, all: &[IpAddr], ttl: u32) -> Option<Vec<Record>> {
+    let owner = name(owner)?;
+    let of_kind = all.iter().map(|address| RData::from(*address));
+    let of_kind = of_kind.filter(|data| data.record_type() == kind);
+    Some(of_kind.map(|data| Record::from_rdata(owner.clone(), ttl, data)).collect())
 }

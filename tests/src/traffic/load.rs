@@ -17,7 +17,7 @@ pub type Check = Arc<dyn Fn(&Request, &Response) -> Result<()> + Send + Sync>;
 /// failure, and so is whatever happens to the first request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closes {
-    /// Nothing.
+    /// Close no connection at all.
     Never,
     /// Close it while it is idle, or with `Connection: close`.
     Idle,
@@ -26,14 +26,11 @@ pub enum Closes {
     Unanswered,
 }
 
-/// What to send.
 #[derive(Clone)]
 pub struct Plan {
-    /// Where to.
     pub address: Address,
     /// Sent in turn on each connection.
     pub requests: Vec<Request>,
-    /// Connections at once.
     pub connections: usize,
     /// Between two requests of one connection; it bounds the rate, nothing waits on it.
     pub pace: Duration,
@@ -64,16 +61,11 @@ impl Plan {
     }
 }
 
-/// What happened.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Requests that were answered.
     pub answered: u64,
-    /// Connections that were opened.
     pub connections: u64,
-    /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Answers by endpoint.
     pub endpoints: BTreeMap<String, u64>,
     /// The longest time to an answer.
     pub slowest: Duration,
@@ -91,10 +83,8 @@ pub struct Report {
     pub last_failure: Option<Instant>,
 }
 
-/// Something that went wrong.
 #[derive(Clone)]
 pub struct Failure {
-    /// What.
     pub what: String,
     /// The client's port, where there was a connection.
     pub port: Option<u16>,
@@ -146,7 +136,6 @@ impl Load {
         Ok(load)
     }
 
-    /// Answers so far.
     pub fn answered(&self) -> u64 {
         self.shared.answered.load(Ordering::SeqCst)
     }
@@ -160,7 +149,6 @@ impl Load {
         })
     }
 
-    /// What happened so far.
     pub fn report(&self) -> Report {
         self.shared.report.lock().expect("no panic inside").clone()
     }

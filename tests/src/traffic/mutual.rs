@@ -1,22 +1,15 @@
 //! Clients that show certificates: authorities, what they issue and revoke, and a client that decides about its TLS
 //! handshakes and sessions itself.
 
-use crate::certificate::common_name;
+use crate::certificate::{self, Issued, common_name, day};
 use crate::client::TIMEOUT;
 use anyhow::{Context as _, Result, bail, ensure};
-use openssl::asn1::{Asn1Integer, Asn1Time};
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
-use openssl::sign::Signer;
 use openssl::ssl::{
     NameType, Ssl, SslContext, SslMethod, SslOptions, SslSession, SslSessionCacheMode, SslStream,
     SslVerifyMode, SslVersion,
 };
-use openssl::x509::extension::BasicConstraints;
-use openssl::x509::{X509, X509NameBuilder};
+use openssl::x509::X509;
+use rcgen::{CertificateParams, CertificateRevocationListParams, RevokedCertParams, SerialNumber};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -49,121 +42,75 @@ pub fn take_bundles(policies: &mut Value, fields: &[&str]) -> Value {
 /// A certificate with its key, and whoever issued it up to the root.
 #[derive(Clone)]
 pub struct Identity {
-    /// The leaf first; without the root.
+    /// The leaf first, without the root.
     chain: Vec<X509>,
-    key: PKey<Private>,
-    serial: Vec<u8>,
+    made: Issued,
+    is_root: bool,
 }
 
 /// How long a certificate is valid, in days from now.
 #[derive(Clone, Copy)]
 pub struct Days(pub i64, pub i64);
 
-/// Valid now.
+/// From yesterday to 30 days on.
 pub const VALID: Days = Days(-1, 30);
-/// Not any more.
+/// From 30 days ago to yesterday.
 pub const EXPIRED: Days = Days(-30, -1);
 
 impl Identity {
-    /// A root.
     pub fn root(name: &str) -> Result<Self> {
-        Self::make(name, None, VALID, true)
+        Self::make(certificate::authority(name, VALID.0..VALID.1)?, None)
     }
 
-    /// One that this one vouches for.
+    /// Makes a certificate that this authority signs.
     pub fn issue(&self, name: &str, days: Days) -> Result<Self> {
-        Self::make(name, Some(self), days, false)
+        Self::make(certificate::params(name, &[], days.0..days.1)?, Some(self))
     }
 
-    /// An authority that this one vouches for.
+    /// Makes an authority that this one signs.
     pub fn intermediate(&self, name: &str) -> Result<Self> {
-        Self::make(name, Some(self), VALID, true)
+        Self::make(certificate::authority(name, VALID.0..VALID.1)?, Some(self))
     }
 
-    fn make(name: &str, issuer: Option<&Identity>, days: Days, vouches: bool) -> Result<Self> {
-        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
-        let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
-        let mut subject = X509NameBuilder::new()?;
-        subject.append_entry_by_nid(Nid::COMMONNAME, name)?;
-        let subject = subject.build();
-        let mut serial = BigNum::new()?;
-        serial.rand(63, MsbOption::ONE, false)?;
-        let mut builder = X509::builder()?;
-        builder.set_version(2)?;
-        builder.set_serial_number(Asn1Integer::from_bn(&serial)?.as_ref())?;
-        builder.set_subject_name(&subject)?;
-        builder.set_issuer_name(issuer.map_or(&subject, |i| i.leaf().subject_name()))?;
-        builder.set_pubkey(&key)?;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
-        let at = |days: i64| Asn1Time::from_unix(now as i64 + days * 86_400);
-        builder.set_not_before(at(days.0)?.as_ref())?;
-        builder.set_not_after(at(days.1)?.as_ref())?;
-        if vouches {
-            builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
-        }
-        builder.sign(issuer.map_or(&key, |issuer| &issuer.key), MessageDigest::sha256())?;
-        let mut chain = vec![builder.build()];
+    fn make(params: CertificateParams, issuer: Option<&Identity>) -> Result<Self> {
+        let made = Issued::new(params, issuer.map(|issuer| &issuer.made))?;
+        let mut chain = vec![X509::from_pem(made.pem.as_bytes())?];
         // The root is not sent.
-        chain.extend(issuer.iter().filter(|i| !i.is_root()).flat_map(|i| i.chain.clone()));
-        Ok(Identity { chain, key, serial: serial.to_vec() })
+        chain.extend(issuer.iter().filter(|i| !i.is_root).flat_map(|i| i.chain.clone()));
+        Ok(Identity { chain, made, is_root: issuer.is_none() })
     }
 
     fn leaf(&self) -> &X509 {
         &self.chain[0]
     }
 
-    fn is_root(&self) -> bool {
-        let leaf = self.leaf();
-        let same = leaf.subject_name().try_cmp(leaf.issuer_name());
-        same.is_ok_and(|order| order.is_eq())
-    }
-
-    /// The certificate, PEM.
     pub fn pem(&self) -> Result<String> {
-        Ok(String::from_utf8(self.leaf().to_pem()?)?)
+        Ok(self.made.pem.clone())
     }
 
-    /// Its key, PEM.
     pub fn key_pem(&self) -> Result<String> {
-        Ok(String::from_utf8(self.key.private_key_to_pem_pkcs8()?)?)
+        self.made.key.pem()
     }
 
-    /// A revocation list of this authority's, PEM (RFC 5280 §5.1).
+    /// A revocation list of this authority in PEM.
     pub fn revoke(&self, identities: &[&Identity]) -> Result<String> {
-        // ecdsa-with-SHA256
-        let algorithm = der(0x30, &der(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]));
-        let (before, after) = (der(0x17, b"200101000000Z"), der(0x17, b"490101000000Z"));
-        let entry = |i: &&Identity| der(0x30, &[der(0x02, &i.serial), before.clone()].concat());
-        let entries: Vec<_> = identities.iter().flat_map(entry).collect();
-        let issuer = self.leaf().subject_name().to_der()?;
-        let mut parts = vec![der(0x02, &[1]), algorithm.clone(), issuer, before.clone(), after];
-        if !entries.is_empty() {
-            parts.push(der(0x30, &entries));
-        }
-        let list = der(0x30, &parts.concat());
-        let mut signer = Signer::new(MessageDigest::sha256(), &self.key)?;
-        let mut signature = vec![0];
-        signature.extend(signer.sign_oneshot_to_vec(&list)?);
-        let signed = der(0x30, &[list, algorithm, der(0x03, &signature)].concat());
-        let text = openssl::base64::encode_block(&signed);
-        let lines: Vec<_> =
-            text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line)).collect();
-        Ok(format!("-----BEGIN X509 CRL-----\n{}\n-----END X509 CRL-----\n", lines.join("\n")))
+        let (before, after) = (day(-1)?, day(30)?);
+        let revoked = |identity: &&Identity| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&identity.made.serial()),
+            revocation_time: before,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: before,
+            next_update: after,
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: identities.iter().map(revoked).collect(),
+            key_identifier_method: self.made.params.key_identifier_method.clone(),
+        };
+        Ok(list.signed_by(&self.made.issuer())?.pem()?)
     }
-}
-
-/// A value with its tag and length.
-fn der(tag: u8, value: &[u8]) -> Vec<u8> {
-    let mut all = vec![tag];
-    match value.len() {
-        short @ 0..128 => all.push(short as u8),
-        long => {
-            all.push(0x82);
-            all.extend((long as u16).to_be_bytes());
-        }
-    }
-    all.extend(value);
-    all
 }
 
 /// How a client shakes hands. What is cloned of one shares its sessions.
@@ -178,11 +125,11 @@ pub struct Caller<'i> {
     identity: Option<&'i Identity>,
     /// The one version that is spoken.
     pub version: SslVersion,
-    /// To go on with.
+    /// The session that the next handshake resumes.
     session: Option<SslSession>,
-    /// Offered, in TLS 1.2.
+    /// Ciphers that the client offers in TLS 1.2.
     pub ciphers: Option<String>,
-    /// HTTP/2.
+    /// Whether the client offers HTTP/2.
     pub is_h2: bool,
 }
 
@@ -218,17 +165,15 @@ impl<'i> Caller<'i> {
         })
     }
 
-    /// Another name, or none.
+    /// Sends another server name, or none.
     pub fn name(&self, name: Option<&str>) -> Self {
         Caller { name: name.map(Into::into), ..self.clone() }
     }
 
-    /// Shows this.
     pub fn showing(&self, identity: &'i Identity) -> Self {
         Caller { identity: Some(identity), ..self.clone() }
     }
 
-    /// Shows nothing.
     pub fn anonymous(&self) -> Self {
         Caller { identity: None, ..self.clone() }
     }
@@ -239,7 +184,6 @@ impl<'i> Caller<'i> {
         Ok(Caller { session: Some(newest.context("no session was given")?), ..self.clone() })
     }
 
-    /// Connects.
     pub fn call(&self) -> Result<Call> {
         let mut ssl = Ssl::new(&self.context)?;
         ssl.set_min_proto_version(Some(self.version))?;
@@ -249,7 +193,7 @@ impl<'i> Caller<'i> {
         }
         if let Some(identity) = self.identity {
             ssl.set_certificate(identity.leaf())?;
-            ssl.set_private_key(&identity.key)?;
+            ssl.set_private_key(&identity.made.key.private)?;
             for issuer in &identity.chain[1..] {
                 ssl.add_chain_cert(issuer.clone())?;
             }
@@ -278,7 +222,6 @@ impl<'i> Caller<'i> {
     }
 }
 
-/// A connection.
 pub struct Call {
     stream: SslStream<TcpStream>,
 }
@@ -290,14 +233,10 @@ impl Drop for Call {
     }
 }
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
     pub status: u16,
-    /// Its head.
     pub head: String,
-    /// Its body.
     pub body: String,
 }
 
@@ -307,12 +246,10 @@ impl Call {
         self.stream.ssl().session_reused()
     }
 
-    /// The cipher.
     pub fn cipher(&self) -> String {
         self.stream.ssl().current_cipher().map_or("", |cipher| cipher.name()).into()
     }
 
-    /// `GET` on this connection.
     pub fn get(&mut self, host: &str, target: &str) -> Result<Answer> {
         self.send(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
     }
@@ -412,7 +349,6 @@ fn h2_status(block: &[u8]) -> Result<u16> {
 
 /// An endpoint over TLS that asks for a certificate and takes any. Its answers say what it was shown.
 pub struct TlsEndpoint {
-    /// Where it is.
     pub address: SocketAddr,
     is_stopped: Arc<AtomicBool>,
 }
@@ -422,11 +358,10 @@ pub struct TlsEndpoint {
 pub struct Seen {
     /// The client's subject; empty without a certificate.
     pub subject: String,
-    /// SNI; empty without.
+    /// The server name that the client sent; empty without one.
     pub name: String,
-    /// `TLSv1.2` and the like.
+    /// The version of TLS, such as `TLSv1.2`.
     pub version: String,
-    /// Of the connection.
     pub cipher: String,
     /// Requests on the connection so far.
     pub requests: u32,
@@ -446,11 +381,10 @@ impl Seen {
 }
 
 impl TlsEndpoint {
-    /// With this certificate.
     pub fn start(identity: &Identity) -> Result<Self> {
         let mut context = SslContext::builder(SslMethod::tls_server())?;
         context.set_certificate(identity.leaf())?;
-        context.set_private_key(&identity.key)?;
+        context.set_private_key(&identity.made.key.private)?;
         for issuer in &identity.chain[1..] {
             context.add_extra_chain_cert(issuer.clone())?;
         }

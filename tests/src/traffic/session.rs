@@ -29,11 +29,9 @@ use tokio_openssl::SslStream;
 /// Endpoint, header and line of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Who answered.
     pub endpoint: String,
     /// The PROXY header it got, without its line end.
     pub header: String,
-    /// What it was asked.
     pub line: String,
 }
 
@@ -47,16 +45,13 @@ impl Answer {
 
 /// A running endpoint; it and its connections end when dropped.
 pub struct LineEndpoint {
-    /// What it answers as.
     pub name: String,
-    /// Where it is.
     pub address: SocketAddr,
     sessions: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
 impl LineEndpoint {
-    /// One on TCP.
     pub fn tcp(name: &str) -> Result<Self> {
         Self::listen(name, None)
     }
@@ -93,7 +88,6 @@ impl LineEndpoint {
         Ok(LineEndpoint { name: name.into(), address, sessions, task })
     }
 
-    /// One on UDP.
     pub fn udp(name: &str) -> Result<Self> {
         let socket = StdUdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_nonblocking(true)?;
@@ -167,7 +161,6 @@ async fn answer(
 /// A client's side of a session.
 pub struct Session<S> {
     stream: BufReader<S>,
-    /// This side's port.
     pub local_port: u16,
 }
 
@@ -215,7 +208,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(self.stream.shutdown().await?)
     }
 
-    /// Asks a line.
     pub async fn ask(&mut self, line: &str) -> Result<Answer> {
         self.stream.write_all(format!("{line}\n").as_bytes()).await?;
         let mut text = String::new();

@@ -15,13 +15,12 @@ pub struct Bench {
     pub directory: Directory,
     /// Copies, so that a build that goes on meanwhile does not change what is measured.
     pub nginx: PathBuf,
-    /// As above.
     pub module: PathBuf,
-    /// When it was built.
+    /// The time of the module's build, which tells old figures from new ones.
     pub module_built: SystemTime,
     /// As above; `None` if it was not built.
     pub oxigress: Option<PathBuf>,
-    /// Where profiles are left.
+    /// The folder where callgrind leaves its profiles.
     pub profiles: PathBuf,
     /// Ports of the two endpoints.
     pub endpoints: [u16; 2],

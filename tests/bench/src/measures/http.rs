@@ -17,7 +17,6 @@ impl<T: Read + Write + Send> Stream for T {}
 /// What a client sends at once when it sends slowly, and its pause after it: 60 MB a second.
 const PIECE: (usize, Duration) = (128 * 1024, Duration::from_millis(2));
 
-/// A connection.
 pub struct Client {
     stream: BufReader<Box<dyn Stream>>,
     is_slow: bool,
@@ -25,25 +24,21 @@ pub struct Client {
     out: Vec<u8>,
 }
 
-/// An answer.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// Status.
     pub status: u16,
-    /// `ETag` without its quotes.
+    /// The value of `ETag` without its quotes.
     pub etag: Option<String>,
     /// Name and value of `Set-Cookie`.
     pub cookie: Option<String>,
-    /// Which sample endpoint answered.
     pub endpoint: Option<String>,
-    /// Body.
     pub body: Vec<u8>,
     /// The server closes the connection after it.
     pub is_last: bool,
 }
 
 impl Answer {
-    /// Must be 200.
+    /// Fails unless the status is 200.
     pub fn ok(self) -> Result<Self> {
         ensure!(self.status == 200, "answered with {}", self.status);
         Ok(self)
@@ -70,7 +65,6 @@ impl Client {
         Ok(Self::on(connector.build().connect("localhost", stream)?))
     }
 
-    /// To a unix socket.
     pub fn unix(path: &Path) -> Result<Self> {
         let stream =
             UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))?;

@@ -13,13 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A running probe.
 pub struct Probe {
     is_stopped: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<Seen>>>,
 }
 
-/// One request.
 struct Seen {
     start: Instant,
     took: Duration,
@@ -30,11 +28,11 @@ struct Seen {
 pub struct Latencies {
     /// Requests that an endpoint answered.
     pub proxied: Sample,
-    /// Requests that nginx answered.
+    /// Requests that nginx answered itself, without an endpoint.
     pub own: Sample,
 }
 
-/// From and to.
+/// The beginning and the end of a measurement.
 pub type Span = (Instant, Instant);
 
 impl Probe {

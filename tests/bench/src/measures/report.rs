@@ -4,14 +4,12 @@ use std::fmt::Write;
 
 const HEAD: [&str; 5] = ["what", "measured", "peer, ratio", "budget", "within?"];
 
-/// One subject's numbers.
 pub struct Table {
     title: String,
     rows: Vec<Row>,
     notes: Vec<String>,
 }
 
-/// One number.
 pub struct Row {
     cells: [String; 5],
 }
@@ -32,12 +30,10 @@ impl Row {
 }
 
 impl Table {
-    /// No rows yet.
     pub fn new(title: &str) -> Self {
         Table { title: title.into(), rows: Vec::new(), notes: Vec::new() }
     }
 
-    /// Adds a row.
     pub fn row(&mut self, what: &str, measured: impl Into<String>) -> &mut Row {
         let cells = [what.into(), measured.into(), String::new(), String::new(), String::new()];
         let place = self.rows.len();
@@ -56,7 +52,6 @@ impl Table {
         lines
     }
 
-    /// For a terminal.
     pub fn text(&self) -> String {
         let lines = self.lines();
         let width =
@@ -79,7 +74,6 @@ impl Table {
         text
     }
 
-    /// For docs/benchmarks.md.
     pub fn markdown(&self) -> String {
         let mut text = format!("\n## {}\n\n", self.title);
         for (place, line) in self.lines().iter().enumerate() {
@@ -95,7 +89,7 @@ impl Table {
     }
 }
 
-/// `18532.4` as `18,532`.
+/// Writes `18532.4` as `18,532`.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
     let mut text = String::new();
@@ -108,7 +102,7 @@ pub fn thousands(number: f64) -> String {
     if number < 0.0 { format!("-{text}") } else { text }
 }
 
-/// `ratio` as `+2.5 %`.
+/// Writes a ratio such as `0.025` as `+2.5 %`.
 pub fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }

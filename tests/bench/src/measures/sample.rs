@@ -17,7 +17,6 @@ impl FromIterator<Duration> for Sample {
 }
 
 impl Sample {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
@@ -28,12 +27,10 @@ impl Sample {
         self.sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// The middle.
     pub fn p50(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// The longest.
     pub fn max(&self) -> Duration {
         self.sorted.last().copied().unwrap_or_default()
     }

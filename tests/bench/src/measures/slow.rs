@@ -17,7 +17,7 @@ pub struct SlowEndpoints {
 }
 
 impl SlowEndpoints {
-    /// One for each delay.
+    /// Starts an endpoint for each delay.
     pub fn start(delays: &[Duration]) -> Result<Self> {
         let (mut ports, mut served) = (Vec::new(), Vec::new());
         for delay in delays {
@@ -35,7 +35,6 @@ impl SlowEndpoints {
         Ok(SlowEndpoints { ports, served })
     }
 
-    /// Where they listen.
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }

@@ -31,13 +31,12 @@ fn parse(schedstat: &str) -> Result<Duration> {
 /// Bytes of memory of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// All that is resident.
+    /// Resident memory in bytes, shared pages included.
     pub resident: u64,
     /// Its own: heap and stacks, neither files nor shared memory.
     pub anonymous: u64,
 }
 
-/// Memory of a process.
 pub fn memory(pid: u32) -> Result<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| field(&text, name);
@@ -47,7 +46,7 @@ pub fn memory(pid: u32) -> Result<Memory> {
 /// Bytes of memory of a process, what it shares with others divided among them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proportional {
-    /// All (PSS).
+    /// Proportional set size in bytes: a shared page counts by its share.
     pub all: u64,
     /// Of it, shared memory: nginx's zones.
     pub shared: u64,

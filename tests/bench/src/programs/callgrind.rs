@@ -10,9 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// An nginx under callgrind.
 pub struct Callgrind {
-    /// The nginx.
     pub nginx: Nginx,
     folder: PathBuf,
     dumps: u32,

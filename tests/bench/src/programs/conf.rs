@@ -14,9 +14,7 @@ use std::sync::OnceLock;
 /// Where a server listens; 0: not.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
-    /// Plain HTTP.
     pub http: u16,
-    /// HTTPS.
     pub https: u16,
 }
 
@@ -36,17 +34,17 @@ pub enum Route {
     Router,
     /// The skeleton of the controller, with or without its access log.
     Default {
-        /// As it is.
+        /// Whether the access log is on.
         has_log: bool,
     },
-    /// The same with metrics.
+    /// The configuration with metrics switched on.
     Metrics {
-        /// As it is.
+        /// Whether the access log is on.
         has_log: bool,
     },
     /// The same without our module: a static upstream, and nginx's own variables for ours.
     Twin {
-        /// As in the skeleton.
+        /// Whether the access log is on.
         has_log: bool,
     },
 }

@@ -37,7 +37,6 @@ impl Haproxy {
         Ok(Haproxy { process })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -49,7 +48,6 @@ impl Haproxy {
         Ok(text.split_whitespace().nth(2).unwrap_or("?").to_owned())
     }
 
-    /// Stops it.
     pub fn stop(mut self) -> Result<()> {
         self.process.stop(Signal::TERM).context("stop haproxy").map(drop)
     }

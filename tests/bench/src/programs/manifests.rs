@@ -25,7 +25,6 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -90,7 +89,6 @@ pub fn slice(name: &str, port: u16) -> String {
     )
 }
 
-/// A TLS Secret.
 pub fn secret(name: &str, certificate: &Certificate) -> String {
     let indent = |pem: &str| pem.lines().map(|line| format!("    {line}\n")).collect::<String>();
     format!(

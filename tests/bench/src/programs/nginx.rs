@@ -35,7 +35,6 @@ impl Nginx {
         Ok(Nginx { process, folder: folder.into() })
     }
 
-    /// Waits until it listens.
     pub fn wait_for_port(&mut self, port: u16) -> Result<()> {
         let start = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
@@ -53,7 +52,6 @@ impl Nginx {
         tail(&(read("output") + &read("error.log")), 20)
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -70,12 +68,10 @@ impl Nginx {
         }
     }
 
-    /// Ends it at once.
     pub fn kill(&mut self) -> Result<()> {
         self.process.stop(Signal::KILL).context("kill nginx").map(drop)
     }
 
-    /// Stops it.
     pub fn stop(&mut self) -> Result<()> {
         let status = self.process.stop(Signal::TERM).context("stop nginx")?;
         ensure!(status.success(), "nginx ended with {status}\n{}", self.said());

@@ -24,7 +24,7 @@ pub fn edits(count: usize, edit: impl FnMut(usize) -> Result<Duration>) -> Resul
     Ok((0..count).map(edit).collect::<Result<Vec<_>>>()?.into_iter().collect())
 }
 
-/// Looks every [`PAUSE`].
+/// Waits for a condition that it tests every [`PAUSE`].
 pub fn until(what: &str, mut is_true: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !is_true()? {
@@ -72,14 +72,10 @@ impl Requests {
     }
 }
 
-/// The product, both roles.
 pub struct Oxigress {
-    /// The parent of both.
     pub process: Process,
     output: PathBuf,
-    /// Port of plain HTTP.
     pub http_port: u16,
-    /// Port of HTTPS.
     pub https_port: u16,
     /// From its start to its readiness.
     pub ready_after: Duration,

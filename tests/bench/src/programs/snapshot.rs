@@ -19,12 +19,10 @@ pub fn backend(number: usize) -> Result<BackendId> {
     Ok(BackendId::parse(format!("bench/app-{number}/80"))?)
 }
 
-/// Host `number`.
 pub fn host(number: usize) -> String {
     format!("h{number}.bench.test")
 }
 
-/// Endpoints on loopback.
 pub fn real(ports: &[u16]) -> Result<EndpointSet> {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let endpoints = ports.iter().map(|port| Ok(Endpoint::new(address, nonzero(*port)?)));

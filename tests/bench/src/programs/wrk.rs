@@ -7,15 +7,11 @@ use std::process::Command;
 /// What a run of `wrk` came to.
 #[derive(Debug)]
 pub struct Wrk {
-    /// Requests per second.
     pub rate: f64,
-    /// Requests in all.
     pub count: f64,
     /// Latencies, as wrk writes them.
     pub p50: String,
-    /// As above.
     pub p90: String,
-    /// As above.
     pub p99: String,
 }
 

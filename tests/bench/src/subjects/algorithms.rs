@@ -58,7 +58,6 @@ fn guarded() -> Backend {
     Backend { ejection: Some(Ejection::default()), max_in_flight: 1_000, ..Backend::default() }
 }
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     costs(bench, table)?;
     one_slow_of_ten(bench, table)

@@ -19,7 +19,6 @@ const ENDPOINTS: usize = 10;
 const RATE: u32 = 1_000;
 const SECONDS: u32 = 60;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let folder = bench.directory.join("churn");
     let ports = Ports { http: free_port()?, https: 0 };

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const APPS: usize = 10_000;
 const NAMESPACES: usize = 100;
-/// Of one Service.
+/// Endpoints of one Service.
 const ENDPOINTS: usize = 5;
 /// Timed changes, each idle and under churn.
 const CHANGES: usize = 500;
@@ -31,7 +31,6 @@ const CHURN: u32 = 50;
 /// Writes at a time while the objects are made.
 const WRITES: usize = 48;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     // The cluster lives in a network of its own, which a thread joins for good.
     std::thread::scope(|scope| {

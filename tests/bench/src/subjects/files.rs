@@ -19,7 +19,6 @@ const MANY: usize = 10_000;
 /// The app whose files are edited.
 const APP: usize = 0;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     if bench.oxigress.is_none() {
         table.row("file to served", "not measured: target/dist/bin/oxigress is missing");

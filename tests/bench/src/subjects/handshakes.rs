@@ -19,7 +19,6 @@ const CERTIFICATES: usize = 1_000;
 const PAIRS: usize = 20;
 const HANDSHAKES: usize = 60;
 
-/// Adds the rows.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let (fixed, _) = count(bench, "tls-static", Route::Static)?;
     let (many, first) = count(bench, "tls-10000", Route::Router)?;

@@ -37,7 +37,6 @@ const RUNS: [(&str, Route, usize); 11] = [
     ("default-twin", Route::Twin { has_log: true }, 0),
 ];
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let mut counts = Vec::new();
     for (name, route, hosts) in RUNS {
@@ -146,7 +145,7 @@ pub fn start_text(bench: &Bench, folder: &Path, text: &str, ports: Ports) -> Res
     Ok(callgrind)
 }
 
-/// Fills the store.
+/// Puts the whole snapshot into the store of the nginx in `folder`.
 pub fn fill(folder: &Path, whole: &[u8]) -> Result<()> {
     Configuration::open(&folder.join("configuration.sock"))?.put(whole)
 }

@@ -21,7 +21,6 @@ const ENDPOINTS: usize = 10;
 const REQUESTS: usize = 400;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     for hosts in HOSTS {
         for workers in WORKERS {

@@ -14,7 +14,7 @@ use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{Backend, BackendId};
 use serde_json::{Value, json};
 
-/// Each further annotation.
+/// Instructions that each further annotation may cost.
 const BUDGET: f64 = 150.0;
 
 /// The budget of each is that of the annotations it stands for.
@@ -92,7 +92,6 @@ fn thirty() -> Value {
     all
 }
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let none = count(bench, "policies-none", None)?;
     table.row("an Ingress without annotations", thousands(none));

@@ -18,7 +18,6 @@ const HOSTS: usize = 10_000;
 const ENDPOINTS: usize = 10;
 const STARTS: usize = 5;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let folder = bench.directory.join("restart");
     let ports = Ports { http: free_port()?, https: 0 };

@@ -13,11 +13,9 @@ use oxigress_tests::place::free_port;
 use std::time::Instant;
 
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// Hosts of one delta.
 const STEP: usize = 500;
 const ENDPOINTS: usize = 2;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let mut first = None;
     for size in SIZES {
@@ -89,7 +87,6 @@ pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Changes that are counted.
 const DELTAS: usize = 100;
 
 /// A delta that adds some hosts.

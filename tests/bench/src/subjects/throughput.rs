@@ -32,7 +32,6 @@ const SIDES: [(&str, Route); 5] = [
     ("default Ingress", Route::Default { has_log: true }),
 ];
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let mut sides = Vec::new();
     for (place, (name, route)) in SIDES.into_iter().enumerate() {
@@ -159,7 +158,7 @@ impl Side {
         self.mean(|round| round.rate)
     }
 
-    /// Seconds a request.
+    /// CPU time of a request in seconds.
     fn cpu(&self) -> f64 {
         self.mean(|round| round.cpu.as_secs_f64())
     }

@@ -27,7 +27,6 @@ const MIB: f64 = (1 << 20) as f64;
 /// Of them 1,000 take about a second.
 const CERTIFICATES: usize = 1_000;
 
-/// What a write took.
 struct Cost {
     time: Duration,
     /// CPU time of the first thread.
@@ -40,7 +39,6 @@ fn sample(times: Vec<Duration>) -> Sample {
     times.into_iter().collect()
 }
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     let folder = bench.directory.join("updates");
     let ports = Ports { http: free_port()?, https: 0 };
@@ -91,7 +89,7 @@ impl Updates {
         snapshot::whole(snapshot::hosts(HOSTS, ENDPOINTS, &self.endpoints, round)?)
     }
 
-    /// Shared memory.
+    /// Adds rows about shared memory.
     fn sizes(&mut self, table: &mut Table) -> Result<()> {
         let empty = self.configuration.used_bytes()?;
         self.configuration.put(&snapshot::whole(snapshot::servers(HOSTS)?)?)?;

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 const INGRESSES: usize = 10_000;
 const REVIEWS: usize = 2_000;
 
-/// Fills the table.
 pub fn run(bench: &Bench, table: &mut Table) -> Result<()> {
     if bench.oxigress.is_none() {
         table.row("admission", "not measured: target/dist/bin/oxigress is missing");

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Of the Lease.
+/// How long the Lease is valid, which is `--election-ttl`.
 pub const TTL: Duration = Duration::from_secs(8);
 
 /// What a replica may do anywhere: apiGroup, resources, verbs.
@@ -75,10 +75,9 @@ impl<'c> Site<'c> {
         Ok(Site { tenant, user })
     }
 
-    /// Starts one.
     pub fn replica(&self, directory: &Directory, name: &str, flags: &[&str]) -> Result<Replica> {
         let health_port = free_port()?;
-        let groups = ["system:serviceaccounts", "system:authenticated"];
+        let groups = ["system:serviceaccounts"];
         let kubeconfig = self.tenant.cluster.kubeconfig_of(&self.user, &groups)?;
         let mut command = Command::new(dist::oxigress()?);
         command
@@ -97,7 +96,6 @@ impl<'c> Site<'c> {
         Ok(Replica { name: name.into(), process, health_port })
     }
 
-    /// Who holds the Lease.
     pub fn holder(&self) -> Result<String> {
         let name = "ingress-controller-leader";
         let lease = self.tenant.cluster.get("Lease", &self.tenant.namespace, name)?;
@@ -115,7 +113,7 @@ impl<'c> Site<'c> {
         replicas.get_mut(index).context("a leader")
     }
 
-    /// `hostname|ip` of an Ingress.
+    /// Reads the addresses in an Ingress's status, each as `hostname|ip`.
     pub fn status(&self, name: &str) -> Result<Vec<String>> {
         let ingress = self.tenant.cluster.get("Ingress", &self.tenant.namespace, name)?;
         Ok(texts(&ingress))
@@ -196,7 +194,7 @@ impl Replica {
         Ok(())
     }
 
-    /// What its metric says.
+    /// Reads the replica's metric of leadership: 1 for the leader.
     pub fn leads(&self) -> Result<f64> {
         let address = Address::http(self.health_port);
         let answer = block_on(send(&address, &Request::get("localhost", "/metrics")))?;

@@ -20,7 +20,7 @@ use anyhow::Result;
 /// What a hostile tenant does once.
 #[derive(Clone, Copy)]
 pub struct Attack {
-    /// Aimed at what.
+    /// The number of its aim in the list of this module.
     pub section: u8,
     /// Its name, a DNS label.
     pub name: &'static str,
@@ -40,7 +40,6 @@ const fn long(section: u8, name: &'static str, run: fn(&Villain<'_>) -> Result<(
     Attack { section, name, is_short: false, run }
 }
 
-/// All attacks.
 pub fn all() -> impl Iterator<Item = Attack> {
     let lists = [
         patterns::ATTACKS,

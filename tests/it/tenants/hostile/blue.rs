@@ -24,13 +24,9 @@ use std::time::{Duration, Instant};
 
 /// The host with HTTPS, two paths and a canary.
 pub const SHOP: &str = "shop.blue.test";
-/// With passwords.
 pub const SECURE: &str = "secure.blue.test";
-/// With an auth server.
 pub const LOGIN: &str = "login.blue.test";
-/// For client certificates.
 pub const MUTUAL: &str = "mutual.blue.test";
-/// With a cookie.
 pub const STICKY: &str = "sticky.blue.test";
 /// With a limit of requests.
 pub const LIMITED: &str = "limited.blue.test";
@@ -38,23 +34,20 @@ pub const LIMITED: &str = "limited.blue.test";
 pub const PATHS: &str = "paths.blue.test";
 /// With an auth server that lets nobody in, and whose answers are kept under a key that others can guess.
 pub const CACHED: &str = "cached.blue.test";
-/// Whose endpoint changes.
 const FRESH: &str = "fresh.blue.test";
-/// Whose paths change.
 pub const EDITED: &str = "edited.blue.test";
 
 /// `blue` by sha512-crypt, 5,000 rounds.
 const HASH: &str = "$6$rounds=5000$blue$oqRQ0PD6cwxHWh0t9ExS2W0Ep8rZ6a5JrkN6bMOL.PwgyIzxHskhxslDXpIQoOeIZ4TKIldlgg0un8I.2Xhfb.";
 /// Users of [`SECURE`] who come once each.
 const VISITORS: usize = 1_000;
-/// `keep-alive-requests` of the ConfigMap.
+/// The value of `keep-alive-requests` in the ConfigMap.
 const REQUESTS_PER_CONNECTION: u64 = 1_000;
-/// Between two edits.
+/// The time between two edits.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// It and what it serves.
 pub struct Blue {
-    /// Its name.
     pub namespace: String,
     class: String,
     cluster: &'static Cluster,
@@ -65,7 +58,6 @@ pub struct Blue {
 }
 
 impl Blue {
-    /// Writes its objects.
     pub fn new(tenant: &Tenant<'static>, dns: &FakeDns) -> Result<Self> {
         let names = [
             "blue-a",
@@ -88,7 +80,7 @@ impl Blue {
         };
         blue.pod("blue-deny")?.change(Behaviour::Status(401));
         for (name, pod) in [("auth.blue.test", "blue-auth"), ("deny.blue.test", "blue-deny")] {
-            dns.say_address(name, blue.pod(pod)?.address.ip());
+            dns.set_address(name, blue.pod(pod)?.address.ip());
         }
         for object in blue.objects()? {
             blue.apply(&object)?;
@@ -96,7 +88,6 @@ impl Blue {
         Ok(blue)
     }
 
-    /// An endpoint.
     pub fn pod(&self, name: &str) -> Result<&Endpoint> {
         self.pods.iter().find(|pod| pod.name == name).with_context(|| format!("no {name}"))
     }
@@ -183,7 +174,6 @@ impl Blue {
         ]
     }
 
-    /// Starts the load.
     pub fn load(controller: &Controller) -> Result<Loads> {
         let (http, https) =
             (Address::http(controller.http_port), Address::https(controller.https_port, SHOP));
@@ -267,7 +257,6 @@ impl Blue {
     }
 }
 
-/// The value of `Authorization`.
 pub fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", base64::encode_block(format!("{user}:{password}").as_bytes()))
 }
@@ -299,7 +288,6 @@ fn check(request: &Request, response: &Response) -> Result<()> {
     Ok(())
 }
 
-/// Times of edits.
 #[derive(Default)]
 pub struct Edits {
     /// From the write of an EndpointSlice to an answer of the new endpoint.
@@ -308,11 +296,9 @@ pub struct Edits {
     pub paths: Vec<Duration>,
 }
 
-/// All of it.
 pub struct Loads(Vec<Load>);
 
 impl Loads {
-    /// Answers so far.
     pub fn mark(&self) -> Vec<usize> {
         self.0.iter().map(|load| load.report().times.len()).collect()
     }
@@ -323,7 +309,6 @@ impl Loads {
         self.0.iter().zip(mark).flat_map(of).collect()
     }
 
-    /// Ends it.
     pub fn stop(self) -> Vec<Report> {
         self.0.into_iter().map(Load::stop).collect()
     }

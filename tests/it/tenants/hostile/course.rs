@@ -40,7 +40,6 @@ impl Course {
         Course { round, at_least, state: Mutex::new(state) }
     }
 
-    /// The next one.
     pub fn next(&self) -> Option<Attack> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.left.is_empty() && state.start.elapsed() < self.at_least {

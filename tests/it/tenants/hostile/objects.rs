@@ -4,7 +4,6 @@ use openssl::base64;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// Of all annotations.
 const PREFIX: &str = "nginx.ingress.kubernetes.io";
 
 /// An Ingress that is put together.
@@ -12,7 +11,7 @@ const PREFIX: &str = "nginx.ingress.kubernetes.io";
 pub struct Ingress(Value);
 
 impl Ingress {
-    /// Without rules.
+    /// Makes an Ingress without rules.
     pub fn new(class: &str, name: &str) -> Self {
         Ingress(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
@@ -48,19 +47,17 @@ impl Ingress {
         self
     }
 
-    /// A certificate for hosts.
     pub fn tls(mut self, hosts: &[&str], secret: &str) -> Self {
         push(&mut self.0["spec"]["tls"], json!({"hosts": hosts, "secretName": secret}));
         self
     }
 
-    /// What no rule takes.
+    /// Sets the backend of requests that no rule matches.
     pub fn default_backend(mut self, service: &str) -> Self {
         self.0["spec"]["defaultBackend"] = backend(service);
         self
     }
 
-    /// The object.
     pub fn object(self) -> Value {
         self.0
     }
@@ -127,7 +124,6 @@ pub fn secret(name: &str, fields: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A ConfigMap.
 pub fn config_map(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }

@@ -20,28 +20,21 @@ use tokio::runtime::{Builder, Runtime};
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 /// The product's own address, as a pod.
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 255, 1);
-/// nginx's workers.
 const WORKERS: usize = 2;
 
-/// All of it.
 pub struct Scene {
-    /// The API server.
     pub cluster: &'static Cluster,
     /// The class of all Ingresses.
     pub class: String,
     /// Who is to notice nothing.
     pub blue: Blue,
-    /// The product.
     pub controller: Controller,
     /// The name server of ExternalNames, auth servers and mirrors.
     pub dns: FakeDns,
     /// Where hostile clients and endpoints run, with less priority: they would have machines of their own.
     pub hostile: Runtime,
-    /// The webhook's port.
     pub webhook_port: u16,
-    /// A server at [`METADATA`].
     pub metadata: Endpoint,
-    /// A server on loopback.
     pub inside: Endpoint,
 }
 
@@ -97,7 +90,6 @@ impl Scene {
         Ok(scene)
     }
 
-    /// nginx's HTTP port.
     pub fn http(&self) -> Address {
         Address::http(self.controller.http_port)
     }
@@ -107,7 +99,6 @@ impl Scene {
         block_on(send(&self.http(), &Request::get(host, target)))
     }
 
-    /// Which processes there are.
     pub fn processes(&self) -> Result<Processes> {
         let role = |name| self.controller.role_pid(name);
         Ok(Processes {

@@ -30,20 +30,16 @@ use tokio_openssl::SslStream;
 pub const OWN: &str = "own";
 /// The label of what an attack writes.
 const LABEL: &str = "attack";
-/// Writes at once.
+/// How many writes a villain sends at the same time.
 const AT_ONCE: usize = 8;
 /// A client of an attack waits no longer for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// It.
 pub struct Villain<'s> {
-    /// Where.
     pub scene: &'s Scene,
-    /// Its namespace.
     pub namespace: String,
     /// The name of the attack.
     pub attack: &'static str,
-    /// What [`OWN`] leads to.
     pub own: &'s Endpoint,
 }
 
@@ -62,7 +58,7 @@ impl<'s> Villain<'s> {
         self.host_of("x")
     }
 
-    /// One of several.
+    /// Names one of several hosts of this villain.
     pub fn host_of(&self, name: impl std::fmt::Display) -> String {
         format!("{name}.{}.{}.test", self.attack, self.namespace)
     }
@@ -72,7 +68,6 @@ impl<'s> Villain<'s> {
         format!("{}-{name}", self.attack)
     }
 
-    /// An Ingress without rules.
     pub fn bare(&self, name: impl std::fmt::Display) -> Ingress {
         Ingress::new(&self.scene.class, &self.name(name))
     }
@@ -118,7 +113,6 @@ impl<'s> Villain<'s> {
         block_on(stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>())
     }
 
-    /// Deletes an object.
     pub fn delete(&self, kind: &str, name: &str) -> Result<()> {
         block_on(self.api(kind)?.delete(name, &DeleteParams::default()))?;
         Ok(())
@@ -174,12 +168,11 @@ impl<'s> Villain<'s> {
         self.scene.hostile.block_on(future)
     }
 
-    /// One request, in time.
+    /// Sends one request, whose answer must come in time.
     pub fn send(&self, request: &Request) -> Result<Response> {
         self.run(send(&self.scene.http(), request))
     }
 
-    /// `GET`.
     pub fn get(&self, host: &str, target: &str) -> Result<Response> {
         self.send(&Request::get(host, target))
     }
@@ -275,12 +268,10 @@ impl<'s> Villain<'s> {
         Ok(host)
     }
 
-    /// nginx's HTTP port.
     pub fn http(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.scene.controller.http_port).into()
     }
 
-    /// nginx's HTTPS port.
     pub fn https(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.scene.controller.https_port).into()
     }
@@ -288,14 +279,12 @@ impl<'s> Villain<'s> {
 
 /// A server of an attack; it ends when dropped.
 pub struct Server {
-    /// Where it is.
     pub address: SocketAddr,
     connections: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// Connections that it took.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::SeqCst)
     }

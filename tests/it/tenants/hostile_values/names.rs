@@ -10,9 +10,9 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A key of the main ConfigMap.
 pub struct Key {
-    /// As users write it.
+    /// The key as users write it.
     pub name: String,
-    /// A change rewrites nginx.conf.
+    /// Whether a change rewrites nginx.conf.
     pub is_conf: bool,
     /// While it cannot be read, every location is closed.
     pub closes: bool,
@@ -23,7 +23,6 @@ fn file(path: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("{}", path.display()))
 }
 
-/// The texts in backquotes.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(String::from).collect()
 }

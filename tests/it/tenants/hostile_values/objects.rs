@@ -42,17 +42,13 @@ pub fn with_companions(name: &str, value: &str) -> BTreeMap<String, String> {
     companions.chain([(name.to_owned(), value.to_owned())]).collect()
 }
 
-/// An Ingress.
 pub struct Ingress<'a> {
-    /// Its namespace and name.
     pub key: (&'a str, &'a str),
-    /// Its one host.
     pub host: &'a str,
-    /// Without the prefix.
+    /// Annotations by their names without the prefix.
     pub annotations: &'a BTreeMap<String, String>,
-    /// With pathType.
+    /// Paths, each with its pathType.
     pub paths: &'a [(&'a str, &'a str)],
-    /// Secrets of spec.tls.
     pub secrets: &'a [&'a str],
 }
 
@@ -100,7 +96,6 @@ pub fn service(namespace: &str, port: u16) -> Vec<Value> {
     ]
 }
 
-/// An object of fields.
 pub fn fields(kind: &str, name: &str, fields: &[(&str, String)]) -> Value {
     let data: BTreeMap<_, _> = fields.iter().map(|(name, text)| (*name, text.as_str())).collect();
     let metadata = json!({"name": name, "namespace": "default"});

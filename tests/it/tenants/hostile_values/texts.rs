@@ -123,7 +123,6 @@ pub fn near(values: &[String], random: &mut Random) -> Vec<String> {
     all
 }
 
-/// A value with damage.
 pub fn mutated(seeds: &[Vec<u8>], random: &mut Random) -> String {
     String::from_utf8_lossy(&oxigress_fuzz::mutation(random, seeds)).into_owned()
 }

@@ -35,7 +35,6 @@ fn ciphers(v: &Villain<'_>) -> Result<()> {
     v.told("Ingress", &v.name(0), &["ssl-ciphers"])
 }
 
-/// The same toward endpoints.
 fn ciphers_upstream(v: &Villain<'_>) -> Result<()> {
     let (name, authority) = (v.name("authorities"), Identity::root("villain")?.pem()?);
     let ingress = v.ingress("upstream", &v.host()).with("proxy-ssl-ciphers", "foo");

@@ -7,7 +7,7 @@ use crate::tenants::hostile::scene::{METADATA, POD};
 use crate::tenants::hostile::villain::{Server, Villain};
 use anyhow::{Result, ensure};
 use oxigress_tests::client::tcp;
-use oxigress_tests::fake_dns::Said;
+use oxigress_tests::fake_dns::Reply;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use tokio::io::copy_bidirectional;
@@ -38,7 +38,7 @@ fn say(v: &Villain<'_>, name: &str, addresses: &[&str]) -> Result<String> {
     let name = format!("{name}.{}.{}.out.test", v.attack, v.namespace);
     let addresses =
         addresses.iter().map(|text| text.parse()).collect::<Result<Vec<IpAddr>, _>>()?;
-    v.scene.dns.say(&name, Said::Addresses(addresses, 1));
+    v.scene.dns.set(&name, Reply::Addresses(addresses, 1));
     Ok(name)
 }
 
@@ -73,7 +73,6 @@ fn external_metadata(v: &Villain<'_>) -> Result<()> {
     lead_nowhere(v, &names, 80)
 }
 
-/// What listens on loopback.
 fn external_loopback(v: &Villain<'_>) -> Result<()> {
     let names = [
         "127.0.0.1".to_owned(),
@@ -121,7 +120,6 @@ fn auth_url_inside(v: &Villain<'_>) -> Result<()> {
     nobody_was_reached(v)
 }
 
-/// Mirrors there.
 fn mirror_inside(v: &Villain<'_>) -> Result<()> {
     let urls = urls(v)?;
     for (number, url) in urls.iter().enumerate() {

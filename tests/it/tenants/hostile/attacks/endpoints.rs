@@ -226,7 +226,6 @@ fn more(v: &Villain<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Answers that are none.
 fn nonsense(v: &Villain<'_>) -> Result<()> {
     let texts = [
         "HTTP/1.1 999 X\r\n\r\n",

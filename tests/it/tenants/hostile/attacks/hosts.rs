@@ -36,7 +36,6 @@ fn is_ignored(v: &Villain<'_>, ingress: Ingress) -> Result<()> {
     v.told("Ingress", &v.name("stranger"), &["belongs to namespace", &v.scene.blue.namespace])
 }
 
-/// Another certificate.
 fn tls(v: &Villain<'_>) -> Result<()> {
     let (pair, name) = (Certificate::new("villain", &[SHOP, LOGIN])?, v.name("pair"));
     v.apply([secret(&name, &[("tls.crt", &pair.chain), ("tls.key", &pair.key)])])?;
@@ -85,7 +84,6 @@ fn snippet(v: &Villain<'_>) -> Result<()> {
     v.told("Ingress", &v.name("stranger"), &["server-snippet"])
 }
 
-/// Weak ciphers.
 fn ciphers(v: &Villain<'_>) -> Result<()> {
     is_ignored(v, v.stranger(SHOP).with("ssl-ciphers", "AES128-SHA"))
 }

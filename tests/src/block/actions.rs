@@ -1,7 +1,7 @@
 //! Actions.
 
 use super::Step;
-use super::setup::{Server, Stage, pairs};
+use super::setup::{Fixture, Server, pairs};
 use super::short::{self, Endpoints, Line, Url};
 use crate::client::{self, Address, Connection, Request, Response};
 use crate::endpoint::Behaviour;
@@ -12,12 +12,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::task::JoinHandle;
 
-/// What an action brought.
 #[derive(Default)]
 pub struct Answer {
     /// The last request as it was sent.
     pub request: Option<Request>,
-    /// All answers.
     pub responses: Vec<Response>,
     /// What their status is when the block does not say.
     pub default_status: u16,
@@ -30,31 +28,31 @@ impl Answer {
 }
 
 /// Does what the step's section says.
-pub fn act(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
-    let arguments = stage.variables.expand(&step.action.arguments)?;
-    let value = stage.variables.expand(&step.action.value)?;
+pub fn run(step: &Step<'_>, fixture: &mut Fixture) -> Result<Answer> {
+    let arguments = fixture.variables.expand(&step.action.arguments)?;
+    let value = fixture.variables.expand(&step.action.value)?;
     match step.action.name.as_str() {
-        "configuration" => configure(step, stage, "PUT", "/configuration", value),
+        "configuration" => configure(step, fixture, "PUT", "/configuration", value),
         "ingress" => {
-            let body = ingress(stage, &value)?;
-            configure(step, stage, "PUT", "/configuration", body)
+            let body = ingress(fixture, &value)?;
+            configure(step, fixture, "PUT", "/configuration", body)
         }
-        "put" => configure(step, stage, "PUT", path(&arguments), value),
-        "patch" => configure(step, stage, "PATCH", "/configuration", value),
-        "post" => configure(step, stage, "POST", path(&arguments), value),
-        "get" => configure(step, stage, "GET", path(&arguments), value),
-        "request" => request(step, stage, &arguments, &value),
-        "raw_request" => raw_request(stage, &arguments, &value),
-        "pipelined_requests" => pipelined_requests(stage, &value),
-        "requests" => requests(step, stage, &arguments, &value),
-        "held" => hold(step, stage, &value),
-        "answers" => answers(stage),
-        "tls" => tls(stage, &value),
-        "kubernetes" => kubernetes(stage, &value),
-        "manifests" | "remove_manifest" => manifests(step, stage, &arguments, &value),
-        "behaviour" => behaviour(stage, &value),
-        "close_idle" => close_idle(stage, &value),
-        "kill_worker" | "reload" => replace_workers(step, stage),
+        "put" => configure(step, fixture, "PUT", path(&arguments), value),
+        "patch" => configure(step, fixture, "PATCH", "/configuration", value),
+        "post" => configure(step, fixture, "POST", path(&arguments), value),
+        "get" => configure(step, fixture, "GET", path(&arguments), value),
+        "request" => request(step, fixture, &arguments, &value),
+        "raw_request" => raw_request(fixture, &arguments, &value),
+        "pipelined_requests" => pipelined_requests(fixture, &value),
+        "requests" => requests(step, fixture, &arguments, &value),
+        "held" => hold(step, fixture, &value),
+        "answers" => answers(fixture),
+        "tls" => tls(fixture, &value),
+        "kubernetes" => kubernetes(fixture, &value),
+        "manifests" | "remove_manifest" => manifests(step, fixture, &arguments, &value),
+        "behaviour" => behaviour(fixture, &value),
+        "close_idle" => close_idle(fixture, &value),
+        "kill_worker" | "reload" => replace_workers(step, fixture),
         name => bail!("no action {name}"),
     }
 }
@@ -63,15 +61,15 @@ fn path(arguments: &str) -> &str {
     if arguments.is_empty() { "/configuration" } else { arguments }
 }
 
-fn ingress(stage: &Stage, value: &str) -> Result<String> {
+fn ingress(fixture: &Fixture, value: &str) -> Result<String> {
     let rules = short::rules(value)?;
-    let beside = stage.variables.expand(&stage.snapshot)?;
+    let beside = fixture.variables.expand(&fixture.snapshot)?;
     let is_named = |name: &&String| beside.contains(&format!("\"{name}\""));
     let of_rules = rules.iter().filter_map(|rule| rule.backend.as_ref());
     let mut backends: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for name in of_rules.chain(stage.backends.keys().filter(is_named)) {
-        let endpoints = stage.backends.get(name).context("a backend without endpoints")?;
-        let find = |name| stage.variables.endpoints.get(name).map(|e| e.native());
+    for name in of_rules.chain(fixture.backends.keys().filter(is_named)) {
+        let endpoints = fixture.backends.get(name).context("a backend without endpoints")?;
+        let find = |name| fixture.variables.endpoints.get(name).map(|e| e.native());
         let list: Option<Vec<_>> = endpoints.iter().map(find).collect();
         backends.insert(name.clone(), list.with_context(|| format!("endpoints of {name}"))?);
     }
@@ -90,9 +88,9 @@ fn ingress(stage: &Stage, value: &str) -> Result<String> {
 }
 
 /// Endpoints close their idle connections; done when nothing of them is left.
-fn close_idle(stage: &Stage, value: &str) -> Result<Answer> {
+fn close_idle(fixture: &Fixture, value: &str) -> Result<Answer> {
     for name in value.split_whitespace() {
-        let endpoint = stage.variables.endpoints.get(name).context("no such endpoint")?;
+        let endpoint = fixture.variables.endpoints.get(name).context("no such endpoint")?;
         endpoint.close_idle();
         wait::until("closed connections", || {
             let open = endpoint.open_connections();
@@ -106,33 +104,33 @@ fn close_idle(stage: &Stage, value: &str) -> Result<Answer> {
 /// A request to the configuration endpoint.
 fn configure(
     step: &Step<'_>,
-    stage: &mut Stage,
+    fixture: &mut Fixture,
     method: &str,
     path: &str,
     body: String,
 ) -> Result<Answer> {
     let mut request = Configuration::request(method, path, body);
     if method == "PATCH" {
-        if stage.tag.is_none() {
-            stage.tag = Some(block_on(stage.configuration.tag())?);
+        if fixture.tag.is_none() {
+            fixture.tag = Some(block_on(fixture.configuration.tag())?);
         }
-        let tag = stage.tag.clone().unwrap_or_default();
+        let tag = fixture.tag.clone().unwrap_or_default();
         request = request.header("If-Match", &format!("\"{tag}\""));
     }
-    more_headers(step, stage, &mut request)?;
-    let response = block_on(stage.configuration.send(&request))?;
+    more_headers(step, fixture, &mut request)?;
+    let response = block_on(fixture.configuration.send(&request))?;
     if let Some(tag) = response.header("etag").filter(|_| response.status < 300) {
-        stage.tag = Some(tag.trim_matches('"').to_owned());
+        fixture.tag = Some(tag.trim_matches('"').to_owned());
     } else if response.status == 201 {
-        stage.tag = None;
+        fixture.tag = None;
     }
     Ok(Answer::of(request, response, if method == "POST" { 201 } else { 200 }))
 }
 
 /// `Name: value` sets a header in place of one of that name, `!Name` takes it away.
-fn more_headers(step: &Step<'_>, stage: &Stage, request: &mut Request) -> Result<()> {
+fn more_headers(step: &Step<'_>, fixture: &Fixture, request: &mut Request) -> Result<()> {
     let Some(section) = step.section("more_headers") else { return Ok(()) };
-    let text = stage.variables.expand(&section.value)?;
+    let text = fixture.variables.expand(&section.value)?;
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let name = line.strip_prefix('!').or_else(|| line.split(':').next()).unwrap_or(line).trim();
         request.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
@@ -145,7 +143,7 @@ fn more_headers(step: &Step<'_>, stage: &Stage, request: &mut Request) -> Result
 }
 
 /// Request line, headers, an empty line, body.
-fn request(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
+fn request(step: &Step<'_>, fixture: &mut Fixture, arguments: &str, value: &str) -> Result<Answer> {
     let (head, body) = value.split_once("\n\n").unwrap_or((value, ""));
     let mut lines = head.lines();
     let mut words = lines.next().context("a request line")?.split_whitespace();
@@ -157,32 +155,32 @@ fn request(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) -> 
         let (name, value) = line.split_once(':').context("headers: `Name: value`")?;
         request.headers.push((name.trim().into(), value.trim().into()));
     }
-    more_headers(step, stage, &mut request)?;
+    more_headers(step, fixture, &mut request)?;
     if !request.has("host") {
         request = request.header("Host", &url.authority());
     }
     let address = match arguments.split_whitespace().collect::<Vec<_>>().as_slice() {
-        [] => stage.address(&url),
-        ["configuration"] => stage.configuration.address.clone(),
-        ["as", uid] => match &stage.configuration.address {
+        [] => fixture.address(&url),
+        ["configuration"] => fixture.configuration.address.clone(),
+        ["as", uid] => match &fixture.configuration.address {
             Address::Unix(path) => Address::UnixAs(path.clone(), uid.parse()?),
             other => bail!("{other:?} has no peer"),
         },
         other => bail!("--- request {other:?}"),
     };
     let response = block_on(client::send(&address, &request))?;
-    remember_cookie(stage, &response);
-    let known = |name: &String| stage.variables.endpoints.contains_key(name);
+    remember_cookie(fixture, &response);
+    let known = |name: &String| fixture.variables.endpoints.contains_key(name);
     if let Some(endpoint) = response.endpoint().filter(known) {
-        bind(stage, "last", &endpoint)?;
+        bind(fixture, "last", &endpoint)?;
     }
     Ok(Answer::of(request, response, 200))
 }
 
-fn raw_request(stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
+fn raw_request(fixture: &mut Fixture, arguments: &str, value: &str) -> Result<Answer> {
     let address = match arguments {
-        "" => stage.http(),
-        "configuration" => stage.configuration.address.clone(),
+        "" => fixture.http(),
+        "configuration" => fixture.configuration.address.clone(),
         other => bail!("--- raw_request {other}"),
     };
     let mut text = value.replace('\n', "\r\n");
@@ -196,11 +194,11 @@ fn raw_request(stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer
 }
 
 /// Requests without body, divided by empty lines, in one write.
-fn pipelined_requests(stage: &mut Stage, value: &str) -> Result<Answer> {
+fn pipelined_requests(fixture: &mut Fixture, value: &str) -> Result<Answer> {
     let requests: Vec<_> = value.split("\n\n").filter(|r| !r.trim().is_empty()).collect();
     let text: String =
         requests.iter().map(|r| r.trim().replace('\n', "\r\n") + "\r\n\r\n").collect();
-    let responses = block_on(client::send_raw(&stage.http(), text.as_bytes(), requests.len()))?;
+    let responses = block_on(client::send_raw(&fixture.http(), text.as_bytes(), requests.len()))?;
     ensure!(
         responses.len() == requests.len(),
         "{} answers to {} requests",
@@ -211,16 +209,21 @@ fn pipelined_requests(stage: &mut Stage, value: &str) -> Result<Answer> {
     Ok(Answer { request: Some(request), responses, default_status: 200 })
 }
 
-fn requests(step: &Step<'_>, stage: &mut Stage, arguments: &str, value: &str) -> Result<Answer> {
+fn requests(
+    step: &Step<'_>,
+    fixture: &mut Fixture,
+    arguments: &str,
+    value: &str,
+) -> Result<Answer> {
     for line in short::lines(value)? {
         let mut request = Request::new(&line.method, &line.url.authority(), &line.url.target);
-        more_headers(step, stage, &mut request)?;
+        more_headers(step, fixture, &mut request)?;
         let responses = match arguments {
-            "" => kept(stage, &line, &request),
-            "fresh" => fresh(stage, &line, &request),
+            "" => kept(fixture, &line, &request),
+            "fresh" => fresh(fixture, &line, &request),
             other => bail!("--- requests {other}"),
         };
-        let checked = responses.and_then(|responses| check(stage, &line, &responses));
+        let checked = responses.and_then(|responses| check(fixture, &line, &responses));
         checked.with_context(|| told(&line))?;
     }
     Ok(Answer::default())
@@ -232,73 +235,74 @@ fn told(line: &Line) -> String {
 }
 
 /// The line's requests, one after the other, on the connection that was kept from before.
-fn kept(stage: &mut Stage, line: &Line, request: &Request) -> Result<Vec<Response>> {
-    let address = stage.address(&line.url);
+fn kept(fixture: &mut Fixture, line: &Line, request: &Request) -> Result<Vec<Response>> {
+    let address = fixture.address(&line.url);
     let key = format!("{address:?}");
     let mut responses = Vec::new();
     for _ in 0..line.times {
-        let mut connection = match stage.connections.remove(&key) {
+        let mut connection = match fixture.connections.remove(&key) {
             Some(connection) if !connection.is_closed() => connection,
             _ => block_on(Connection::open(&address))?,
         };
         let response = block_on(connection.send(request))?;
         if response.header("connection").as_deref() != Some("close") {
-            stage.connections.insert(key.clone(), connection);
+            fixture.connections.insert(key.clone(), connection);
         }
         responses.push(response);
     }
     Ok(responses)
 }
 
-fn fresh(stage: &Stage, line: &Line, request: &Request) -> Result<Vec<Response>> {
-    let address = stage.address(&line.url);
+fn fresh(fixture: &Fixture, line: &Line, request: &Request) -> Result<Vec<Response>> {
+    let address = fixture.address(&line.url);
     (0..line.times).map(|_| block_on(client::send(&address, request))).collect()
 }
 
 /// The line's requests, all at once, on a connection each.
 fn in_background(
-    stage: &Stage,
+    fixture: &Fixture,
     line: &Line,
     request: &Request,
 ) -> Vec<JoinHandle<Result<Response>>> {
     let one = || {
-        let (address, request) = (stage.address(&line.url), request.clone());
+        let (address, request) = (fixture.address(&line.url), request.clone());
         wait::runtime().spawn(async move { client::send(&address, &request).await })
     };
     (0..line.times).map(|_| one()).collect()
 }
 
 /// Sends the lines' requests and goes on when the endpoints have them all.
-fn hold(step: &Step<'_>, stage: &mut Stage, value: &str) -> Result<Answer> {
+fn hold(step: &Step<'_>, fixture: &mut Fixture, value: &str) -> Result<Answer> {
     for line in short::lines(value)? {
         let mut request = Request::new(&line.method, &line.url.authority(), &line.url.target);
-        more_headers(step, stage, &mut request)?;
-        let arrived =
-            |stage: &Stage| stage.variables.endpoints.values().map(|e| e.requests()).sum::<u64>();
-        let goal = arrived(stage) + u64::from(line.times);
-        let tasks = in_background(stage, &line, &request);
+        more_headers(step, fixture, &mut request)?;
+        let arrived = |fixture: &Fixture| {
+            fixture.variables.endpoints.values().map(|e| e.requests()).sum::<u64>()
+        };
+        let goal = arrived(fixture) + u64::from(line.times);
+        let tasks = in_background(fixture, &line, &request);
         wait::until("requests at the endpoints", || {
-            let count = arrived(stage);
+            let count = arrived(fixture);
             ensure!(count >= goal, "{count} of {goal}");
             Ok(())
         })
         .with_context(|| told(&line))?;
-        stage.held.push((line, tasks));
+        fixture.held.push((line, tasks));
     }
     Ok(Answer::default())
 }
 
 /// Waits for the answers of what is held.
-fn answers(stage: &mut Stage) -> Result<Answer> {
-    for (line, tasks) in std::mem::take(&mut stage.held) {
+fn answers(fixture: &mut Fixture) -> Result<Answer> {
+    for (line, tasks) in std::mem::take(&mut fixture.held) {
         let answered = tasks.into_iter().map(|task| block_on(task)?).collect::<Result<Vec<_>>>();
-        let checked = answered.and_then(|responses| check(stage, &line, &responses));
+        let checked = answered.and_then(|responses| check(fixture, &line, &responses));
         checked.with_context(|| told(&line))?;
     }
     Ok(Answer::default())
 }
 
-fn check(stage: &mut Stage, line: &Line, responses: &[Response]) -> Result<()> {
+fn check(fixture: &mut Fixture, line: &Line, responses: &[Response]) -> Result<()> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for response in responses {
         ensure!(response.status == line.status, "expected {}\n{response}", line.status);
@@ -309,12 +313,12 @@ fn check(stage: &mut Stage, line: &Line, responses: &[Response]) -> Result<()> {
                 endpoint.as_ref().is_some_and(|name| names.contains(name)),
                 "expected endpoint {names:?}\n{response}"
             ),
-            Endpoints::Named(name) => match stage.named.get(name) {
-                None => bind(stage, name, endpoint.as_deref().context("no endpoint")?)?,
+            Endpoints::Named(name) => match fixture.named.get(name) {
+                None => bind(fixture, name, endpoint.as_deref().context("no endpoint")?)?,
                 known => ensure!(endpoint.as_ref() == known, "{name} is {known:?}\n{response}"),
             },
             Endpoints::NotNamed(name) => {
-                let known = stage.named.get(name).with_context(|| format!("nobody is {name}"))?;
+                let known = fixture.named.get(name).with_context(|| format!("nobody is {name}"))?;
                 let is_other = endpoint.as_ref().is_some_and(|found| found != known);
                 ensure!(is_other, "{name} is {known}\n{response}");
             }
@@ -324,7 +328,7 @@ fn check(stage: &mut Stage, line: &Line, responses: &[Response]) -> Result<()> {
             let location = response.header("location");
             ensure!(location.as_ref() == Some(expected), "expected {expected}\n{response}");
         }
-        remember_cookie(stage, response);
+        remember_cookie(fixture, response);
         *counts.entry(endpoint.unwrap_or_else(|| "-".into())).or_default() += 1;
     }
     if let Endpoints::Counts(expected) = &line.endpoints {
@@ -342,8 +346,8 @@ fn check(stage: &mut Stage, line: &Line, responses: &[Response]) -> Result<()> {
 }
 
 /// Gives an endpoint a name, and texts for the others.
-fn bind(stage: &mut Stage, name: &str, endpoint: &str) -> Result<()> {
-    let all = &stage.variables.endpoints;
+fn bind(fixture: &mut Fixture, name: &str, endpoint: &str) -> Result<()> {
+    let all = &fixture.variables.endpoints;
     let own = all.get(endpoint).context("an unknown endpoint")?;
     let others = || all.values().filter(|other| other.name != endpoint);
     let join = |all: Vec<Value>| all.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
@@ -353,33 +357,33 @@ fn bind(stage: &mut Stage, name: &str, endpoint: &str) -> Result<()> {
         (format!("OTHERS_{name}"), join(others().map(|e| e.native()).collect())),
         (format!("COMPAT_OTHERS_{name}"), join(others().map(|e| e.compatible()).collect())),
     ];
-    stage.variables.texts.extend(texts);
-    stage.named.insert(name.into(), endpoint.into());
+    fixture.variables.texts.extend(texts);
+    fixture.named.insert(name.into(), endpoint.into());
     Ok(())
 }
 
 /// `$COOKIE`: what a client sends back.
-fn remember_cookie(stage: &mut Stage, response: &Response) {
+fn remember_cookie(fixture: &mut Fixture, response: &Response) {
     let all = response.headers.get_all("set-cookie").iter();
     if let Some(value) = all.filter_map(|value| value.to_str().ok()).next_back() {
         let pair = value.split(';').next().unwrap_or_default();
-        stage.variables.texts.insert("COOKIE".into(), pair.to_owned());
+        fixture.variables.texts.insert("COOKIE".into(), pair.to_owned());
     }
 }
 
 /// Lines `server name => common name`; `-` for a handshake without SNI.
-fn tls(stage: &mut Stage, value: &str) -> Result<Answer> {
+fn tls(fixture: &mut Fixture, value: &str) -> Result<Answer> {
     for line in value.lines().filter(|line| !line.trim().is_empty()) {
         let (name, expected) = line.split_once("=>").context("tls: `name => common name`")?;
         let (name, expected) = (name.trim(), expected.trim());
-        let address = stage.https((name != "-").then_some(name));
+        let address = fixture.https((name != "-").then_some(name));
         let look = || {
             let found = block_on(client::handshake(&address))?;
             ensure!(found == expected, "{name} got certificate `{found}`, expected `{expected}`");
             Ok(())
         };
         // A controller reads the Secrets of a cluster one by one, when it sees that they are needed.
-        match stage.tenant {
+        match fixture.tenant {
             Some(_) => wait::until("a certificate", look)?,
             None => look()?,
         }
@@ -387,8 +391,8 @@ fn tls(stage: &mut Stage, value: &str) -> Result<Answer> {
     Ok(Answer::default())
 }
 
-fn manifests(step: &Step<'_>, stage: &mut Stage, name: &str, value: &str) -> Result<Answer> {
-    let Server::Controller(controller) = &mut stage.server else {
+fn manifests(step: &Step<'_>, fixture: &mut Fixture, name: &str, value: &str) -> Result<Answer> {
+    let Server::Controller(controller) = &mut fixture.server else {
         bail!("no controller in this block: it has no --- manifests");
     };
     let name = if name.is_empty() { "block.yaml" } else { name };
@@ -400,8 +404,9 @@ fn manifests(step: &Step<'_>, stage: &mut Stage, name: &str, value: &str) -> Res
 }
 
 /// Applies objects to the cluster, and returns when they are served.
-fn kubernetes(stage: &mut Stage, value: &str) -> Result<Answer> {
-    let (Some(tenant), Server::Controller(controller)) = (&mut stage.tenant, &stage.server) else {
+fn kubernetes(fixture: &mut Fixture, value: &str) -> Result<Answer> {
+    let (Some(tenant), Server::Controller(controller)) = (&mut fixture.tenant, &fixture.server)
+    else {
         bail!("--- kubernetes and --- manifests are for blocks of their own");
     };
     tenant.apply(value)?;
@@ -409,28 +414,28 @@ fn kubernetes(stage: &mut Stage, value: &str) -> Result<Answer> {
     Ok(Answer::default())
 }
 
-fn behaviour(stage: &mut Stage, value: &str) -> Result<Answer> {
+fn behaviour(fixture: &mut Fixture, value: &str) -> Result<Answer> {
     for (name, behaviour) in pairs(value)? {
         let name = match name.strip_prefix('@') {
-            Some(name) => stage.named.get(name).context("nobody has this name")?,
+            Some(name) => fixture.named.get(name).context("nobody has this name")?,
             None => &name,
         };
-        let endpoint = stage.variables.endpoints.get(name).context("no such endpoint")?;
+        let endpoint = fixture.variables.endpoints.get(name).context("no such endpoint")?;
         endpoint.change(Behaviour::parse(&behaviour)?);
     }
     Ok(Answer::default())
 }
 
-fn replace_workers(step: &Step<'_>, stage: &mut Stage) -> Result<Answer> {
-    let Server::Nginx(nginx) = &mut stage.server else {
+fn replace_workers(step: &Step<'_>, fixture: &mut Fixture) -> Result<Answer> {
+    let Server::Nginx(nginx) = &mut fixture.server else {
         bail!("only without a controller");
     };
     match step.action.name.as_str() {
         "reload" => nginx.reload()?,
         _ => nginx.kill_worker(*nginx.worker_pids().first().context("no worker")?)?,
     }
-    stage.worker_pids = nginx.worker_pids();
-    stage.connections.clear();
-    stage.allow_in_log("exited on signal 9");
+    fixture.worker_pids = nginx.worker_pids();
+    fixture.connections.clear();
+    fixture.allow_in_log("exited on signal 9");
     Ok(Answer::default())
 }
