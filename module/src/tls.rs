@@ -13,9 +13,9 @@ use nginx::EventLoop;
 use nginx::sys::{
     BIO, BIO_free, BIO_new_mem_buf, ERR_clear_error, ERR_peek_last_error, EVP_Digest, EVP_PKEY,
     EVP_PKEY_free, EVP_sha256, OPENSSL_STACK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free,
-    OPENSSL_sk_push, PEM_read_bio_PrivateKey, PEM_read_bio_X509, PEM_read_bio_X509_CRL, SSL,
-    SSL_CTX_set_cert_cb, SSL_certs_clear, SSL_get_servername, SSL_use_cert_and_key,
-    TLSEXT_NAMETYPE_host_name, X509, X509_CRL, X509_free, ngx_ssl_t,
+    OPENSSL_sk_push, PEM_read_bio_PrivateKey, PEM_read_bio_X509, SSL, SSL_CTX_set_cert_cb,
+    SSL_certs_clear, SSL_get_servername, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name, X509,
+    X509_free, ngx_ssl_t,
 };
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -213,13 +213,6 @@ impl<'p> Pem<'p> {
         // SAFETY: the bio is alive. The password callback never asks, so nothing waits for a terminal.
         NonNull::new(unsafe {
             PEM_read_bio_X509(self.bio.as_ptr(), null_mut(), Some(no_password), null_mut())
-        })
-    }
-
-    fn revocations(&mut self) -> Option<NonNull<X509_CRL>> {
-        // SAFETY: as above.
-        NonNull::new(unsafe {
-            PEM_read_bio_X509_CRL(self.bio.as_ptr(), null_mut(), Some(no_password), null_mut())
         })
     }
 

@@ -59,7 +59,7 @@ pub struct Worker {
     lock: ZoneLock,
     certificates: RefCell<Cache<Parsed>>,
     host_policies: RefCell<Cache<Option<Rc<HostPolicy>>>>,
-    bundles: RefCell<Cache<bundles::Made>>,
+    bundles: RefCell<bundles::Bundles>,
     journal: Option<Journal>,
     pools: Pools,
     ledger: Ledger,
@@ -144,7 +144,7 @@ impl Worker {
     }
 
     /// Its parsed bundles.
-    pub fn bundles(&self) -> &RefCell<Cache<bundles::Made>> {
+    pub fn bundles(&self) -> &RefCell<bundles::Bundles> {
         &self.bundles
     }
 
@@ -311,7 +311,7 @@ fn start(cycle: &Cycle) {
         lock,
         certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
         host_policies: RefCell::new(Cache::new(client_certificate::MAX_BYTES)),
-        bundles: RefCell::new(Cache::new(bundles::MAX_BYTES)),
+        bundles: RefCell::default(),
         journal: Journal::of(here, core, store, lock, pid),
         pools: Pools::new(here),
         request_id_key: [crate::system::memory::random(), crate::system::memory::random()],

@@ -117,7 +117,6 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     if !has_all(&Held(guard), source.bundles()) {
         return None;
     }
-    let bundles = crate::tls::bundles::parsed_bytes(guard, source.bundles());
     let compiled = Rc::new(Compiled::new(source));
     let refused = compiled.access.as_ref().map_or(0, Rules::refused_passwords);
     if refused > 0 {
@@ -127,8 +126,8 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
              their hash is unknown or costs too much"
         ));
     }
-    // nginx's structs beside the record.
-    let bytes = 4 * record.value().len() + Locations::BYTES + bundles;
+    // nginx's structs beside the record. A bundle is shared, and there once at most.
+    let bytes = 4 * record.value().len() + Locations::BYTES;
     let entry = Entry { id: id.into(), compiled: compiled.clone() };
     entries.insert(hash.to_bits(), record.generation(), entry, bytes);
     Some(compiled)

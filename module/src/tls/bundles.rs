@@ -1,38 +1,60 @@
-//! Bundles as a worker uses them: parsed once, however many hosts and policies name them and with whichever others, also
-//! where parsing fails.
+//! Bundles as a worker uses them: read once, however many hosts and policies name them and with whichever others, also
+//! where reading fails.
+//!
+//! Reading a bundle takes a millisecond or two; `oxigress_pki` decodes its parts when handshakes ask for them.
 
-use crate::tls::handshake::Authorities;
-use crate::tls::handshake::Certificates;
-use crate::tls::handshake::Revocations;
 use crate::worker::Worker;
 use oxigress_core::cache::Cache;
 use oxigress_core::model::BundleId;
 use oxigress_core::record::Kind;
+use oxigress_pki::{Authorities, Certificates, Revocations};
 use oxigress_store::Guard;
-use std::rc::Rc;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
 
-/// What one worker keeps parsed: some 1,500 authorities.
-pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// What one worker keeps of bundles of usual sizes: some 1,500 certificates.
+const MAX_BYTES: usize = 24 * 1024 * 1024;
+/// What it keeps of large ones, which push each other out, but nobody else's.
+const MAX_LARGE_BYTES: usize = 16 * 1024 * 1024;
+/// From here on a bundle is large: that of all public authorities is, with some 250,000 bytes of PEM.
+const LARGE_BYTES: usize = 2 * 1024 * 1024;
 /// What a bundle takes that cannot be used: that is remembered.
 const UNUSABLE_BYTES: usize = 256;
 
-/// What is made of bundles; `None` within: they cannot be used, and never will, since an id is the digest of a text.
-pub enum Made {
-    Certificates(Option<Rc<Certificates>>),
-    Revocations(Option<Rc<Revocations>>),
-    /// Of both together.
-    Authorities(Option<Rc<Authorities>>),
+/// The bundles that a worker has read.
+pub struct Bundles {
+    /// By the ids of both; `None` within: they cannot be used, and never will, since an id is the digest of a text.
+    usual: Cache<Option<Rc<Authorities>>>,
+    large: Cache<Option<Rc<Authorities>>>,
+    /// Those that anything uses, a connection too: what was pushed out is not read twice while it is still there.
+    certificates: Parts<Certificates>,
+    revocations: Parts<Revocations>,
 }
 
-/// What bundles take when they are parsed. Whoever keeps them counts it as well: they stay as long as anybody does.
-pub fn parsed_bytes<'b>(guard: &Guard<'_>, bundles: impl Iterator<Item = &'b BundleId>) -> usize {
-    let bytes = |id: &BundleId| {
-        guard
-            .get(Kind::Bundle as u8, id.as_str().as_bytes())
-            .map_or(0, |record| record.value().len())
-    };
-    // OpenSSL's structs take some ten times the DER.
-    8 * bundles.map(bytes).sum::<usize>()
+impl Default for Bundles {
+    fn default() -> Self {
+        Bundles {
+            usual: Cache::new(MAX_BYTES),
+            large: Cache::new(MAX_LARGE_BYTES),
+            certificates: Parts(HashMap::new()),
+            revocations: Parts(HashMap::new()),
+        }
+    }
+}
+
+/// Bundles by themselves.
+struct Parts<T>(HashMap<BundleId, Weak<T>>);
+
+impl<T> Parts<T> {
+    fn get(&mut self, id: &BundleId, read: impl FnOnce() -> Option<T>) -> Option<Rc<T>> {
+        if let Some(known) = self.0.get(id).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        let new = Rc::new(read()?);
+        self.0.retain(|_, known| known.strong_count() > 0);
+        self.0.insert(id.clone(), Rc::downgrade(&new));
+        Some(new)
+    }
 }
 
 /// The authorities of a bundle with the revocations of another one; `None`: one of both is not there or cannot be used.
@@ -48,56 +70,29 @@ pub fn find(
     };
     let pem = value(authorities)?;
     let lists = match revoked {
-        Some(id) => Some(value(id)?),
+        Some(id) => Some((id, value(id)?)),
         None => None,
     };
-    let mut cache = worker.bundles().try_borrow_mut().ok()?;
-    let cache = &mut *cache;
-    let key = ["both ", authorities.as_str(), revoked.map_or("", BundleId::as_str)].concat();
-    if let Some(Made::Authorities(known)) = cache.find(key.as_bytes(), 0) {
-        return known.clone();
-    }
-    let bytes = |ids: &mut dyn Iterator<Item = &BundleId>| parsed_bytes(guard, ids);
-    let certificates = part(cache, "authorities ", authorities, || {
-        let made = Certificates::new(pem).ok().map(Rc::new);
-        (Made::Certificates(made), bytes(&mut [authorities].into_iter()))
-    });
-    let Made::Certificates(certificates) = certificates? else { return None };
-    let certificates = certificates.clone();
-    let lists = match revoked.zip(lists) {
-        Some((id, lists)) => {
-            let made = part(cache, "revocations ", id, || {
-                let made = Revocations::new(lists).ok().map(Rc::new);
-                (Made::Revocations(made), bytes(&mut [id].into_iter()))
-            });
-            let Made::Revocations(made) = made? else { return None };
-            Some(made.clone()?)
+    let mut bundles = worker.bundles().try_borrow_mut().ok()?;
+    let Bundles { usual, large, certificates, revocations } = &mut *bundles;
+    let key = [authorities.as_str(), revoked.map_or("", BundleId::as_str)].concat();
+    for cache in [&mut *usual, &mut *large] {
+        if let Some(known) = cache.find(key.as_bytes(), 0) {
+            return known.clone();
         }
-        None => None,
+    }
+    let mut made = || {
+        let all = certificates.get(authorities, || Certificates::new(pem).ok())?;
+        let lists = match lists {
+            Some((id, pem)) => Some(revocations.get(id, || Revocations::new(pem).ok())?),
+            None => None,
+        };
+        let bytes = all.weight() + lists.as_ref().map_or(0, |lists| lists.weight());
+        Some((Rc::new(Authorities::new(all, lists).ok()?), bytes))
     };
-    let made = certificates.and_then(|all| Authorities::new(all, lists.as_deref()).ok());
-    let made = made.map(Rc::new);
-    let bytes = match &made {
-        Some(_) => bytes(&mut [authorities].into_iter().chain(revoked)),
-        None => UNUSABLE_BYTES,
-    };
-    cache.get(key.as_bytes(), 0, || Some((Made::Authorities(made.clone()), bytes)));
+    let (made, bytes) = made().map_or((None, UNUSABLE_BYTES), |(made, bytes)| (Some(made), bytes));
+    crate::tls::clear_errors();
+    let cache = if bytes > LARGE_BYTES { large } else { usual };
+    cache.insert(key.as_bytes().into(), 0, made.clone(), bytes);
     made
-}
-
-/// A bundle by itself. What an id stands for never changes, whichever generation wrote it.
-fn part<'c>(
-    cache: &'c mut Cache<Made>,
-    kind: &str,
-    id: &BundleId,
-    make: impl FnOnce() -> (Made, usize),
-) -> Option<&'c Made> {
-    cache.get([kind, id.as_str()].concat().as_bytes(), 0, || {
-        let (made, bytes) = make();
-        let is_usable = !matches!(
-            made,
-            Made::Certificates(None) | Made::Revocations(None) | Made::Authorities(None)
-        );
-        Some((made, if is_usable { bytes } else { UNUSABLE_BYTES }))
-    })
 }

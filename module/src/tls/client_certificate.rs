@@ -39,14 +39,11 @@ pub struct HostPolicy {
 impl HostPolicy {
     /// The bundles that it names are there. `None`: it cannot be used.
     fn new(worker: &Worker, guard: &Guard<'_>, host: &[u8], source: TlsPolicy) -> Option<Self> {
-        let authorities = match &source.client {
-            Some(client) => {
-                let revoked = client.revoked.as_ref();
-                Some(bundles::find(worker, guard, &client.authorities, revoked)?)
-            }
-            None => None,
-        };
-        let handshake = Handshake::new(&source, authorities).ok()?;
+        if let Some(client) = &source.client {
+            // A handshake looks for them again, so that policies keep none.
+            bundles::find(worker, guard, &client.authorities, client.revoked.as_ref())?;
+        }
+        let handshake = Handshake::new(&source).ok()?;
         Some(HostPolicy { source, payer: [b"host ", host].concat(), handshake })
     }
 }
@@ -81,8 +78,7 @@ pub fn find(
     let is_whole = |policy: &TlsPolicy| has_all(&Held(guard), policy.bundles());
     let made = cache.get(record.key(), record.generation(), || {
         let source = decode_tls(record.value()).filter(&is_whole)?;
-        let bundles = crate::tls::bundles::parsed_bytes(guard, source.bundles());
-        let bytes = POLICY_BYTES + record.value().len() + bundles;
+        let bytes = POLICY_BYTES + record.value().len();
         let policy = HostPolicy::new(worker, guard, record.key(), source).map(Rc::new);
         let bytes = if policy.is_some() { bytes } else { UNUSABLE_BYTES };
         Some((policy, bytes))
@@ -96,7 +92,13 @@ pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
     match find(worker, &guard, hello.server_name()) {
         Ok(None) => true,
-        Ok(Some(policy)) => hello.apply(&policy.handshake),
+        Ok(Some(policy)) => {
+            let client = policy.source.client.as_ref().filter(|_| policy.handshake.is_mutual());
+            let authorities = client.and_then(|client| {
+                bundles::find(worker, &guard, &client.authorities, client.revoked.as_ref())
+            });
+            hello.apply(&policy.handshake, authorities.as_deref())
+        }
         // Its requests are refused; those for other hosts get 421.
         Err(Unusable) => true,
     }

@@ -3,40 +3,32 @@
 
 use crate::request::Request;
 use crate::system::guard;
-use crate::tls::ERROR_REASON_MASK;
 use crate::tls::Owned;
-use crate::tls::PEM_R_NO_START_LINE;
-use crate::tls::Pem;
 use crate::tls::clear_errors;
 use crate::tls::client_certificate;
 use crate::tls::sha256;
 use crate::worker;
 use nginx::EventLoop;
 use nginx::sys::{
-    ERR_peek_last_error, NGX_OK, OPENSSL_sk_new_null, OPENSSL_sk_pop_free, OPENSSL_sk_push, SSL,
-    SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE, SSL_CTX_free,
-    SSL_CTX_new, SSL_CTX_set_cipher_list, SSL_CTX_set_client_hello_cb, SSL_SESSION_get0_id_context,
-    SSL_VERIFY_PEER, SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list,
-    SSL_get_session, SSL_get_verify_result, SSL_get0_peer_certificate, SSL_set_cipher_list,
-    SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context, SSL_set_verify,
-    SSL_set_verify_depth, TLS_server_method, TLSEXT_TYPE_server_name, X509, X509_CRL,
-    X509_CRL_free, X509_NAME_dup, X509_NAME_free, X509_STORE, X509_STORE_CTX, X509_STORE_add_cert,
-    X509_STORE_add_crl, X509_STORE_free, X509_STORE_new, X509_STORE_set_flags,
-    X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
+    NGX_OK, SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
+    SSL_CTX_free, SSL_CTX_new, SSL_CTX_set_cipher_list, SSL_CTX_set_client_hello_cb,
+    SSL_SESSION_get0_id_context, SSL_VERIFY_PEER, SSL_clear_options, SSL_client_hello_get0_ext,
+    SSL_ctrl, SSL_dup_CA_list, SSL_get_session, SSL_get_verify_result, SSL_get0_peer_certificate,
+    SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context,
+    SSL_set_verify, SSL_set_verify_depth, TLS_server_method, TLSEXT_TYPE_server_name,
+    X509_STORE_CTX, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
     X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
-    X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_FLAG_CRL_CHECK, X509_V_FLAG_CRL_CHECK_ALL,
-    X509_V_OK, X509_free, X509_get_subject_name, ngx_connection_t, ngx_int_t, ngx_pool_t,
+    X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_OK, ngx_connection_t, ngx_int_t, ngx_pool_t,
     ngx_ssl_get_client_verify, ngx_ssl_get_escaped_certificate, ngx_ssl_get_issuer_dn,
     ngx_ssl_get_subject_dn, ngx_ssl_remove_cached_session, ngx_ssl_t, ngx_str_t,
-    stack_st_X509_NAME,
 };
 use oxigress_core::gateway::Shown;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_core::router::tls;
+use oxigress_pki::Authorities;
 use std::ffi::{CString, c_int, c_long, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null, null_mut};
-use std::rc::Rc;
 
 /// `SSL_OP_CIPHER_SERVER_PREFERENCE`, a macro
 const CIPHER_SERVER_PREFERENCE: u64 = 1 << 22;
@@ -102,8 +94,9 @@ impl<'h> ClientHello<'h> {
             .and_then(tls::server_name)
     }
 
-    /// Goes on with these settings; `false`: OpenSSL does not take them.
-    pub fn apply(&self, with: &Handshake) -> bool {
+    /// Goes on with these settings, and the authorities of the bundles that they name; `false`: OpenSSL does not take
+    /// them.
+    pub fn apply(&self, with: &Handshake, authorities: Option<&Authorities>) -> bool {
         let context = with.context;
         // SAFETY: the handshake of this callback; OpenSSL copies what it is given, and counts the store.
         let is_set = unsafe {
@@ -112,7 +105,9 @@ impl<'h> ClientHello<'h> {
                     .ciphers
                     .as_ref()
                     .is_none_or(|list| SSL_set_cipher_list(self.ssl, list.as_ptr()) == 1)
-                && with.client.as_ref().is_none_or(|client| client.apply(self.ssl))
+                && with.client.as_ref().is_none_or(|client| {
+                    authorities.is_some_and(|authorities| client.apply(self.ssl, authorities))
+                })
         };
         match with.prefers_server_ciphers {
             // SAFETY: as above.
@@ -135,16 +130,15 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// `authorities` are those of the bundles that the policy names. Refuses what OpenSSL would not take.
-    pub fn new(policy: &TlsPolicy, authorities: Option<Rc<Authorities>>) -> Result<Self, String> {
-        let made = Self::make(policy, authorities);
+    /// Refuses what OpenSSL would not take.
+    pub fn new(policy: &TlsPolicy) -> Result<Self, String> {
+        let made = Self::make(policy);
         clear_errors();
         made
     }
 
-    fn make(policy: &TlsPolicy, authorities: Option<Rc<Authorities>>) -> Result<Self, String> {
-        let client = policy.client.as_ref().zip(authorities);
-        let client = client.map(|(client, authorities)| Client::new(client, authorities));
+    fn make(policy: &TlsPolicy) -> Result<Self, String> {
+        let client = policy.client.as_ref().map(Client::new);
         let ciphers = policy.ciphers.as_ref();
         let ciphers = ciphers.map(|list| cipher_list(list.as_str())).transpose()?;
         let client = client.filter(|client| client.verify != VerifyClient::Off);
@@ -160,6 +154,11 @@ impl Handshake {
         first.copy_from_slice(&asks);
         second.copy_from_slice(&rest);
         Ok(Handshake { context, client, ciphers, prefers_server_ciphers })
+    }
+
+    /// A certificate is asked for.
+    pub fn is_mutual(&self) -> bool {
+        self.client.is_some()
     }
 
     /// Stands for what certificate is asked for; zeroes: none is.
@@ -204,25 +203,24 @@ pub(crate) fn cipher_list(text: &str) -> Result<CString, String> {
 struct Client {
     verify: VerifyClient,
     depth: c_int,
-    authorities: Rc<Authorities>,
 }
 
 impl Client {
-    fn new(from: &ClientCertificates, authorities: Rc<Authorities>) -> Self {
+    fn new(from: &ClientCertificates) -> Self {
         // More certificates than that are in no chain; 0 means 1, as in the reference.
         let depth = from.depth.clamp(1, 100) as c_int;
-        Client { verify: from.verify, depth, authorities }
+        Client { verify: from.verify, depth }
     }
 
     /// # Safety
     /// `ssl` is in a handshake.
-    unsafe fn apply(&self, ssl: *mut SSL) -> bool {
-        let store = self.authorities.store.0.as_ptr().cast();
+    unsafe fn apply(&self, ssl: *mut SSL, authorities: &Authorities) -> bool {
+        let store = authorities.store().cast();
         // SAFETY: vouched for by the caller; OpenSSL counts the store (the 1) and owns the copy of the names.
         unsafe {
             SSL_set_verify(ssl, SSL_VERIFY_PEER as c_int, Some(go_on));
             SSL_set_verify_depth(ssl, self.depth);
-            let names = SSL_dup_CA_list(self.authorities.certificates.names.0);
+            let names = SSL_dup_CA_list(authorities.certificates().subjects().cast());
             if names.is_null() {
                 return false;
             }
@@ -235,159 +233,6 @@ impl Client {
 /// As nginx's own: a handshake does not fail, its requests do, with a page that says why.
 pub(crate) unsafe extern "C" fn go_on(_: c_int, _: *mut X509_STORE_CTX) -> c_int {
     1
-}
-
-/// The certificates of a bundle, parsed.
-pub struct Certificates {
-    all: Vec<Owned<X509>>,
-    /// Told to clients, so that they know what to show.
-    names: Names,
-}
-
-impl Certificates {
-    /// Parses PEM.
-    pub fn new(pem: &[u8]) -> Result<Self, String> {
-        let made = Self::read(pem);
-        clear_errors();
-        made
-    }
-
-    fn read(pem: &[u8]) -> Result<Self, String> {
-        let mut read = Certificates { all: Vec::new(), names: Names::new()? };
-        let mut text = Pem::new(pem)?;
-        while let Some(certificate) = text.certificate() {
-            let certificate = Owned(certificate, X509_free);
-            // SAFETY: the name is the certificate's own, which is alive.
-            let name = unsafe { X509_NAME_dup(X509_get_subject_name(certificate.0.as_ptr())) };
-            read.names.push(name)?;
-            read.all.push(certificate);
-        }
-        check_end("certificate", read.all.len())?;
-        Ok(read)
-    }
-}
-
-/// The revocation lists of a bundle, parsed.
-pub struct Revocations(Vec<Owned<X509_CRL>>);
-
-impl Revocations {
-    /// Parses PEM.
-    pub fn new(pem: &[u8]) -> Result<Self, String> {
-        let made = Self::read(pem);
-        clear_errors();
-        made
-    }
-
-    fn read(pem: &[u8]) -> Result<Self, String> {
-        let mut text = Pem::new(pem)?;
-        let mut all = Vec::new();
-        while let Some(list) = text.revocations() {
-            all.push(Owned(list, X509_CRL_free));
-        }
-        check_end("revocation list", all.len())?;
-        Ok(Revocations(all))
-    }
-}
-
-/// Who vouches for others, and what they have revoked.
-pub struct Authorities {
-    store: Owned<X509_STORE>,
-    certificates: Rc<Certificates>,
-}
-
-impl Authorities {
-    /// Puts a bundle of authorities and one of revocation lists together; without the second nothing is revoked.
-    pub fn new(
-        certificates: Rc<Certificates>,
-        revoked: Option<&Revocations>,
-    ) -> Result<Self, String> {
-        let made = Self::stored(certificates).and_then(|all| match revoked {
-            Some(revoked) => all.revoke(revoked).map(|()| all),
-            None => Ok(all),
-        });
-        clear_errors();
-        made
-    }
-
-    fn stored(certificates: Rc<Certificates>) -> Result<Self, String> {
-        // SAFETY: makes an empty store.
-        let store = NonNull::new(unsafe { X509_STORE_new() }).ok_or("out of memory")?;
-        let store = Owned(store, X509_STORE_free);
-        for certificate in &certificates.all {
-            // SAFETY: both are alive; the store counts the certificate.
-            if unsafe { X509_STORE_add_cert(store.0.as_ptr(), certificate.0.as_ptr()) } != 1 {
-                return Err("a certificate cannot be used to vouch for others".into());
-            }
-        }
-        Ok(Authorities { store, certificates })
-    }
-
-    pub(crate) fn store(&self) -> *mut X509_STORE {
-        self.store.0.as_ptr()
-    }
-
-    fn revoke(&self, revoked: &Revocations) -> Result<(), String> {
-        for list in &revoked.0 {
-            // SAFETY: both are alive; the store counts the list.
-            if unsafe { X509_STORE_add_crl(self.store.0.as_ptr(), list.0.as_ptr()) } != 1 {
-                return Err("a revocation list cannot be used".into());
-            }
-        }
-        let flags = X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL;
-        // SAFETY: the store is alive.
-        match unsafe { X509_STORE_set_flags(self.store.0.as_ptr(), flags.into()) } {
-            1 => Ok(()),
-            _ => Err("out of memory".into()),
-        }
-    }
-}
-
-/// After the last of `count` parts was read: that must be because the text ends.
-fn check_end(what: &str, count: usize) -> Result<(), String> {
-    // SAFETY: looks at this thread's queue. The end of the text is the one error there should be.
-    let reason = unsafe { ERR_peek_last_error() } & ERROR_REASON_MASK;
-    clear_errors();
-    match reason == PEM_R_NO_START_LINE {
-        true if count > 0 => Ok(()),
-        true => Err(format!("there is no {what} that can be read: send PEM")),
-        false => Err(format!("a {what} cannot be read: send PEM")),
-    }
-}
-
-/// Names of authorities.
-struct Names(*mut stack_st_X509_NAME);
-
-impl Names {
-    fn new() -> Result<Self, String> {
-        // SAFETY: makes an empty stack.
-        let stack = unsafe { OPENSSL_sk_new_null() };
-        if stack.is_null() {
-            return Err("out of memory".into());
-        }
-        Ok(Names(stack.cast()))
-    }
-
-    /// Takes the name over.
-    fn push(&self, name: *mut nginx::sys::X509_NAME) -> Result<(), String> {
-        // SAFETY: the stack is alive, and takes the name over if it has room.
-        if !name.is_null() && unsafe { OPENSSL_sk_push(self.0.cast(), name.cast()) } > 0 {
-            return Ok(());
-        }
-        // SAFETY: null, or not taken over.
-        unsafe { X509_NAME_free(name) };
-        Err("out of memory".into())
-    }
-}
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        unsafe extern "C" fn free(name: *mut c_void) {
-            // SAFETY: the stack holds names.
-            unsafe { X509_NAME_free(name.cast()) };
-        }
-        // SAFETY: made by `new`, freed once.
-        unsafe { OPENSSL_sk_pop_free(self.0.cast(), Some(free)) };
-    }
 }
 
 type Describe =

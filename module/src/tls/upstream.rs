@@ -146,7 +146,7 @@ impl Context {
             let worker = unsafe { worker::current(EventLoop::here()) }?;
             let authorities = bundles::find(worker, &worker.reader().read(), id, None)?;
             // SAFETY: as above; OpenSSL counts the store.
-            unsafe { SSL_CTX_set1_cert_store(context, authorities.store()) };
+            unsafe { SSL_CTX_set1_cert_store(context, authorities.store().cast()) };
         }
         if !from.certificate.is_empty() {
             let pair = Parsed::new(from.certificate.as_bytes(), from.key.as_bytes()).ok()?;

@@ -205,10 +205,10 @@ impl Write<'_> {
     fn apply(self, shared: &Shared<'_>, ignored: usize) -> Option<Answer> {
         let start = Instant::now();
         loop {
-            let mut answer = self.apply_as_writer(shared.write()?, shared.store, ignored, true);
+            let mut answer = self.apply_as_writer(shared.write()?, shared, ignored, true)?;
             if answer.status == 507 {
                 // What was kept of removed backends makes room.
-                answer = self.apply_as_writer(shared.write()?, shared.store, ignored, false);
+                answer = self.apply_as_writer(shared.write()?, shared, ignored, false)?;
             }
             if answer.status != 507 || !shared.store.has_garbage() {
                 return Some(answer);
@@ -221,19 +221,21 @@ impl Write<'_> {
         }
     }
 
+    /// `None`: there is something for OpenSSL to check, and this is the event loop.
     fn apply_as_writer(
         &self,
         mut transaction: Transaction<'_, ZoneLock>,
-        store: &Store,
+        shared: &Shared<'_>,
         ignored: usize,
         keeps_removed: bool,
-    ) -> Answer {
+    ) -> Option<Answer> {
+        let store = shared.store;
         if store.role() == Role::Follower {
-            return Answer::taken_over();
+            return Some(Answer::taken_over());
         }
         let live = store.live();
         if self.expected.is_some_and(|expected| expected != tag(&live)) {
-            return Answer::conflict(&live);
+            return Some(Answer::conflict(&live));
         }
         let changes = match &self.source {
             Source::Whole(changes) => Cow::Borrowed(changes),
@@ -241,9 +243,12 @@ impl Write<'_> {
                 transaction.get(kind as u8, key).map(|record| record.value().to_vec())
             })),
         };
+        if !shared.patience.is_any() && changes.iter().any(|c| takes_long(c, &transaction)) {
+            return None;
+        }
         let faults = self.check(&changes, &transaction);
         if !faults.is_empty() {
-            return Answer::faulty(faults);
+            return Some(Answer::faulty(faults));
         }
         if !matches!(self.replaces, Replaces::Nothing) {
             // The last generation may still take its room beside this one.
@@ -254,13 +259,13 @@ impl Write<'_> {
             Ok(()) => {}
             Err((error, rest)) => {
                 drop(transaction);
-                return refused(error, before, rest, store);
+                return Some(refused(error, before, rest, store));
             }
         }
-        match transaction.commit() {
+        Some(match transaction.commit() {
             Ok(live) => Answer::applied(self.status, &live, ignored),
             Err(error) => refused(error, before, 0, store),
-        }
+        })
     }
 
     /// What is wrong with records that OpenSSL has to understand, where they are new or changed: what is live was
@@ -270,14 +275,9 @@ impl Write<'_> {
         changes: &[Change],
         transaction: &Transaction<'_, ZoneLock>,
     ) -> Vec<DecodeError> {
-        let is_live = |kind: Kind, key: &[u8], value: &Vec<u8>| {
-            transaction.get(kind as u8, key).is_some_and(|live| live.value() == value)
-        };
-        let faults = changes.iter().filter_map(|Change { kind, key, value }| {
-            let value = value.as_ref()?;
-            if is_live(*kind, key, value) {
-                return None;
-            }
+        let faults = changes.iter().filter_map(|change| {
+            let value = new_value(change, transaction)?;
+            let Change { kind, key, .. } = change;
             let Fault { field, error } = validate::check(*kind, key, value).err()?;
             let key = pointer_step(&String::from_utf8_lossy(key));
             let table = Operations::of_kind(*kind)?.name;
@@ -368,6 +368,31 @@ impl Write<'_> {
         });
         stale
     }
+}
+
+/// What a change upserts, unless it is live already.
+fn new_value<'c>(
+    change: &'c Change,
+    transaction: &Transaction<'_, ZoneLock>,
+) -> Option<&'c Vec<u8>> {
+    let live = transaction.get(change.kind as u8, &change.key);
+    change.value.as_ref().filter(|value| live.is_none_or(|live| live.value() != *value))
+}
+
+/// OpenSSL has to read it: a tenth of a millisecond for each certificate, key or list of ciphers.
+fn takes_long(change: &Change, transaction: &Transaction<'_, ZoneLock>) -> bool {
+    let is_for_openssl = match change.kind {
+        Kind::Bundle | Kind::Certificate | Kind::Tls | Kind::Policies => true,
+        Kind::Server
+        | Kind::Backend
+        | Kind::Endpoints
+        | Kind::Name
+        | Kind::Passthrough
+        | Kind::Port
+        | Kind::Settings
+        | Kind::General => false,
+    };
+    is_for_openssl && new_value(change, transaction).is_some()
 }
 
 fn is_empty_set(kind: Kind, value: &[u8]) -> bool {

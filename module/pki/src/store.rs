@@ -1,0 +1,233 @@
+//! An `X509_STORE` of OpenSSL's that asks a bundle.
+
+pub mod crl;
+mod ffi;
+
+use crate::certificates::{Budget, Certificates};
+use crate::revocations::Revocations;
+use foreign_types::{ForeignType, ForeignTypeRef};
+use libc::{c_int, c_long, c_void};
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
+use openssl::x509::store::X509Store;
+use openssl::x509::{X509, X509NameRef, X509Ref};
+use openssl_sys as sys;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{NonNull, null_mut};
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+/// The most certificates and lists that one verification has decoded: three milliseconds. A chain asks for as many as it is
+/// long, and for more where a bundle has several of one name. Those stay decoded, so a later handshake gets further.
+pub const MAX_DECODED: usize = 24;
+
+/// `X509_V_FLAG_CRL_CHECK` and `X509_V_FLAG_CRL_CHECK_ALL`
+const CHECK_REVOCATION: libc::c_ulong = 0x4 | 0x8;
+
+/// Who vouches for others, and what they have revoked.
+pub struct Authorities {
+    store: X509Store,
+    certificates: Rc<Certificates>,
+}
+
+/// What a store keeps, for its callbacks.
+struct Bundles {
+    certificates: Rc<Certificates>,
+    revocations: Option<Rc<Revocations>>,
+    /// What the running verification may still have decoded.
+    budget: Budget,
+}
+
+impl Authorities {
+    /// A store of these certificates and lists; without lists nothing is revoked.
+    pub fn new(
+        certificates: Rc<Certificates>,
+        revocations: Option<Rc<Revocations>>,
+    ) -> Result<Self, String> {
+        let place = place().ok_or("out of memory")?;
+        let checks_revocation = revocations.is_some();
+        let kept = certificates.clone();
+        let bundles = Bundles { certificates, revocations, budget: Budget(Cell::new(MAX_DECODED)) };
+        // SAFETY: a new store, freed by its type.
+        let store = unsafe {
+            let store = NonNull::new(sys::X509_STORE_new()).ok_or("out of memory")?;
+            X509Store::from_ptr(store.as_ptr())
+        };
+        let raw = store.as_ptr();
+        let bundles = Rc::into_raw(Rc::new(bundles));
+        // SAFETY: the store is alive. It frees what it was given when its last user is gone; handshakes count it, too.
+        unsafe {
+            if ffi::X509_STORE_set_ex_data(raw, place, bundles.cast_mut().cast()) != 1 {
+                drop(Rc::from_raw(bundles));
+                return Err("out of memory".into());
+            }
+            ffi::X509_STORE_set_get_issuer(raw, Some(get_issuer));
+            ffi::X509_STORE_set_lookup_certs(raw, Some(lookup_certificates));
+            ffi::X509_STORE_set_lookup_crls(raw, Some(lookup_lists));
+            ffi::X509_STORE_set_cleanup(raw, Some(end));
+            if checks_revocation && sys::X509_STORE_set_flags(raw, CHECK_REVOCATION) != 1 {
+                return Err("out of memory".into());
+            }
+        }
+        Ok(Authorities { store, certificates: kept })
+    }
+
+    /// The store; whoever keeps it counts it. It is used on one thread.
+    pub fn store(&self) -> *mut sys::X509_STORE {
+        self.store.as_ptr()
+    }
+
+    /// Its certificates.
+    pub fn certificates(&self) -> &Certificates {
+        &self.certificates
+    }
+}
+
+/// Where a store keeps its [`Bundles`].
+fn place() -> Option<c_int> {
+    static PLACE: OnceLock<c_int> = OnceLock::new();
+    // SAFETY: asks for a place of a store's own data; the function is this program's.
+    let new = || unsafe {
+        let kind = ffi::CRYPTO_EX_INDEX_X509_STORE;
+        sys::CRYPTO_get_ex_new_index(kind, 0, null_mut(), None, None, Some(free))
+    };
+    Some(*PLACE.get_or_init(new)).filter(|place| *place >= 0)
+}
+
+/// OpenSSL's callback when a store is freed.
+unsafe extern "C" fn free(
+    _: *mut c_void,
+    bundles: *mut c_void,
+    _: *mut sys::CRYPTO_EX_DATA,
+    _: c_int,
+    _: c_long,
+    _: *mut c_void,
+) {
+    if !bundles.is_null() {
+        // SAFETY: put there by `Authorities::new`, freed once.
+        drop(unsafe { Rc::from_raw(bundles.cast::<Bundles>()) });
+    }
+}
+
+/// Runs a callback's body; a panic must not cross C.
+fn contain<T>(after_panic: T, body: impl FnOnce() -> Option<T>, none: T) -> T {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(answer) => answer.unwrap_or(none),
+        Err(_) => after_panic,
+    }
+}
+
+/// # Safety
+/// OpenSSL calls a callback of a store of ours; the answer is used during the callback.
+unsafe fn bundles<'c>(context: *const sys::X509_STORE_CTX) -> Option<&'c Bundles> {
+    // SAFETY: the context lives during the callback, the store as long as the context, the data as long as the store.
+    unsafe {
+        let store = ffi::X509_STORE_CTX_get0_store(context);
+        if store.is_null() {
+            return None;
+        }
+        ffi::X509_STORE_get_ex_data(store, place()?).cast::<Bundles>().as_ref()
+    }
+}
+
+/// A certificate that may have issued another: as `X509_STORE_CTX_get1_issuer`, one that is valid now, else the one that
+/// was valid last. 1: there is one; 0: there is none; -1: an error.
+unsafe extern "C" fn get_issuer(
+    issuer: *mut *mut sys::X509,
+    context: *mut sys::X509_STORE_CTX,
+    of: *mut sys::X509,
+) -> c_int {
+    let body = || {
+        // SAFETY: OpenSSL gives a running verification and a certificate of it, which live during the callback.
+        let (bundles, child, is_issuer) = unsafe {
+            *issuer = null_mut();
+            let check = ffi::X509_STORE_CTX_get_check_issued(context)?;
+            let is_issuer = move |by: &X509Ref| check(context, of, by.as_ptr()) != 0;
+            (bundles(context)?, X509Ref::from_ptr(of), is_issuer)
+        };
+        let now = Asn1Time::days_from_now(0).ok()?;
+        let mut best: Option<&X509> = None;
+        for known in bundles.certificates.of_subject(child.issuer_name(), &bundles.budget) {
+            if !is_issuer(known) {
+                continue;
+            }
+            if is_valid(known, &now) {
+                best = Some(known);
+                break;
+            }
+            if best.is_none_or(|best| is_before(best.not_after(), known.not_after())) {
+                best = Some(known);
+            }
+        }
+        let found = best?.clone();
+        // SAFETY: OpenSSL takes over the count that the clone has.
+        unsafe { *issuer = found.as_ptr() };
+        std::mem::forget(found);
+        Some(1)
+    };
+    contain(-1, body, 0)
+}
+
+fn is_valid(certificate: &X509Ref, now: &Asn1TimeRef) -> bool {
+    !is_before(now, certificate.not_before()) && !is_before(certificate.not_after(), now)
+}
+
+fn is_before(a: &Asn1TimeRef, b: &Asn1TimeRef) -> bool {
+    a.compare(b).is_ok_and(|order| order.is_lt())
+}
+
+/// All certificates of a subject; OpenSSL looks for one of them that it has.
+unsafe extern "C" fn lookup_certificates(
+    context: *mut sys::X509_STORE_CTX,
+    subject: *const sys::X509_NAME,
+) -> *mut sys::OPENSSL_STACK {
+    let body = || {
+        // SAFETY: OpenSSL gives a running verification and a name, which live during the callback.
+        let (bundles, subject) =
+            unsafe { (bundles(context)?, X509NameRef::from_ptr(subject.cast_mut())) };
+        let all = bundles.certificates.of_subject(subject, &bundles.budget);
+        stack(all.map(|known| known.clone()), |known| known.as_ptr().cast())
+    };
+    contain(null_mut(), body, null_mut())
+}
+
+/// All lists of an issuer; null: there is none.
+unsafe extern "C" fn lookup_lists(
+    context: *const sys::X509_STORE_CTX,
+    issuer: *const sys::X509_NAME,
+) -> *mut sys::OPENSSL_STACK {
+    let body = || {
+        // SAFETY: as above.
+        let (bundles, issuer) =
+            unsafe { (bundles(context)?, X509NameRef::from_ptr(issuer.cast_mut())) };
+        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget);
+        stack(all.map(crl::counted), |known| known.as_ptr().cast())
+    };
+    contain(null_mut(), body, null_mut())
+}
+
+/// A stack of counted objects, which OpenSSL frees.
+fn stack<T>(
+    all: impl Iterator<Item = T>,
+    pointer: fn(&T) -> *const c_void,
+) -> Option<*mut sys::OPENSSL_STACK> {
+    // SAFETY: makes an empty stack.
+    let stack = NonNull::new(unsafe { sys::OPENSSL_sk_new_null() })?.as_ptr();
+    for one in all {
+        // SAFETY: the stack is alive, and takes the object over if it has room; else it is freed here.
+        if unsafe { sys::OPENSSL_sk_push(stack, pointer(&one)) } > 0 {
+            std::mem::forget(one);
+        }
+    }
+    Some(stack)
+}
+
+/// A verification is over: the next one has a budget of its own.
+unsafe extern "C" fn end(context: *mut sys::X509_STORE_CTX) -> c_int {
+    let body = || {
+        // SAFETY: OpenSSL gives a verification that ends.
+        unsafe { bundles(context) }?.budget.0.set(MAX_DECODED);
+        Some(1)
+    };
+    contain(1, body, 1)
+}

@@ -1,0 +1,182 @@
+//! Revocation lists whose entries are not decoded.
+//!
+//! OpenSSL decodes the list without its entries, which is short whatever was revoked. An `X509_CRL_METHOD` then looks
+//! serial numbers up in the bytes, and verifies the signature over all of them.
+
+use super::{contain, ffi};
+use crate::der::{self, List};
+use crate::revocations;
+use foreign_types::ForeignType;
+use libc::c_int;
+use openssl::x509::X509Crl;
+use openssl_sys as sys;
+use std::cell::Cell;
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+/// `V_ASN1_SEQUENCE`
+const SEQUENCE: c_int = 16;
+/// `ENUMERATED` with its length and `removeFromCRL` (RFC 5280 §5.3.1), as the end of an entry.
+const REMOVED: [u8; 3] = [0x0a, 0x01, 0x08];
+
+/// What a list keeps beside its head.
+struct Whole {
+    /// Those of the bundle.
+    bytes: Rc<[u8]>,
+    /// What is signed.
+    signed: Range<usize>,
+    entries: Range<usize>,
+    /// The entry that was looked up last: OpenSSL reads it until it asks for another one.
+    found: Cell<Option<Found>>,
+}
+
+struct Found(NonNull<sys::X509_REVOKED>);
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        // SAFETY: made by `d2i_X509_REVOKED`, freed once.
+        unsafe { ffi::X509_REVOKED_free(self.0.as_ptr()) };
+    }
+}
+
+/// OpenSSL's form of a method, which has no state and is never freed.
+struct Method(NonNull<ffi::Method>);
+
+// SAFETY: nothing writes to it after it was made.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+fn method() -> Option<&'static Method> {
+    static METHOD: OnceLock<Option<Method>> = OnceLock::new();
+    let new = || {
+        // SAFETY: makes a method of functions of this program.
+        let method =
+            unsafe { ffi::X509_CRL_METHOD_new(None, Some(free), Some(look_up), Some(verify)) };
+        NonNull::new(method).map(Method)
+    };
+    METHOD.get_or_init(new).as_ref()
+}
+
+/// The list that stands there among the bytes, without its entries; `None`: it cannot be read.
+pub fn head(bytes: &Rc<[u8]>, place: Range<usize>) -> Option<X509Crl> {
+    let begin = place.start;
+    let List { signed, entries, head, .. } = der::list(bytes.get(place)?)?;
+    let within = |range: Range<usize>| begin + range.start..begin + range.end;
+    let (signed, entries) = (within(signed), within(entries));
+    revocations::check(bytes.get(entries.clone())?).ok()?;
+    let method = method()?;
+    // SAFETY: the method lives as long as the program. Lists that another thread decodes meanwhile have no `Whole`, and
+    // are treated as unusable by the callbacks.
+    unsafe { ffi::X509_CRL_set_default_method(method.0.as_ptr()) };
+    let list = X509Crl::from_der(&head);
+    // SAFETY: OpenSSL's own method.
+    unsafe { ffi::X509_CRL_set_default_method(null_mut()) };
+    let list = list.ok()?;
+    let whole = Whole { bytes: bytes.clone(), signed, entries, found: Cell::new(None) };
+    // SAFETY: the list is alive; `free` takes what it is given.
+    unsafe { ffi::X509_CRL_set_meth_data(list.as_ptr(), Box::into_raw(Box::new(whole)).cast()) };
+    Some(list)
+}
+
+/// Another count of a list.
+pub fn counted(list: &X509Crl) -> X509Crl {
+    // SAFETY: the list is alive; the count goes with the new value.
+    unsafe {
+        sys::X509_CRL_up_ref(list.as_ptr());
+        X509Crl::from_ptr(list.as_ptr())
+    }
+}
+
+/// # Safety
+/// OpenSSL calls a callback of the method; the answer is used during the callback.
+unsafe fn whole<'c>(list: *mut sys::X509_CRL) -> Option<&'c Whole> {
+    // SAFETY: the list lives during the callback, and its data with it.
+    unsafe { ffi::X509_CRL_get_meth_data(list).cast::<Whole>().as_ref() }
+}
+
+unsafe extern "C" fn free(list: *mut sys::X509_CRL) -> c_int {
+    // SAFETY: put there by `head`, freed once; a list of another thread has none.
+    let whole = unsafe { ffi::X509_CRL_get_meth_data(list) }.cast::<Whole>();
+    if !whole.is_null() {
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(whole) });
+    }
+    1
+}
+
+/// 1: the serial number is revoked, by the entry in `found`; 0: it is not.
+unsafe extern "C" fn look_up(
+    list: *mut sys::X509_CRL,
+    found: *mut *mut sys::X509_REVOKED,
+    serial: *const sys::ASN1_INTEGER,
+    _issuer: *const sys::X509_NAME,
+) -> c_int {
+    let body = || {
+        // SAFETY: OpenSSL gives a list of ours, and a number, which live during the callback.
+        let (whole, serial) = unsafe { (whole(list)?, encoded(serial)?) };
+        let mut entries = whole.bytes.get(whole.entries.clone())?;
+        let entry = std::iter::from_fn(|| der::entry(&mut entries));
+        // No two issuers share a list here, so the number alone tells the certificate.
+        let entry = entry.into_iter().find(|entry| entry.serial == serial)?.whole;
+        if entry.ends_with(&REMOVED) {
+            return None;
+        }
+        let mut data = entry.as_ptr();
+        // SAFETY: the entry's bytes.
+        let entry = unsafe {
+            ffi::d2i_X509_REVOKED(null_mut(), &raw mut data, entry.len() as libc::c_long)
+        };
+        let entry = NonNull::new(entry)?;
+        whole.found.set(Some(Found(entry)));
+        if !found.is_null() {
+            // SAFETY: OpenSSL's place for the answer.
+            unsafe { *found = entry.as_ptr() };
+        }
+        Some(1)
+    };
+    contain(0, body, 0)
+}
+
+/// # Safety
+/// The number is alive.
+unsafe fn encoded(number: *const sys::ASN1_INTEGER) -> Option<Vec<u8>> {
+    // SAFETY: the caller promises a live number; without a place OpenSSL answers the length.
+    let length = unsafe { ffi::i2d_ASN1_INTEGER(number, null_mut()) };
+    let mut der = vec![0; usize::try_from(length).ok()?];
+    let mut to = der.as_mut_ptr();
+    // SAFETY: there is room for that many bytes.
+    let written = unsafe { ffi::i2d_ASN1_INTEGER(number, &raw mut to) };
+    (written == length).then_some(der)
+}
+
+/// 1: the signature is the key's.
+unsafe extern "C" fn verify(list: *mut sys::X509_CRL, key: *mut sys::EVP_PKEY) -> c_int {
+    let body = || {
+        // SAFETY: OpenSSL gives a list of ours and a key, which live during the callback.
+        let whole = unsafe { whole(list) }?;
+        let signed = whole.bytes.get(whole.signed.clone())?;
+        let length = c_int::try_from(signed.len()).ok()?;
+        let (mut signature, mut algorithm) = (std::ptr::null(), std::ptr::null());
+        // SAFETY: as above. `any` holds the bytes that are signed and writes them as they are; it frees the string.
+        unsafe {
+            ffi::X509_CRL_get0_signature(list, &raw mut signature, &raw mut algorithm);
+            let any = NonNull::new(ffi::ASN1_TYPE_new())?.as_ptr();
+            let string = sys::ASN1_STRING_type_new(SEQUENCE);
+            let is_set = !string.is_null()
+                && sys::ASN1_STRING_set(string, signed.as_ptr().cast(), length) == 1;
+            ffi::ASN1_TYPE_set(any, SEQUENCE, string.cast());
+            let verified = match is_set {
+                true => {
+                    ffi::ASN1_item_verify(ffi::ASN1_ANY_it(), algorithm, signature, any.cast(), key)
+                }
+                false => -1,
+            };
+            ffi::ASN1_TYPE_free(any);
+            Some(verified)
+        }
+    };
+    contain(-1, body, 0)
+}

@@ -1,0 +1,285 @@
+//! Verdicts are those of a store with everything decoded, and few parts are decoded for them.
+
+use super::*;
+use foreign_types::{ForeignType, ForeignTypeRef};
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::stack::Stack;
+use openssl::x509::extension::{BasicConstraints, KeyUsage};
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::{X509, X509Crl, X509Name, X509StoreContext};
+use openssl_sys as sys;
+use std::rc::Rc;
+
+const YEAR: i64 = 365 * 86_400;
+
+fn key() -> PKey<Private> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
+}
+
+fn name(common: &str) -> X509Name {
+    let mut name = X509Name::builder().unwrap();
+    name.append_entry_by_text("O", "A company").unwrap();
+    name.append_entry_by_text("CN", common).unwrap();
+    name.build()
+}
+
+/// Somebody who can sign.
+struct Party {
+    certificate: X509,
+    key: PKey<Private>,
+}
+
+struct Plan<'p> {
+    subject: &'p str,
+    serial: u32,
+    /// From the present time, in years.
+    valid: [i64; 2],
+    is_authority: bool,
+}
+
+impl Default for Plan<'_> {
+    fn default() -> Self {
+        Plan { subject: "root", serial: 1, valid: [-1, 1], is_authority: true }
+    }
+}
+
+impl Plan<'_> {
+    fn made(&self, key: PKey<Private>, issuer: Option<&Party>) -> Party {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let at = |years: i64| Asn1Time::from_unix(now.as_secs() as i64 + years * YEAR).unwrap();
+        let mut builder = X509::builder().unwrap();
+        let subject = name(self.subject);
+        builder.set_version(2).unwrap();
+        let serial = BigNum::from_u32(self.serial).unwrap().to_asn1_integer().unwrap();
+        builder.set_serial_number(&serial).unwrap();
+        builder.set_subject_name(&subject).unwrap();
+        let by = issuer.map_or(&*subject, |issuer| issuer.certificate.subject_name());
+        builder.set_issuer_name(by).unwrap();
+        builder.set_not_before(&at(self.valid[0])).unwrap();
+        builder.set_not_after(&at(self.valid[1])).unwrap();
+        builder.set_pubkey(&key).unwrap();
+        if self.is_authority {
+            builder
+                .append_extension(BasicConstraints::new().critical().ca().build().unwrap())
+                .unwrap();
+            let usage = KeyUsage::new().key_cert_sign().crl_sign().build().unwrap();
+            builder.append_extension(usage).unwrap();
+        }
+        let signer = issuer.map_or(&key, |issuer| &issuer.key);
+        builder.sign(signer, MessageDigest::sha256()).unwrap();
+        Party { certificate: builder.build(), key }
+    }
+}
+
+fn root(subject: &str) -> Party {
+    Plan { subject, ..Plan::default() }.made(key(), None)
+}
+
+fn leaf(serial: u32, issuer: &Party) -> X509 {
+    let plan = Plan { subject: "client", serial, is_authority: false, ..Plan::default() };
+    plan.made(key(), Some(issuer)).certificate
+}
+
+/// A list of these numbers, as PEM.
+fn list(issuer: &Party, signer: &PKey<Private>, serials: &[u32]) -> Vec<u8> {
+    // SAFETY: OpenSSL copies what it is given but for the entries, which it takes over.
+    let list = unsafe {
+        let list = X509Crl::from_ptr(sys::X509_CRL_new());
+        let day = |n| Asn1Time::days_from_now(n).unwrap();
+        sys::X509_CRL_set_version(list.as_ptr(), 1);
+        sys::X509_CRL_set_issuer_name(list.as_ptr(), issuer.certificate.subject_name().as_ptr());
+        sys::X509_CRL_set1_lastUpdate(list.as_ptr(), day(0).as_ptr());
+        sys::X509_CRL_set1_nextUpdate(list.as_ptr(), day(1).as_ptr());
+        for serial in serials {
+            let entry = sys::X509_REVOKED_new();
+            let serial = BigNum::from_u32(*serial).unwrap().to_asn1_integer().unwrap();
+            sys::X509_REVOKED_set_serialNumber(entry, serial.as_ptr());
+            sys::X509_REVOKED_set_revocationDate(entry, day(0).as_ptr());
+            sys::X509_CRL_add0_revoked(list.as_ptr(), entry);
+        }
+        assert!(
+            sys::X509_CRL_sign(list.as_ptr(), signer.as_ptr(), MessageDigest::sha256().as_ptr())
+                > 0
+        );
+        list
+    };
+    list.to_pem().unwrap()
+}
+
+fn pem<'p>(all: impl IntoIterator<Item = &'p Party>) -> Vec<u8> {
+    all.into_iter().flat_map(|party| party.certificate.to_pem().unwrap()).collect()
+}
+
+fn authorities(certificates: &[u8], lists: &[u8]) -> Authorities {
+    let lists = (!lists.is_empty()).then(|| Rc::new(Revocations::new(lists).unwrap()));
+    Authorities::new(Rc::new(Certificates::new(certificates).unwrap()), lists).unwrap()
+}
+
+/// The same, all decoded.
+fn plain(certificates: &[u8], lists: &[u8]) -> X509Store {
+    let mut builder = X509StoreBuilder::new().unwrap();
+    for certificate in X509::stack_from_pem(certificates).unwrap() {
+        builder.add_cert(certificate).unwrap();
+    }
+    let store = builder.build();
+    let text = String::from_utf8(lists.into()).unwrap();
+    for block in text.split_inclusive("-----END X509 CRL-----\n") {
+        let list = X509Crl::from_pem(block.as_bytes()).unwrap();
+        // SAFETY: both are alive; the store counts the list.
+        unsafe {
+            X509_STORE_add_crl(store.as_ptr(), list.as_ptr());
+            sys::X509_STORE_set_flags(store.as_ptr(), 0x4 | 0x8);
+        }
+    }
+    store
+}
+
+unsafe extern "C" {
+    fn X509_STORE_add_crl(store: *mut sys::X509_STORE, list: *mut sys::X509_CRL) -> libc::c_int;
+}
+
+fn verdict(store: *mut sys::X509_STORE, certificate: &X509, sent: &[&Party]) -> i32 {
+    let mut chain = Stack::new().unwrap();
+    for party in sent {
+        chain.push(party.certificate.clone()).unwrap();
+    }
+    let mut context = X509StoreContext::new().unwrap();
+    // SAFETY: the store is the caller's, which outlives this; the borrow ends here.
+    let store = unsafe { openssl::x509::store::X509StoreRef::from_ptr(store) };
+    let error = context.init(store, certificate, &chain, |context| {
+        context.verify_cert()?;
+        Ok(context.error())
+    });
+    error.unwrap().as_raw()
+}
+
+#[test]
+fn a_handshake_decodes_what_its_chain_asks_for() {
+    let all: Vec<_> = (0..200).map(|n| root(&format!("root {n}"))).collect();
+    let made = authorities(&pem(&all), &[]);
+    assert_eq!((made.certificates().count(), made.certificates().decoded()), (200, 0));
+    for (number, place) in [17, 150, 17].into_iter().enumerate() {
+        assert_eq!(verdict(made.store(), &leaf(1, &all[place]), &[]), 0);
+        assert_eq!(made.certificates().decoded(), (number + 1).min(2));
+    }
+    let stranger = root("a stranger");
+    assert_eq!(verdict(made.store(), &leaf(1, &stranger), &[&stranger]), 19);
+    assert_eq!(made.certificates().decoded(), 2);
+}
+
+#[test]
+fn a_verification_decodes_no_more_than_its_budget() {
+    let all: Vec<_> = (0..60).map(|_| root("the same name")).collect();
+    let made = authorities(&pem(&all), &[]);
+    let client = leaf(1, &all[59]);
+    // Without key identifiers the first of that name is the issuer, and its key is not the right one.
+    let first = verdict(made.store(), &client, &[]);
+    assert_eq!(first, verdict(plain(&pem(&all), &[]).as_ptr(), &client, &[]));
+    assert_eq!(made.certificates().decoded(), 1);
+    // Those that have expired are all looked at.
+    let old: Vec<_> =
+        (0..60).map(|_| Plan { valid: [-3, -2], ..Plan::default() }.made(key(), None)).collect();
+    let made = authorities(&pem(&old), &[]);
+    for decoded in [MAX_DECODED, 2 * MAX_DECODED, 60, 60] {
+        assert_ne!(verdict(made.store(), &leaf(1, &old[0]), &[]), 0);
+        assert_eq!(made.certificates().decoded(), decoded);
+    }
+}
+
+#[test]
+fn verdicts_are_those_of_a_store_with_everything_decoded() {
+    let (ours, other) = (root("ours"), root("other"));
+    let middle = Plan { subject: "middle", serial: 7, ..Plan::default() }.made(key(), Some(&ours));
+    // The same authority before its renewal, and somebody with its name.
+    let old = Plan { subject: "ours", valid: [-3, -2], ..Plan::default() };
+    let old = old.made(ours.key.clone(), None);
+    let impostor = root("ours");
+    let expired = Plan { subject: "late", valid: [-3, -2], is_authority: false, ..Plan::default() };
+    let expired = expired.made(key(), Some(&ours)).certificate;
+    let bundles: [(&str, Vec<&Party>); 7] = [
+        ("ours", vec![&ours]),
+        ("other", vec![&other]),
+        ("renewed", vec![&old, &ours]),
+        ("old", vec![&old]),
+        ("impostor first", vec![&impostor, &ours]),
+        ("middle only", vec![&middle]),
+        ("all", vec![&other, &old, &middle, &impostor, &ours]),
+    ];
+    let many: Vec<u32> = (100..5_000).collect();
+    let lists: [(&str, Vec<u8>); 7] = [
+        ("none", Vec::new()),
+        ("empty", list(&ours, &ours.key, &[])),
+        ("2 revoked", list(&ours, &ours.key, &[1, 2, 3])),
+        ("many", [list(&ours, &ours.key, &many), list(&middle, &middle.key, &[2])].concat()),
+        (
+            "middle revoked",
+            [list(&ours, &ours.key, &[7]), list(&middle, &middle.key, &[])].concat(),
+        ),
+        ("wrong key", list(&ours, &other.key, &[9])),
+        ("of another", list(&other, &other.key, &[2])),
+    ];
+    let clients: [(&str, X509, Vec<&Party>); 7] = [
+        ("2", leaf(2, &ours), vec![]),
+        ("4", leaf(4, &ours), vec![]),
+        ("4,000", leaf(4_000, &ours), vec![]),
+        ("of middle", leaf(2, &middle), vec![&middle]),
+        ("of middle, unsent", leaf(5, &middle), vec![]),
+        ("expired", expired, vec![]),
+        ("self-signed", root("nobody").certificate, vec![]),
+    ];
+    let mut seen = std::collections::BTreeSet::new();
+    for (bundle, parties) in &bundles {
+        for (revoked, lists) in &lists {
+            let parties = pem(parties.iter().copied());
+            let (made, plain) = (authorities(&parties, lists), plain(&parties, lists));
+            for (client, certificate, sent) in &clients {
+                let expected = verdict(plain.as_ptr(), certificate, sent);
+                for _ in 0..2 {
+                    let found = verdict(made.store(), certificate, sent);
+                    assert_eq!(found, expected, "{bundle}, lists {revoked}, client {client}");
+                }
+                seen.insert(expected);
+            }
+        }
+    }
+    // Valid, no issuer, expired, revoked, no list, a list's signature.
+    assert!([0, 20, 10, 23, 3, 8].iter().all(|code| seen.contains(code)), "{seen:?}");
+}
+
+#[test]
+fn a_bundle_beyond_its_bounds_is_refused() {
+    let error = |text: &[u8]| Certificates::new(text).map(drop).unwrap_err();
+    assert!(error(b"").contains("no certificate"));
+    let ours = String::from_utf8(pem(&[root("ours")])).unwrap();
+    for text in [&ours[..ours.len() - 20], &ours.replace("MII", "MI!"), &ours.replace("MII", "AII")]
+    {
+        assert!(error(text.as_bytes()).contains("cannot be read"), "{text}");
+    }
+    // OpenSSL takes 64 characters in each attribute.
+    let wide = root(&"x".repeat(64));
+    let many = pem(&[wide]).repeat(MAX_NAME_BYTES / 80);
+    assert!(error(&many).contains("the names in all certificates"), "{}", error(&many));
+    let der = der::wrap(&[&[0; MAX_CERTIFICATE_BYTES]]);
+    let large = openssl::base64::encode_block(&der);
+    let large = format!("-----BEGIN CERTIFICATE-----\n{large}\n-----END CERTIFICATE-----\n");
+    assert!(error(large.as_bytes()).contains("at most 16384"));
+    assert!(Revocations::new(b"x").is_err() && Revocations::new(ours.as_bytes()).is_err());
+}
+
+#[test]
+fn an_entry_with_a_critical_extension_makes_a_list_unusable() {
+    let ours = root("ours");
+    let text = list(&ours, &ours.key, &[2]);
+    assert_eq!(Revocations::new(&text).unwrap().check_entries(), Ok(()));
+    // SEQUENCE { serial 5, time, SEQUENCE { SEQUENCE { OID, TRUE, OCTET STRING } } }
+    let extension = der::wrap(&[b"\x06\x03\x55\x1d\x1d", b"\x01\x01\xff", b"\x04\x02\x30\x00"]);
+    let entry = der::wrap(&[b"\x02\x01\x05", b"\x17\x0d260101000000Z", &der::wrap(&[&extension])]);
+    assert!(revocations::check(&entry).unwrap_err().contains("critical"));
+    assert!(revocations::check(&entry[..entry.len() - 1]).unwrap_err().contains("cannot be read"));
+}
