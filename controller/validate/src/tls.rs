@@ -77,6 +77,9 @@ pub fn authorities(pem: &[u8]) -> Result<Vec<X509>, String> {
     }
     let mut store = X509StoreBuilder::new().map_err(|_| "out of memory")?;
     for certificate in &all {
+        if !oxigress_pki::is_quick(certificate) {
+            return Err("a certificate's key takes long to verify with: use RSA of at most 8192 bits, ECDSA or EdDSA".into());
+        }
         let added = store.add_cert(certificate.clone());
         added.map_err(|_| "a certificate cannot be used as an authority: remove it")?;
     }

@@ -5,7 +5,8 @@
 //! subjects of its certificates and the issuers of its lists; a handshake decodes the certificates that its chain asks
 //! for, at most [`MAX_DECODED`], and they stay decoded. Of a list, entries are compared as bytes, and never decoded.
 //!
-//! Bounds:  [`Bounds`] of a bundle, checked before it is published and when it is read.
+//! Bounds:  those of a bundle are checked before it is published and when it is read; those of what a peer sends by
+//!          [`verify`].
 //! Errors:  texts with the remedy; a part that cannot be decoded when it is asked for vouches for nobody.
 //! Rejected: reading on a thread, since no version of nginx lets a handshake wait for one; an `X509_LOOKUP`, which puts
 //!          what it finds into the store for good.
@@ -22,6 +23,7 @@ mod tests;
 pub use certificates::Certificates;
 pub use names::{MAX_NAME_BYTES, MAX_NAME_PARTS};
 pub use revocations::Revocations;
+pub use store::verify::{MAX_SENT_BYTES, is_quick, verify};
 pub use store::{Authorities, MAX_DECODED};
 
 /// The most bytes of one certificate in a bundle, as DER. Usual ones have 500 to 2,000.

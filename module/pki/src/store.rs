@@ -2,6 +2,7 @@
 
 pub mod crl;
 mod ffi;
+pub mod verify;
 
 use crate::certificates::{Budget, Certificates};
 use crate::revocations::Revocations;
@@ -186,7 +187,7 @@ unsafe extern "C" fn lookup_certificates(
         let (bundles, subject) =
             unsafe { (bundles(context)?, X509NameRef::from_ptr(subject.cast_mut())) };
         let all = bundles.certificates.of_subject(subject, &bundles.budget);
-        stack(all.map(|known| known.clone()), |known| known.as_ptr().cast())
+        stack(all.cloned(), |known| known.as_ptr().cast())
     };
     contain(null_mut(), body, null_mut())
 }

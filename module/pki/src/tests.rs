@@ -283,3 +283,112 @@ fn an_entry_with_a_critical_extension_makes_a_list_unusable() {
     assert!(revocations::check(&entry).unwrap_err().contains("critical"));
     assert!(revocations::check(&entry[..entry.len() - 1]).unwrap_err().contains("cannot be read"));
 }
+
+/// An extension of so many DNS names, as they are or as excluded ones.
+fn names(count: usize, is_constraint: bool) -> Vec<u8> {
+    let one = |n: usize| {
+        let name = [&[0x82, 4][..], format!("a{:03}", n % 1_000).as_bytes()].concat();
+        if is_constraint { der::wrap(&[&name]) } else { name }
+    };
+    let all: Vec<u8> = (0..count).flat_map(one).collect();
+    if !is_constraint {
+        return der::wrap(&[&all]);
+    }
+    let mut excluded = der::wrap(&[&all]);
+    excluded[0] = 0xa1;
+    der::wrap(&[&excluded])
+}
+
+fn with_names(subject: &str, by: Option<&Party>, count: usize, is_authority: bool) -> Party {
+    let key = key();
+    let plan = Plan { subject, is_authority, ..Plan::default() };
+    let made = plan.made(key.clone(), by).certificate;
+    let nid = if is_authority { Nid::NAME_CONSTRAINTS } else { Nid::SUBJECT_ALT_NAME };
+    let der = openssl::asn1::Asn1OctetString::new_from_bytes(&names(count, is_authority)).unwrap();
+    let object = openssl::asn1::Asn1Object::from_str(nid.short_name().unwrap()).unwrap();
+    let extension = openssl::x509::X509Extension::new_from_der(&object, false, &der).unwrap();
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(2).unwrap();
+    builder.set_serial_number(made.serial_number()).unwrap();
+    builder.set_subject_name(made.subject_name()).unwrap();
+    builder.set_issuer_name(made.issuer_name()).unwrap();
+    builder.set_not_before(made.not_before()).unwrap();
+    builder.set_not_after(made.not_after()).unwrap();
+    builder.set_pubkey(&key).unwrap();
+    if is_authority {
+        builder.append_extension(BasicConstraints::new().critical().ca().build().unwrap()).unwrap();
+    }
+    builder.append_extension(extension).unwrap();
+    builder.sign(by.map_or(&key, |by| &by.key), MessageDigest::sha256()).unwrap();
+    Party { certificate: builder.build(), key }
+}
+
+/// As a handshake verifies: the answer to OpenSSL, and the result.
+fn handshake(made: &Authorities, certificate: &X509, sent: &[&Party]) -> (i32, i32) {
+    let mut chain = Stack::new().unwrap();
+    for party in sent {
+        chain.push(party.certificate.clone()).unwrap();
+    }
+    let mut context = X509StoreContext::new().unwrap();
+    // SAFETY: as above.
+    let store = unsafe { openssl::x509::store::X509StoreRef::from_ptr(made.store()) };
+    let result = context.init(store, certificate, &chain, |context| {
+        // SAFETY: a verification that begins.
+        let answer = unsafe { verify(context.as_ptr(), std::ptr::null_mut()) };
+        Ok((answer, context.error().as_raw()))
+    });
+    result.unwrap()
+}
+
+#[test]
+fn what_a_peer_sends_is_verified_with_bounded_work() {
+    let ours = root("ours");
+    let made = authorities(&pem([&ours]), &[]);
+    assert_eq!(handshake(&made, &leaf(1, &ours), &[]), (1, 0));
+    let stranger = root("a stranger");
+    assert_eq!(handshake(&made, &leaf(1, &stranger), &[]), (1, 20));
+    let expired = Plan { valid: [-3, -2], is_authority: false, ..Plan::default() };
+    assert_eq!(handshake(&made, &expired.made(key(), Some(&ours)).certificate, &[]), (1, 10));
+    assert_eq!(handshake(&made, &expired.made(key(), Some(&stranger)).certificate, &[]), (1, 10));
+    // Names and constraints of a stranger's, and of ours.
+    for (by, unvouched) in [(&stranger, 20), (&ours, 0)] {
+        for (constraints, names, is_refused) in
+            [(10, 100, false), (300, 600, true), (600, 20, false)]
+        {
+            let middle = with_names("middle", Some(by), constraints, true);
+            let client = with_names("client", Some(&middle), names, false).certificate;
+            let expected = match (is_refused, unvouched) {
+                (true, _) => 50,
+                // The names are excluded.
+                (false, 0) => 48,
+                (false, unvouched) => unvouched,
+            };
+            let found = handshake(&made, &client, &[&middle]);
+            let is_excluded = found == (1, 48);
+            assert!(
+                found == (1, expected) || !is_refused && is_excluded,
+                "{constraints} {names}: {found:?}"
+            );
+        }
+    }
+    let many: Vec<_> = (0..12).map(|_| &stranger).collect();
+    assert_eq!(handshake(&made, &leaf(1, &ours), &many), (1, 50));
+}
+
+#[test]
+fn keys_whose_signatures_take_long_are_refused() {
+    use openssl::rsa::RsaPrivateKeyBuilder;
+    let rsa = |bits: i32, exponent: &str| {
+        let mut modulus = BigNum::from_u32(1).unwrap();
+        modulus.set_bit(bits - 1).unwrap();
+        let e = BigNum::from_hex_str(exponent).unwrap();
+        let d = BigNum::from_u32(3).unwrap();
+        let key = RsaPrivateKeyBuilder::new(modulus, e, d).unwrap().build();
+        let key = PKey::from_rsa(key).unwrap();
+        let by = root("r");
+        Plan::default().made(key, Some(&by)).certificate
+    };
+    assert!(is_quick(&rsa(2_048, "10001")) && is_quick(&rsa(8_192, "10001")));
+    assert!(!is_quick(&rsa(16_384, "10001")) && !is_quick(&rsa(4_096, "F000000000000001")));
+    assert!(is_quick(&leaf(1, &root("r"))));
+}

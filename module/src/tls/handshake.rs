@@ -10,17 +10,18 @@ use crate::tls::sha256;
 use crate::worker;
 use nginx::EventLoop;
 use nginx::sys::{
-    NGX_OK, SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
-    SSL_CTX_free, SSL_CTX_new, SSL_CTX_set_cipher_list, SSL_CTX_set_client_hello_cb,
-    SSL_SESSION_get0_id_context, SSL_VERIFY_PEER, SSL_clear_options, SSL_client_hello_get0_ext,
-    SSL_ctrl, SSL_dup_CA_list, SSL_get_session, SSL_get_verify_result, SSL_get0_peer_certificate,
-    SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context,
-    SSL_set_verify, SSL_set_verify_depth, TLS_server_method, TLSEXT_TYPE_server_name,
-    X509_STORE_CTX, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT, X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN,
-    X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
-    X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_OK, ngx_connection_t, ngx_int_t, ngx_pool_t,
-    ngx_ssl_get_client_verify, ngx_ssl_get_escaped_certificate, ngx_ssl_get_issuer_dn,
-    ngx_ssl_get_subject_dn, ngx_ssl_remove_cached_session, ngx_ssl_t, ngx_str_t,
+    NGX_OK, SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_MAX_CERT_LIST,
+    SSL_CTRL_SET_VERIFY_CERT_STORE, SSL_CTX_free, SSL_CTX_new, SSL_CTX_set_cipher_list,
+    SSL_CTX_set_client_hello_cb, SSL_SESSION_get0_id_context, SSL_VERIFY_PEER, SSL_clear_options,
+    SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_session, SSL_get_verify_result,
+    SSL_get0_peer_certificate, SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options,
+    SSL_set_session_id_context, SSL_set_verify, SSL_set_verify_depth, TLS_server_method,
+    TLSEXT_TYPE_server_name, X509_STORE_CTX, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT,
+    X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT,
+    X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY, X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE,
+    X509_V_OK, ngx_connection_t, ngx_int_t, ngx_pool_t, ngx_ssl_get_client_verify,
+    ngx_ssl_get_escaped_certificate, ngx_ssl_get_issuer_dn, ngx_ssl_get_subject_dn,
+    ngx_ssl_remove_cached_session, ngx_ssl_t, ngx_str_t,
 };
 use oxigress_core::gateway::Shown;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
@@ -40,6 +41,26 @@ const CIPHER_SERVER_PREFERENCE: u64 = 1 << 22;
 pub unsafe fn begin_handshakes(ssl: *mut ngx_ssl_t) {
     // SAFETY: vouched for by the caller.
     unsafe { SSL_CTX_set_client_hello_cb((*ssl).ctx, Some(hello_callback), null_mut()) };
+    // SAFETY: as above.
+    unsafe { bound_verification((*ssl).ctx) };
+}
+
+/// From now on what peers send takes a bounded time to verify.
+///
+/// # Safety
+/// The context is alive.
+pub unsafe fn bound_verification(context: *mut nginx::sys::SSL_CTX) {
+    // SAFETY: the caller promises a live context; the callback takes what OpenSSL gives it, which has one layout in both
+    // sets of bindings. Without certificates of a peer neither is used.
+    unsafe {
+        let verify = std::mem::transmute::<
+            unsafe extern "C" fn(_, _) -> _,
+            unsafe extern "C" fn(*mut X509_STORE_CTX, *mut c_void) -> c_int,
+        >(oxigress_pki::verify);
+        nginx::sys::SSL_CTX_set_cert_verify_callback(context, Some(verify), null_mut());
+        let (control, most) = (SSL_CTRL_SET_MAX_CERT_LIST, oxigress_pki::MAX_SENT_BYTES);
+        nginx::sys::SSL_CTX_ctrl(context, control as c_int, most as c_long, null_mut());
+    }
 }
 
 /// OpenSSL's callback when a client's hello has come; for a second hello too.

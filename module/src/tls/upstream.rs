@@ -10,6 +10,7 @@
 use crate::tls::Parsed;
 use crate::tls::bundles;
 use crate::tls::clear_errors;
+use crate::tls::handshake::bound_verification;
 use crate::tls::handshake::cipher_list;
 use crate::tls::handshake::go_on;
 use crate::tls::sha256;
@@ -146,7 +147,10 @@ impl Context {
             let worker = unsafe { worker::current(EventLoop::here()) }?;
             let authorities = bundles::find(worker, &worker.reader().read(), id, None)?;
             // SAFETY: as above; OpenSSL counts the store.
-            unsafe { SSL_CTX_set1_cert_store(context, authorities.store().cast()) };
+            unsafe {
+                SSL_CTX_set1_cert_store(context, authorities.store().cast());
+                bound_verification(context);
+            }
         }
         if !from.certificate.is_empty() {
             let pair = Parsed::new(from.certificate.as_bytes(), from.key.as_bytes()).ok()?;

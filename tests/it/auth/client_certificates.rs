@@ -503,9 +503,10 @@ fn worker_time(place: &Place) -> Result<Duration> {
     Ok(Duration::from_nanos(time.parse()?))
 }
 
-/// A bundle is parsed once beside any number of others, and also where it cannot be used.
+/// A bundle is read once beside any number of others, and as far as a handshake needs it; also where it cannot be used.
+/// `oxigress-pki` counts what is decoded; here the worker's CPU is compared with that of handshakes for one authority.
 #[test]
-fn a_worker_parses_a_bundle_once() {
+fn a_worker_reads_a_bundle_once_and_no_more_of_it_than_it_needs() {
     pass("mtls-parsed-once", |directory| {
         const HOSTS: u32 = 30;
         let hosts: Vec<_> = (0..HOSTS).map(|number| format!("h{number}.test")).collect();
@@ -517,36 +518,38 @@ fn a_worker_parses_a_bundle_once() {
             bundle += &Identity::root(&format!("another authority {number}"))?.pem()?;
         }
         let client = ours.issue("client", VALID)?;
-        let mut policies = serde_json::Map::new();
-        for host in &hosts {
-            let client = json!({"authorities": bundle, "revoked": ours.revoke(&[])?, "verify": "on", "depth": 1});
-            policies.insert(host.clone(), json!({ "client": client }));
-        }
-        // Another one than the hosts share: good authorities, and no revocation lists.
-        let crossed = ours.pem()? + &bundle;
-        let unusable =
-            json!({"authorities": crossed, "revoked": crossed, "verify": "on", "depth": 1});
-        place.put(Value::Object(policies.clone()))?;
         let ask = |host: &str, expected: u16| -> Result<Duration> {
             let before = worker_time(&place)?;
             expect(host, place.caller(host)?.showing(&client).status(host)?, expected)?;
             Ok(worker_time(&place)? - before)
         };
-        let first = ask(&hosts[0], 200)?;
-        let mut others = Duration::ZERO;
-        for host in &hosts[1..] {
-            others += ask(host, 200)?;
-        }
-        let most = (HOSTS - 1) * first / 2;
-        ensure!(others < most, "{others:?} for {} hosts, {first:?} for the first", HOSTS - 1);
+        let policies = |bundle: &str| -> Result<Value> {
+            let mut policies = serde_json::Map::new();
+            for host in &hosts {
+                let client = json!({"authorities": bundle, "revoked": ours.revoke(&[])?, "verify": "on", "depth": 1});
+                policies.insert(host.clone(), json!({ "client": client }));
+            }
+            Ok(Value::Object(policies))
+        };
+        let all = || hosts.iter().map(|host| ask(host, 200)).collect::<Result<Vec<_>>>();
+        place.put(policies(&ours.pem()?)?)?;
+        let small = all()?.into_iter().sum::<Duration>() / HOSTS;
+        place.put(policies(&bundle)?)?;
+        let large = all()?;
+        let (first, later) = (large[0], large[1..].iter().sum::<Duration>() / (HOSTS - 1));
+        println!(
+            "a handshake for 1 authority: {small:?}; for 199, the first: {first:?}, later: {later:?}"
+        );
+        ensure!(first < 8 * small && later < 4 * small, "{small:?} for 1, {first:?}, {later:?}");
 
+        // Another one than the hosts share: good authorities, and no revocation lists.
+        let crossed = ours.pem()? + &bundle;
+        let unusable =
+            json!({"authorities": crossed, "revoked": crossed, "verify": "on", "depth": 1});
         place.put(json!({"h0.test": {"client": unusable}}))?;
-        let first = ask("h0.test", 503)?;
-        let mut again = Duration::ZERO;
-        for _ in 0..20 {
-            again += ask("h0.test", 503)?;
-        }
-        ensure!(again < 20 * first / 3, "{again:?} for 20 handshakes, {first:?} for the first");
+        ask("h0.test", 503)?;
+        let again = (0..20).map(|_| ask("h0.test", 503)).sum::<Result<Duration>>()? / 20;
+        ensure!(again < 4 * small, "{again:?} for a bundle that cannot be used, {small:?} for 1");
         Ok(())
     });
 }

@@ -3,7 +3,7 @@
 use libc::{c_int, c_long, c_uchar, c_void};
 use openssl_sys::{
     ASN1_INTEGER, ASN1_STRING, EVP_PKEY, OPENSSL_STACK, X509, X509_ALGOR, X509_CRL, X509_NAME,
-    X509_REVOKED, X509_STORE, X509_STORE_CTX,
+    X509_REVOKED, X509_STORE, X509_STORE_CTX, stack_st_X509,
 };
 
 pub const CRYPTO_EX_INDEX_X509_STORE: c_int = 4;
@@ -42,7 +42,12 @@ pub struct AnyType {
     _opaque: [u8; 0],
 }
 
+pub type VerifyCallback = unsafe extern "C" fn(c_int, *mut X509_STORE_CTX) -> c_int;
+
 unsafe extern "C" {
+    pub fn X509_STORE_CTX_set_verify_cb(context: *mut X509_STORE_CTX, with: Option<VerifyCallback>);
+    pub fn X509_STORE_CTX_get0_cert(context: *const X509_STORE_CTX) -> *mut X509;
+    pub fn X509_STORE_CTX_get0_untrusted(context: *const X509_STORE_CTX) -> *mut stack_st_X509;
     pub fn X509_STORE_set_ex_data(store: *mut X509_STORE, place: c_int, data: *mut c_void)
     -> c_int;
     pub fn X509_STORE_get_ex_data(store: *const X509_STORE, place: c_int) -> *mut c_void;

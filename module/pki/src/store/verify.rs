@@ -1,0 +1,159 @@
+//! Verifications whose work is bounded, whatever a peer sends.
+//!
+//! OpenSSL compares each name of a certificate with each name constraint above it, and verifies signatures with keys of any
+//! size: 64 KB of certificates, of nobody who is known, take it half a second. So a peer sends few certificates, with
+//! keys whose signatures are verified quickly, and names and constraints that are few together.
+
+use super::{bundles, contain, ffi};
+use foreign_types::ForeignTypeRef;
+use libc::{c_int, c_void};
+use openssl::pkey::Id;
+use openssl::stack::StackRef;
+use openssl::x509::{X509, X509Ref};
+use openssl_sys as sys;
+
+/// The most bytes of certificates that a client may send: `SSL_CTRL_SET_MAX_CERT_LIST`. Usual chains have 1,000 to 6,000.
+pub const MAX_SENT_BYTES: i64 = 16 * 1024;
+/// The most certificates besides the peer's own that are looked at.
+const MAX_SENT: usize = 9;
+/// The longest RSA modulus, in bits, and its exponent: a signature takes half a millisecond.
+const MAX_RSA_BITS: (i32, i32) = (8_192, 33);
+/// The longest curve, P-521.
+const MAX_CURVE_BITS: u32 = 521;
+/// Bytes of names times bytes of constraints: a comparison takes 45 nanoseconds, and 40 such units.
+const MAX_COMPARISONS: u64 = 2_000_000;
+/// `X509_V_ERR_APPLICATION_VERIFICATION`
+const REFUSED: c_int = 50;
+/// The errors that say no more than that nobody vouches for a certificate: `X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT`,
+/// `..._DEPTH_ZERO_SELF_SIGNED_CERT`, `..._SELF_SIGNED_CERT_IN_CHAIN`, `..._UNABLE_TO_GET_ISSUER_CERT_LOCALLY`,
+/// `..._UNABLE_TO_VERIFY_LEAF_SIGNATURE`. Another error behind them counts for more.
+const UNVOUCHED: [c_int; 5] = [2, 18, 19, 20, 21];
+
+/// OpenSSL's callback in place of its own verification (`SSL_CTX_set_cert_verify_callback`): 1, and the result is in the
+/// context, as with a callback that goes on after errors. Other stores than [`super::Authorities`] are verified as ever.
+///
+/// # Safety
+/// OpenSSL calls it for a verification that begins.
+pub unsafe extern "C" fn verify(context: *mut sys::X509_STORE_CTX, _: *mut c_void) -> c_int {
+    let body = || {
+        // SAFETY: OpenSSL gives a verification, which lives during the callback.
+        let is_ours = unsafe { bundles(context) }.is_some();
+        if !is_ours {
+            // SAFETY: as above.
+            return Some(unsafe { sys::X509_verify_cert(context) }.max(0));
+        }
+        // SAFETY: as above.
+        if !unsafe { sent(context) }.is_some_and(|mut all| all.all(is_quick)) {
+            // SAFETY: as above.
+            unsafe { sys::X509_STORE_CTX_set_error(context, REFUSED) };
+            return Some(1);
+        }
+        // SAFETY: as above.
+        unsafe {
+            ffi::X509_STORE_CTX_set_verify_cb(context, Some(after));
+            if sys::X509_verify_cert(context) <= 0 && sys::X509_STORE_CTX_get_error(context) == 0 {
+                sys::X509_STORE_CTX_set_error(context, REFUSED);
+            }
+        }
+        Some(1)
+    };
+    contain(0, body, 0)
+}
+
+/// Whether signatures of a certificate's key are verified in less than a millisecond.
+pub fn is_quick(certificate: &X509Ref) -> bool {
+    let Ok(key) = certificate.public_key() else { return false };
+    match key.id() {
+        Id::RSA | Id::RSA_PSS => {
+            let bits = (key.bits() as i32, key.rsa().map_or(0, |rsa| rsa.e().num_bits()));
+            bits.0 <= MAX_RSA_BITS.0 && bits.1 <= MAX_RSA_BITS.1
+        }
+        Id::EC => {
+            let is_named = |key: openssl::ec::EcKey<_>| key.group().curve_name().is_some();
+            key.bits() <= MAX_CURVE_BITS && key.ec_key().is_ok_and(is_named)
+        }
+        Id::ED25519 | Id::ED448 => true,
+        _ => false,
+    }
+}
+
+/// What the peer has sent; `None`: too much.
+///
+/// # Safety
+/// The verification lives as long as the answer.
+unsafe fn sent<'c>(context: *mut sys::X509_STORE_CTX) -> Option<impl Iterator<Item = &'c X509Ref>> {
+    // SAFETY: the caller promises a live verification, which has the certificates.
+    let (own, others) = unsafe {
+        (ffi::X509_STORE_CTX_get0_cert(context), ffi::X509_STORE_CTX_get0_untrusted(context))
+    };
+    // SAFETY: as above; both may be null.
+    let (own, others) = unsafe {
+        let others: Option<&StackRef<X509>> =
+            (!others.is_null()).then(|| StackRef::from_ptr(others));
+        ((!own.is_null()).then(|| X509Ref::from_ptr(own))?, others)
+    };
+    // The peer's own may stand among them.
+    let is_few = others.is_none_or(|others| others.len() <= MAX_SENT + 1);
+    is_few.then(|| std::iter::once(own).chain(others.into_iter().flatten()))
+}
+
+/// OpenSSL's callback after each step: 0 ends the verification.
+unsafe extern "C" fn after(ok: c_int, context: *mut sys::X509_STORE_CTX) -> c_int {
+    let body = || {
+        // SAFETY: OpenSSL gives a running verification.
+        let (error, depth) = unsafe {
+            (sys::X509_STORE_CTX_get_error(context), sys::X509_STORE_CTX_get_error_depth(context))
+        };
+        if ok == 0 && !UNVOUCHED.contains(&error) {
+            return Some(0);
+        }
+        // The last signature was verified, and names come next.
+        // SAFETY: as above.
+        if ok == 1 && depth == 0 && !unsafe { has_few_names(context) } {
+            // SAFETY: as above.
+            unsafe { sys::X509_STORE_CTX_set_error(context, REFUSED) };
+            return Some(0);
+        }
+        Some(1)
+    };
+    contain(0, body, 0)
+}
+
+/// Whether the names of a chain are quickly compared with its constraints.
+///
+/// # Safety
+/// The verification is alive.
+unsafe fn has_few_names(context: *mut sys::X509_STORE_CTX) -> bool {
+    // SAFETY: the caller promises a live verification, which has the chain.
+    let chain: &StackRef<X509> = unsafe {
+        let chain = sys::X509_STORE_CTX_get0_chain(context);
+        if chain.is_null() {
+            return true;
+        }
+        StackRef::from_ptr(chain)
+    };
+    let sum = |bytes: fn(&X509Ref) -> u64| chain.iter().map(bytes).sum::<u64>();
+    let constraints = sum(|one| extension_bytes(one, sys::NID_name_constraints));
+    if constraints == 0 {
+        return true;
+    }
+    let names = sum(|one| {
+        let subject = one.subject_name().to_der().map_or(u64::MAX >> 8, |der| der.len() as u64);
+        subject + extension_bytes(one, sys::NID_subject_alt_name)
+    });
+    names.saturating_mul(constraints) <= MAX_COMPARISONS
+}
+
+/// The bytes of an extension; 0: there is none.
+fn extension_bytes(certificate: &X509Ref, nid: c_int) -> u64 {
+    // SAFETY: the certificate is alive, and has its extensions.
+    unsafe {
+        let place = sys::X509_get_ext_by_NID(certificate.as_ptr(), nid, -1);
+        if place < 0 {
+            return 0;
+        }
+        let extension = sys::X509_get_ext(certificate.as_ptr(), place);
+        let data = sys::X509_EXTENSION_get_data(extension);
+        u64::try_from(sys::ASN1_STRING_length(data.cast())).unwrap_or(u64::MAX)
+    }
+}
