@@ -21,6 +21,7 @@ use oxigress_publish::{HostOwner, Item, LONGEST, Next, Outgoing, Publisher, Reas
 use oxigress_settings::streams::Streams;
 use oxigress_status::{Change, Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
+use oxigress_translate::pace::Pace;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -67,6 +68,8 @@ impl InFlight {
 
 struct Controller {
     world: World,
+    /// Changes that wait for their namespaces' shares of time.
+    pace: Pace,
     translator: Translator,
     /// What the admission webhook has compiled.
     reviews: Reviews,
@@ -115,7 +118,11 @@ impl Controller {
         };
         loop {
             self.depart(&mut look_at);
+            let due_at = self.pace.due_at(Instant::now().into_std()).map(Instant::from_std);
             tokio::select! {
+                () = tokio::time::sleep_until(due_at.unwrap_or(look_at)), if due_at.is_some() => {
+                    self.take_due();
+                }
                 batch = batches.recv() => {
                     let Some(batch) = batch else { return };
                     let mut all = vec![batch];
@@ -160,6 +167,7 @@ impl Controller {
                     let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
                     let snapshot = self.translator.snapshot();
                     let mut text = metrics::text(&self.world, snapshot, &writes, &self.live, &constant);
+                    text.push_str(&metrics::pace(&self.pace, &constant));
                     if let Some(watch_health) = &self.watch_health {
                         text.push_str(&metrics::source(watch_health, &constant));
                     }
@@ -301,13 +309,19 @@ impl Controller {
                 tracing::info!("{mended}");
             }
             for seen in batch.seen {
-                self.world.apply(seen, &mut changed);
+                // What there is at the start is served as a whole.
+                let seen = match self.has_all {
+                    true => self.pace.admit(seen, &self.world, Instant::now().into_std()),
+                    false => Some(seen),
+                };
+                seen.into_iter().for_each(|seen| self.world.apply(seen, &mut changed));
             }
             if let Some(reporter) = &self.reporter {
                 let published = batch.published.into_iter().collect();
                 reporter.report(Update { published, ..Update::default() });
             }
         }
+        self.report_waiting();
         if self.has_all && changed.is_empty() {
             return;
         }
@@ -329,6 +343,26 @@ impl Controller {
         // A refused configuration may be accepted now.
         if self.publisher.is_patient() {
             self.wait_until = Instant::now();
+        }
+    }
+
+    /// Takes over what has waited for its namespace's share of time.
+    fn take_due(&mut self) {
+        let mut changed = Changed::default();
+        for seen in self.pace.due(&self.world, Instant::now().into_std()) {
+            self.world.apply(seen, &mut changed);
+        }
+        self.report_waiting();
+        if !changed.is_empty() {
+            self.update(&changed);
+        }
+    }
+
+    /// Tells whoever wrote an object that its change waits.
+    fn report_waiting(&mut self) {
+        if let Some(waiting) = self.pace.take_waiting() {
+            let verdicts = self.translator.set_waiting(waiting);
+            self.report(verdicts, BTreeMap::new(), BTreeMap::new());
         }
     }
 

@@ -9,7 +9,7 @@ mod own;
 mod process;
 
 pub use live::ChangeToLive;
-pub use own::{Scrape, source, text};
+pub use own::{Scrape, pace, source, text};
 
 use crate::flags::Flags;
 use oxigress_admission::Checks;

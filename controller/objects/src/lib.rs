@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acceptance;
+pub mod bucket;
 pub mod convert;
 pub mod document;
 pub mod external_name;

@@ -19,6 +19,7 @@ use oxigress_supervisor::process::drain;
 use oxigress_supervisor::process::signals::Signals;
 use oxigress_supervisor::runtime::Runtime;
 use oxigress_supervisor::runtime::arrival::Arrival;
+use oxigress_translate::pace::Pace;
 use oxigress_translate::{Options, ReferenceIndex, Reviews, Translator};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -85,12 +86,14 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let is_leaving = Arc::new(AtomicBool::new(false));
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics, is_leaving.clone()));
 
+    let pace = Pace::new(&options.annotations_prefix);
     let translator = Translator::new(options);
     let (sender, reports) = mpsc::channel(64);
     let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
         .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
     let mut controller = Controller {
         world: World::default(),
+        pace,
         translator,
         reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),

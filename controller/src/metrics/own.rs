@@ -6,6 +6,7 @@ use oxigress_core::model::Snapshot;
 use oxigress_objects::{Key, World};
 use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::Writes;
+use oxigress_translate::pace::Pace;
 use oxigress_translate::secret_behind;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -62,6 +63,20 @@ pub fn leadership(lease: &str, is_held: bool, constant: &[(String, String)]) -> 
     title(&mut out, name, "gauge", "1 if this replica writes status and Events");
     let value = f64::from(u8::from(is_held));
     sample(&mut out, name, &with(constant, &[("name", lease)]), value);
+    out
+}
+
+/// Changes that their namespaces cannot pay for at once.
+pub fn pace(pace: &Pace, constant: &[(String, String)]) -> String {
+    let mut out = String::new();
+    let mut one = |name: &str, kind, help, value: f64| {
+        title(&mut out, name, kind, help);
+        sample(&mut out, name, &with(constant, &[]), value);
+    };
+    let help = "Changes that wait, since those of their namespaces take too long to read";
+    one("waiting_changes", "gauge", help, pace.waiting() as f64);
+    let help = "Changes that have waited, since those of their namespaces took too long to read";
+    one("delayed_changes", "counter", help, pace.delayed() as f64);
     out
 }
 

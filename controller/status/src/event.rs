@@ -17,6 +17,7 @@ pub use written::{event, outcome, report, uid};
 
 use oxigress_core::text::line::one_line;
 use oxigress_objects::acceptance::Acceptance;
+use oxigress_objects::bucket::{Bucket, Rate};
 use oxigress_objects::verdict::{Severity, Verdict};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,44 +32,11 @@ const MAX_SAID: usize = 8;
 /// Between tries while the API server does not answer.
 const UNREACHABLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
+/// What saying something draws.
+const ONE: u64 = 1_000_000;
 /// What an object and all objects together may say.
-const OF_ONE: Rate = Rate { at_once: 10.0, each: Duration::from_secs(30) };
-const OF_ALL: Rate = Rate { at_once: 100.0, each: Duration::from_millis(100) };
-
-/// So many at once, and one more each time.
-#[derive(Clone, Copy)]
-struct Rate {
-    at_once: f64,
-    each: Duration,
-}
-
-#[derive(Clone, Copy)]
-struct Bucket {
-    rate: Rate,
-    left: f64,
-    at: Instant,
-}
-
-impl Bucket {
-    fn full(rate: Rate, at: Instant) -> Self {
-        Bucket { rate, left: rate.at_once, at }
-    }
-
-    fn left(&self, now: Instant) -> f64 {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        (self.left + passed / self.rate.each.as_secs_f64()).min(self.rate.at_once)
-    }
-
-    fn take(&mut self, now: Instant) {
-        (self.left, self.at) = (self.left(now) - 1.0, now);
-    }
-
-    /// When the next one may be taken; before now: at once.
-    fn next_at(&self, now: Instant) -> Instant {
-        let lacks = (1.0 - self.left(now)).max(0.0);
-        now + self.rate.each.mul_f64(lacks)
-    }
-}
+const OF_ONE: Rate = Rate { full: 10 * ONE, period: Duration::from_secs(300) };
+const OF_ALL: Rate = Rate { full: 100 * ONE, period: Duration::from_secs(10) };
 
 /// An Event that is to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,7 +103,7 @@ impl EventQueue {
             subjects: BTreeMap::new(),
             waiting: Waiting::default(),
             served: BTreeSet::new(),
-            all: Bucket::full(OF_ALL, now),
+            all: Bucket::full(OF_ALL, now.into_std()),
             is_leader: false,
             unreachable: None,
         }
@@ -219,7 +187,7 @@ impl EventQueue {
             change: None,
             said: Vec::new(),
             unsaid: Vec::new(),
-            bucket: Bucket::full(OF_ONE, now),
+            bucket: Bucket::full(OF_ONE, now.into_std()),
         })
     }
 
@@ -240,7 +208,8 @@ impl EventQueue {
             return Err(None);
         }
         let unreachable = self.unreachable.map(|(until, _)| until);
-        let free_at = unreachable.into_iter().chain([self.all.next_at(now)]).max();
+        let free_at =
+            unreachable.into_iter().chain([now + self.all.wait(ONE, now.into_std())]).max();
         if let Some(free_at) = free_at.filter(|at| *at > now) {
             return Err(Some(free_at));
         }
@@ -256,7 +225,7 @@ impl EventQueue {
                 },
                 _ => String::new(),
             };
-            let at = subject.bucket.next_at(now);
+            let at = now + subject.bucket.wait(ONE, now.into_std());
             if at <= now {
                 found = Some((object.clone(), uid));
                 break;
@@ -265,9 +234,9 @@ impl EventQueue {
         }
         let Some((object, uid)) = found else { return Err(earliest) };
         let draft = self.draft(object, uid).ok_or(None)?;
-        self.all.take(now);
+        self.all.draw(ONE, now.into_std());
         if let Some(subject) = self.subjects.get_mut(&draft.object) {
-            subject.bucket.take(now);
+            subject.bucket.draw(ONE, now.into_std());
         }
         self.waiting.has_spoken(&draft.object);
         Ok(draft)
@@ -339,7 +308,7 @@ impl EventQueue {
         if self.subjects.len() > 2 * self.waiting.count + 1_000 {
             self.subjects.retain(|_, subject| {
                 let is_quiet = subject.verdict.is_none() && !subject.is_waiting();
-                !is_quiet || subject.bucket.left(now) < OF_ONE.at_once
+                !is_quiet || !subject.bucket.is_full(now.into_std())
             });
         }
     }

@@ -20,6 +20,7 @@ mod host;
 mod ingress;
 mod notes;
 mod options;
+pub mod pace;
 mod patterns;
 #[cfg(test)]
 mod properties;

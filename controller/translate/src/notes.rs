@@ -28,6 +28,8 @@ pub enum Part {
     Backend(BackendId),
     /// What nginx refused or has no room for.
     Withheld,
+    /// Whose changes wait for their namespace's share of time.
+    Waiting,
 }
 
 /// The notes of all parts and the verdicts that they come to.

@@ -28,6 +28,11 @@ fn report_all(event_queue: &mut EventQueue, now: Instant) -> Vec<String> {
     said
 }
 
+/// How long it takes until one more may be said.
+fn each(rate: Rate) -> Duration {
+    rate.period / (rate.full / ONE) as u32
+}
+
 #[tokio::test]
 async fn a_verdict_is_said_once_and_counted_when_it_comes_back() {
     let (mut event_queue, now) = event_queue();
@@ -78,9 +83,9 @@ async fn an_object_that_says_much_waits_and_then_says_its_latest_word() {
         event_queue.change(ingress("a"), "Sync", now);
         said += report_all(&mut event_queue, now).len();
     }
-    assert_eq!(said as f64, OF_ONE.at_once);
+    assert_eq!(said as u64 * ONE, OF_ONE.full);
     let wakes_at = event_queue.next(now, |_| Some("u".into())).unwrap_err().unwrap();
-    assert!(wakes_at > now && wakes_at <= now + OF_ONE.each);
+    assert!(wakes_at > now && wakes_at <= now + each(OF_ONE));
     assert_eq!(report_all(&mut event_queue, wakes_at), ["Rejected 0 x29"]);
 }
 
@@ -92,12 +97,12 @@ async fn all_together_say_so_much_and_each_gets_its_turn() {
         event_queue.set_acceptance(Key::new("shop", &name), Some(Acceptance::Refused));
         event_queue.set_verdict(ingress(&name), rejected(&["x"]), now);
     }
-    assert_eq!(report_all(&mut event_queue, now).len() as f64, OF_ALL.at_once);
+    assert_eq!(report_all(&mut event_queue, now).len() as u64 * ONE, OF_ALL.full);
     // One that says something else each time does not keep the others from pending_event.
     let mut rest = 0;
     for turn in 0..50 {
         event_queue.set_verdict(ingress("i000"), rejected(&[&format!("x{turn}")]), now);
-        now += OF_ALL.each;
+        now += each(OF_ALL);
         rest +=
             report_all(&mut event_queue, now).iter().filter(|said| *said == "Rejected 0 x").count();
     }
@@ -113,11 +118,11 @@ async fn a_namespace_with_many_mistakes_does_not_keep_another_from_hearing_of_it
         let object = ObjectRef::new(Kind::Ingress, Key::new("red", &name));
         event_queue.set_verdict(object, rejected(&["x"]), now);
     }
-    assert_eq!(report_all(&mut event_queue, now).len() as f64, OF_ALL.at_once);
+    assert_eq!(report_all(&mut event_queue, now).len() as u64 * ONE, OF_ALL.full);
     event_queue.set_verdict(ingress("a"), rejected(&["of shop"]), now);
     let mut said = Vec::new();
     for _ in 0..2 {
-        now += OF_ALL.each;
+        now += each(OF_ALL);
         said.extend(report_all(&mut event_queue, now));
     }
     assert!(said.contains(&"Rejected 0 of shop".into()), "{said:?}");

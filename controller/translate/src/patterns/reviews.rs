@@ -11,14 +11,16 @@
 use crate::patterns::Meaning;
 use oxigress_core::model::Invalid;
 use oxigress_core::patterns::{Allowance, price_of, price_of_reading};
+use oxigress_objects::bucket::{Bucket, Rate};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a namespace may have compiled for reviews in a minute: all that it may serve, once.
 const OF_MINUTE: u64 = crate::patterns::budget::OF_NAMESPACE;
+const OF_NAMESPACE: Rate = Rate { full: OF_MINUTE, period: Duration::from_mins(1) };
 /// What all namespaces may have compiled for reviews in a minute: a sixth of the controller's time.
-const OF_ALL: u64 = 10_000_000_000;
+const OF_ALL: Rate = Rate { full: 10_000_000_000, period: Duration::from_mins(1) };
 /// What is kept of patterns, their texts included.
 const MAX_BYTES: usize = 4 << 20;
 /// What a kept pattern takes beside its texts.
@@ -36,20 +38,14 @@ struct Outcome {
     compiled: Option<Result<(), Invalid>>,
 }
 
-/// What a namespace has left, at a time.
-struct Account {
-    left: u64,
-    at: Instant,
-}
-
 /// The reviews until now, and the one under way.
 #[derive(Default)]
 pub struct Reviews {
     kept: HashMap<Text, Outcome>,
     oldest: VecDeque<Text>,
     bytes: usize,
-    namespaces: BTreeMap<String, Account>,
-    all: Option<Account>,
+    namespaces: BTreeMap<String, Bucket>,
+    all: Option<Bucket>,
     namespace: String,
     /// When it began; `None`: none did.
     now: Option<Instant>,
@@ -104,7 +100,7 @@ impl Reviews {
                  in {seconds} s, and use fewer or simpler ones, or Prefix paths",
                 self.namespace,
                 OF_MINUTE / 1_000_000,
-                OF_ALL / 1_000_000
+                OF_ALL.full / 1_000_000
             )
         })
     }
@@ -114,25 +110,21 @@ impl Reviews {
         let at = self.now.ok_or_else(unchecked)?;
         let all = &mut self.namespaces;
         if all.len() >= MANY_NAMESPACES && !all.contains_key(&self.namespace) {
-            all.retain(|_, account| account.left_at(at, OF_MINUTE) < OF_MINUTE);
+            all.retain(|_, bucket| !bucket.is_full(at));
             if all.len() >= MANY_NAMESPACES {
                 all.pop_first();
             }
         }
-        let account = all.get(&self.namespace);
-        let left = account.map_or(OF_MINUTE, |account| account.left_at(at, OF_MINUTE));
-        let of_all = self.all.as_ref().map_or(OF_ALL, |account| account.left_at(at, OF_ALL));
-        match (left.checked_sub(nanoseconds), of_all.checked_sub(nanoseconds)) {
-            (Some(left), Some(of_all)) if !self.is_spent => {
-                all.insert(self.namespace.clone(), Account { left, at });
-                self.all = Some(Account { left: of_all, at });
-                Ok(())
-            }
-            _ => {
-                self.is_spent = true;
-                Err(unchecked())
-            }
+        let known = all.get(&self.namespace).copied();
+        let mut of_one = known.unwrap_or_else(|| Bucket::full(OF_NAMESPACE, at));
+        let mut of_all = self.all.unwrap_or_else(|| Bucket::full(OF_ALL, at));
+        if self.is_spent || !of_one.draw(nanoseconds, at) || !of_all.draw(nanoseconds, at) {
+            self.is_spent = true;
+            return Err(unchecked());
         }
+        all.insert(self.namespace.clone(), of_one);
+        self.all = Some(of_all);
+        Ok(())
     }
 
     fn keep(&mut self, text: Text, outcome: Outcome) {
@@ -150,14 +142,6 @@ impl Reviews {
 /// With what is said about it, which names a beginning of the text.
 fn bytes_of((_, text): &Text) -> usize {
     OVERHEAD + 2 * text.len()
-}
-
-impl Account {
-    fn left_at(&self, now: Instant, of_minute: u64) -> u64 {
-        let passed = now.saturating_duration_since(self.at).as_nanos();
-        let regained = passed.saturating_mul(u128::from(of_minute)) / 60_000_000_000;
-        u64::try_from(regained).unwrap_or(u64::MAX).saturating_add(self.left).min(of_minute)
-    }
 }
 
 #[cfg(test)]
@@ -204,7 +188,7 @@ mod tests {
             reviews.begin(&format!("n{n}"), start);
             spent += (0..20).filter(|_| reviews.spend(OF_MINUTE / 20).is_ok()).count() as u64;
         }
-        assert_eq!(spent * (OF_MINUTE / 20), OF_ALL);
+        assert_eq!(spent * (OF_MINUTE / 20), OF_ALL.full);
         assert!(reviews.refusal().is_some_and(|told| told.contains("10000 ms")));
         reviews.begin("n9", start + Duration::from_secs(30));
         assert!(reviews.spend(OF_MINUTE).is_ok(), "half a minute later");

@@ -2,6 +2,7 @@
 
 use crate::Translator;
 use crate::notes::Part;
+use crate::pace;
 use oxigress_core::model::{BackendId, HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
@@ -49,6 +50,16 @@ impl Translator {
             }
         }
         self.notes.set(Part::Withheld, notes);
+        self.notes.take_changes()
+    }
+
+    /// Says of each object whose change waits that it does.
+    pub fn set_waiting(&mut self, waiting: BTreeSet<ObjectRef>) -> VerdictChanges {
+        let note = |object: ObjectRef| {
+            let note = Note::warning(pace::message(object.kind));
+            (object, note)
+        };
+        self.notes.set(Part::Waiting, waiting.into_iter().map(note));
         self.notes.take_changes()
     }
 

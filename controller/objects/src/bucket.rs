@@ -1,0 +1,80 @@
+//! What somebody may ask for over time.
+//!
+//! Shape:   a bucket is full at first, is drawn from, and fills steadily. It has no clock: the caller says what time it is.
+//! Units:   the caller's own. What is left is a whole number of them, so a unit is chosen small beside what is drawn.
+
+use std::time::{Duration, Instant};
+
+/// How much a bucket holds, and how long it takes to fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// What a full bucket holds.
+    pub full: u64,
+    /// From empty to full.
+    pub period: Duration,
+}
+
+/// What is left of a [`Rate`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    rate: Rate,
+    left: u64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub fn full(rate: Rate, now: Instant) -> Self {
+        Bucket { rate, left: rate.full, at: now }
+    }
+
+    /// What can be drawn now.
+    pub fn left(&self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.at).as_nanos();
+        let period = self.rate.period.as_nanos().max(1);
+        let regained = passed.saturating_mul(u128::from(self.rate.full)) / period;
+        let regained = u64::try_from(regained).unwrap_or(u64::MAX);
+        regained.saturating_add(self.left).min(self.rate.full)
+    }
+
+    /// Whether nothing was drawn lately.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.left(now) == self.rate.full
+    }
+
+    /// Draws so much; `false`: there is less, and nothing was drawn.
+    pub fn draw(&mut self, amount: u64, now: Instant) -> bool {
+        let Some(left) = self.left(now).checked_sub(amount) else { return false };
+        (self.left, self.at) = (left, now);
+        true
+    }
+
+    /// How long until so much can be drawn; of more than a full bucket, until it is full.
+    pub fn wait(&self, amount: u64, now: Instant) -> Duration {
+        let lacks = amount.min(self.rate.full).saturating_sub(self.left(now));
+        let nanoseconds = u128::from(lacks) * self.rate.period.as_nanos();
+        let nanoseconds = nanoseconds.div_ceil(u128::from(self.rate.full.max(1)));
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_drawn_from_and_fills_steadily() {
+        let rate = Rate { full: 1_000, period: Duration::from_secs(10) };
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut bucket = Bucket::full(rate, start);
+        assert!(bucket.draw(900, start) && !bucket.draw(101, start) && bucket.draw(100, start));
+        assert_eq!((bucket.left(start), bucket.left(at(50)), bucket.left(at(5_000))), (0, 5, 500));
+        assert_eq!(bucket.wait(500, at(1_000)), Duration::from_secs(4));
+        assert!(!bucket.draw(500, at(4_999)) && bucket.draw(500, at(5_000)));
+        assert_eq!(bucket.wait(9_999, at(5_000)), Duration::from_secs(10), "of more than it holds");
+        assert!(!bucket.is_full(at(14_999)) && bucket.is_full(at(15_000)));
+        assert_eq!(bucket.left(start), 0, "a time before the last one");
+        assert_eq!(bucket.wait(0, start), Duration::ZERO);
+    }
+}
