@@ -35,6 +35,8 @@ pub struct CoreConf {
     pub(crate) balancers: usize,
     /// Whose threads look at passwords.
     pub(crate) password_pool: Option<ThreadPool>,
+    /// Of `ingress_buffers`, in bytes.
+    pub(crate) buffers: Option<u64>,
     /// The bounds of `ingress_metrics`.
     pub metrics: Option<Buckets>,
 }

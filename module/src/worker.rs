@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::access;
+use crate::access::buffers;
 use crate::access::counts as limits;
 use crate::access::password::Checks;
 use crate::balancer::destinations;
@@ -60,6 +61,7 @@ pub struct Worker {
     certificates: RefCell<Cache<Parsed>>,
     host_policies: RefCell<Cache<Option<Rc<HostPolicy>>>>,
     bundles: RefCell<bundles::Bundles>,
+    buffers_of_requests: buffers::Counted,
     journal: Option<Journal>,
     pools: Pools,
     ledger: Ledger,
@@ -118,6 +120,12 @@ impl Worker {
     /// How many workers its nginx is to have.
     pub fn processes(&self) -> usize {
         self.processes
+    }
+
+    /// What the buffers of its requests take.
+    #[inline]
+    pub fn buffers_of_requests(&self) -> &buffers::Counted {
+        &self.buffers_of_requests
     }
 
     /// The bounds of the histograms; `None`: requests are not counted.
@@ -312,6 +320,7 @@ fn start(cycle: &Cycle) {
         certificates: RefCell::new(Cache::new(certificate::MAX_BYTES)),
         host_policies: RefCell::new(Cache::new(client_certificate::MAX_BYTES)),
         bundles: RefCell::default(),
+        buffers_of_requests: buffers::Counted::new(core),
         journal: Journal::of(here, core, store, lock, pid),
         pools: Pools::new(here),
         request_id_key: [crate::system::memory::random(), crate::system::memory::random()],

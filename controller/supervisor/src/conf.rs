@@ -89,6 +89,8 @@ pub struct Machine {
     pub access_log: PathBuf,
     /// Files in the runtime folder stay in memory.
     pub is_memory_backed: bool,
+    /// What the large buffers of a worker's requests may take; 0: as much as the module lets them.
+    pub buffer_bytes: u64,
     /// Of `--temp-dir`.
     pub temp: Option<Temp>,
 }
@@ -159,6 +161,7 @@ impl Machine {
             access_log,
             is_memory_backed: rustix::fs::statfs(runtime.folder())
                 .is_ok_and(|facts| [TMPFS, RAMFS].contains(&i128::from(facts.f_type))),
+            buffer_bytes: zone::buffer_bytes(workers),
             temp: None,
         }
     }
@@ -203,6 +206,13 @@ fn append_to_files() {
     }
 }
 
+fn buffers(machine: &Machine) -> String {
+    match machine.buffer_bytes {
+        0 => String::new(),
+        bytes => format!("ingress_buffers {}k;", bytes >> 10),
+    }
+}
+
 fn metrics(options: &Options) -> String {
     match &options.metrics {
         Some(buckets) => format!("ingress_metrics {buckets};"),
@@ -242,6 +252,7 @@ pub fn render(
         ("zone_size", format!("{}k", streams.zone_bytes.max(options.zone_bytes) >> 10)),
         ("journal", journal(options, machine)),
         ("metrics", metrics(options)),
+        ("buffers", buffers(machine)),
         ("destinations", format!("ingress_destinations{};", options.destinations)),
         ("stream", stream::block(options, machine, streams)),
         ("health_check_path", options.health_check_path.clone()),

@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod auth;
+pub mod buffers;
 pub mod cors;
 pub mod fair_queue;
 pub mod limits;

@@ -63,7 +63,8 @@ impl PhaseHandler for Preaccess {
             if request.is_error() {
                 return None;
             }
-            limits::decide(&request, request.policies()?)
+            let policies = request.policies()?;
+            limits::decide(&request, policies).or_else(|| buffers::decide(&request, policies))
         });
         refused.map_or(Code::DECLINED, Code::status)
     }

@@ -28,7 +28,7 @@ pub struct Limiter {
 
 /// Of one cause: when it was logged last, and how often it was not since.
 #[derive(Default)]
-struct Throttle {
+pub struct Throttle {
     logged_ms: Cell<u64>,
     unlogged: Cell<u64>,
 }
@@ -77,25 +77,30 @@ impl Limiter {
         let log_rate = |excess: u64, unit| {
             let (whole, milli) = (excess / 1_000, excess % 1_000);
             let line = format_args!("limiting requests a {unit}, excess: {whole}.{milli:03}");
-            self.refusing.log(request, limits, line);
+            self.refusing.log(request, &limits.owner, line);
         };
         match verdict {
             Verdict::Admitted { .. } => {
                 let what = "\"ingress_limits\" is too small: the client with the fewest requests was forgotten";
-                self.forgetting.log(request, limits, format_args!("{what}, for a request limited"));
+                self.forgetting.log(
+                    request,
+                    &limits.owner,
+                    format_args!("{what}, for a request limited"),
+                );
             }
             Verdict::Refused { by: Limit::Second(excess), .. } => log_rate(excess, "second"),
             Verdict::Refused { by: Limit::Minute(excess), .. } => log_rate(excess, "minute"),
             Verdict::Refused { by: Limit::Connections, .. } => {
-                self.refusing.log(request, limits, format_args!("limiting connections"));
+                self.refusing.log(request, &limits.owner, format_args!("limiting connections"));
             }
         }
     }
 }
 
 impl Throttle {
+    /// Writes a line, unless one was written lately.
     #[cold]
-    fn log(&self, request: &Request<'_>, limits: &Limits, what: std::fmt::Arguments<'_>) {
+    pub fn log(&self, request: &Request<'_>, owner: &str, what: std::fmt::Arguments<'_>) {
         let now = monotonic_milliseconds();
         let last = self.logged_ms.get();
         if last != 0 && now.saturating_sub(last) < LOG_PAUSE_MS {
@@ -103,7 +108,7 @@ impl Throttle {
             return;
         }
         self.logged_ms.set(now.max(1));
-        let shown = limits.owner.get(..MAX_LOGGED).unwrap_or(&limits.owner).escape_debug();
+        let shown = owner.get(..MAX_LOGGED).unwrap_or(owner).escape_debug();
         match self.unlogged.replace(0) {
             0 => request.log_error(format_args!("{what} by \"{shown}\"")),
             more => request.log_error(format_args!("{what} by \"{shown}\", and {more} before")),

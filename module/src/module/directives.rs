@@ -180,6 +180,22 @@ pub fn ingress_draining(conf: &mut Conf) -> Result<(), Refused> {
     Ok(())
 }
 
+/// `ingress_buffers SIZE;`
+pub fn ingress_buffers(conf: &mut Conf) -> Result<(), Refused> {
+    if core_conf(conf)?.buffers.is_some() {
+        return Err(Refused::DUPLICATE);
+    }
+    let Some(bytes) = conf.argument().size() else {
+        let shown = conf.argument().bytes().escape_ascii();
+        return Err(refuse(
+            conf,
+            format_args!("invalid size \"{shown}\": write a number such as 512m"),
+        ));
+    };
+    core_conf(conf)?.buffers = Some(bytes as u64);
+    Ok(())
+}
+
 /// `ingress_configuration;`
 pub fn ingress_configuration(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_configuration")?;

@@ -98,6 +98,7 @@ const CORE_DIRECTIVES: &[Directive] = &[
     at_top(c"ingress_journal", Arguments::exactly(1), directives::ingress_journal),
     at_top(c"ingress_draining", Arguments::exactly(1), directives::ingress_draining),
     at_top(c"ingress_limits", Arguments::exactly(1), directives::ingress_limits),
+    at_top(c"ingress_buffers", Arguments::exactly(1), directives::ingress_buffers),
     at_top(c"ingress_metrics", Arguments::between(0, 3), metrics::ingress_metrics),
     Directive::END,
 ];

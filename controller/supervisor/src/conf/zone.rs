@@ -43,6 +43,12 @@ impl Sizes {
     }
 }
 
+/// What the large buffers of a worker's requests may take: a quarter of the memory for all workers.
+pub fn buffer_bytes(workers: usize) -> u64 {
+    let share = memory_limit() / 4 / (workers.max(1) as u64);
+    (share / MIB * MIB).clamp(64 * MIB, 1024 * MIB)
+}
+
 /// Memory that this process and nginx may use, in bytes.
 fn memory_limit() -> u64 {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
