@@ -3,6 +3,7 @@
 //! Shape:   nginx runs the phase again when an answer has come, and everything is looked at again; what took time
 //!          is in the request's [`Progress`].
 
+pub mod buffers;
 pub mod counts;
 pub mod limits;
 pub mod password;

@@ -160,7 +160,9 @@ fn work(request: &nginx::Request) -> Option<AfterBody> {
     }
     if answer.is_none() {
         // Long, or another writer is at work: a thread may wait for it.
-        let is_taken = request.threads().is_some_and(|t| request.run_on_thread(t, write, finish));
+        // SAFETY: the whole body was read, and the request waits from here on.
+        let run = |threads| unsafe { request.run_on_thread(threads, write, finish) };
+        let is_taken = request.threads().is_some_and(run);
         if is_taken {
             return Some(AfterBody::Wait);
         }

@@ -1,4 +1,5 @@
 //! Answers: the REWRITE phase's, and whole responses of the configuration endpoint.
+#![allow(unsafe_code)]
 
 use crate::conf::Declared;
 use crate::endpoint::configuration;
@@ -33,7 +34,8 @@ fn carry_out(raw: &nginx::Request, answer: &Answer) -> Code {
     match answer {
         Answer::Forward => Code::DECLINED,
         Answer::Respond(status) => Code::status(*status),
-        Answer::Internal(path) => raw.redirect_internally(path),
+        // SAFETY: of the phase's handler, whose answer this is; nothing follows.
+        Answer::Internal(path) => unsafe { raw.redirect_internally(path) },
         Answer::Redirect { code, location } => {
             let added = if location.starts_with(b"/") {
                 // nginx would put its own host and port before a path, which is meant as it is. Without a

@@ -53,7 +53,11 @@ struct Task<W: Work> {
 
 impl Request {
     /// Gives work to a thread, and blocks the request until it is done; `false` when no thread takes it.
-    pub fn run_on_thread<W: Work>(&self, pool: ThreadPool, work: W, done: Done<W>) -> bool {
+    ///
+    /// # Safety
+    /// After `true` the request waits: its handler answers so, and until `done` nobody ends it or reads, changes or drops
+    /// its body, at which the thread looks. No other work of it is under way.
+    pub unsafe fn run_on_thread<W: Work>(&self, pool: ThreadPool, work: W, done: Done<W>) -> bool {
         let task = Task { request: self.as_ptr(), work, result: None, done };
         let task = Box::into_raw(Box::new(task));
         // SAFETY: a live request's pool.

@@ -191,7 +191,11 @@ impl Request {
 
     /// Goes on at another path, query included, as if the client had sent it; answers what a phase's handler has to
     /// answer then.
-    pub fn redirect_internally(&self, target: &[u8]) -> Code {
+    ///
+    /// # Safety
+    /// It is called by a phase's handler, which answers this at once: the request may have ended meanwhile, and no handle
+    /// of it is used any more.
+    pub unsafe fn redirect_internally(&self, target: &[u8]) -> Code {
         let mut parts = target.splitn(2, |byte| *byte == b'?');
         let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let copies = self.pool().text(&[path]).zip(self.pool().text(&[query]));
