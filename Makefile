@@ -47,7 +47,7 @@ check: configure ## format, lints, licences; links, flags and commands in the do
 
 # The crates whose tests need no nginx.
 controller := admission compare net objects provider publish settings status supervisor translate validate
-pure := -p oxigress-core -p oxigress-store -p oxigress $(addprefix -p oxigress-,$(controller))
+pure := -p oxigress-core -p oxigress-store -p oxigress-pki -p oxigress $(addprefix -p oxigress-,$(controller))
 
 .PHONY: unit
 unit: ## the tests that need no nginx

@@ -136,6 +136,33 @@ fn the_depth_bounds_the_chain() {
     });
 }
 
+/// What a client sends is verified with bounded work: `oxigress-pki` tests each bound, this that the module uses it.
+#[test]
+fn a_client_sends_so_many_certificates_and_no_more() {
+    pass("mtls-sent", |directory| {
+        let place = Place::start(directory, &["a.test"], "")?;
+        let root = Identity::root("root")?;
+        let policy = json!({"authorities": root.pem()?, "verify": "on", "depth": 50});
+        place.put(json!({"a.test": {"client": policy}}))?;
+        let caller = place.caller("a.test")?;
+        let mut issuer = root;
+        for (number, expected) in
+            (1..=12).map(|number| (number, if number < 10 { 200 } else { 400 }))
+        {
+            issuer = issuer.intermediate(&format!("authority {number}"))?;
+            let client = issuer.issue("client", VALID)?;
+            let status = caller.showing(&client).status("a.test")?;
+            expect(&format!("{number} beside its own"), status, expected)?;
+        }
+        for number in 0..40 {
+            issuer = issuer.intermediate(&format!("another authority {number}"))?;
+        }
+        let large = issuer.issue("client", VALID)?;
+        ensure!(caller.showing(&large).status("a.test").is_err(), "more than 16 KiB are taken");
+        expect("another one", caller.status("a.test")?, 400)
+    });
+}
+
 /// A session of one host is not gone on with for another: its client may have shown another certificate, or none.
 #[test]
 fn no_session_crosses_hosts_whose_policies_differ() {
