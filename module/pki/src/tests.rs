@@ -346,12 +346,12 @@ fn what_a_peer_sends_is_verified_with_bounded_work() {
     let made = authorities(&pem([&ours]), &[]);
     assert_eq!(handshake(&made, &leaf(1, &ours), &[]), (1, 0));
     let stranger = root("a stranger");
-    assert_eq!(handshake(&made, &leaf(1, &stranger), &[]), (1, 20));
+    assert_eq!(handshake(&made, &leaf(1, &stranger), &[]), (1, 21));
     let expired = Plan { valid: [-3, -2], is_authority: false, ..Plan::default() };
     assert_eq!(handshake(&made, &expired.made(key(), Some(&ours)).certificate, &[]), (1, 10));
     assert_eq!(handshake(&made, &expired.made(key(), Some(&stranger)).certificate, &[]), (1, 10));
     // Names and constraints of a stranger's, and of ours.
-    for (by, unvouched) in [(&stranger, 20), (&ours, 0)] {
+    for (by, unvouched) in [(&stranger, 21), (&ours, 0)] {
         for (constraints, names, is_refused) in
             [(10, 100, false), (300, 600, true), (600, 20, false)]
         {

@@ -4,6 +4,7 @@
 //! This one has no writer, a reload keeps it, and where it is new its counts begin at nothing.
 #![allow(unsafe_code)]
 
+use crate::access::buffers;
 use crate::access::limits;
 use crate::conf::CoreConf;
 use crate::module::table::Core;

@@ -69,8 +69,8 @@ pub fn is_quick(certificate: &X509Ref) -> bool {
             bits.0 <= MAX_RSA_BITS.0 && bits.1 <= MAX_RSA_BITS.1
         }
         Id::EC => {
-            let is_named = |key: openssl::ec::EcKey<_>| key.group().curve_name().is_some();
-            key.bits() <= MAX_CURVE_BITS && key.ec_key().is_ok_and(is_named)
+            let is_named = key.ec_key().is_ok_and(|key| key.group().curve_name().is_some());
+            is_named && key.bits() <= MAX_CURVE_BITS
         }
         Id::ED25519 | Id::ED448 => true,
         _ => false,
