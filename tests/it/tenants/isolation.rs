@@ -313,6 +313,48 @@ fn small_goes_live(controller: &Controller, endpoint: &Endpoint, name: &str) -> 
     Ok(start.elapsed())
 }
 
+/// What a namespace changes at once may take two seconds to compile; the rest waits, and nobody else does.
+#[test]
+fn a_namespace_whose_changes_take_long_waits_alone() {
+    pass("isolation-pace", |directory| {
+        let endpoint = Endpoint::start("first")?;
+        let mut controller = Controller::start(directory, 1, &[])?;
+        let good = ingress("good", &[]) + &service("good", endpoint.address.port());
+        controller.serve("good.yaml", &good)?;
+        let mut dear = service("good", endpoint.address.port());
+        for number in 0..23 {
+            let name = format!("dear{number}");
+            dear += &ingress(&name, &[("use-regex", "true")])
+                .replace(&format!("service: {{ name: {name},"), "service: { name: good,");
+            for path in 0..240 {
+                let _ = writeln!(
+                    dear,
+                    "      - {{ path: '/{path}/\\p{{L}}', pathType: ImplementationSpecific, \
+                     backend: {{ service: {{ name: good, port: {{ number: 80 }} }} }} }}"
+                );
+            }
+        }
+        controller.write("dear.yaml", &dear.replace("namespace: default", "namespace: dear"))?;
+        until("a change that waits", || {
+            let log = controller.error_log();
+            ensure!(log.contains("its last change is not served yet"), "{log}");
+            Ok(())
+        })?;
+        let small = small_goes_live(&controller, &endpoint, "small")?;
+        println!("another namespace's host is live after {small:?}");
+        let http = Address::http(controller.http_port);
+        for number in [0, 22] {
+            until("every host of the namespace", || {
+                let request = Request::get(&format!("dear{number}.test"), "/");
+                let answer = block_on(send(&http, &request))?;
+                ensure!(answer.status == 200, "{answer:?}");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn seventy_hosts_with_one_padded_bundle_fill_nothing() {
     pass("isolation-padded-bundle", |directory| {

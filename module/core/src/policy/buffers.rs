@@ -117,7 +117,7 @@ mod tests {
         );
         buffers.end(b"a", 30);
         assert_eq!(
-            (buffers.begin(b"c", 11), buffers.begin(b"a", 29)),
+            (buffers.begin(b"c", 11), buffers.begin(b"a", 30)),
             (Ok(()), Err(Excess::Worker))
         );
         for (namespace, bytes) in [(&b"a"[..], 20), (b"b", 40), (b"c", 11)] {
