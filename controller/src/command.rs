@@ -6,6 +6,7 @@
 //! Source:  ingress-nginx's controller.
 
 mod compare;
+mod dashboard;
 mod explain;
 mod manual;
 mod plugin;
@@ -59,6 +60,10 @@ pub enum Tool {
     /// It sends GET and HEAD only, unless --methods says otherwise. It exits with 0 if all answers are the same or differ
     /// as docs/differences.md says, with 1 if others differ, and with 2 if nothing could be compared.
     Compare(Box<compare::Comparison>),
+    /// Open the dashboard of the program that runs on this machine in a browser
+    ///
+    /// `kubectl oxigress dashboard` opens that of a pod.
+    Dashboard(dashboard::Place),
     /// Ask the program to end, and wait until nginx has finished: for a preStop hook
     WaitShutdown {
         #[command(flatten)]
@@ -211,6 +216,7 @@ pub async fn run(tool: Tool) -> anyhow::Result<ExitCode> {
         }
         Tool::Conf { place } => read::conf(&place.runtime_dir)?,
         Tool::General { place } => read::general(&place.socket()).await?,
+        Tool::Dashboard(place) => dashboard::open(&place).await?,
         Tool::Explain(question) => explain::run(&question).await?,
         Tool::WaitShutdown { place } => {
             shutdown::wait(&place.runtime_dir).await?;

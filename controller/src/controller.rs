@@ -9,6 +9,7 @@ pub use start::run;
 use crate::metrics::{self, ChangeToLive, Scrape};
 use oxigress_admission::ReviewRequest;
 use oxigress_core::model::HostPattern;
+use oxigress_dashboard::Question;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
@@ -109,6 +110,7 @@ impl Controller {
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
         mut questions: mpsc::Receiver<ReviewRequest>,
+        mut lookers: mpsc::Receiver<Question>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
@@ -174,6 +176,7 @@ impl Controller {
                     // Whoever asked may have gone.
                     let _ = reply.send(text);
                 }
+                Some(question) = lookers.recv() => self.show(question),
                 Some(question) = questions.recv() => {
                     let (translator, world) = (&self.translator, &self.world);
                     question.answer(self.has_all, translator, world, &mut self.reviews);
@@ -193,6 +196,18 @@ impl Controller {
                 () = tokio::time::sleep_until(look_at), if self.is_landed() => {}
             }
         }
+    }
+
+    /// Answers the dashboard.
+    fn show(&self, question: Question) {
+        let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
+        question.answer(&oxigress_dashboard::View {
+            world: &self.world,
+            snapshot: self.translator.snapshot(),
+            verdicts: self.translator.verdicts(),
+            writes: &writes,
+            changes: &self.live.recent(),
+        });
     }
 
     fn is_landed(&self) -> bool {

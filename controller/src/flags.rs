@@ -154,6 +154,14 @@ pub struct Flags {
     /// Address for health checks and metrics; by default all addresses
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     pub healthz_host: String,
+    /// Address of the dashboard, a page about what is served; off: none
+    ///
+    /// Elsewhere than on a loopback address it wants --dashboard-token-file.
+    #[arg(long, value_name = "ADDRESS", default_value = DASHBOARD, value_parser = dashboard_address)]
+    pub dashboard_address: DashboardAddress,
+    /// File with the token that readers of the dashboard send as `Authorization: Bearer TOKEN`
+    #[arg(long, value_name = "FILE")]
+    pub dashboard_token_file: Option<PathBuf>,
     /// Path of health checks, also on the HTTP and HTTPS ports
     #[arg(long, value_name = "PATH", default_value = "/healthz", value_parser = url_path)]
     pub health_check_path: String,
@@ -330,6 +338,23 @@ fn port() -> RangedI64ValueParser<u16> {
 fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     network.map_err(|_| "write networks such as 10.0.0.0/8 or fd00::/8".into())
+}
+
+/// Where the dashboard listens if nobody says.
+pub const DASHBOARD: &str = "127.0.0.1:10253";
+
+/// Where the dashboard listens; none: nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DashboardAddress(pub Option<SocketAddr>);
+
+fn dashboard_address(text: &str) -> Result<DashboardAddress, String> {
+    match text {
+        "off" => Ok(DashboardAddress(None)),
+        _ => text
+            .parse()
+            .map(|address| DashboardAddress(Some(address)))
+            .map_err(|_| format!("write an address with a port, such as {DASHBOARD}, or off")),
+    }
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

@@ -66,6 +66,7 @@ mod operate {
     mod commands;
     mod compare;
     mod connections;
+    mod dashboard;
     mod disk;
     mod draining;
     mod kills;

@@ -3,6 +3,8 @@
 //! A link named `kubectl-oxigress` on the PATH is all that there is to install. kubectl finds the cluster and the
 //! credentials; this process becomes `kubectl exec` in the end.
 
+use super::dashboard;
+use crate::flags::DASHBOARD;
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use std::ffi::OsString;
@@ -71,6 +73,18 @@ impl Plugin {
         kubectl
     }
 
+    /// kubectl with a way from a port of this machine to the dashboard of the pod.
+    fn forward(&self, pod: &str, namespace: Option<&str>) -> Command {
+        let mut kubectl = self.kubectl();
+        kubectl.arg("port-forward");
+        if let Some(namespace) = namespace {
+            kubectl.arg(format!("--namespace={namespace}"));
+        }
+        let ports = self.command.get(1).cloned().unwrap_or_else(|| dashboard::PORT.into());
+        kubectl.arg(pod).arg(ports);
+        kubectl
+    }
+
     fn exec(&self, pod: &str, namespace: Option<&str>) -> Command {
         let mut kubectl = self.kubectl();
         kubectl.arg("exec").arg(format!("--container={}", self.container));
@@ -102,5 +116,10 @@ pub fn run(arguments: Vec<OsString>) -> anyhow::Result<ExitCode> {
         }
     };
     let (namespace, pod) = found;
+    if plugin.command.first().is_some_and(|command| command == "dashboard") {
+        eprintln!("the dashboard of pod {pod}: http://{DASHBOARD}/ (until Ctrl-C)");
+        let kubectl = plugin.forward(&pod, namespace.as_deref()).exec();
+        return Err(kubectl).context("kubectl: is it on the PATH?");
+    }
     Err(plugin.exec(&pod, namespace.as_deref()).exec()).context("kubectl: is it on the PATH?")
 }

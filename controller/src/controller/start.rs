@@ -1,11 +1,12 @@
 //! Wires the parts of the controller role and starts its loop.
 
 use super::{Controller, InFlight};
-use crate::flags::Flags;
+use crate::flags::{DASHBOARD, Flags};
 use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
 use anyhow::Context;
 use oxigress_admission::{Checks, Webhook};
+use oxigress_dashboard::{Access, Dashboard, Question};
 use oxigress_objects::World;
 use oxigress_provider::dns::Resolver;
 use oxigress_provider::folder::Folder;
@@ -79,6 +80,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         Some(client) => start_status(flags, client, &options)?,
         None => None,
     };
+    let lookers = start_dashboard(flags, &runtime).await?;
     let (metrics, scrapes) = Metrics::new(flags, &runtime, checks);
     let leadership = status.as_ref().and_then(Status::leadership);
     let metrics = metrics.with_election(&flags.cluster.election_id, leadership);
@@ -113,7 +115,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         reporter: status.as_ref().map(Status::reporter),
     };
     tokio::select! {
-        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions) => {
+        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions, lookers) => {
             anyhow::bail!("the source of objects ended")
         }
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
@@ -145,6 +147,30 @@ fn start_status(
         [&options.configmap, &options.tcp_services_configmap, &options.udp_services_configmap];
     let maps = maps.into_iter().flatten().cloned().collect();
     Ok(Some(Status::start(&flags.cluster.status_options(), client, pod, maps)?))
+}
+
+/// The receiver gets nothing where there is no dashboard.
+async fn start_dashboard(
+    flags: &Flags,
+    runtime: &Runtime,
+) -> anyhow::Result<mpsc::Receiver<Question>> {
+    let address = flags.dashboard_address.0;
+    let Some(address) = address else { return Ok(mpsc::channel(1).1) };
+    let access = Access::new(address, flags.dashboard_token_file.clone())?;
+    let (dashboard, questions) = Dashboard::new(access, runtime.sockets());
+    match TcpListener::bind(address).await {
+        Ok(listener) => {
+            tokio::spawn(dashboard.serve(listener));
+        }
+        // Nobody has asked for it: several programs on one machine are no error.
+        Err(error) if address.to_string() == DASHBOARD => {
+            tracing::info!("no dashboard: {address}: {error}");
+        }
+        Err(error) => {
+            anyhow::bail!("--dashboard-address {address}: {error}: free it or choose another")
+        }
+    }
+    Ok(questions)
 }
 
 async fn listen(flags: &Flags) -> anyhow::Result<TcpListener> {

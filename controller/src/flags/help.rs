@@ -66,7 +66,14 @@ const GROUPS: [Group; 9] = [
         heading: "Ports",
         read_by: &["controller", "nginx"],
         common: &["http_port", "https_port", "healthz_port"],
-        others: &["healthz_host", "health_check_path", "status_port", "ssl_passthrough_proxy_port"],
+        others: &[
+            "healthz_host",
+            "health_check_path",
+            "status_port",
+            "ssl_passthrough_proxy_port",
+            "dashboard_address",
+            "dashboard_token_file",
+        ],
     },
     Group {
         heading: "Admission webhook",

@@ -79,7 +79,10 @@ impl Flags {
         let webhook = self.cluster.validating_webhook.0;
         let webhook = webhook.map(|address| (address.port(), "--validating-webhook"));
         let health = (self.healthz_port, "--healthz-port");
-        inside.into_iter().chain(status).chain(webhook).chain([health])
+        // On loopback, where no route leads, its port is nobody else's on other addresses.
+        let dashboard = self.dashboard_address.0.filter(|address| !address.ip().is_loopback());
+        let dashboard = dashboard.map(|address| (address.port(), "--dashboard-address"));
+        inside.into_iter().chain(status).chain(webhook).chain(dashboard).chain([health])
     }
 
     fn client_ports(&self) -> [(u16, &'static str); 2] {

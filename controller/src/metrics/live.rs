@@ -4,6 +4,7 @@
 //! Units:   seconds, as Prometheus wants them.
 
 use oxigress_core::metrics::number;
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,6 +15,9 @@ const BOUNDS: [f64; 14] =
 /// Batches that are told apart while nothing becomes live; the oldest count.
 const MOST: usize = 10_000;
 
+/// So many of the last changes are told one by one.
+const RECENT: usize = 60;
+
 /// The histogram, and what is on its way into it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChangeToLive {
@@ -22,6 +26,8 @@ pub struct ChangeToLive {
     /// By bound, each by itself; the last is what is longer than all.
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
+    /// The last ones, in seconds, the newest last.
+    recent: VecDeque<f64>,
 }
 
 impl ChangeToLive {
@@ -55,6 +61,15 @@ impl ChangeToLive {
             *count += 1;
         }
         self.sum += seconds;
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(seconds);
+    }
+
+    /// How long the last changes took, in seconds, the newest last.
+    pub fn recent(&self) -> Vec<f64> {
+        self.recent.iter().copied().collect()
     }
 
     /// The lines of `/metrics`.

@@ -17,7 +17,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// Programs whose lines are not run here, and why.
-const NOT_RUN: [(&str, &str); 21] = [
+const NOT_RUN: [(&str, &str); 22] = [
     ("make", "builds, or runs what tests run elsewhere"),
     ("cargo", "builds"),
     ("sudo", "needs root and a Debian mirror"),
@@ -25,6 +25,7 @@ const NOT_RUN: [(&str, &str); 21] = [
     ("docker", "needs a daemon"),
     ("kubectl", "needs a cluster with nodes"),
     ("oxigress compare", "needs two gateways: compare.rs has them"),
+    ("oxigress dashboard", "opens a browser: dashboard.rs reads the page"),
     ("kill", "run by kills.rs and upgrade.rs"),
     ("htpasswd", "apache2-utils"),
     ("sed", "changes the example shop or needs a cluster: run_example.rs serves the shop"),

@@ -120,6 +120,10 @@ impl Controller {
             format!("--worker-processes={workers}"),
             "--post-shutdown-grace-period=0".into(),
         ];
+        // Its port by default can be had once on a machine.
+        if !flags.iter().any(|flag| flag.starts_with("--dashboard-address")) {
+            arguments.push("--dashboard-address=off".into());
+        }
         arguments.extend(source);
         arguments.extend_from_slice(flags);
         let output = directory.join("output");

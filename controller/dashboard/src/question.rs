@@ -1,0 +1,89 @@
+//! What is asked of the controller's loop, and what it answers from.
+
+use crate::rows;
+use oxigress_core::model::Snapshot;
+use oxigress_objects::World;
+use oxigress_objects::verdict::Verdicts;
+use oxigress_publish::Writes;
+use serde_json::{Value, json};
+use std::time::SystemTime;
+use tokio::sync::oneshot;
+
+/// The kinds of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Paths of hosts.
+    Routes,
+    /// Backends.
+    Backends,
+    /// Certificates of hosts.
+    Certificates,
+    /// What there is to say about objects.
+    Findings,
+}
+
+/// A question to the controller's loop.
+#[derive(Debug)]
+pub struct Question {
+    /// Rows of a kind, or the numbers of all.
+    pub kind: Option<Kind>,
+    /// The number of the first row.
+    pub offset: usize,
+    /// The most rows.
+    pub limit: usize,
+    /// A text that rows have; empty: all rows.
+    pub text: String,
+    /// Where the JSON goes.
+    pub reply: oneshot::Sender<Value>,
+}
+
+/// What the loop has, as it is when it answers.
+pub struct View<'v> {
+    /// The objects.
+    pub world: &'v World,
+    /// What is served of them.
+    pub snapshot: &'v Snapshot,
+    /// What there is to say about them.
+    pub verdicts: &'v Verdicts,
+    /// What became of writes to nginx.
+    pub writes: &'v Writes,
+    /// How long the last changes took until they were live, in seconds, the newest last.
+    pub changes: &'v [f64],
+}
+
+impl Question {
+    /// Answers. Whoever asked may have gone.
+    pub fn answer(self, view: &View<'_>) {
+        let answer = match self.kind {
+            None => numbers(view),
+            Some(kind) => rows::page(kind, view, &self.text, self.offset, self.limit),
+        };
+        let _ = self.reply.send(answer);
+    }
+}
+
+fn seconds(at: Option<SystemTime>) -> Option<u64> {
+    Some(at?.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs())
+}
+
+fn numbers(view: &View<'_>) -> Value {
+    let View { world, snapshot, verdicts, writes, changes } = view;
+    json!({
+        "ingresses": world.ingresses.len(),
+        "services": world.services.len(),
+        "hosts": snapshot.servers.len(),
+        "routes": snapshot.servers.values().map(|server| server.rules.len()).sum::<usize>(),
+        "backends": snapshot.backends.len(),
+        "endpoints": snapshot.endpoints.values().map(|set| set.as_slice().len()).sum::<usize>(),
+        "certificates": snapshot.names.len(),
+        "findings": verdicts.len(),
+        "writes": {
+            "applied": writes.applied,
+            "refused": writes.refused,
+            "withheld": writes.withheld,
+            "is_last_applied": writes.is_last_applied,
+            "applied_at": seconds(writes.applied_at),
+        },
+        "changes": changes,
+    })
+}

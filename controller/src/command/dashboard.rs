@@ -1,0 +1,46 @@
+//! `oxigress dashboard`: opens the page in a browser.
+
+use crate::flags::DASHBOARD;
+use anyhow::Context;
+use clap::Args;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use tokio::net::TcpStream;
+
+/// The port by default.
+pub const PORT: &str = "10253";
+
+/// Which dashboard.
+#[derive(Args, Debug)]
+pub struct Place {
+    /// What --dashboard-address of the program says
+    #[arg(long, value_name = "ADDRESS", default_value = DASHBOARD)]
+    address: SocketAddr,
+    /// Print the address only
+    #[arg(long)]
+    no_browser: bool,
+}
+
+/// The address of the page, once a browser was asked to open it.
+pub async fn open(place: &Place) -> anyhow::Result<String> {
+    let url = format!("http://{}/", place.address);
+    let remedy = || format!("{url}: does oxigress run here, with this --dashboard-address?");
+    TcpStream::connect(place.address).await.with_context(remedy)?;
+    if !place.no_browser {
+        let mut browser = Command::new("xdg-open");
+        browser.arg(&url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Without a desktop the address is what there is.
+        drop(browser.spawn());
+    }
+    Ok(format!("{url}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_that_of_the_address() {
+        assert_eq!(DASHBOARD.rsplit_once(':').map(|(_, port)| port), Some(PORT));
+    }
+}
