@@ -46,7 +46,7 @@ check: configure ## format, lints, licences; links, flags and commands in the do
 	$(CARGO) test $(tested) --features oxigress-store/failpoints --test it docs::pages::
 
 # The crates whose tests need no nginx.
-controller := admission compare dashboard net objects provider publish settings status supervisor translate validate
+controller := admission compare dashboard net objects provider publish settings status supervisor telemetry translate validate
 pure := -p oxigress-core -p oxigress-store -p oxigress-pki -p oxigress $(addprefix -p oxigress-,$(controller))
 
 .PHONY: unit

@@ -23,6 +23,7 @@ use oxigress_settings::streams::Streams;
 use oxigress_status::{Change, Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_translate::pace::Pace;
+use oxigress_telemetry::Telemetry;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -98,6 +99,8 @@ struct Controller {
     conf_by: Option<Instant>,
     /// How long changes take.
     live: ChangeToLive,
+    /// Exports spans of requests.
+    telemetry: Telemetry,
     /// Who writes status and Events; none: a folder, which has neither.
     reporter: Option<Reporter>,
 }
@@ -409,6 +412,7 @@ impl Controller {
     /// Translates, and again when more is known of names that were not wanted before.
     fn update(&mut self, changed: &Changed) {
         self.translate(changed);
+        self.telemetry.apply(self.translator.exporter());
         let Some(names) = self.translator.take_external_names() else { return };
         self.world.retain_answers(&names);
         let mut changed = Changed::default();

@@ -17,6 +17,7 @@ use oxigress_core::metrics::Options;
 use oxigress_net::socket::get;
 use oxigress_status::Leadership;
 use oxigress_supervisor::runtime::Runtime;
+use oxigress_telemetry::Counts;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +32,7 @@ pub struct Metrics {
     pid_file: PathBuf,
     controller: mpsc::Sender<Scrape>,
     checks: Arc<Checks>,
+    spans: Arc<Counts>,
     /// The Lease's name, and whether it is ours.
     election: Option<(String, Leadership)>,
 }
@@ -41,6 +43,7 @@ impl Metrics {
         flags: &Flags,
         runtime: &Runtime,
         checks: Arc<Checks>,
+        spans: Arc<Counts>,
     ) -> (Self, mpsc::Receiver<Scrape>) {
         let (controller, scrapes) = mpsc::channel(1);
         let [configuration, status] = runtime.sockets();
@@ -52,6 +55,7 @@ impl Metrics {
             pid_file: runtime.file("nginx.pid"),
             controller,
             checks,
+            spans,
             election: None,
         };
         (metrics, scrapes)
@@ -77,6 +81,7 @@ impl Metrics {
             out.extend(own.into_bytes());
         }
         out.extend(self.checks.text(&self.options.constant).into_bytes());
+        out.extend(self.spans.text(&self.options.constant).into_bytes());
         if let Some((lease, leadership)) = &self.election {
             let own = own::leadership(lease, leadership.is_held(), &self.options.constant);
             out.extend(own.into_bytes());

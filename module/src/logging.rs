@@ -1,8 +1,9 @@
-//! What is said about requests that have ended: metrics, and the variables that access logs are made of.
+//! What is said about requests that have ended: metrics, spans, and the variables that access logs are made of.
 
 pub mod lines;
 pub mod metrics;
 pub mod observe;
+pub mod spans;
 pub mod texts;
 pub mod variable;
 pub mod variables;

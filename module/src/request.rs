@@ -10,6 +10,7 @@ pub mod log;
 mod mirror;
 mod response;
 pub mod route;
+mod trace;
 mod uri;
 
 use crate::access::question::Question;
@@ -37,6 +38,8 @@ pub struct Context {
     counter: Cell<Counter>,
     /// Of the limits: they were applied.
     is_limited: Cell<bool>,
+    /// Of the tracing: its pool has its [`crate::logging::spans::Traced`].
+    is_traced: Cell<bool>,
     id: OnceCell<[u8; 32]>,
     /// Of a question to an auth server; `None`: it is none.
     question: Cell<Option<NonNull<Question>>>,

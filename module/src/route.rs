@@ -10,6 +10,7 @@ pub mod rewrite;
 pub use facts::{Live, RequestFacts, find};
 
 use crate::logging::metrics;
+use crate::logging::spans;
 use crate::request::Request;
 use crate::request::head::BadHead;
 use crate::request::route::Found;
@@ -102,6 +103,11 @@ fn carry_out<'g>(
     let kept = NewRoute { policies, captures, names, found, error };
     if !request.set_route(kept) || !edit(request, &decision.edits) {
         return Answer::Respond(500);
+    }
+    if let Some(policies) = request.policies()
+        && let Some(tracing) = &policies.source.tracing
+    {
+        spans::begin(request, tracing);
     }
     let answer = std::mem::replace(&mut decision.answer, Answer::Forward);
     if decision.route.destination.is_none() {

@@ -11,6 +11,7 @@ use crate::balancer::ledger;
 use crate::balancer::ledger::Accounts;
 use crate::balancer::ledger::Ledger;
 use crate::endpoint::reserve;
+use crate::logging::spans;
 use crate::module::table::Core;
 use crate::route::policy;
 use crate::system::guard;
@@ -381,6 +382,7 @@ fn tick(here: EventLoop) -> usize {
 pub fn take_over(cycle: &Cycle) {
     CYCLES.fetch_add(1, Relaxed);
     ledger::create();
+    spans::create();
     zone::take_over(cycle);
     process::allow_upgrade();
 }

@@ -83,6 +83,7 @@ mod protocols {
     mod http2;
     mod services;
     mod stream;
+    mod tracing;
     mod uploads;
     mod websocket;
 }

@@ -1,12 +1,15 @@
 //! What holds where an Ingress says nothing: the ConfigMap's part of policies.
 
 use oxigress_core::model::policy::Policies;
+use oxigress_core::model::tracing::Tracing;
 
 /// What the ConfigMap says; its own defaults are the reference's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defaults {
     /// Of every location, before its Ingress's annotations.
     pub policies: Policies,
+    /// How requests are traced where an Ingress alone asks for it.
+    pub tracing: Tracing,
     /// The key allow-cross-namespace-resources.
     pub cross_namespace: bool,
     /// `retry-non-idempotent`: holds beside whatever `proxy-next-upstream` says.
@@ -25,6 +28,7 @@ impl Default for Defaults {
     fn default() -> Self {
         Defaults {
             policies: Policies::default(),
+            tracing: Tracing::default(),
             cross_namespace: false,
             retry_non_idempotent: false,
             no_auth_locations: vec!["/.well-known/acme-challenge".into()],

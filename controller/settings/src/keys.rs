@@ -10,18 +10,20 @@ pub(crate) mod streams;
 #[cfg(test)]
 mod table;
 pub(crate) mod tls;
+pub(crate) mod tracing;
 
 use crate::key::Key;
 
 /// The groups of keys, in the order of docs/configmap/. The first four are about nginx itself.
-pub const GROUPS: [(&str, &[Key]); 8] = [
+pub const GROUPS: [(&str, &[Key]); 9] = [
     ("Logging", logging::KEYS),
     ("Processes, buffers, timeouts", process::KEYS),
     ("Listening, addresses, trust", listening::KEYS),
     ("TLS", tls::KEYS),
     ("Proxying and backends", proxying::KEYS),
     ("Access control and authentication", access::KEYS),
-    ("Compression, geography, firewall, tracing", others::KEYS),
+    ("Compression, geography, firewall", others::KEYS),
+    ("Tracing", tracing::KEYS),
     ("TCP, UDP and snippets", streams::KEYS),
 ];
 

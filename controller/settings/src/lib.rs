@@ -23,6 +23,7 @@ mod read;
 mod settings;
 mod static_config;
 pub mod streams;
+pub mod tracing;
 
 pub use defaults::Defaults;
 pub use keys::logging::{ACCESS_LOG, ERROR_LOG};

@@ -29,6 +29,7 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
     }
     let Reading { mut settings, mut notes, unknown, without_effect } = reading;
     read_headers(&mut settings, all, &mut notes);
+    apply_tracing(&mut settings, &mut notes);
     match external_auth::of_texts(&settings.global_auth) {
         Ok(None) => {}
         Ok(auth) => settings.defaults.policies.access.get_or_insert_default().external = auth,
@@ -118,6 +119,18 @@ impl<'m> Reading<'m> {
             default => format!("data.{name}: {text:?} {what}: {} is used", shorten(default)),
         };
         self.notes.push(Note::warning(message));
+    }
+}
+
+/// The keys about tracing, whose order does not matter.
+fn apply_tracing(settings: &mut Settings, notes: &mut Vec<Note>) {
+    let tracing = &settings.tracing;
+    settings.defaults.tracing = tracing.policy();
+    settings.defaults.policies.tracing = tracing.is_enabled.then(|| tracing.policy());
+    if tracing.is_enabled && tracing.exporter.host.is_empty() {
+        notes.push(Note::warning(
+            "data.enable-opentelemetry: spans are exported nowhere without otlp-collector-host: set it",
+        ));
     }
 }
 

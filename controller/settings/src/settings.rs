@@ -3,6 +3,7 @@
 use crate::StaticConfig;
 use crate::defaults::Defaults;
 use crate::keys::tls;
+use crate::tracing::TracingSettings;
 use oxigress_core::model::policy::{HeaderPattern, HeaderValue};
 use oxigress_core::model::{Algorithm, RedirectCode};
 use oxigress_objects::{ConfigMap, Key as ObjectKey};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub defaults: Defaults,
     /// global-auth-*, as annotations of these names, until all of them were read.
     pub(crate) global_auth: BTreeMap<&'static str, String>,
+    /// The keys enable-opentelemetry, opentelemetry-*, otlp-* and otel-*.
+    pub tracing: TracingSettings,
     /// The keys hsts*.
     pub hsts: tls::Hsts,
     /// The key block-user-agents.
@@ -61,6 +64,7 @@ impl Default for Settings {
             use_port_in_redirects: false,
             defaults: Defaults::default(),
             global_auth: BTreeMap::new(),
+            tracing: TracingSettings::default(),
             hsts: tls::Hsts::default(),
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),

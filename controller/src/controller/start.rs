@@ -21,6 +21,7 @@ use oxigress_supervisor::process::signals::Signals;
 use oxigress_supervisor::runtime::Runtime;
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_translate::pace::Pace;
+use oxigress_telemetry::Telemetry;
 use oxigress_translate::{Options, ReferenceIndex, Reviews, Translator};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -81,7 +82,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let lookers = start_dashboard(flags, &runtime).await?;
-    let (metrics, scrapes) = Metrics::new(flags, &runtime, checks);
+    let telemetry = Telemetry::start(runtime.socket());
+    let (metrics, scrapes) = Metrics::new(flags, &runtime, checks, telemetry.counts());
     let leadership = status.as_ref().and_then(Status::leadership);
     let metrics = metrics.with_election(&flags.cluster.election_id, leadership);
     let path = flags.health_check_path.clone();
@@ -112,6 +114,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         served,
         conf_by: None,
         live: ChangeToLive::default(),
+        telemetry,
         reporter: status.as_ref().map(Status::reporter),
     };
     tokio::select! {

@@ -21,6 +21,7 @@ mod redirects;
 mod responses;
 mod snippet;
 pub mod table;
+mod tracing;
 mod upstream_tls;
 
 pub use client_tls::ClientTls;
@@ -173,6 +174,7 @@ fn read_policies(
     limits::read(reader, &mut policies);
     cors::read(reader, &mut policies);
     found.default_backend = responses::read(reader, &mut policies);
+    tracing::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
     host.client_tls = client_tls::read(reader, compiler);
     host.closes_host = snippet::read(reader, has_auth);

@@ -32,6 +32,7 @@ use oxigress_settings as settings;
 use oxigress_settings::Settings;
 use oxigress_settings::grammar::url;
 use oxigress_settings::streams::Streams;
+use oxigress_settings::tracing::Exporter;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Translates one change after the other.
@@ -240,6 +241,11 @@ impl Translator {
         };
         let prefix = &self.options.annotations_prefix;
         self.pattern_budget.update(prefix, changed.iter().map(|key| (key, ours(key))))
+    }
+
+    /// Where spans of requests go.
+    pub fn exporter(&self) -> &Exporter {
+        &self.settings.tracing.exporter
     }
 
     /// Whether the settings are others than before.

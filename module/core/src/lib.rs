@@ -30,5 +30,6 @@ pub mod patterns;
 pub mod policy;
 pub mod record;
 pub mod router;
+pub mod span;
 pub mod text;
 pub mod wire;

@@ -10,6 +10,7 @@ mod backend;
 mod bundle;
 pub mod policy;
 mod text;
+pub mod tracing;
 
 pub use backend::{
     Affinity, AffinityMode, Algorithm, Backend, Cookie, Ejection, Endpoint, EndpointSet, HashBy,

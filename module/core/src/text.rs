@@ -1,5 +1,6 @@
 //! Text that users or clients wrote: templates with variables, and foreign text in log lines.
 
+pub mod hex;
 pub mod line;
 pub mod log;
 pub mod template;

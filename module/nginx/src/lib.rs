@@ -39,7 +39,7 @@ pub use conf::{
 pub use connection::{Connection, Proxied};
 pub use process::cycle::Cycle;
 pub use process::event_loop::{EventLoop, ForProcess};
-pub use process::{event, thread, zone};
+pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers};
 pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, NextFilter, Phase, PhaseHandler,

@@ -3,6 +3,7 @@
 pub mod cycle;
 pub mod event;
 pub mod event_loop;
+pub mod shared;
 pub mod thread;
 pub mod zone;
 

@@ -8,6 +8,7 @@ use crate::access::External;
 use crate::access::phase::Progress;
 use crate::conf::Declared;
 use crate::conf::Scheme;
+use crate::logging::spans::{CallPlace, Traced};
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
@@ -16,6 +17,7 @@ use nginx::{Code, Ended, Kind};
 use oxigress_core::http::header;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
+use oxigress_core::span::CallKind;
 use std::cell::Cell;
 
 /// An answer of which more is sent than this is not kept, and neither is one that does not say how long it is: it
@@ -32,6 +34,8 @@ pub struct Question {
     cache_key: Vec<u8>,
     status: Cell<u16>,
     is_answered: Cell<bool>,
+    /// Of a traced request: its span.
+    call: Cell<Option<CallPlace>>,
 }
 
 impl Question {
@@ -105,6 +109,7 @@ pub fn ask(request: &Request<'_>, progress: &Progress, external: &External) -> O
         cache_key: external.cache_key(request, &target).unwrap_or_default().to_vec(),
         status: Cell::new(0),
         is_answered: Cell::new(false),
+        call: Cell::new(None),
     };
     let (subrequest, question) = raw.subrequest(location, false, Kind::Waited, question)?;
     question.subrequest.set(subrequest.as_ptr());
@@ -130,7 +135,7 @@ fn complete(
     subrequest.set_no_body()?;
     subrequest.set_header_only(true);
     let asking = Request::of(subrequest)?;
-    write_headers(request, external, subrequest)?;
+    write_headers(request, question, subrequest)?;
     asking.set_question(question)?;
     let guard = asking.worker().reader().read();
     let id = source.to.backend.as_str().as_bytes();
@@ -143,10 +148,15 @@ fn complete(
 /// The headers of the question, in a list of its own.
 fn write_headers(
     request: &Request<'_>,
-    external: &External,
+    question: &Question,
     subrequest: &nginx::Request,
 ) -> Option<()> {
-    let own = external.headers(request);
+    let own = question.external().headers(request);
+    let call = request.trace().map(|trace| trace.begin_call(request, CallKind::Auth));
+    question.call.set(call.as_ref().map(|(place, _)| *place));
+    let context = call.map(|(_, headers)| headers).into_iter().flatten();
+    let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();
+    let own: Vec<_> = context.into_iter().chain(own).collect();
     subrequest.begin_own_headers()?;
     for element in request.nginx().headers() {
         let name = element.name();
@@ -183,6 +193,10 @@ impl Ended for Question {
             }
             _ => 0,
         };
+        if let Some(call) = self.call.get() {
+            let trace = subrequest.pool().kept::<Traced>().next();
+            trace.into_iter().for_each(|trace| trace.end_call(call, subrequest));
+        }
         self.status.set(u16::try_from(status).unwrap_or(0));
         self.is_answered.set(true);
         // No page of nginx's, and no end of the main request.

@@ -245,6 +245,9 @@ impl Peer {
             self.end(Ended(0));
             return NGX_ERROR;
         };
+        if let Some(trace) = Request::of(self.request()).and_then(|request| request.trace()) {
+            trace.begin_attempt();
+        }
         attempt.set_tries(self.attempts_left(choice.untried));
         // SAFETY: the address is the peer's, and `take` made the name, both in the request's pool.
         unsafe {

@@ -88,6 +88,7 @@ pub fn begin(head: &Head<'_>, worker: &Worker) -> Step {
         (b"POST", b"/configuration/backends") => Step::Work(Job::PostBackends),
         (b"POST", b"/configuration/servers") => Step::Work(Job::PostServers),
         (b"POST", b"/configuration/general") => Step::Work(Job::PostGeneral),
+        (b"POST", b"/configuration/spans") => Step::Answer(read::spans()),
         (_, b"/configuration") if is_get => Step::Answer(read::status(worker)),
         (_, b"/configuration/backends") if is_get => Step::Work(Job::GetBackends),
         (_, b"/configuration/stats") if is_get => stats(head),

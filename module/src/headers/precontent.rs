@@ -1,6 +1,7 @@
 //! PRECONTENT: a request is let in, and about to be passed on.
 
 use crate::headers::requests;
+use crate::logging::spans;
 use crate::request::Request;
 use nginx::{Code, PhaseHandler};
 
@@ -19,6 +20,9 @@ impl PhaseHandler for Precontent {
         {
             request.let_in();
             requests::prepare(&request, &policies.source);
+            if policies.source.tracing.is_some() {
+                spans::prepare(&request);
+            }
         }
         Code::DECLINED
     }

@@ -1,6 +1,7 @@
 //! Metrics: the directive, and the LOG phase, where a request has ended and is counted.
 
 use crate::logging::metrics;
+use crate::logging::spans;
 use crate::module::directives::core_conf;
 use crate::module::directives::refuse;
 use crate::request::Request;
@@ -47,10 +48,12 @@ impl PhaseHandler for Log {
     const PANICKED: Code = Code::OK;
 
     fn run(request: &nginx::Request) -> Code {
-        if let Some(seen) = Request::of(request)
-            && let Some(counter) = seen.counter()
-        {
+        let Some(seen) = Request::of(request) else { return Code::OK };
+        if let Some(counter) = seen.counter() {
             metrics::observe(seen.worker(), &counter, &observation(&seen));
+        }
+        if seen.is_traced() {
+            spans::finish(&seen);
         }
         Code::OK
     }

@@ -8,6 +8,7 @@ use crate::tls::client_certificate::Told;
 use oxigress_core::gateway;
 use oxigress_core::http::head;
 use oxigress_core::policy::auth;
+use oxigress_core::text::hex;
 use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.
@@ -78,6 +79,17 @@ pub const VARIABLES: &[Variable] = &[
         },
     },
     Variable { name: "req_id", is_lasting: true, value: request_id },
+    // As ingress-nginx's log formats name them; empty without tracing.
+    Variable {
+        name: "opentelemetry_trace_id",
+        is_lasting: false,
+        value: |request| Some(hex::encode(&request.trace()?.context().trace.to_bytes()).into()),
+    },
+    Variable {
+        name: "opentelemetry_span_id",
+        is_lasting: false,
+        value: |request| Some(hex::encode(&request.trace()?.context().span.to_bytes()).into()),
+    },
     Variable {
         name: "ingress_client_verify",
         is_lasting: true,

@@ -7,13 +7,17 @@
 
 use crate::conf::Declared;
 use crate::conf::Scheme;
+use crate::logging::spans::{CallPlace, Traced};
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route;
 use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
+use oxigress_core::http::header;
 use oxigress_core::model::policy::{Mirror, Template};
+use oxigress_core::span::CallKind;
 use oxigress_core::text::template::Part;
+use std::cell::Cell;
 
 /// How far the copy of a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +86,7 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
     let raw = request.nginx();
     let location = raw.mirror_location(Scheme::of(mirror.to.https))?;
     let target = target(request, &mirror.target)?;
-    let (subrequest, _) = raw.subrequest(location, true, Kind::Background, Copy)?;
+    let (subrequest, copied) = raw.subrequest(location, true, Kind::Background, Copy::default())?;
     subrequest.copy_method(raw)?;
     subrequest.set_target(&target)?;
     // An answer of 101 would take the client's connection.
@@ -91,6 +95,7 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
         subrequest.set_no_body()?;
     }
     subrequest.set_header_only(true);
+    write_context(request, subrequest, copied)?;
     let copy = Request::of(subrequest)?;
     // Without it, it is answered with 404 where it arrives.
     copy.set_mirror(mirror)?;
@@ -101,13 +106,36 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
     copy.set_route(NewRoute { names, found, ..NewRoute::default() }).then_some(())
 }
 
-struct Copy;
+/// Gives the copy of a traced request a span of its own; `None` when memory is out.
+fn write_context(request: &Request<'_>, subrequest: &nginx::Request, copy: &Copy) -> Option<()> {
+    let Some(trace) = request.trace() else { return Some(()) };
+    let (call, context) = trace.begin_call(request, CallKind::Mirror);
+    copy.call.set(Some(call));
+    subrequest.begin_own_headers()?;
+    for element in request.nginx().headers() {
+        if !context.iter().any(|(name, _)| header::is_alike(name.as_bytes(), element.name())) {
+            subrequest.pass_header(element)?;
+        }
+    }
+    let mut context = context.iter().filter(|(_, value)| !value.is_empty());
+    context.try_for_each(|(name, value)| subrequest.push_own_header(name.as_bytes(), value))
+}
+
+#[derive(Default)]
+struct Copy {
+    /// Of a traced request: its span.
+    call: Cell<Option<CallPlace>>,
+}
 
 impl Ended for Copy {
     const NAME: &'static str = "mirror_ended";
 
     /// A body that could not be read to its end would end the request too.
-    fn ended(&self, _: &nginx::Request, code: Code) -> Code {
+    fn ended(&self, subrequest: &nginx::Request, code: Code) -> Code {
+        if let Some(call) = self.call.get() {
+            let trace = subrequest.pool().kept::<Traced>().next();
+            trace.into_iter().for_each(|trace| trace.end_call(call, subrequest));
+        }
         if code == Code::ERROR { Code::OK } else { code }
     }
 }

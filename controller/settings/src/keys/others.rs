@@ -14,9 +14,6 @@ const GEO: How = How::Unsupported(
 );
 const WAF: How =
     How::Unsupported("this nginx has no ModSecurity: put a firewall in front or behind");
-const TRACES: How =
-    How::Unsupported("nginx makes no spans: traceparent headers pass through to the endpoints");
-
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
     key("use-gzip", Form::Flag, "false", How::Conf),
@@ -33,17 +30,4 @@ pub const KEYS: &[Key] = &[
     key("enable-modsecurity", Form::Flag, "false", WAF),
     key("modsecurity-snippet", TEXT, "", WAF),
     key("enable-owasp-modsecurity-crs", Form::Flag, "false", WAF),
-    key("enable-opentelemetry", Form::Flag, "false", TRACES),
-    key("opentelemetry-config", TEXT, "/etc/ingress-controller/telemetry/opentelemetry.toml", TRACES),
-    key("opentelemetry-operation-name", TEXT, "", TRACES),
-    key("opentelemetry-trust-incoming-span", Form::Flag, "true", TRACES),
-    key("otlp-collector-host", TEXT, "", TRACES),
-    key("otlp-collector-port", TEXT, "4317", TRACES),
-    key("otel-service-name", TEXT, "nginx", TRACES),
-    key("otel-sampler", TEXT, "AlwaysOn", TRACES),
-    key("otel-sampler-ratio", TEXT, "0.01", TRACES),
-    key("otel-sampler-parent-based", Form::Flag, "true", TRACES),
-    key("otel-max-queuesize", TEXT, "2048", TRACES),
-    key("otel-schedule-delay-millis", TEXT, "5000", TRACES),
-    key("otel-max-export-batch-size", TEXT, "512", TRACES),
 ];

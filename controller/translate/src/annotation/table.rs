@@ -52,7 +52,6 @@ const fn row(name: &'static str, group: Group, status: Status) -> Row {
     Row { name, group, status }
 }
 
-const OTEL: Status = Unsupported("no tracing: remove it, or trace in the Service");
 const WAF: Status =
     Unsupported("no web application firewall: put one before or behind the gateway");
 const SHARED: Status = Different("each Ingress keeps what it says about a Service");
@@ -304,7 +303,7 @@ pub const ROWS: &[Row] = &[
     row("ssl-prefer-server-ciphers", Tls, OWNED),
     row("enable-access-log", Observability, Same),
     row("enable-modsecurity", Observability, WAF),
-    row("enable-opentelemetry", Observability, OTEL),
+    row("enable-opentelemetry", Observability, Same),
     row("enable-owasp-core-rules", Observability, WAF),
     row(
         "enable-rewrite-log",
@@ -319,8 +318,12 @@ pub const ROWS: &[Row] = &[
         Different("the host has no variables; an invalid target is no mirror"),
     ),
     row("modsecurity-transaction-id", Observability, WAF),
-    row("opentelemetry-operation-name", Observability, OTEL),
-    row("opentelemetry-trust-incoming-span", Observability, OTEL),
+    row(
+        "opentelemetry-operation-name",
+        Observability,
+        Different("an invalid value is ignored, with a warning"),
+    ),
+    row("opentelemetry-trust-incoming-span", Observability, Same),
     row("auth-snippet", Snippets, SNIPPET),
     row("configuration-snippet", Snippets, SNIPPET),
     row("modsecurity-snippet", Snippets, SNIPPET),

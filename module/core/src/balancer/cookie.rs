@@ -77,12 +77,7 @@ fn md5_hex(parts: &[&[u8]]) -> [u8; 32] {
     let mut md5 = Md5::new();
     parts.iter().for_each(|part| md5.update(part));
     let digest: [u8; 16] = md5.finalize().into();
-    let mut hex = [0; 32];
-    for (pair, byte) in hex.as_chunks_mut::<2>().0.iter_mut().zip(digest) {
-        *pair =
-            [byte >> 4, byte & 15].map(|digit| digit + if digit < 10 { b'0' } else { b'a' - 10 });
-    }
-    hex
+    crate::text::hex::digits(digest)
 }
 
 /// What of a request matters for the cookie it is answered with.

@@ -23,6 +23,7 @@ pub use proxy::{
 pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 
+use super::tracing::Tracing;
 use super::{BackendId, BundleId, Invalid};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -86,6 +87,9 @@ pub struct Policies {
     /// Requests are left out of the access log.
     #[serde(skip_serializing_if = "is_false")]
     pub is_unlogged: bool,
+    /// Spans of requests; absent: requests are not traced, and the client's trace context passes as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<Tracing>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
@@ -239,6 +243,7 @@ impl Policies {
             response_headers: _,
             request_headers: _,
             is_unlogged: _,
+            tracing: _,
         } = self;
         let external = access.as_ref().and_then(|access| access.external.as_ref());
         let errors = errors.as_ref().and_then(|errors| errors.backend.as_ref());

@@ -23,7 +23,7 @@ pub enum Part<'a> {
 
 /// The variables that a text of a user may have: content and origin of the request, but nothing about this machine,
 /// other requests or secrets.
-const NAMES: [&str; 58] = [
+const NAMES: [&str; 60] = [
     "args",
     "best_http_host",
     "binary_remote_addr",
@@ -42,6 +42,8 @@ const NAMES: [&str; 58] = [
     "is_args",
     "location_path",
     "namespace",
+    "opentelemetry_span_id",
+    "opentelemetry_trace_id",
     "pass_access_scheme",
     "pass_port",
     "pass_server_port",

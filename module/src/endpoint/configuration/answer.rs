@@ -111,7 +111,7 @@ impl Answer {
         Answer::problem(405, format!("use one of {allowed}")).with("Allow", allowed.into())
     }
 
-    fn with(mut self, name: &'static str, value: String) -> Self {
+    pub fn with(mut self, name: &'static str, value: String) -> Self {
         self.headers.push((name, value));
         self
     }

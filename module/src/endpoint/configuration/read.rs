@@ -3,6 +3,7 @@
 use crate::endpoint::configuration::Shared;
 use crate::endpoint::configuration::answer::Answer;
 use crate::endpoint::configuration::answer::tag;
+use crate::logging::spans;
 use crate::tls::sha256;
 use crate::worker::Worker;
 use crate::zone::records::Held;
@@ -48,6 +49,15 @@ pub fn general(worker: &Worker) -> Answer {
     let guard = worker.reader().read();
     let posted = Held(&guard).value(Kind::General, b"").unwrap_or(b"{}");
     Answer { body: posted.to_vec(), ..Answer::json(200, &json!({})) }
+}
+
+/// `POST /configuration/spans`: requests that have ended, taken out of the queue. The body has their records
+/// ([`oxigress_core::span::Finished`]) one after the other; it is empty when none wait.
+pub fn spans() -> Answer {
+    let (body, dropped) = spans::take();
+    let answer =
+        Answer { body, content_type: "application/octet-stream", ..Answer::json(200, &()) };
+    answer.with("Oxigress-Spans-Dropped", dropped.to_string())
 }
 
 /// `GET /configuration/certs?hostname=H`: facts about the certificate of exactly that name, never its key.
