@@ -22,8 +22,8 @@ use oxigress_publish::{HostOwner, Item, LONGEST, Next, Outgoing, Publisher, Reas
 use oxigress_settings::streams::Streams;
 use oxigress_status::{Change, Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
-use oxigress_translate::pace::Pace;
 use oxigress_telemetry::Telemetry;
+use oxigress_translate::pace::Pace;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -96,7 +96,7 @@ fn a_list_of_thousands_comes_in_pages_and_events_tell_of_changes() {
         shop.write("service.yaml", "$SERVICE(shop: a)")?;
         let mut text = String::new();
         for n in 0..3_000 {
-            write!(text, "$INGRESS(n{n:04}: n{n:04}.test/ shop)\n")?;
+            writeln!(text, "$INGRESS(n{n:04}: n{n:04}.test/ shop)")?;
         }
         shop.write("many.yaml", &text)?;
         let page = json(port, "/api/routes?q=.test&offset=1990&limit=1000")?;
