@@ -38,7 +38,7 @@ pub struct Context {
     counter: Cell<Counter>,
     /// Of the limits: they were applied.
     is_limited: Cell<bool>,
-    /// Of the tracing: its pool has its [`crate::logging::spans::Traced`].
+    /// Of the tracing: its pool has its trace.
     is_traced: Cell<bool>,
     id: OnceCell<[u8; 32]>,
     /// Of a question to an auth server; `None`: it is none.

@@ -11,7 +11,7 @@ mod context;
 mod finished;
 mod ring;
 
-pub use context::{Context, Propagation, SpanId, TraceId, is_trace_state};
+pub use context::{Context, SpanId, TraceId, is_trace_state};
 pub use finished::{Call, CallKind, Finished, MAX_BYTES};
 pub use ring::Ring;
 
@@ -33,7 +33,7 @@ pub fn begin(policy: &Tracing, client: Option<Context>, mut random: impl FnMut()
     let trace = client.map_or_else(|| TraceId::new([random(), random()]), |client| client.trace);
     let is_sampled = match client {
         Some(client) if policy.follows_parent => client.is_sampled,
-        _ => policy.sampling.takes(trace),
+        _ => policy.sampling.takes(trace.low_bits()),
     };
     let own = Context { trace, span: SpanId::new(random()), is_sampled };
     Begun { own, parent: client.map(|client| client.span) }

@@ -8,7 +8,7 @@ use crate::access::External;
 use crate::access::phase::Progress;
 use crate::conf::Declared;
 use crate::conf::Scheme;
-use crate::logging::spans::{CallPlace, Traced};
+use crate::logging::spans::{self, CallPlace, Traced};
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
@@ -152,7 +152,7 @@ fn write_headers(
     subrequest: &nginx::Request,
 ) -> Option<()> {
     let own = question.external().headers(request);
-    let call = request.trace().map(|trace| trace.begin_call(request, CallKind::Auth));
+    let call = spans::of(request).map(|trace| trace.begin_call(request, CallKind::Auth));
     question.call.set(call.as_ref().map(|(place, _)| *place));
     let context = call.map(|(_, headers)| headers).into_iter().flatten();
     let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();

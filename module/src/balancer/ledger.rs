@@ -56,20 +56,13 @@ pub fn create() {
     if !PAGES.load(Relaxed).is_null() {
         return;
     }
-    let bytes = MAX_SLOTS * size_of::<Page>();
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping, at an address of the kernel's choice; zeroes are a value of every page.
-    let start = unsafe { libc::mmap(null_mut(), bytes, access, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
-        let error = std::io::Error::last_os_error();
-        log::cycle(
+    match nginx::shared::map_words(MAX_SLOTS * size_of::<Page>() / size_of::<AtomicU64>()) {
+        Ok(pages) => PAGES.store(pages.as_ptr().cast::<Page>().cast_mut(), Relaxed),
+        Err(error) => log::cycle(
             log::WARN,
             format_args!("ingress: requests of killed workers stay counted: {error}"),
-        );
-        return;
+        ),
     }
-    PAGES.store(start.cast(), Relaxed);
 }
 
 fn page(slot: usize) -> Option<&'static Page> {

@@ -16,6 +16,7 @@ use crate::balancer::selection;
 use crate::headers::fastcgi;
 use crate::headers::interim;
 use crate::headers::reverse;
+use crate::logging::spans;
 use crate::module::directives;
 use crate::request::Request;
 use crate::request::route::Found;
@@ -245,7 +246,7 @@ impl Peer {
             self.end(Ended(0));
             return NGX_ERROR;
         };
-        if let Some(trace) = Request::of(self.request()).and_then(|request| request.trace()) {
+        if let Some(trace) = Request::of(self.request()).and_then(|request| spans::of(&request)) {
             trace.begin_attempt();
         }
         attempt.set_tries(self.attempts_left(choice.untried));

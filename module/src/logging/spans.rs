@@ -13,9 +13,9 @@ use crate::system::memory::monotonic_milliseconds;
 use crate::worker::wall_clock_milliseconds;
 use nginx::State;
 use oxigress_core::gateway;
-use oxigress_core::model::tracing::Tracing;
+use oxigress_core::model::tracing::{Propagation, Tracing};
 use oxigress_core::span::{
-    self, Begun, Call, CallKind, Context, Finished, Propagation, Ring, SpanId, is_trace_state,
+    self, Begun, Call, CallKind, Context, Finished, Ring, SpanId, is_trace_state,
 };
 use oxigress_core::text::template;
 use std::cell::RefCell;
@@ -84,6 +84,12 @@ pub struct CallPlace(usize);
 /// Headers that carry a context; those with an empty value remove the client's.
 pub type Headers = [(&'static str, Vec<u8>); 5];
 
+/// The trace of a request; `None`: it is not traced, or a subrequest.
+#[inline]
+pub fn of<'r>(request: &Request<'r>) -> Option<&'r Traced> {
+    request.is_traced().then(|| request.nginx().pool().kept().next()).flatten()
+}
+
 impl Traced {
     /// The trace and the server span.
     pub fn context(&self) -> Context {
@@ -134,12 +140,15 @@ pub fn begin(request: &Request<'_>, policy: &Tracing) {
     let endpoint = SpanId::new(worker.random());
     let propagation = policy.propagation;
     let (attempts, calls) = Default::default();
-    request.set_trace(Traced { begun, propagation, endpoint, attempts, calls });
+    let trace = Traced { begun, propagation, endpoint, attempts, calls };
+    if request.nginx().pool().keep(trace).is_some() {
+        request.set_traced();
+    }
 }
 
 /// Writes the context into the headers that the endpoint gets.
 pub fn prepare(request: &Request<'_>) {
-    let Some(trace) = request.trace() else { return };
+    let Some(trace) = of(request) else { return };
     for (name, value) in trace.context_of(trace.endpoint).headers(trace.propagation) {
         request.set_header(name.as_bytes(), &value);
     }
@@ -153,7 +162,7 @@ pub fn prepare(request: &Request<'_>) {
 /// Queues a request that has ended.
 #[cold]
 pub fn finish(request: &Request<'_>) {
-    let Some(trace) = request.trace().filter(|trace| trace.begun.own.is_sampled) else { return };
+    let Some(trace) = of(request).filter(|trace| trace.begun.own.is_sampled) else { return };
     let Some(ring) = ring() else { return };
     let duration = request.elapsed_ms();
     let start_ms = wall_clock_milliseconds().saturating_sub(duration);

@@ -2,6 +2,7 @@
 
 use crate::headers::forwarded;
 use crate::headers::requests;
+use crate::logging::spans;
 use crate::request::Request;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
@@ -83,12 +84,12 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "opentelemetry_trace_id",
         is_lasting: false,
-        value: |request| Some(hex::encode(&request.trace()?.context().trace.to_bytes()).into()),
+        value: |request| Some(hex::encode(&spans::of(request)?.context().trace.to_bytes()).into()),
     },
     Variable {
         name: "opentelemetry_span_id",
         is_lasting: false,
-        value: |request| Some(hex::encode(&request.trace()?.context().span.to_bytes()).into()),
+        value: |request| Some(hex::encode(&spans::of(request)?.context().span.to_bytes()).into()),
     },
     Variable {
         name: "ingress_client_verify",

@@ -7,7 +7,7 @@
 
 use crate::conf::Declared;
 use crate::conf::Scheme;
-use crate::logging::spans::{CallPlace, Traced};
+use crate::logging::spans::{self, CallPlace, Traced};
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
@@ -108,7 +108,7 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
 
 /// Gives the copy of a traced request a span of its own; `None` when memory is out.
 fn write_context(request: &Request<'_>, subrequest: &nginx::Request, copy: &Copy) -> Option<()> {
-    let Some(trace) = request.trace() else { return Some(()) };
+    let Some(trace) = spans::of(request) else { return Some(()) };
     let (call, context) = trace.begin_call(request, CallKind::Mirror);
     copy.call.set(Some(call));
     subrequest.begin_own_headers()?;

@@ -192,7 +192,7 @@ fn every_hop_of_a_request_has_its_span_and_the_right_parent() {
             ("otel-service-name", "front-door"),
         ];
         let mut shop = shop(directory, &settings)?;
-        shop.behave("broken", Behaviour::Refuse)?;
+        shop.behave("broken", Behaviour::Reset)?;
         let ((auth, asked), (mirror, copied)) = (remembering()?, remembering()?);
         let (auth, mirror) =
             (format!("http://127.0.0.1:{auth}/"), format!("http://127.0.0.1:{mirror}/"));

@@ -1,5 +1,6 @@
 //! The context of a span, as headers carry it.
 
+use crate::model::tracing::Propagation;
 use crate::text::hex;
 
 /// The longest `tracestate` that is passed on, in bytes: W3C Trace Context asks for 512 at least.
@@ -55,19 +56,6 @@ impl SpanId {
     pub fn to_bytes(self) -> [u8; 8] {
         self.0
     }
-}
-
-/// Which headers carry a context to endpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Propagation {
-    /// `traceparent` of W3C Trace Context.
-    #[default]
-    W3c,
-    /// `b3`, Zipkin's single header.
-    B3,
-    /// `X-B3-TraceId`, `X-B3-SpanId` and `X-B3-Sampled`.
-    B3Multi,
 }
 
 /// A span, as its trace's other members see it.
