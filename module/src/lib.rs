@@ -56,6 +56,7 @@ mod logging;
 mod module;
 mod request;
 mod route;
+mod spans;
 mod stream;
 mod system;
 mod tls;

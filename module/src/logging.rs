@@ -3,7 +3,6 @@
 pub mod lines;
 pub mod metrics;
 pub mod observe;
-pub mod spans;
 pub mod texts;
 pub mod variable;
 pub mod variables;

@@ -10,13 +10,13 @@ pub mod rewrite;
 pub use facts::{Live, RequestFacts, find};
 
 use crate::logging::metrics;
-use crate::logging::spans;
 use crate::request::Request;
 use crate::request::head::BadHead;
 use crate::request::route::Found;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route::location::Entered;
+use crate::spans;
 use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
 use oxigress_store::Guard;
 

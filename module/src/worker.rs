@@ -11,9 +11,9 @@ use crate::balancer::ledger;
 use crate::balancer::ledger::Accounts;
 use crate::balancer::ledger::Ledger;
 use crate::endpoint::reserve;
-use crate::logging::spans;
 use crate::module::table::Core;
 use crate::route::policy;
+use crate::spans;
 use crate::system::guard;
 use crate::system::log;
 use crate::tls::Parsed;
@@ -27,7 +27,7 @@ use crate::zone::records;
 use crate::zone::steps::Journal;
 use nginx::event::{Timer, is_exiting};
 use nginx::process::{self, Role as ProcessRole};
-use nginx::{Cycle, EventLoop, ForProcess, wall_clock};
+use nginx::{Cycle, EventLoop, ForProcess};
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::cache::Cache;
 use oxigress_core::metrics::Buckets;
@@ -385,12 +385,6 @@ pub fn take_over(cycle: &Cycle) {
     spans::create();
     zone::take_over(cycle);
     process::allow_upgrade();
-}
-
-/// Milliseconds since 1970, as this turn of the event loop read them.
-pub fn wall_clock_milliseconds() -> u64 {
-    let (seconds, milliseconds) = wall_clock();
-    seconds as u64 * 1_000 + milliseconds
 }
 
 /// Gives the worker's slot back and frees what it has.

@@ -1,7 +1,7 @@
 //! What holds where an Ingress says nothing: the ConfigMap's part of policies.
 
 use oxigress_core::model::policy::Policies;
-use oxigress_core::model::tracing::Tracing;
+use oxigress_core::model::policy::Tracing;
 
 /// What the ConfigMap says; its own defaults are the reference's.
 #[derive(Clone, Debug, PartialEq, Eq)]

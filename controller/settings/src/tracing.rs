@@ -1,7 +1,7 @@
 //! Tracing, as the ConfigMap says it: what is sampled, and where spans go.
 
 use oxigress_core::model::policy::Template;
-use oxigress_core::model::tracing::{Sampling, Tracing};
+use oxigress_core::model::policy::{Sampling, Tracing};
 use std::time::Duration;
 
 /// Most spans that wait in the controller.

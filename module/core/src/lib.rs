@@ -26,6 +26,7 @@ pub mod gateway;
 pub mod http;
 pub mod metrics;
 pub mod model;
+mod object;
 pub mod patterns;
 pub mod policy;
 pub mod record;

@@ -10,7 +10,6 @@ mod backend;
 mod bundle;
 pub mod policy;
 mod text;
-pub mod tracing;
 
 pub use backend::{
     Affinity, AffinityMode, Algorithm, Backend, Cookie, Ejection, Endpoint, EndpointSet, HashBy,
@@ -24,7 +23,7 @@ use policy::{HeaderPattern, HeaderValue, PolicyId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-crate::wire::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
+crate::object::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
 
 /// Most endpoints one backend may have.
 pub const MAX_ENDPOINTS: usize = 10_000;

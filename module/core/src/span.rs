@@ -15,7 +15,7 @@ pub use context::{Context, SpanId, TraceId, is_trace_state};
 pub use finished::{Call, CallKind, Finished, MAX_BYTES};
 pub use ring::Ring;
 
-use crate::model::tracing::Tracing;
+use crate::model::policy::Tracing;
 
 /// The trace of a request, as decided when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn begin(policy: &Tracing, client: Option<Context>, mut random: impl FnMut()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::tracing::Sampling;
+    use crate::model::policy::Sampling;
 
     const CLIENT: &[u8] = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 

@@ -5,8 +5,8 @@
 
 use crate::request::route::Found;
 use crate::system::memory::now_milliseconds;
+use crate::system::memory::wall_clock_milliseconds;
 use crate::worker::Worker;
-use crate::worker::wall_clock_milliseconds;
 use crate::zone::records::STATISTICS_OF_SET;
 use crate::zone::records::TURN;
 use crate::zone::records::statistics;

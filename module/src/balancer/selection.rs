@@ -5,7 +5,7 @@ use crate::balancer::peer::Key;
 use crate::request::Request;
 use crate::route::Live;
 use crate::route::RequestFacts;
-use crate::worker::wall_clock_milliseconds;
+use crate::system::memory::wall_clock_milliseconds;
 use crate::zone::records::Held;
 use crate::zone::retired;
 use oxigress_core::balancer::cookie::{self, RequestView};

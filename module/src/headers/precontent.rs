@@ -1,8 +1,8 @@
 //! PRECONTENT: a request is let in, and about to be passed on.
 
 use crate::headers::requests;
-use crate::logging::spans;
 use crate::request::Request;
+use crate::spans;
 use nginx::{Code, PhaseHandler};
 
 /// Gives a request the headers of its route.

@@ -1,10 +1,10 @@
 //! Metrics: the directive, and the LOG phase, where a request has ended and is counted.
 
 use crate::logging::metrics;
-use crate::logging::spans;
 use crate::module::directives::core_conf;
 use crate::module::directives::refuse;
 use crate::request::Request;
+use crate::spans;
 use nginx::{Code, Conf, PhaseHandler, Refused, State};
 use oxigress_core::metrics::{Attempts, Buckets, Observation};
 

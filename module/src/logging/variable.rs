@@ -2,8 +2,8 @@
 
 use crate::headers::forwarded;
 use crate::headers::requests;
-use crate::logging::spans;
 use crate::request::Request;
+use crate::spans;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
 use oxigress_core::gateway;

@@ -7,11 +7,11 @@
 
 use crate::conf::Declared;
 use crate::conf::Scheme;
-use crate::logging::spans::{self, CallPlace, Traced};
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route;
+use crate::spans::{self, CallPlace, Traced};
 use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{Mirror, Template};

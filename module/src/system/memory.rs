@@ -120,3 +120,9 @@ pub fn is_memory_backed(path: &[u8]) -> bool {
 
 /// linux/magic.h
 const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+
+/// Milliseconds since 1970, as this turn of the event loop read them.
+pub fn wall_clock_milliseconds() -> u64 {
+    let (seconds, milliseconds) = nginx::wall_clock();
+    seconds as u64 * 1_000 + milliseconds
+}

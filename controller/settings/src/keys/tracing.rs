@@ -3,8 +3,8 @@
 use crate::form::{Form, Value, any};
 use crate::key::{How, Key, key};
 use crate::tracing::{MAX_BATCH, MAX_QUEUE, Protocol, Sampler};
+use oxigress_core::model::policy::Sampling;
 use oxigress_core::model::policy::Template;
-use oxigress_core::model::tracing::Sampling;
 
 const HOST: Form = Form::Text("a host name or an address", host);
 const RATIO: Form = Form::Text("a number from 0 to 1", ratio);

@@ -11,6 +11,7 @@ mod access;
 mod proxy;
 mod text;
 mod tls;
+mod tracing;
 
 pub use access::{
     Access, AuthCache, AuthHost, BasicAuth, ConnectionLimit, ExternalAuth, Ipv6Prefix, Limits,
@@ -22,13 +23,13 @@ pub use proxy::{
 };
 pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
+pub use tracing::{Propagation, Sampling, Tracing};
 
-use super::tracing::Tracing;
 use super::{BackendId, BundleId, Invalid};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-crate::wire::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
+crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
 
 /// The policies of the rules that name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-crate::wire::objects!(Snapshot, Upsert, Keys);
+crate::object::objects!(Snapshot, Upsert, Keys);
 
 /// What is particular to a kind of record.
 pub trait Record {

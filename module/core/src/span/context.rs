@@ -1,6 +1,6 @@
 //! The context of a span, as headers carry it.
 
-use crate::model::tracing::Propagation;
+use crate::model::policy::Propagation;
 use crate::text::hex;
 
 /// The longest `tracestate` that is passed on, in bytes: W3C Trace Context asks for 512 at least.

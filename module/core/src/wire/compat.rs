@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-super::objects!(Element, Address, SessionAffinity, CookieAffinity, HashBy, TrafficShaping);
+crate::object::objects!(Element, Address, SessionAffinity, CookieAffinity, HashBy, TrafficShaping);
 
 /// One backend. `endpoints` are removed before the rest is stored for `GET`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-crate::wire::objects!(
+crate::object::objects!(
     Access,
     BasicAuth,
     ExternalAuth,

@@ -6,14 +6,12 @@
 //! Limits:  attempts of one request are sent the same headers, so what an endpoint records belongs to the last attempt.
 //! Memory:  the queue's pages are touched only when requests are sampled.
 
-use crate::headers::forwarded;
 use crate::request::Request;
 use crate::system::log;
-use crate::system::memory::monotonic_milliseconds;
-use crate::worker::wall_clock_milliseconds;
+use crate::system::memory::{monotonic_milliseconds, wall_clock_milliseconds};
 use nginx::State;
 use oxigress_core::gateway;
-use oxigress_core::model::tracing::{Propagation, Tracing};
+use oxigress_core::model::policy::{Propagation, Tracing};
 use oxigress_core::span::{
     self, Begun, Call, CallKind, Context, Finished, Ring, SpanId, is_trace_state,
 };
@@ -171,7 +169,7 @@ pub fn finish(request: &Request<'_>) {
         parent: trace.begun.parent,
         is_https: request.is_https(),
         status: request.status().unwrap_or(0),
-        port: forwarded::server_port(request).unwrap_or(0),
+        port: request.local_port().unwrap_or(0),
         start_ms,
         duration_ms: clamp(duration),
         texts: texts(request),

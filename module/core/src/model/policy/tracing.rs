@@ -1,9 +1,9 @@
 //! Whether and how the requests of a rule are traced.
 
-use super::policy::{Template, is_false};
+use super::{Template, is_false};
 use serde::{Deserialize, Serialize};
 
-crate::wire::objects!(Tracing);
+crate::object::objects!(Tracing);
 
 /// How the requests of a rule are traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,12 +86,12 @@ impl Sampling {
 }
 
 impl TryFrom<u32> for Sampling {
-    type Error = super::Invalid;
+    type Error = crate::model::Invalid;
 
     fn try_from(billionths: u32) -> Result<Self, Self::Error> {
         match billionths {
             0..=1_000_000_000 => Ok(Sampling(billionths)),
-            _ => Err(super::Invalid::new(format!(
+            _ => Err(crate::model::Invalid::new(format!(
                 "sampling {billionths} is not 0 to 1000000000 billionths"
             ))),
         }
