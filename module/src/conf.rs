@@ -105,6 +105,8 @@ pub struct SrvConf {
     pub rules: Option<Rules>,
     /// Which paths are refused.
     pub refused_paths: RefusedPaths,
+    /// Responses have no `Server`.
+    pub hides_server: bool,
     /// Of `ingress_proxied_client`: the header that says where the client is, and the one it is made of; empty without.
     pub proxied_client: [Argument; 2],
 }

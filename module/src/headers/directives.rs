@@ -1,4 +1,4 @@
-//! The directives about what clients may say: `ingress_keep_headers`, `ingress_strip_headers`, `ingress_refuse_paths`; and
+//! The directives about what clients are told of the server (`ingress_hide_server`); about what clients may say: `ingress_keep_headers`, `ingress_strip_headers`, `ingress_refuse_paths`; and
 //! about where they are: `ingress_proxied_client`.
 
 use crate::module::directives::refuse;
@@ -32,6 +32,15 @@ pub fn ingress_refuse_paths(conf: &mut Conf) -> Result<(), Refused> {
                 format_args!("invalid value \"{shown}\": it is one of {all}"),
             ));
         }
+    }
+    Ok(())
+}
+
+/// `ingress_hide_server;`
+pub fn ingress_hide_server(conf: &mut Conf) -> Result<(), Refused> {
+    let server = conf.server::<Http>();
+    if std::mem::replace(&mut server.hides_server, true) {
+        return Err(Refused::DUPLICATE);
     }
     Ok(())
 }

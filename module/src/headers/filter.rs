@@ -8,6 +8,7 @@ use crate::conf::Declared;
 use crate::headers::discard;
 use crate::headers::draining;
 use crate::headers::responses;
+use crate::module::table::Http;
 use crate::request::Request;
 use nginx::{HeaderFilter, NextFilter};
 
@@ -43,6 +44,10 @@ impl HeaderFilter for Filter {
 fn run(raw: &nginx::Request) -> bool {
     if !raw.is_main() {
         return true;
+    }
+    // Also of requests that are refused before they are routed.
+    if raw.server_conf::<Http>().hides_server {
+        raw.hide_server();
     }
     let Some(request) = Request::of(raw) else { return true };
     if raw.status() == 502 && request.is_busy() {

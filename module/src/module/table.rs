@@ -139,6 +139,7 @@ const HTTP_DIRECTIVES: &[Directive] = &[
     in_server(c"ingress_keep_headers", Arguments::SOME, head::ingress_keep_headers),
     in_server(c"ingress_strip_headers", Arguments::SOME, head::ingress_strip_headers),
     in_server(c"ingress_refuse_paths", Arguments::SOME, head::ingress_refuse_paths),
+    in_server(c"ingress_hide_server", Arguments::NONE, head::ingress_hide_server),
     in_server(c"ingress_proxied_client", Arguments::exactly(2), head::ingress_proxied_client),
     in_server(
         c"ingress_forwarded_headers",

@@ -215,6 +215,40 @@ fn the_upstream_s_name_is_the_same_in_logs_and_headers() {
 }
 
 #[test]
+fn responses_have_no_server_header_unless_server_tokens_says_so() {
+    pass("configmap-server", |directory| {
+        let mut shop = shop(directory)?;
+        let raw = |shop: &Shop, head: &str| -> Result<String> {
+            use std::io::{Read, Write};
+            let mut client =
+                std::net::TcpStream::connect(("127.0.0.1", shop.controller.http_port))?;
+            client.write_all(head.as_bytes())?;
+            let mut answer = String::new();
+            client.read_to_string(&mut answer)?;
+            Ok(answer.to_ascii_lowercase())
+        };
+        // An endpoint's answer, nginx's own page, and one to what is no request.
+        let served = "GET / HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\n\r\n";
+        let heads = [
+            served,
+            "GET / HTTP/1.1\r\nHost: none.test\r\nConnection: close\r\n\r\n",
+            "GET\r\n\r\n",
+        ];
+        for head in heads {
+            let answer = raw(&shop, head)?;
+            ensure!(
+                answer.starts_with("http/1.1 ") && !answer.contains("\nserver:"),
+                "{head}: {answer}"
+            );
+        }
+        reload_with(&mut shop, &[("server-tokens", "true")])?;
+        let answer = raw(&shop, served)?;
+        ensure!(answer.contains("\nserver: nginx/"), "{answer}");
+        Ok(())
+    });
+}
+
+#[test]
 fn html_alone_is_compressed_where_the_key_names_nothing_else() {
     pass("configmap-gzip", |directory| {
         let mut shop = shop(directory)?;

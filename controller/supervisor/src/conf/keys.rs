@@ -70,6 +70,7 @@ fn client_headers(keys: &StaticConfig) -> String {
         line("ingress_keep_headers", &keys.list("keep-forwarded-headers").join(" ")),
         line("ingress_strip_headers", &keys.list("strip-request-headers").join(" ")),
         line("ingress_refuse_paths", &keys.text("refuse-ambiguous-paths")),
+        if keys.flag("server-tokens") { String::new() } else { "ingress_hide_server;".into() },
     ];
     let lines: Vec<_> = names.into_iter().filter(|line| !line.is_empty()).collect();
     lines.join("\n        ")

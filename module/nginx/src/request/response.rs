@@ -5,6 +5,7 @@
 
 use super::Request;
 use crate::basic::code::Code;
+use crate::conf::module::Shared;
 use crate::request::header::{Header, Headers};
 use crate::sys::{
     ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
@@ -32,6 +33,15 @@ const FIELDS: [(&str, bool, Field); 13] = [
     ("server", true, |out| &mut out.server),
     ("www-authenticate", true, |out| &mut out.www_authenticate),
 ];
+
+/// Stands for a header that is not sent: its hash is 0.
+static NO_HEADER: Shared<ngx_table_elt_t> = Shared(ngx_table_elt_t {
+    hash: 0,
+    key: ngx_str_t { len: 0, data: null_mut() },
+    value: ngx_str_t { len: 0, data: null_mut() },
+    lowcase_key: null_mut(),
+    next: null_mut(),
+});
 
 fn field(name: &[u8]) -> Option<&'static (&'static str, bool, Field)> {
     FIELDS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -106,6 +116,16 @@ impl Request {
                 }
             });
         }
+    }
+
+    /// nginx writes no `Server` of its own into the response.
+    pub fn hide_server(&self) {
+        // nginx looks whether there is one, and writes those of the list: this one is in no list.
+        self.with_out(|out| {
+            if out.server.is_null() {
+                out.server = (&raw const NO_HEADER.0).cast_mut();
+            }
+        });
     }
 
     /// Puts another value in place of a response header's; `None` when memory is out.
