@@ -15,6 +15,7 @@ mod cors;
 pub mod external_auth;
 mod limits;
 mod mirror;
+mod old;
 pub mod proxying;
 mod reader;
 mod redirects;
@@ -199,6 +200,13 @@ fn others<'a>(reader: &Reader<'a>) -> Vec<&'a str> {
 fn name_unsupported(reader: &mut Reader<'_>) {
     let mut unknown = Vec::new();
     for (name, text) in reader.all() {
+        if table::find(name).is_none()
+            && !table::protects(name)
+            && let Some(old) = old::find(name)
+        {
+            name_old(reader, name, text, old);
+            continue;
+        }
         match table::find(name) {
             Some(row) if row.group == table::Group::Snippets => {}
             Some(table::Row { status: table::Status::Unsupported(why), .. }) => {
@@ -227,6 +235,30 @@ fn name_unsupported(reader: &mut Reader<'_>) {
             "annotations that are not known, served without them: {names}"
         )));
     }
+}
+
+/// A name that was an annotation, or is a key of the ConfigMap. One that is off asks for nothing.
+fn name_old(reader: &mut Reader<'_>, name: &str, text: &str, old: old::Old) {
+    let message = match old {
+        _ if text == "false" => return,
+        old::Old::Anyway => return,
+        old::Old::For(new, value) if reader.has(new) => {
+            format!(
+                "it is an old name of {new}, which is there and counts: remove it ({value} is what it said)"
+            )
+        }
+        old::Old::For(new, value) if text == "true" => {
+            format!("it is an old name, taken as {new}: {value}: write that")
+        }
+        old::Old::For(new, value) => {
+            format!("{text:?} is not true: write {new}: {value} if it is meant")
+        }
+        old::Old::Gone(what) => format!("has no effect, {what}"),
+        old::Old::Key => {
+            "has no effect: it is a key of the main ConfigMap (--configmap)".to_owned()
+        }
+    };
+    reader.warn(name, &message);
 }
 
 #[cfg(test)]
@@ -264,7 +296,7 @@ mod tests {
     fn what_protects_and_is_invalid_closes_and_what_does_not_is_the_default() {
         for (name, text) in [
             ("auth-url", "x"),
-            ("auth-url", "http://$host/"),
+            ("auth-url", "http://$nginx_version/"),
             ("auth-type", "digest"),
             ("auth-tls-secret", "n/b"),
             ("auth-tls-match-cn", "x"),

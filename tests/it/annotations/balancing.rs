@@ -253,7 +253,12 @@ fn upstream_hash_by_leads_equal_keys_to_one_endpoint() {
         place.ingress("pair.test", "pair", &[by_user, subset, odd])?;
         let spread = place.spread(60, "pair.test", "/?user=1", &[])?;
         ensure!(spread.len() == 3, "{}", text(&spread));
-        place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset-size"])
+        place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset-size"])?;
+        let odd = ("upstream-hash-by-subset", "maybe");
+        place.ingress("pair.test", "pair", &[by_user, odd, size])?;
+        let spread = place.spread(20, "pair.test", "/?user=1", &[])?;
+        ensure!(spread.len() == 1, "{}", text(&spread));
+        place.warns(&["Ingress default/pair.test", "annotation upstream-hash-by-subset"])
     });
 }
 
@@ -556,8 +561,10 @@ fn sessions_stay_with_a_canary_unless_it_is_legacy() {
         let mut place = canary_place(directory)?;
         place.ingress("shop.test", "main", &[COOKIE])?;
         let by_header = ("canary-by-header", "X-Next");
-        for (behavior, is_sticky) in [(None, true), (Some("sticky"), true), (Some("legacy"), false)]
-        {
+        // The last one is invalid, which is the default.
+        let behaviors =
+            [(None, true), (Some("sticky"), true), (Some("legacy"), false), (Some("odd"), true)];
+        for (behavior, is_sticky) in behaviors {
             let behavior = behavior.map(|behavior| ("affinity-canary-behavior", behavior));
             let rules: Vec<_> = [by_header].into_iter().chain(behavior).collect();
             with_canary(&mut place, &rules)?;

@@ -34,6 +34,17 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     policies.proxy = Some(proxy).filter(|proxy| *proxy != Proxy::default());
 }
 
+/// As ingress-nginx before 0.21 had it.
+fn old_protocol(reader: &Reader<'_>) -> Option<Protocol> {
+    let says = |name| !reader.has("backend-protocol") && reader.text(name) == Some("true");
+    match (says("grpc-backend"), says("secure-backends")) {
+        (true, true) => Some(Protocol::Grpcs),
+        (true, false) => Some(Protocol::Grpc),
+        (false, true) => Some(Protocol::Https),
+        (false, false) => None,
+    }
+}
+
 fn read_protocol(reader: &mut Reader<'_>, proxy: &mut Proxy) {
     let protocol =
         reader.parsed("backend-protocol", "HTTP, HTTPS, AUTO_HTTP, GRPC, GRPCS or FCGI", |text| {
@@ -47,6 +58,7 @@ fn read_protocol(reader: &mut Reader<'_>, proxy: &mut Proxy) {
                 _ => None,
             }
         });
+    let protocol = protocol.or_else(|| old_protocol(reader));
     proxy.protocol = protocol.filter(|protocol| *protocol != Protocol::Http).or(proxy.protocol);
     if let Some(value) = reader.value("proxy-http-version") {
         value.choice(

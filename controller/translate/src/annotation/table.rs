@@ -224,7 +224,9 @@ pub const ROWS: &[Row] = &[
     row(
         "auth-url",
         ExternalAuth,
-        Different("the host has no variables; the controller resolves it, with search domains"),
+        Different(
+            "a host with variables is looked up among the gateway's own rules and Services; others the controller resolves, with search domains",
+        ),
     ),
     row("enable-global-auth", ExternalAuth, Same),
     row("auth-tls-error-page", ClientCertificates, Different("no named locations")),
@@ -315,7 +317,9 @@ pub const ROWS: &[Row] = &[
     row(
         "mirror-target",
         Observability,
-        Different("the host has no variables; an invalid target is no mirror"),
+        Different(
+            "a host with variables is looked up as auth-url's is; an invalid target is no mirror",
+        ),
     ),
     row("modsecurity-transaction-id", Observability, WAF),
     row(
