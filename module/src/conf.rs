@@ -198,6 +198,8 @@ pub trait Declared {
     fn is_auth_location(&self) -> bool;
     /// Its location has `ingress_mirror`.
     fn is_mirror_location(&self) -> bool;
+    /// Its server has `ingress_hide_server`.
+    fn hides_server(&self) -> bool;
     /// The name of the `ingress_error` location of its server, if there is one.
     fn error_location(&self) -> Option<&[u8]>;
     /// The name of the location through which auth servers are asked.
@@ -229,6 +231,11 @@ impl Declared for nginx::Request {
     #[inline]
     fn is_mirror_location(&self) -> bool {
         self.location_conf::<Http>().is_mirror
+    }
+
+    #[inline]
+    fn hides_server(&self) -> bool {
+        self.server_conf::<Http>().hides_server
     }
 
     fn error_location(&self) -> Option<&[u8]> {

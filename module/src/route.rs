@@ -4,10 +4,12 @@ pub mod errors;
 pub mod facts;
 pub mod location;
 pub mod mirror;
+pub mod own;
 pub mod policy;
 pub mod rewrite;
 
 pub use facts::{Live, RequestFacts, find};
+pub use own::server;
 
 use crate::logging::metrics;
 use crate::request::Request;

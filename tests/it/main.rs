@@ -13,6 +13,7 @@ mod annotations {
 mod auth {
     mod access;
     mod client_certificates;
+    mod sign_in;
 }
 
 /// Which endpoint gets a request, and how many it gets.

@@ -296,8 +296,9 @@ impl Claims {
 /// Backends of URLs that policies name.
 pub fn urls(policies: &Policies) -> impl Iterator<Item = &BackendId> {
     let access = policies.access.as_ref().and_then(|access| access.external.as_ref());
-    let access = access.map(|external| &external.to.backend);
-    access.into_iter().chain(policies.mirror.as_ref().map(|mirror| &mirror.to.backend))
+    let access = access.map(|external| &external.to);
+    let all = access.into_iter().chain(policies.mirror.as_ref().map(|mirror| &mirror.to));
+    all.filter_map(|to| to.known_backend())
 }
 
 /// An Ingress that asks for it has regular expressions; one that rewrites has them where its path has letters that

@@ -13,6 +13,8 @@ mod recording;
 mod serving;
 mod shown;
 
+#[cfg(test)]
+pub(crate) use asked::AskedFacts as FactsOfAsked;
 pub use asked::{Asked, InvalidQuery};
 pub(crate) use offline::Offline;
 pub(crate) use recording::Recording;

@@ -20,7 +20,8 @@ mod values;
 pub use backend::alternative;
 pub use certificate::Shown;
 pub use facts::{
-    CompiledHostPolicy, CompiledPolicies, EndpointSet, Facts, Generation, PlainPolicies, Unusable,
+    CompiledHostPolicy, CompiledPolicies, EndpointSet, Facts, Generation, PlainPolicies,
+    SplitRequest, Unusable,
 };
 pub use failure::{Failure, Replacement, replace, withheld};
 pub use trace::{BackendReason, Reason, Silent, Trace};

@@ -8,6 +8,7 @@
 //! * [`record`]: the kinds of records, the bytes that the module keeps in shared memory, and views that read them in place.
 //! * [`gateway`]: the decision about one request, which nginx carries out, with [`gateway::rewrite`] and
 //!   [`gateway::redirect`].
+//! * [`own_server`]: the server of a URL whose host a request names, among the gateway's own rules and Services.
 //! * [`router`]: the rule for a host and a path, the certificate for a server name, the backend of a TCP or UDP session.
 //! * [`patterns`]: regular expressions of users, with bounded work.
 //! * [`policy`]: access lists, passwords, external authentication, CORS, limits.
@@ -27,6 +28,7 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 mod object;
+pub mod own_server;
 pub mod patterns;
 pub mod policy;
 pub mod record;

@@ -15,6 +15,7 @@ use crate::route;
 use crate::spans::{self, CallPlace, Traced};
 use nginx::{Code, Ended, Kind};
 use oxigress_core::http::header;
+use oxigress_core::own_server::OwnServer;
 use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
 use oxigress_core::span::CallKind;
@@ -32,6 +33,8 @@ pub struct Question {
     subrequest: Cell<*mut nginx::sys::ngx_http_request_t>,
     /// Empty: the answer is not kept.
     cache_key: Vec<u8>,
+    /// Of the server.
+    host: Vec<u8>,
     status: Cell<u16>,
     is_answered: Cell<bool>,
     /// Of a traced request: its span.
@@ -69,7 +72,7 @@ impl Question {
 
     /// Name of the server.
     pub fn host(&self) -> &[u8] {
-        self.external().source.to.host.as_str().as_bytes()
+        &self.host
     }
 
     /// What the answer is kept under; empty: it is not.
@@ -97,16 +100,19 @@ impl Question {
     }
 }
 
-/// Asks; `None`: nginx.conf has no location for it, the server has no backend, or memory is out. `progress` is the
+/// Asks; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `progress` is the
 /// request's, which holds `external` until it ends.
 pub fn ask(request: &Request<'_>, progress: &Progress, external: &External) -> Option<()> {
     let (raw, source) = (request.nginx(), &external.source);
-    let location = raw.auth_location(Scheme::of(source.to.https))?;
-    let target = external.target(request);
+    let server = route::server(request, &source.to, external.target(request))?;
+    let location = raw.auth_location(Scheme::of(server.https))?;
+    let OwnServer { backend, host, target, .. } = server;
+    let asked = [&host[..], &target].concat();
     let question = Question {
         external,
         subrequest: Cell::new(std::ptr::null_mut()),
-        cache_key: external.cache_key(request, &target).unwrap_or_default().to_vec(),
+        cache_key: external.cache_key(request, &asked).unwrap_or_default(),
+        host,
         status: Cell::new(0),
         is_answered: Cell::new(false),
         call: Cell::new(None),
@@ -115,7 +121,7 @@ pub fn ask(request: &Request<'_>, progress: &Progress, external: &External) -> O
     question.subrequest.set(subrequest.as_ptr());
     progress.set_question(question);
     // Where something is missing it is answered with 404 where it arrives, which is no yes.
-    let _ = complete(request, subrequest, question, &target);
+    let _ = complete(request, subrequest, question, (&backend, &target));
     Some(())
 }
 
@@ -125,7 +131,7 @@ fn complete(
     request: &Request<'_>,
     subrequest: &nginx::Request,
     question: &Question,
-    target: &[u8],
+    (backend, target): (&[u8], &[u8]),
 ) -> Option<()> {
     let external = question.external();
     let source = &external.source;
@@ -138,9 +144,8 @@ fn complete(
     write_headers(request, question, subrequest)?;
     asking.set_question(question)?;
     let guard = asking.worker().reader().read();
-    let id = source.to.backend.as_str().as_bytes();
-    let found = route::find(&guard, id, request.decided());
-    let names = Some(Names::of_backend(id));
+    let found = route::find(&guard, backend, request.decided());
+    let names = Some(Names::of_backend(backend));
     asking.set_route(NewRoute { names, found, ..NewRoute::default() });
     Some(())
 }

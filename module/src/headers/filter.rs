@@ -8,7 +8,6 @@ use crate::conf::Declared;
 use crate::headers::discard;
 use crate::headers::draining;
 use crate::headers::responses;
-use crate::module::table::Http;
 use crate::request::Request;
 use nginx::{HeaderFilter, NextFilter};
 
@@ -46,7 +45,7 @@ fn run(raw: &nginx::Request) -> bool {
         return true;
     }
     // Also of requests that are refused before they are routed.
-    if raw.server_conf::<Http>().hides_server {
+    if raw.hides_server() {
         raw.hide_server();
     }
     let Some(request) = Request::of(raw) else { return true };

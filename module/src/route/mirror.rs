@@ -14,7 +14,7 @@ use crate::route;
 use crate::spans::{self, CallPlace, Traced};
 use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
 use oxigress_core::http::header;
-use oxigress_core::model::policy::{Mirror, Template};
+use oxigress_core::model::policy::{HeaderValue, Mirror, Template};
 use oxigress_core::span::CallKind;
 use oxigress_core::text::template::Part;
 use std::cell::Cell;
@@ -84,11 +84,11 @@ fn send(request: &Request<'_>, mirror: &Mirror) {
 /// `None`: nginx.conf has no location for it, its target is none, or memory is out.
 fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
     let raw = request.nginx();
-    let location = raw.mirror_location(Scheme::of(mirror.to.https))?;
-    let target = target(request, &mirror.target)?;
+    let server = route::server(request, &mirror.to, target(request, &mirror.target)?)?;
+    let location = raw.mirror_location(Scheme::of(server.https))?;
     let (subrequest, copied) = raw.subrequest(location, true, Kind::Background, Copy::default())?;
     subrequest.copy_method(raw)?;
-    subrequest.set_target(&target)?;
+    subrequest.set_target(&server.target)?;
     // An answer of 101 would take the client's connection.
     subrequest.forget_upgrade();
     if mirror.without_body {
@@ -98,12 +98,21 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
     write_context(request, subrequest, copied)?;
     let copy = Request::of(subrequest)?;
     // Without it, it is answered with 404 where it arrives.
-    copy.set_mirror(mirror)?;
+    copy.set_mirror(named(copy.nginx(), mirror, &server.host)?)?;
     let guard = copy.worker().reader().read();
-    let id = mirror.to.backend.as_str().as_bytes();
-    let found = route::find(&guard, id, request.decided());
-    let names = Some(Names::of_backend(id));
+    let found = route::find(&guard, &server.backend, request.decided());
+    let names = Some(Names::of_backend(&server.backend));
     copy.set_route(NewRoute { names, found, ..NewRoute::default() }).then_some(())
+}
+
+/// The mirror with the name of the server that the request has named, in the pool of the copy.
+fn named<'m>(copy: &'m nginx::Request, mirror: &'m Mirror, host: &[u8]) -> Option<&'m Mirror> {
+    if mirror.to.variable_host.is_none() {
+        return Some(mirror);
+    }
+    let mut named = mirror.clone();
+    named.to.host = HeaderValue::parse(str::from_utf8(host).ok()?).ok()?;
+    copy.pool().alloc(named).map(|named| &*named)
 }
 
 /// Gives the copy of a traced request a span of its own; `None` when memory is out.

@@ -7,8 +7,12 @@
 use super::template;
 use oxigress_core::model::policy::{AuthHost, HeaderValue, Template};
 use oxigress_core::model::{BackendId, shorten};
+use oxigress_core::text::template::Part;
 use oxigress_objects::external_name::ExternalName;
 use std::num::NonZeroU16;
+
+/// The id in the place of a backend that requests name. None has it.
+const OF_REQUESTS: &str = "//request";
 
 /// A URL of an auth server or a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Reads one of letters, digits and `more`; the host has no variables.
+    /// Reads one of letters, digits and `more`. A host with variables is looked up when a request names it.
     pub fn parse(text: &str, more: &[u8]) -> Result<Self, String> {
         let odd = |what: &str| format!("{:?} {what}", shorten(text));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| odd("has no scheme"))?;
@@ -35,13 +39,12 @@ impl Url {
         let is_target = target.is_empty() && authority.ends_with("$request_uri");
         let authority =
             authority.strip_suffix("$request_uri").filter(|_| is_target).unwrap_or(authority);
-        if authority.contains('$') {
-            return Err(odd("has a variable in its host: write the host"));
-        }
-        let (host, port) = host_and_port(authority, https).ok_or_else(|| odd("names no host"))?;
-        if let ExternalName::Odd(_, why) = ExternalName::parse(host) {
-            return Err(format!("host {:?} {why}", shorten(host)));
-        }
+        let to = match authority.contains('$') {
+            true => host_of_requests(authority, https)
+                .map_err(|why| why.unwrap_or_else(|| odd("names no host")))?,
+            false => known_host(authority, scheme)
+                .map_err(|why| why.unwrap_or_else(|| odd("names no host")))?,
+        };
         let target = match target {
             "" if is_target => "$request_uri".into(),
             target if target.starts_with('?') => format!("/{target}"),
@@ -51,12 +54,34 @@ impl Url {
             Some(why) => why,
             None => odd("has letters that a URL cannot have here"),
         })?;
-        let invalid = |why: oxigress_core::model::Invalid| why.to_string();
-        let id = format!("//url/{scheme}/{}/{port}", host.to_ascii_lowercase());
-        let backend = BackendId::parse(id).map_err(invalid)?;
-        let host = HeaderValue::parse(host).map_err(invalid)?;
-        Ok(Url { to: AuthHost { backend, host, https }, target })
+        Ok(Url { to, target })
     }
+}
+
+/// A server whose addresses are looked up now. The error is empty where there is no host.
+fn known_host(authority: &str, scheme: &str) -> Result<AuthHost, Option<String>> {
+    let https = scheme == "https";
+    let (host, port) = host_and_port(authority, https).ok_or(None)?;
+    if let ExternalName::Odd(_, why) = ExternalName::parse(host) {
+        return Err(Some(format!("host {:?} {why}", shorten(host))));
+    }
+    let invalid = |why: oxigress_core::model::Invalid| Some(why.to_string());
+    let id = format!("//url/{scheme}/{}/{port}", host.to_ascii_lowercase());
+    let backend = BackendId::parse(id).map_err(invalid)?;
+    let host = HeaderValue::parse(host).map_err(invalid)?;
+    Ok(AuthHost { backend, host, variable_host: None, https })
+}
+
+/// A server that each request names. The error is empty where the text can be no host.
+fn host_of_requests(authority: &str, https: bool) -> Result<AuthHost, Option<String>> {
+    let variable_host = template(authority, b"$")?;
+    if !variable_host.parts().any(|part| !matches!(part, Part::Literal(_))) {
+        return Err(None);
+    }
+    let invalid = |why: oxigress_core::model::Invalid| Some(why.to_string());
+    let backend = BackendId::parse(OF_REQUESTS).map_err(invalid)?;
+    let host = HeaderValue::parse(authority).map_err(invalid)?;
+    Ok(AuthHost { backend, host, variable_host: Some(variable_host), https })
 }
 
 fn host_and_port(authority: &str, https: bool) -> Option<(&str, NonZeroU16)> {
@@ -101,6 +126,20 @@ mod tests {
     }
 
     #[test]
+    fn a_host_with_variables_is_no_backend_and_is_kept_as_written() {
+        for (text, host, target) in [
+            ("https://$host/oauth2/auth", "$host", "/oauth2/auth"),
+            ("http://$http_host:81$request_uri", "$http_host:81", "$request_uri"),
+            ("http://auth.$namespace.svc.cluster.local", "auth.$namespace.svc.cluster.local", ""),
+        ] {
+            let url = Url::parse(text, b"?&=$").unwrap();
+            assert_eq!(url.to.variable_host.as_ref().map(|host| host.as_str()), Some(host));
+            assert_eq!(url.target.as_str(), target, "{text}");
+            assert!(behind(&url.to.backend).is_none() && url.to.known_backend().is_none());
+        }
+    }
+
+    #[test]
     fn what_names_no_host_is_refused() {
         for text in [
             "",
@@ -109,7 +148,9 @@ mod tests {
             "ftp://a.test",
             "http://",
             "http:///x",
-            "http://$host/x",
+            "http://$/x",
+            "http://$nginx_version/x",
+            "http://$host@a.test/x",
             "http://a..b/",
             "http://a.test:0/",
             "http://a.test:x/",

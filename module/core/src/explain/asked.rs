@@ -188,7 +188,7 @@ fn decoded(raw: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The request as [`crate::gateway::decide`] reads it, with what nginx makes of its host and path.
-pub(super) struct AskedFacts<'a> {
+pub(crate) struct AskedFacts<'a> {
     pub asked: &'a Asked,
     pub host: &'a str,
     pub path: &'a [u8],

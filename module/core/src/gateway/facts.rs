@@ -1,6 +1,8 @@
 //! What a decision reads: a request, and one generation of records.
 
 use super::certificate::Shown;
+pub use crate::balancer::split::Request as SplitRequest;
+
 use crate::balancer::split;
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::patterns::Patterns;

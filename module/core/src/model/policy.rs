@@ -248,8 +248,8 @@ impl Policies {
         } = self;
         let external = access.as_ref().and_then(|access| access.external.as_ref());
         let errors = errors.as_ref().and_then(|errors| errors.backend.as_ref());
-        let auth = external.map(|external| &external.to.backend);
-        let mirror = mirror.as_ref().map(|mirror| &mirror.to.backend);
+        let auth = external.and_then(|external| external.to.known_backend());
+        let mirror = mirror.as_ref().and_then(|mirror| mirror.to.known_backend());
         [auth, errors, mirror, fallback.as_ref()].into_iter().flatten()
     }
 

@@ -5,7 +5,6 @@
 
 use super::Request;
 use crate::basic::code::Code;
-use crate::conf::module::Shared;
 use crate::request::header::{Header, Headers};
 use crate::sys::{
     ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
@@ -34,14 +33,14 @@ const FIELDS: [(&str, bool, Field); 13] = [
     ("www-authenticate", true, |out| &mut out.www_authenticate),
 ];
 
-/// Stands for a header that is not sent: its hash is 0.
-static NO_HEADER: Shared<ngx_table_elt_t> = Shared(ngx_table_elt_t {
+/// Stands for a header that is not sent: its hash is 0. nginx writes only into headers of its lists.
+const NO_HEADER: &ngx_table_elt_t = &ngx_table_elt_t {
     hash: 0,
     key: ngx_str_t { len: 0, data: null_mut() },
     value: ngx_str_t { len: 0, data: null_mut() },
     lowcase_key: null_mut(),
     next: null_mut(),
-});
+};
 
 fn field(name: &[u8]) -> Option<&'static (&'static str, bool, Field)> {
     FIELDS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -123,7 +122,7 @@ impl Request {
         // nginx looks whether there is one, and writes those of the list: this one is in no list.
         self.with_out(|out| {
             if out.server.is_null() {
-                out.server = (&raw const NO_HEADER.0).cast_mut();
+                out.server = std::ptr::from_ref(NO_HEADER).cast_mut();
             }
         });
     }

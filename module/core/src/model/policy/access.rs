@@ -107,9 +107,20 @@ pub struct AuthHost {
     pub backend: BackendId,
     /// Host name as the URL has it, without port: `Host` and the TLS server name.
     pub host: super::HeaderValue,
+    /// The host, perhaps with a port, as a text with variables, which then stands in place of `backend` and `host`: it is
+    /// looked up among the rules of this gateway and its Services, and never in DNS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variable_host: Option<Template>,
     /// Whether connections to the server use TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub https: bool,
+}
+
+impl AuthHost {
+    /// The backend whose endpoints the controller keeps up to date; `None`: each request names a server.
+    pub fn known_backend(&self) -> Option<&BackendId> {
+        self.variable_host.is_none().then_some(&self.backend)
+    }
 }
 
 /// External authentication: an answer of 2xx admits a request, 401 and 403 are returned to the client, all else

@@ -1,0 +1,316 @@
+//! A server that a URL names by a request's variables, such as `https://$host/oauth2/auth`: looked up among this
+//! gateway's own Services and rules.
+//!
+//! No name server is asked for a name that a client chose. The rule that would take the URL says whose endpoints are asked,
+//! by [`gateway::decide`] itself. What it answers by itself (a redirect, a status) is no server, and neither is a rule that
+//! restricts access: the question comes from the gateway, which nobody has let in there.
+
+use crate::explain::Asked;
+use crate::gateway::{
+    self, Answer, CompiledPolicies, EndpointSet, Facts, Generation, Shown, Silent, SplitRequest,
+};
+use crate::model::policy::{Policies, Protocol};
+use std::borrow::Cow;
+
+/// A server of this gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnServer {
+    /// Id of the backend whose endpoints are asked.
+    pub backend: Vec<u8>,
+    /// The host, without port: `Host` and the TLS server name.
+    pub host: Vec<u8>,
+    /// The endpoints speak TLS.
+    pub https: bool,
+    /// Path and query that the endpoints get.
+    pub target: Vec<u8>,
+}
+
+/// Why there is no such server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoServer {
+    /// The variables make no host name.
+    #[error("is no host name")]
+    NoHost,
+    /// The gateway has neither a rule nor a Service for it.
+    #[error("is neither a Service nor a host and path that a rule takes")]
+    Unknown,
+    /// The rule answers by itself.
+    #[error("is answered by its rule itself, with a redirect or a status")]
+    Answered,
+    /// The rule restricts access.
+    #[error("belongs to a rule that restricts access: take its path out of that rule")]
+    Protected,
+    /// The endpoints have to be verified, or speak something else.
+    #[error(
+        "belongs to a rule whose endpoints speak neither plain HTTP nor HTTPS that is not verified"
+    )]
+    Protocol,
+    /// The backend has no endpoint.
+    #[error("has no endpoint")]
+    NoEndpoint,
+}
+
+/// Finds the server of a URL. `client` is the request that names it, `authority` its host, perhaps with a port.
+pub fn find<'g, G: Generation<'g>>(
+    generation: &G,
+    client: &impl Facts,
+    is_https: bool,
+    authority: &[u8],
+    target: &[u8],
+) -> Result<OwnServer, NoServer> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| NoServer::NoHost);
+    let asked = Asked {
+        method: "GET".into(),
+        is_https,
+        host: text(authority)?,
+        target: text(target)?,
+        headers: Vec::new(),
+    };
+    let host = asked.normal_host();
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.:[]".contains(&b);
+    if host.is_empty() || host.len() > 253 || !host.bytes().all(is_name) {
+        return Err(NoServer::NoHost);
+    }
+    if let Some(backend) = service(&asked.host, &host, is_https) {
+        let endpoints = generation.endpoints(&backend);
+        let host = host.into_bytes();
+        return match endpoints.is_empty() {
+            true => Err(NoServer::NoEndpoint),
+            false => Ok(OwnServer { backend, host, https: is_https, target: target.to_vec() }),
+        };
+    }
+    let path = asked.normal_path().ok_or(NoServer::Unknown)?;
+    let facts = Hop { client, asked: &asked, host: &host, path: &path };
+    let decision = gateway::decide(generation, &facts, &mut Silent);
+    let route = &decision.route;
+    let no_policies = Policies::default();
+    let policies = route.policies.as_ref().map(|policies| policies.source());
+    let policies = policies.unwrap_or(&no_policies);
+    if policies.access.is_some() {
+        return Err(NoServer::Protected);
+    }
+    match (&decision.answer, route.rule) {
+        (Answer::Forward, Some(_)) => {}
+        (Answer::Respond(503), Some(_)) => return Err(NoServer::NoEndpoint),
+        (_, Some(_)) => return Err(NoServer::Answered),
+        (_, None) => return Err(NoServer::Unknown),
+    }
+    let https = speaks_tls(policies, is_https).ok_or(NoServer::Protocol)?;
+    let has_endpoints = route.destination.as_ref().and_then(|to| to.endpoints);
+    let backend = route.backend().filter(|_| has_endpoints.is_some_and(|all| !all.is_empty()));
+    let backend = backend.ok_or(NoServer::NoEndpoint)?.to_vec();
+    let target = match &decision.edits.uri {
+        Some((path, args)) => rewritten(path, args),
+        None => target.to_vec(),
+    };
+    Ok(OwnServer { backend, host: host.into_bytes(), https, target })
+}
+
+/// The backend of a Service that a host names as Kubernetes does: `service.namespace.svc`, perhaps with the cluster's domain.
+fn service(authority: &str, host: &str, is_https: bool) -> Option<Vec<u8>> {
+    let mut labels = host.split('.');
+    let (service, namespace) = (labels.next()?, labels.next()?);
+    if labels.next() != Some("svc") {
+        return None;
+    }
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    let port = port.unwrap_or(if is_https { "443" } else { "80" });
+    Some(format!("{namespace}/{service}/{port}").into_bytes())
+}
+
+/// Whether the endpoints of a rule speak TLS; `None`: they speak no HTTP, or have to be verified.
+fn speaks_tls(policies: &Policies, is_https: bool) -> Option<bool> {
+    let proxy = policies.proxy.as_ref();
+    if proxy.and_then(|proxy| proxy.tls.as_ref()).is_some_and(|tls| tls.verify) {
+        return None;
+    }
+    match proxy.and_then(|proxy| proxy.protocol) {
+        None | Some(Protocol::Http) => Some(false),
+        Some(Protocol::Https) => Some(true),
+        Some(Protocol::AutoHttp) => Some(is_https),
+        Some(_) => None,
+    }
+}
+
+/// A decoded path and its query, as a request target.
+fn rewritten(path: &[u8], args: &[u8]) -> Vec<u8> {
+    let mut target = Vec::with_capacity(path.len() + args.len() + 1);
+    for (at, segment) in path.split(|byte| *byte == b'/').enumerate() {
+        if at > 0 {
+            target.push(b'/');
+        }
+        target.extend(crate::policy::auth::escaped(segment));
+    }
+    if !args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(args);
+    }
+    target
+}
+
+/// The question as a decision reads it: its own URL, and all else of the client that it is asked for.
+struct Hop<'a, F> {
+    client: &'a F,
+    asked: &'a Asked,
+    host: &'a str,
+    path: &'a [u8],
+}
+
+impl<F: Facts> SplitRequest for Hop<'_, F> {
+    fn header(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.client.header(name)
+    }
+
+    fn cookie(&self, name: &[u8]) -> Option<&[u8]> {
+        self.client.cookie(name)
+    }
+}
+
+impl<F: Facts> Facts for Hop<'_, F> {
+    fn host(&self) -> &[u8] {
+        self.host.as_bytes()
+    }
+
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn args(&self) -> &[u8] {
+        self.asked.args().as_bytes()
+    }
+
+    fn target(&self) -> &[u8] {
+        self.asked.target.as_bytes()
+    }
+
+    fn method(&self) -> &[u8] {
+        b"GET"
+    }
+
+    fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.client.first_header(name)
+    }
+
+    fn origin(&self) -> Option<Vec<u8>> {
+        self.asked.origin().map(String::into_bytes)
+    }
+
+    fn client_host(&self) -> &[u8] {
+        self.host.as_bytes()
+    }
+
+    fn client_scheme(&self) -> &[u8] {
+        if self.asked.is_https { b"https" } else { b"http" }
+    }
+
+    fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        match name {
+            b"host" | b"best_http_host" => Some(Cow::Borrowed(self.host.as_bytes())),
+            b"request_uri" => Some(Cow::Borrowed(self.asked.target.as_bytes())),
+            b"args" | b"query_string" => Some(Cow::Borrowed(self.asked.args().as_bytes())),
+            b"uri" | b"document_uri" => Some(Cow::Borrowed(self.path)),
+            name => self.client.variable(name),
+        }
+    }
+
+    fn random(&self) -> u64 {
+        self.client.random()
+    }
+
+    fn is_internal(&self) -> bool {
+        false
+    }
+
+    /// The client's connection counts where certificates are asked for: the URL's scheme shows none.
+    fn is_tls(&self) -> bool {
+        self.client.is_tls()
+    }
+
+    fn was_asked_for(&self, asks: &[u8; 16]) -> bool {
+        self.client.was_asked_for(asks)
+    }
+
+    fn certificate(&self) -> Option<Shown> {
+        self.client.certificate()
+    }
+
+    fn certificate_subject(&self) -> Option<&[u8]> {
+        self.client.certificate_subject()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::{Counted, FactsOfAsked, Offline};
+    use crate::gateway::tests::records;
+    use crate::patterns::Patterns;
+    use serde_json::json;
+
+    /// Hosts a.test, whose sign-in is below /oauth2, and mine.test, which wants client certificates.
+    fn found(url_host: &str, target: &str) -> Result<OwnServer, NoServer> {
+        let endpoint = json!([{"address": "10.0.0.1", "port": 80}]);
+        let rule = |path: &str, backend: &str, policies: &str| match policies {
+            "" => json!({"path": {"prefix": path}, "backend": backend}),
+            id => json!({"path": {"prefix": path}, "backend": backend, "policies": id}),
+        };
+        let records = records(json!({
+            "servers": {"a.test": {"rules": [
+                rule("/", "auth/app/80", "closed"),
+                rule("/empty", "auth/none/80", ""),
+                rule("/moved", "auth/proxy/80", "moved"),
+                rule("/new", "auth/proxy/80", "new"),
+                rule("/oauth2", "auth/proxy/80", ""),
+                rule("/tls", "auth/proxy/80", "tls"),
+            ]}, "mine.test": {"rules": [rule("/", "auth/proxy/80", "")]}},
+            "policies": {
+                "tls": {"proxy": {"protocol": "https"}},
+                "moved": {"redirect": {"location": "https://x.test/", "code": 301}},
+                "new": {"rewrite": {"target": "/n%20w?x=1"}},
+                "closed": {"access": {"allow": ["10.0.0.0/8"]}}},
+            "tls": {"mine.test": {"denied": true}},
+            "backends": {"auth/proxy/80": {}, "auth/app/80": {}, "auth/none/80": {}},
+            "endpoints": {"auth/proxy/80": endpoint, "auth/app/80": endpoint, "auth/none/80": []},
+        }));
+        let counted = |_: &[u8], _: usize| None::<Counted>;
+        let patterns = Patterns::default();
+        let generation = Offline { records: &&records, patterns: &patterns, counted: &counted };
+        let asked = Asked::from_query(b"host=a.test&path=/x").unwrap();
+        let client = FactsOfAsked { asked: &asked, host: "a.test", path: b"/x" };
+        find(&generation, &client, true, url_host.as_bytes(), target.as_bytes())
+    }
+
+    #[test]
+    fn the_rule_of_the_url_says_whose_endpoints_are_asked() {
+        let server = found("a.test:8443", "/oauth2/auth?x=1").unwrap();
+        assert_eq!(server.backend, b"auth/proxy/80");
+        assert_eq!((&*server.host, &*server.target), (&b"a.test"[..], &b"/oauth2/auth?x=1"[..]));
+        assert!(!server.https);
+        assert!(found("A.test", "/tls").unwrap().https);
+        assert_eq!(found("a.test", "/new").unwrap().target, b"/n%20w?x=1");
+    }
+
+    #[test]
+    fn a_service_is_found_by_its_name_in_the_cluster() {
+        let server = found("proxy.auth.svc.cluster.local:80", "/auth").unwrap();
+        assert_eq!(server.backend, b"auth/proxy/80");
+        assert_eq!(found("proxy.auth.svc", "/auth"), Err(NoServer::NoEndpoint), "port 443");
+    }
+
+    #[test]
+    fn what_answers_by_itself_or_restricts_access_is_no_server() {
+        for (host, target, why) in [
+            ("a.test", "/", NoServer::Protected),
+            ("a.test", "/oauth2/../", NoServer::Protected),
+            ("a.test", "/moved", NoServer::Answered),
+            ("mine.test", "/", NoServer::Unknown),
+            ("a.test", "/empty", NoServer::NoEndpoint),
+            ("b.test", "/", NoServer::Unknown),
+            ("", "/", NoServer::NoHost),
+            ("a.test/x", "/", NoServer::NoHost),
+            ("a.test\r\nX: y", "/", NoServer::NoHost),
+        ] {
+            assert_eq!(found(host, target), Err(why), "{host}{target}");
+        }
+    }
+}
