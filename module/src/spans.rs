@@ -13,7 +13,7 @@ use nginx::State;
 use oxigress_core::gateway;
 use oxigress_core::model::policy::{Propagation, Tracing};
 use oxigress_core::span::{
-    self, Begun, Call, CallKind, Context, Finished, Ring, SpanId, is_trace_state,
+    self, Begun, Call, CallKind, Context, Finished, Ring, SpanId, TAKE_BYTES, is_trace_state,
 };
 use oxigress_core::text::template;
 use std::cell::RefCell;
@@ -22,8 +22,6 @@ use std::sync::atomic::AtomicU64;
 
 /// Requests that wait for the exporter: those of two seconds at 2,000 requests a second.
 const SLOTS: usize = 4096;
-/// Bytes that are taken out at a time: copying them takes less than a tenth of a millisecond.
-const MAX_TAKEN_BYTES: usize = 256 * 1024;
 
 static WORDS: OnceLock<&'static [AtomicU64]> = OnceLock::new();
 
@@ -50,7 +48,7 @@ fn ring() -> Option<Ring<'static>> {
 pub fn take() -> (Vec<u8>, u64) {
     let Some(ring) = ring() else { return (Vec::new(), 0) };
     let mut records = Vec::new();
-    ring.take(&mut records, MAX_TAKEN_BYTES, monotonic_milliseconds());
+    ring.take(&mut records, TAKE_BYTES, monotonic_milliseconds());
     (records, ring.dropped())
 }
 
@@ -80,7 +78,7 @@ struct Pending {
 pub struct CallPlace(usize);
 
 /// Headers that carry a context; those with an empty value remove the client's.
-pub type Headers = [(&'static str, Vec<u8>); 5];
+pub type Headers = [(&'static str, Vec<u8>); 7];
 
 /// The trace of a request; `None`: it is not traced, or a subrequest.
 #[inline]

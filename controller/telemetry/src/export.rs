@@ -1,12 +1,11 @@
 //! The task that takes spans from nginx and sends them to the collector.
 
 use crate::{Counts, spans};
-use anyhow::Context;
 use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
-use oxigress_core::span::Finished;
+use oxigress_core::span::{Finished, TAKE_BYTES};
 use oxigress_net::socket;
 use oxigress_settings::tracing::{Exporter, Protocol};
 use std::collections::VecDeque;
@@ -20,6 +19,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 /// nginx's queue holds the requests of this time at 4,000 a second.
 const TAKE_EVERY: Duration = Duration::from_secs(1);
+/// Answers of nginx that are read at a time: all that its queue holds.
+const MAX_ANSWERS: usize = 32;
 /// What a collector takes for a batch at most: OpenTelemetry's default.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same complaint is logged once in this time.
@@ -132,18 +133,20 @@ impl Queue {
     /// Takes finished requests from nginx, and keeps their spans as far as there is room for `most`.
     async fn take(&mut self, socket: &Path, most: usize) -> anyhow::Result<()> {
         let scope = InstrumentationScope::builder("oxigress").build();
-        loop {
+        // Requests end meanwhile: a busy nginx would never answer that there are no more.
+        for _ in 0..MAX_ANSWERS {
             let answer =
                 timeout(TAKE_EVERY, socket::post(socket, "/configuration/spans")).await??;
             let dropped = answer.headers().get("oxigress-spans-dropped");
             let dropped = dropped.and_then(|value| value.to_str().ok()?.parse().ok());
             dropped.into_iter().for_each(|count| self.counts.ring_full.store(count, Relaxed));
             let mut records = &answer.body()[..];
-            if records.is_empty() {
-                return Ok(());
-            }
+            let is_last = records.len() < TAKE_BYTES || self.waiting.len() >= most;
             while !records.is_empty() {
-                let finished = Finished::decode(&mut records).context("a record is damaged")?;
+                let Some(finished) = Finished::decode(&mut records) else {
+                    self.counts.queue_full.fetch_add(1, Relaxed);
+                    anyhow::bail!("a record is damaged");
+                };
                 for span in spans::of(&finished, &scope) {
                     match self.waiting.len() < most {
                         true => self.waiting.push_back(span),
@@ -151,7 +154,11 @@ impl Queue {
                     }
                 }
             }
+            if is_last {
+                break;
+            }
         }
+        Ok(())
     }
 
     fn send(&mut self, client: Arc<SpanExporter>, most: usize) {

@@ -10,6 +10,7 @@ use crate::gateway::{
     self, Answer, CompiledPolicies, EndpointSet, Facts, Generation, Shown, Silent, SplitRequest,
 };
 use crate::model::policy::{Policies, Protocol};
+use crate::text::template::Part;
 use std::borrow::Cow;
 
 /// A server of this gateway.
@@ -23,6 +24,53 @@ pub struct OwnServer {
     pub https: bool,
     /// Path and query that the endpoints get.
     pub target: Vec<u8>,
+}
+
+/// What a host with variables may lead to: it depends on who says what the variables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The client has a say, by its `Host`: rules of the namespace that names the URL.
+    Rules,
+    /// Only the configuration has: Services too.
+    Services,
+}
+
+impl Reach {
+    /// By the parts of the host; `None`: the client could name any host at all.
+    pub fn of<'a>(parts: impl Iterator<Item = Part<'a>>) -> Option<Reach> {
+        const OURS: [&[u8]; 4] = [b"ingress_name", b"namespace", b"service_name", b"service_port"];
+        const HOST: [&[u8]; 4] = [b"best_http_host", b"host", b"http_host", b"server_name"];
+        let mut reach = Reach::Services;
+        for part in parts {
+            let name = match part {
+                Part::Literal(_) => continue,
+                Part::Capture(_) => return None,
+                Part::Variable(name) => name,
+            };
+            let is_one_of = |all: [&[u8]; 4]| all.iter().any(|it| it.eq_ignore_ascii_case(name));
+            if is_one_of(HOST) {
+                reach = Reach::Rules;
+            } else if !is_one_of(OURS) {
+                return None;
+            }
+        }
+        Some(reach)
+    }
+}
+
+/// A URL whose host a request names.
+#[derive(Clone, Copy, Debug)]
+pub struct Url<'a> {
+    /// Its scheme is https.
+    pub is_https: bool,
+    /// Its host, perhaps with a port.
+    pub authority: &'a [u8],
+    /// Its path and query.
+    pub target: &'a [u8],
+    /// What its host may lead to.
+    pub reach: Reach,
+    /// The namespace of the rule whose policies have it.
+    pub namespace: &'a [u8],
 }
 
 /// Why there is no such server.
@@ -45,19 +93,21 @@ pub enum NoServer {
         "belongs to a rule whose endpoints speak neither plain HTTP nor HTTPS that is not verified"
     )]
     Protocol,
+    /// The rule is another namespace's, which would say who may see this one's pages.
+    #[error("belongs to a rule of another namespace: give the path an Ingress in this one")]
+    Stranger,
     /// The backend has no endpoint.
     #[error("has no endpoint")]
     NoEndpoint,
 }
 
-/// Finds the server of a URL. `client` is the request that names it, `authority` its host, perhaps with a port.
+/// Finds the server of a URL that a request, `client`, names.
 pub fn find<'g, G: Generation<'g>>(
     generation: &G,
     client: &impl Facts,
-    is_https: bool,
-    authority: &[u8],
-    target: &[u8],
+    url: &Url<'_>,
 ) -> Result<OwnServer, NoServer> {
+    let Url { is_https, authority, target, reach, namespace } = *url;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| NoServer::NoHost);
     let asked = Asked {
         method: "GET".into(),
@@ -71,7 +121,8 @@ pub fn find<'g, G: Generation<'g>>(
     if host.is_empty() || host.len() > 253 || !host.bytes().all(is_name) {
         return Err(NoServer::NoHost);
     }
-    if let Some(backend) = service(&asked.host, &host, is_https) {
+    let service = (reach == Reach::Services).then(|| service(&asked.host, &host, is_https));
+    if let Some(backend) = service.flatten() {
         let endpoints = generation.endpoints(&backend);
         let host = host.into_bytes();
         return match endpoints.is_empty() {
@@ -83,6 +134,9 @@ pub fn find<'g, G: Generation<'g>>(
     let facts = Hop { client, asked: &asked, host: &host, path: &path };
     let decision = gateway::decide(generation, &facts, &mut Silent);
     let route = &decision.route;
+    if route.rule.is_some_and(|rule| rule.texts()[1] != namespace) {
+        return Err(NoServer::Stranger);
+    }
     let no_policies = Policies::default();
     let policies = route.policies.as_ref().map(|policies| policies.source());
     let policies = policies.unwrap_or(&no_policies);
@@ -245,10 +299,20 @@ mod tests {
     use crate::explain::{Counted, FactsOfAsked, Offline};
     use crate::gateway::tests::records;
     use crate::patterns::Patterns;
+    use crate::text::template;
     use serde_json::json;
 
     /// Hosts a.test, whose sign-in is below /oauth2, and mine.test, which wants client certificates.
     fn found(url_host: &str, target: &str) -> Result<OwnServer, NoServer> {
+        found_by(Reach::Services, "", url_host, target)
+    }
+
+    fn found_by(
+        reach: Reach,
+        namespace: &str,
+        url_host: &str,
+        target: &str,
+    ) -> Result<OwnServer, NoServer> {
         let endpoint = json!([{"address": "10.0.0.1", "port": 80}]);
         let rule = |path: &str, backend: &str, policies: &str| match policies {
             "" => json!({"path": {"prefix": path}, "backend": backend}),
@@ -277,7 +341,9 @@ mod tests {
         let generation = Offline { records: &&records, patterns: &patterns, counted: &counted };
         let asked = Asked::from_query(b"host=a.test&path=/x").unwrap();
         let client = FactsOfAsked { asked: &asked, host: "a.test", path: b"/x" };
-        find(&generation, &client, true, url_host.as_bytes(), target.as_bytes())
+        let (authority, target) = (url_host.as_bytes(), target.as_bytes());
+        let namespace = namespace.as_bytes();
+        find(&generation, &client, &Url { is_https: true, authority, target, reach, namespace })
     }
 
     #[test]
@@ -295,6 +361,22 @@ mod tests {
         let server = found("proxy.auth.svc.cluster.local:80", "/auth").unwrap();
         assert_eq!(server.backend, b"auth/proxy/80");
         assert_eq!(found("proxy.auth.svc", "/auth"), Err(NoServer::NoEndpoint), "port 443");
+    }
+
+    #[test]
+    fn neither_a_client_nor_another_namespace_chooses_who_lets_in() {
+        assert!(found_by(Reach::Rules, "", "a.test", "/oauth2/auth").is_ok());
+        let stranger = found_by(Reach::Rules, "other", "a.test", "/oauth2/auth");
+        assert_eq!(stranger, Err(NoServer::Stranger));
+        let service = found_by(Reach::Rules, "", "proxy.auth.svc:80", "/auth");
+        assert_eq!(service, Err(NoServer::Unknown), "a Host that names a Service");
+        let reach = |text: &'static str| Reach::of(template::parts(text.as_bytes()));
+        assert_eq!(reach("$host"), Some(Reach::Rules));
+        assert_eq!(reach("sso.$Http_Host"), Some(Reach::Rules));
+        assert_eq!(reach("proxy.$namespace.svc"), Some(Reach::Services));
+        for text in ["$arg_to", "$cookie_a.test", "$1.test", "$http_x", "$uri"] {
+            assert_eq!(reach(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod ring;
 
 pub use context::{Context, SpanId, TraceId, is_trace_state};
 pub use finished::{Call, CallKind, Finished, MAX_BYTES};
-pub use ring::Ring;
+pub use ring::{Ring, TAKE_BYTES};
 
 use crate::model::policy::Tracing;
 

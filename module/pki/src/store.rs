@@ -192,7 +192,7 @@ unsafe extern "C" fn lookup_certificates(
     contain(null_mut(), body, null_mut())
 }
 
-/// All lists of an issuer; null: there is none.
+/// All lists of an issuer; null, and nobody passes: there is none, or one of them cannot be read.
 unsafe extern "C" fn lookup_lists(
     context: *const sys::X509_STORE_CTX,
     issuer: *const sys::X509_NAME,
@@ -201,8 +201,8 @@ unsafe extern "C" fn lookup_lists(
         // SAFETY: as above.
         let (bundles, issuer) =
             unsafe { (bundles(context)?, X509NameRef::from_ptr(issuer.cast_mut())) };
-        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget);
-        stack(all.map(crl::counted), |known| known.as_ptr().cast())
+        let all = bundles.revocations.as_ref()?.of_issuer(issuer)?;
+        stack(all.into_iter().map(crl::counted), |known| known.as_ptr().cast())
     };
     contain(null_mut(), body, null_mut())
 }

@@ -112,7 +112,7 @@ fn named<'m>(copy: &'m nginx::Request, mirror: &'m Mirror, host: &[u8]) -> Optio
     }
     let mut named = mirror.clone();
     named.to.host = HeaderValue::parse(str::from_utf8(host).ok()?).ok()?;
-    copy.pool().alloc(named).map(|named| &*named)
+    copy.pool().keep(named)
 }
 
 /// Gives the copy of a traced request a span of its own; `None` when memory is out.

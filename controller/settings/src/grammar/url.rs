@@ -7,6 +7,7 @@
 use super::template;
 use oxigress_core::model::policy::{AuthHost, HeaderValue, Template};
 use oxigress_core::model::{BackendId, shorten};
+use oxigress_core::own_server::Reach;
 use oxigress_core::text::template::Part;
 use oxigress_objects::external_name::ExternalName;
 use std::num::NonZeroU16;
@@ -77,6 +78,10 @@ fn host_of_requests(authority: &str, https: bool) -> Result<AuthHost, Option<Str
     let variable_host = template(authority, b"$")?;
     if !variable_host.parts().any(|part| !matches!(part, Part::Literal(_))) {
         return Err(None);
+    }
+    if Reach::of(variable_host.parts()).is_none() {
+        let why = "its host has a variable that lets a client choose the server: use $host, $http_host or $namespace";
+        return Err(Some(why.into()));
     }
     let invalid = |why: oxigress_core::model::Invalid| Some(why.to_string());
     let backend = BackendId::parse(OF_REQUESTS).map_err(invalid)?;

@@ -122,7 +122,7 @@ impl Context {
     }
 
     /// The headers that carry it, and with an empty value those of other forms, which would say something else.
-    pub fn headers(&self, propagation: Propagation) -> [(&'static str, Vec<u8>); 5] {
+    pub fn headers(&self, propagation: Propagation) -> [(&'static str, Vec<u8>); 7] {
         let sampled: &[u8] = if self.is_sampled { b"1" } else { b"0" };
         let (trace, span) = (hex::encode(&self.trace.0), hex::encode(&self.span.0));
         let mut all = [
@@ -131,6 +131,8 @@ impl Context {
             ("x-b3-traceid", Vec::new()),
             ("x-b3-spanid", Vec::new()),
             ("x-b3-sampled", Vec::new()),
+            ("x-b3-parentspanid", Vec::new()),
+            ("x-b3-flags", Vec::new()),
         ];
         match propagation {
             Propagation::W3c => all[0].1 = self.traceparent(),

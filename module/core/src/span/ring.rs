@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 const SLOT_WORDS: usize = 256;
 /// The most bytes of a record.
 pub(super) const SLOT_BYTES: usize = 8 * SLOT_WORDS;
+/// Bytes that are taken out at a time: copying them takes less than a tenth of a millisecond. An answer with less has the
+/// last records.
+pub const TAKE_BYTES: usize = 256 * 1024;
 /// Words before the states: where the next record is tried, and how many were dropped.
 const HEAD_WORDS: usize = 2;
 /// Slots that a writer tries.
