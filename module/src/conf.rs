@@ -7,12 +7,12 @@ use crate::module::table::Http;
 use nginx::sys::ngx_shm_zone_t;
 use nginx::thread::ThreadPool;
 use nginx::zone::Zone;
-use nginx::{Argument, VariableIndex};
+use nginx::{Argument, Settings as LocationSettings, VariableIndex};
 use oxigress_core::balancer::destinations;
 use oxigress_core::http::head::Rules;
 use oxigress_core::http::paths::Refused as RefusedPaths;
 use oxigress_core::metrics::Buckets;
-use std::ffi::{OsStr, c_void};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -84,7 +84,7 @@ pub struct SrvConf {
     /// A location of this server has `ingress_router`.
     pub(crate) has_router: bool,
     /// The settings of its `ingress_target` locations; null: it has none for that protocol.
-    pub(crate) targets: [Option<NonNull<*mut c_void>>; Target::COUNT],
+    pub(crate) targets: [Option<LocationSettings>; Target::COUNT],
     /// The name of its `ingress_error` location; empty: it has none.
     pub(crate) error_location: Argument,
     /// The names of its `ingress_auth` locations.
@@ -201,13 +201,13 @@ pub trait Declared {
     /// Its server has `ingress_hide_server`.
     fn hides_server(&self) -> bool;
     /// The name of the `ingress_error` location of its server, if there is one.
-    fn error_location(&self) -> Option<&[u8]>;
+    fn error_location(&self) -> Option<Argument>;
     /// The name of the location through which auth servers are asked.
     fn auth_location(&self, scheme: Scheme) -> Option<&[u8]>;
     /// The name of the location through which copies go.
     fn mirror_location(&self, scheme: Scheme) -> Option<&[u8]>;
     /// The settings of a target of its server.
-    fn target_settings(&self, target: Target) -> Option<NonNull<*mut c_void>>;
+    fn target_settings(&self, target: Target) -> Option<LocationSettings>;
     /// The threads of its `ingress_configuration`; `None` elsewhere.
     fn threads(&self) -> Option<ThreadPool>;
 }
@@ -238,8 +238,8 @@ impl Declared for nginx::Request {
         self.server_conf::<Http>().hides_server
     }
 
-    fn error_location(&self) -> Option<&[u8]> {
-        Some(self.server_conf::<Http>().error_location.bytes()).filter(|name| !name.is_empty())
+    fn error_location(&self) -> Option<Argument> {
+        Some(self.server_conf::<Http>().error_location).filter(|name| !name.is_empty())
     }
 
     fn auth_location(&self, scheme: Scheme) -> Option<&[u8]> {
@@ -253,7 +253,7 @@ impl Declared for nginx::Request {
     }
 
     #[inline]
-    fn target_settings(&self, target: Target) -> Option<NonNull<*mut c_void>> {
+    fn target_settings(&self, target: Target) -> Option<LocationSettings> {
         let [http, https, grpc, grpcs, fastcgi] = self.server_conf::<Http>().targets;
         match target {
             Target::Http => http,

@@ -15,9 +15,12 @@ use crate::request::Request;
 use crate::route::rewrite as answer;
 use crate::zone::ZoneLock;
 use nginx::log::Log;
+use nginx::process::give_memory_back;
 use nginx::thread::{AfterWork, Work};
 use nginx::{AfterBody, BodyHandler, Code, PhaseHandler, Pieces};
 use oxigress_store::Store;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 use std::borrow::Cow;
 use std::cell::RefCell;
 
@@ -71,29 +74,18 @@ impl<'r> Head<'r> {
             is_from_loopback: request.is_from_loopback(),
             is_from_browser: request.header(b"origin").is_some()
                 || request.has_header_prefix(b"sec-fetch-"),
-            peer_uid: request.is_unix().then(|| peer_uid(request.socket())),
-            // SAFETY: only asks.
-            own_uid: unsafe { libc::geteuid() },
+            peer_uid: request.is_unix().then(|| peer_uid(request)),
+            own_uid: geteuid().as_raw(),
             max_body_bytes: directives::MAX_BODY_BYTES as u64,
         }
     }
 }
 
 /// The uid at the other end of a Unix socket; one that nobody has if the kernel does not say.
-fn peer_uid(socket: i32) -> u32 {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the buffer is as long as it says.
-    let answer = unsafe {
-        libc::getsockopt(
-            socket,
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    };
-    if answer == 0 { peer.uid } else { u32::MAX }
+fn peer_uid(request: &Request<'_>) -> u32 {
+    let socket = request.nginx().connection().descriptor();
+    let peer = socket.and_then(|socket| socket_peercred(socket).ok());
+    peer.map_or(u32::MAX, |peer| peer.uid.as_raw())
 }
 
 /// A request whose body is being read or worked on, until its pool goes.
@@ -192,8 +184,7 @@ impl Work for Write {
         let answer =
             configuration::work(&self.job, &joined(&pieces)?, store, lock, Patience::THREAD);
         // The parsed document of a large cluster takes tens of megabytes, which the allocator would keep.
-        // SAFETY: gives free pages back, on any thread.
-        unsafe { libc::malloc_trim(0) };
+        give_memory_back();
         Some(answer.unwrap_or_else(Answer::busy))
     }
 }

@@ -1,7 +1,6 @@
 //! What policies say about heads: of requests as endpoints see them, and of responses as clients do.
 
 pub mod directives;
-pub mod discard;
 pub mod draining;
 pub mod fastcgi;
 pub mod filter;

@@ -21,7 +21,6 @@ use crate::route::location;
 use crate::route::location::Entered;
 use crate::worker;
 use crate::worker::Worker;
-use nginx::sys::ngx_http_request_t;
 use nginx::{Address, Header};
 use oxigress_core::model::policy::Mirror;
 use std::cell::{Cell, OnceCell};
@@ -45,8 +44,8 @@ pub struct Context {
     question: Cell<Option<NonNull<Question>>>,
     /// Of a copy for another server; `None`: it is none.
     mirror: Cell<Option<NonNull<Mirror>>>,
-    /// What reads its endpoint's answer.
-    interim: Cell<interim::Callbacks>,
+    /// Of what reads its endpoint's answers.
+    interim: interim::Interim,
 }
 
 /// A request during one callback.
@@ -63,25 +62,10 @@ impl<'r> Request<'r> {
         Some(Request { seen, worker })
     }
 
-    /// As [`Request::of`].
-    ///
-    /// # Safety
-    /// `raw` is alive during `'r`, and this is the event loop's thread.
-    #[inline]
-    pub unsafe fn from_callback(raw: *mut ngx_http_request_t) -> Option<Self> {
-        // SAFETY: the caller promises a live request.
-        Self::of(unsafe { nginx::Request::from_ptr(raw) })
-    }
-
     /// nginx's side of it.
     #[inline]
     pub fn nginx(&self) -> &'r nginx::Request {
         self.seen
-    }
-
-    /// nginx's own request.
-    pub(crate) fn as_ptr(&self) -> *mut ngx_http_request_t {
-        self.seen.as_ptr()
     }
 
     /// The worker it runs in.
@@ -221,11 +205,6 @@ impl<'r> Request<'r> {
         self.seen.is_chunked()
     }
 
-    /// The client's socket.
-    pub fn socket(&self) -> i32 {
-        self.seen.connection().socket()
-    }
-
     /// Whether it came over a Unix socket.
     pub fn is_unix(&self) -> bool {
         self.seen.connection().local() == Some(Address::Unix)
@@ -258,14 +237,9 @@ impl<'r> Request<'r> {
         self.seen.new_context::<Http>(Context::default())
     }
 
-    /// nginx's callbacks for an answer, which ours stand before.
-    pub(crate) fn interim(&self) -> interim::Callbacks {
-        self.context().map(|context| context.interim.get()).unwrap_or_default()
-    }
-
-    /// Keeps them; `None` when memory is out.
-    pub(crate) fn set_interim(&self, callbacks: interim::Callbacks) -> Option<()> {
-        self.context_or_new().map(|context| context.interim.set(callbacks))
+    /// What is kept for its endpoint's answers; `None` when memory is out.
+    pub(crate) fn interim(&self) -> Option<&'r interim::Interim> {
+        self.context_or_new().map(|context| &context.interim)
     }
 
     /// Says what counts it in the end.

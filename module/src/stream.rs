@@ -15,13 +15,12 @@ use crate::module::directives::refuse;
 use crate::module::table::stream_index;
 use crate::system::guard;
 use crate::system::log;
-use crate::system::memory;
 use nginx::log::Log;
 use nginx::sys::{
     NGX_ERROR, NGX_OK, NGX_STREAM_UPSTREAM_CREATE, ngx_conf_t, ngx_cycle_t, ngx_hash_key,
-    ngx_int_t, ngx_module_t, ngx_str_t, ngx_stream_conf_ctx_t, ngx_stream_content_handler_pt,
-    ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t, ngx_stream_session_t,
-    ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
+    ngx_int_t, ngx_module_t, ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_stream_conf_ctx_t,
+    ngx_stream_content_handler_pt, ngx_stream_core_main_conf_t, ngx_stream_core_srv_conf_t,
+    ngx_stream_session_t, ngx_stream_upstream_srv_conf_t, ngx_stream_variable_value_t, ngx_uint_t,
 };
 use nginx::{Conf, Refused};
 use std::ffi::{CStr, c_void};
@@ -38,6 +37,25 @@ type GetVariable = unsafe extern "C" fn(
 ) -> *mut ngx_stream_variable_value_t;
 type GetFlushedVariable =
     unsafe extern "C" fn(*mut ngx_stream_session_t, ngx_uint_t) -> *mut ngx_stream_variable_value_t;
+
+/// A zeroed `T` in a pool, null when memory is out.
+///
+/// # Safety
+/// `pool` is alive; zeroes are a value of `T`.
+unsafe fn zeroed<T>(pool: *mut ngx_pool_t) -> *mut T {
+    const { assert!(align_of::<T>() <= nginx::sys::NGX_ALIGNMENT) };
+    // SAFETY: the pool is alive.
+    unsafe { ngx_pcalloc(pool, size_of::<T>()) }.cast()
+}
+
+/// A copy of the concatenation of `parts` in a pool; `None` when memory is out.
+///
+/// # Safety
+/// `pool` is alive, and outlives the use of the string.
+unsafe fn concat(pool: *mut ngx_pool_t, parts: &[&[u8]]) -> Option<ngx_str_t> {
+    // SAFETY: the pool is alive.
+    unsafe { nginx::Pool::from_ptr(pool) }.text(parts)
+}
 
 /// What the module uses of stream, as it is loaded in one cycle.
 #[repr(C)]
@@ -89,7 +107,7 @@ unsafe fn variable_by_name<'s>(
     unsafe {
         let key = ngx_hash_key(name.data, name.len);
         let value = ((*main_conf(session)).get_variable)(session, &raw mut name, key);
-        text(value).map(|text| memory::bytes(text))
+        text(value).map(|text| nginx::bytes(text))
     }
 }
 
@@ -150,7 +168,7 @@ pub unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
             log::write(log::EMERG, Log::from_ptr((*cf).log), line);
             return null_mut();
         };
-        let conf: *mut MainConf = memory::array((*cf).pool, 1);
+        let conf: *mut MainConf = ngx_pcalloc((*cf).pool, size_of::<MainConf>()).cast();
         if !conf.is_null() {
             conf.write(MainConf {
                 // The types are those of the headers that the module was compiled with; nginx compares its version and
@@ -170,7 +188,7 @@ pub unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
 
 pub unsafe extern "C" fn create_srv_conf(cf: *mut ngx_conf_t) -> *mut c_void {
     // SAFETY: the pool is alive; zeroes are a value.
-    unsafe { memory::zeroed::<SrvConf>((*cf).pool) }.cast()
+    unsafe { zeroed::<SrvConf>((*cf).pool) }.cast()
 }
 
 /// # Safety

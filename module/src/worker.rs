@@ -16,7 +16,6 @@ use crate::route::policy;
 use crate::spans;
 use crate::system::guard;
 use crate::system::log;
-use crate::tls::Parsed;
 use crate::tls::bundles;
 use crate::tls::certificate;
 use crate::tls::client_certificate;
@@ -27,6 +26,7 @@ use crate::zone::records;
 use crate::zone::steps::Journal;
 use nginx::event::{Timer, is_exiting};
 use nginx::process::{self, Role as ProcessRole};
+use nginx::ssl::pem::KeyPair;
 use nginx::{Cycle, EventLoop, ForProcess};
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::cache::Cache;
@@ -59,7 +59,7 @@ const MAX_SCRATCH: usize = 64 * 1_024;
 pub struct Worker {
     reader: Reader,
     lock: ZoneLock,
-    certificates: RefCell<Cache<Parsed>>,
+    certificates: RefCell<Cache<KeyPair>>,
     host_policies: RefCell<Cache<Option<Rc<HostPolicy>>>>,
     bundles: RefCell<bundles::Bundles>,
     buffers_of_requests: buffers::Counted,
@@ -148,7 +148,7 @@ impl Worker {
     }
 
     /// Its parsed certificates.
-    pub fn certificates(&self) -> &RefCell<Cache<Parsed>> {
+    pub fn certificates(&self) -> &RefCell<Cache<KeyPair>> {
         &self.certificates
     }
 
@@ -282,7 +282,8 @@ pub fn begin(cycle: &Cycle) {
     if process::role() == ProcessRole::Helper {
         return;
     }
-    keep_memory_small();
+    // A whole snapshot takes tens of megabytes for a moment.
+    process::keep_memory_small();
     guard::report_panics();
     log::never_block(cycle);
     #[cfg(feature = "failpoints")]
@@ -338,16 +339,6 @@ fn start(cycle: &Cycle) {
     worker.tick.get_or_init(|| Timer::start(here, TICK_MSEC, |here| Some(tick(here))));
     // SAFETY: on the event loop's thread, with the cycle that runs from now on.
     unsafe { reserve::start(cycle.as_ptr()) };
-}
-
-/// A whole snapshot takes tens of megabytes for a moment. glibc would answer that by keeping such blocks on the
-/// heap from then on, and by an arena for each thread of the pool.
-fn keep_memory_small() {
-    // SAFETY: sets two numbers of the allocator; the pool's threads have allocated nothing yet.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 1024 * 1024);
-        libc::mallopt(libc::M_ARENA_MAX, 2);
-    }
 }
 
 /// What a worker does now and then; answers when it does so next.

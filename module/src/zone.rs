@@ -14,6 +14,8 @@ use crate::system::memory::random;
 use nginx::zone::{Block, BlockZone, Zone, ZoneMutex, is_test};
 use nginx::{Cycle, EventLoop};
 use oxigress_store::{Store, WriterLock};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// The zone of `ingress_zone`.
 pub struct StoreZone;
@@ -25,9 +27,8 @@ impl BlockZone for StoreZone {
 
     fn create(zone: &Zone, main: &CoreConf, block: Block) -> Result<(), String> {
         records::set_counting(main.metrics.is_some());
-        // The zone holds private keys: they stay out of core files. Advice, so a refusal is no error.
-        // SAFETY: whole pages of the mapping.
-        unsafe { libc::madvise(block.start.as_ptr().cast(), block.bytes, libc::MADV_DONTDUMP) };
+        // The zone holds private keys.
+        block.hide_from_core_files();
         let (secret, key) = ([random(), random()], random());
         // SAFETY: page-aligned, mapped as long as the zone, and nobody else's.
         unsafe { Store::create(block.start, block.bytes, secret, key, is_alive) }
@@ -117,8 +118,6 @@ unsafe impl WriterLock for ZoneLock {
 
 /// Whether a process runs.
 pub fn is_alive(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-    // SAFETY: signal 0 only asks.
-    let answer = unsafe { libc::kill(pid, 0) };
-    answer == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    matches!(test_kill_process(pid), Ok(()) | Err(Errno::PERM))
 }

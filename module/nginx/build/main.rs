@@ -38,6 +38,7 @@ fn main() {
         .header_contents("nginx.h", &format!("{}{files}{SIGNATURE}", headers::INCLUDES))
         .clang_args(&headers.arguments)
         .generate_cstr(true)
+        .derive_default(true)
         .layout_tests(false)
         .blocklist_item("NGX_ALIGNMENT")
         .use_core();
@@ -58,6 +59,12 @@ fn main() {
     // 1.25.4: a request that ends while a thread works for it is marked.
     if version.parse::<u32>().is_ok_and(|version| version >= 1_025_004) {
         println!("cargo::rustc-cfg=nginx_has_terminated");
+    }
+
+    // 1.29.2: nginx has a client-hello callback of its own.
+    println!("cargo::rustc-check-cfg=cfg(nginx_has_client_hello)");
+    if version.parse::<u32>().is_ok_and(|version| version >= 1_029_002) {
+        println!("cargo::rustc-cfg=nginx_has_client_hello");
     }
 
     // nginx 1.29.7 and later.

@@ -1,6 +1,7 @@
 //! What all else stands on: handles, pools, texts, addresses, the log, and the guard around callbacks.
 
 pub mod address;
+pub mod chain;
 pub mod clock;
 pub mod code;
 pub mod guard;
@@ -8,3 +9,4 @@ pub(crate) mod handle;
 pub mod log;
 pub mod pool;
 pub mod text;
+pub mod wiping;

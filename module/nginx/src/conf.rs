@@ -1,15 +1,16 @@
 //! A configuration while nginx reads it.
 
+pub mod kept;
 pub mod module;
 
 use crate::basic::guard::contain;
-use crate::basic::handle::fields;
+use crate::basic::handle::{fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::basic::text::bytes;
+use crate::conf::kept::{HttpCore, HttpSsl, HttpUpstream, Keeper, NamedModule, OfServer, Slot};
 use crate::conf::module::{CoreModule, HttpModule};
 use crate::process::cycle::Cycle;
-use crate::process::thread::ThreadPool;
 use crate::request::{
     HeaderFilter, Lookup, PhaseHandler, Request, Value, VariableFlags, VariableIndex, install,
     phase,
@@ -19,18 +20,29 @@ use crate::sys::{
     ngx_array_push, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_http_add_variable,
     ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t,
     ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_request_t,
-    ngx_http_upstream_srv_conf_t, ngx_http_variable_value_t, ngx_int_t, ngx_str_t,
-    ngx_thread_pool_add, ngx_uint_t,
+    ngx_http_upstream_srv_conf_t, ngx_http_variable_value_t, ngx_int_t, ngx_str_t, ngx_uint_t,
 };
-use std::cell::UnsafeCell;
-use std::ffi::c_char;
+use crate::upstream::UpstreamConf;
+use std::ffi::{c_char, c_void};
 use std::fmt::Display;
-use std::marker::PhantomData;
-use std::ptr::{NonNull, null_mut, without_provenance_mut};
+use std::ptr::without_provenance_mut;
 
-/// The configuration that nginx reads, at one directive or block of it.
-#[repr(transparent)]
-pub struct Conf(UnsafeCell<ngx_conf_t>);
+handle! {
+    /// The configuration that nginx reads, at one directive or block of it.
+    Conf of ngx_conf_t
+}
+
+fields! { Conf {
+    /// The cycle that it is for.
+    link cycle: Cycle = cycle;
+    /// The cycle's pool.
+    link pool: Pool = pool;
+    /// Its log.
+    link log: Log = log;
+}}
+
+/// Why something is there without which nginx reads nothing in `http`.
+pub(crate) const IN_HTTP: &str = "nginx makes what modules keep before it reads a block of http";
 
 /// Why a directive is refused.
 #[derive(Debug)]
@@ -59,39 +71,15 @@ impl Conf {
     /// # Safety
     /// nginx reads this configuration, and nobody else refers to it during `'a`.
     #[inline]
-    pub unsafe fn from_ptr<'a>(raw: *mut ngx_conf_t) -> &'a mut Conf {
+    pub(crate) unsafe fn reading<'a>(raw: *mut ngx_conf_t) -> &'a mut Conf {
         // SAFETY: alive, as the caller promises, and the same layout: transparent over a cell.
         unsafe { &mut *raw.cast() }
-    }
-
-    /// nginx's own pointer.
-    #[inline]
-    pub fn as_ptr(&self) -> *mut ngx_conf_t {
-        self.0.get()
-    }
-
-    /// The cycle that it is for.
-    pub fn cycle(&self) -> &Cycle {
-        // SAFETY: nginx reads a configuration for a cycle, which outlives it.
-        unsafe { Cycle::from_ptr((*self.as_ptr()).cycle) }
-    }
-
-    /// The cycle's pool.
-    pub fn pool(&self) -> &Pool {
-        // SAFETY: what a configuration is made in, which outlives its reading.
-        unsafe { Pool::from_ptr((*self.as_ptr()).pool) }
-    }
-
-    /// Its log.
-    pub fn log(&self) -> &Log {
-        // SAFETY: a configuration has a log while it is read.
-        unsafe { Log::from_ptr((*self.as_ptr()).log) }
     }
 
     /// The directive's arguments, its name first.
     pub fn arguments(&self) -> &[Argument] {
         // SAFETY: nginx fills the array with strings, of which an argument is one; they stay as long as the cycle.
-        unsafe { (*(*self.as_ptr()).args).as_slice::<Argument>() }
+        unsafe { (*self.peek(|raw| raw.args)).as_slice::<Argument>() }
     }
 
     /// The argument of a directive that has one.
@@ -130,88 +118,110 @@ impl Conf {
     pub fn full_path(&self, path: Argument) -> Option<Argument> {
         let mut path = path.0;
         // SAFETY: nginx makes another string in the cycle's pool, and leaves the argument as it is.
-        let code = unsafe { ngx_conf_full_name((*self.as_ptr()).cycle, &raw mut path, 0) };
+        let code = unsafe { ngx_conf_full_name(self.cycle().as_ptr(), &raw mut path, 0) };
         (code == sys::NGX_OK as ngx_int_t).then_some(Argument(path))
-    }
-
-    /// The pool of threads named `default`, which nginx makes with 32 threads unless told otherwise; `None` when memory
-    /// is out.
-    pub fn default_threads(&self) -> Option<ThreadPool> {
-        // SAFETY: a live configuration; null names that pool.
-        NonNull::new(unsafe { ngx_thread_pool_add(self.as_ptr(), null_mut()) }).map(ThreadPool)
     }
 
     /// What module `M` keeps for the cycle that is read.
     pub fn core<M: CoreModule>(&mut self) -> Option<&mut M::Main> {
-        // SAFETY: one pointer a module, null or what `M`'s table made. Nobody else refers to it: what is lent of it is
-        // lent of this configuration, exclusively.
-        unsafe {
-            let all = (*(*self.as_ptr()).cycle).conf_ctx;
-            (*all.add(M::index())).cast::<M::Main>().as_mut()
-        }
+        let array = self.cycle().array();
+        self.exclusive::<kept::Core<M>>(array)
     }
 
     /// What module `M` keeps for `http`.
     pub fn main<M: HttpModule>(&mut self) -> &mut M::Main {
-        // SAFETY: in `http`; what `M`'s table made, and nobody else refers to it: what is lent of it is lent of this
-        // configuration, exclusively.
-        unsafe { &mut *(*self.http().main_conf.add(M::index())).cast() }
+        let array = self.http().main_conf;
+        self.exclusive::<kept::Main<M>>(array).expect(IN_HTTP)
     }
 
     /// What module `M` keeps for the server or upstream that is read.
     pub fn server<M: HttpModule>(&mut self) -> &mut M::Server {
-        // SAFETY: in `http`, as for `http_context`; what `M`'s table made, and nobody else refers to it: what is lent of
-        // it is lent of this configuration, exclusively.
-        unsafe { &mut *(*self.http().srv_conf.add(M::index())).cast() }
+        let array = self.http().srv_conf;
+        self.exclusive::<kept::Server<M>>(array).expect(IN_HTTP)
     }
 
     /// What module `M` keeps for the location that is read.
     pub fn location<M: HttpModule>(&mut self) -> &mut M::Location {
-        // SAFETY: as for `Conf::server`.
-        unsafe { &mut *(*self.http().loc_conf.add(M::index())).cast() }
-    }
-
-    fn http(&self) -> &ngx_http_conf_ctx_t {
-        // SAFETY: a number of a live struct.
-        let kind = unsafe { (*self.as_ptr()).module_type };
-        assert_eq!(kind, sys::NGX_HTTP_MODULE as ngx_uint_t, "this is not in http");
-        // SAFETY: in `http` the context is of this type, and nginx makes it before it reads anything there.
-        unsafe { &*(*self.as_ptr()).ctx.cast() }
+        let array = self.http().loc_conf;
+        self.exclusive::<kept::Location<M>>(array).expect(IN_HTTP)
     }
 
     /// nginx's own settings of the location that is read.
     pub fn core_location(&mut self) -> &mut ngx_http_core_loc_conf_t {
-        // SAFETY: in `http`; the core module's own type. What is lent of it is lent of this configuration, exclusively.
-        unsafe { &mut *(*self.http().loc_conf.add(sys::ngx_http_core_module.ctx_index)).cast() }
+        self.location::<HttpCore>()
+    }
+
+    /// What of the location that is read speaks TLS to endpoints: the directive, and what it says.
+    pub fn tls_passes(&mut self) -> Vec<(&'static str, &UpstreamConf)> {
+        let mut all = Vec::new();
+        let mut add = |directive, ssl: usize, conf: &mut sys::ngx_http_upstream_conf_t| {
+            if ssl != 0 {
+                all.push((directive, &raw mut *conf));
+            }
+        };
+        if let Some(it) = self.location_of::<kept::Proxy>() {
+            add("proxy_pass https://", it.ssl, &mut it.upstream);
+        }
+        if let Some(it) = self.location_of::<kept::Grpc>() {
+            add("grpc_pass grpcs://", it.ssl, &mut it.upstream);
+        }
+        if let Some(it) = self.location_of::<kept::Uwsgi>() {
+            add("uwsgi_pass suwsgi://", it.ssl, &mut it.upstream);
+        }
+        // SAFETY: of the location's settings, which stay as long as the cycle.
+        let seen = |conf| unsafe { UpstreamConf::from_ptr(conf) };
+        all.into_iter().map(|(directive, conf)| (directive, seen(conf))).collect()
+    }
+
+    /// The name of the location that is read.
+    pub fn location_name(&mut self) -> Argument {
+        Argument(self.core_location().name)
     }
 
     /// nginx's settings of the upstream that is read; `None` elsewhere.
     pub fn upstream(&mut self) -> Option<&mut ngx_http_upstream_srv_conf_t> {
-        // SAFETY: in `http`; null, or of the upstream module's own type. What is lent of it is lent of this
-        // configuration, exclusively.
-        unsafe {
-            let place = self.http().srv_conf.add(sys::ngx_http_upstream_module.ctx_index);
-            (*place).cast::<ngx_http_upstream_srv_conf_t>().as_mut()
-        }
+        let array = self.http().srv_conf;
+        self.exclusive::<kept::Server<HttpUpstream>>(array)
     }
 
-    /// The settings of all modules for the location that is read.
-    pub fn location_settings(&self) -> *mut *mut std::ffi::c_void {
-        self.http().loc_conf
+    /// What a module of nginx's own keeps for the location that is read; `None` where nginx was built without it.
+    pub fn location_of<N: NamedModule>(&mut self) -> Option<&mut N::Location> {
+        let (index, array) = (self.cycle().module_index(N::NAME)?, self.http().loc_conf);
+        // SAFETY: in `http`; a place for every module, null or of this type. What is lent of it is lent of this
+        // configuration, exclusively.
+        unsafe { (*array.add(index)).cast::<N::Location>().as_mut() }
+    }
+
+    /// What is kept in one of this configuration's own arrays.
+    fn exclusive<S: Slot>(&mut self, array: *mut *mut c_void) -> Option<&mut S::Value> {
+        if array.is_null() {
+            return None;
+        }
+        // SAFETY: nginx's array has a place for every module; null there, or of the slot's type. Nobody else refers to it:
+        // what is lent of it is lent of this configuration, exclusively.
+        unsafe { (*array.add(S::index())).cast::<S::Value>().as_mut() }
+    }
+
+    pub(crate) fn http(&self) -> &ngx_http_conf_ctx_t {
+        let (kind, context) = self.peek(|raw| (raw.module_type, raw.ctx));
+        assert_eq!(kind, sys::NGX_HTTP_MODULE as ngx_uint_t, "this is not in http");
+        // SAFETY: in `http` the context is of this type, and nginx makes it before it reads anything there.
+        unsafe { &*context.cast() }
     }
 
     fn core_main(&self) -> *mut ngx_http_core_main_conf_t {
+        let place = self.http().main_conf.wrapping_add(HttpCore::index());
         // SAFETY: in `http`, whose core module has its configuration before any other.
-        unsafe { (*self.http().main_conf.add(sys::ngx_http_core_module.ctx_index)).cast() }
+        unsafe { (*place).cast() }
     }
 
     /// The servers of `http`.
-    pub fn servers(&self) -> Vec<Server<'_>> {
+    pub fn servers(&self) -> Vec<&Server> {
         // SAFETY: nginx fills the array with its servers.
         let all =
             unsafe { (*self.core_main()).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() };
-        let servers = all.iter().filter_map(|server| NonNull::new(*server));
-        servers.map(|server| Server(server, PhantomData)).collect()
+        // SAFETY: servers of the configuration, which stay as long as the cycle.
+        all.iter().filter_map(|server| unsafe { Server::from_nullable(*server) }).collect()
     }
 
     /// Has each request looked at in a phase; `None` when memory is out.
@@ -308,14 +318,6 @@ impl Argument {
         self.0
     }
 
-    /// A string of the configuration.
-    ///
-    /// # Safety
-    /// It lies in the pool of the cycle whose configuration keeps it.
-    pub unsafe fn from_raw(text: ngx_str_t) -> Self {
-        Argument(text)
-    }
-
     /// A size such as `16m`.
     pub fn size(&self) -> Option<usize> {
         let mut text = self.0;
@@ -342,29 +344,33 @@ pub fn parse_number(text: &[u8]) -> Option<usize> {
     usize::try_from(unsafe { sys::ngx_atoi(text.as_ptr().cast_mut(), text.len()) }).ok()
 }
 
-/// A server of `http`.
-#[derive(Clone, Copy)]
-pub struct Server<'c>(NonNull<ngx_http_core_srv_conf_t>, PhantomData<&'c Conf>);
+handle! {
+    /// A server of `http`.
+    Server of ngx_http_core_srv_conf_t
+}
 
-impl<'c> Server<'c> {
-    /// What module `M` keeps for it.
-    pub fn conf<M: HttpModule>(&self) -> &'c M::Server {
-        // SAFETY: nginx makes one for each server, by `M`'s table; it lives as long as the cycle.
-        unsafe { &*(*(*self.0.as_ref().ctx).srv_conf.add(M::index())).cast() }
-    }
-
-    /// Its TLS settings; `None` without a context.
-    pub fn tls(&self) -> Option<NonNull<sys::ngx_http_ssl_srv_conf_t>> {
-        // SAFETY: nginx makes one for each server, of the TLS module's own type.
-        let conf: *mut sys::ngx_http_ssl_srv_conf_t = unsafe {
-            (*(*self.0.as_ref().ctx).srv_conf.add(sys::ngx_http_ssl_module.ctx_index)).cast()
-        };
-        // SAFETY: null where nginx was built without TLS, else a live struct.
-        NonNull::new(conf).filter(|conf| unsafe { !conf.as_ref().ssl.ctx.is_null() })
+// SAFETY: nginx gives each server a context with such an array, which stays as long as the cycle.
+unsafe impl Keeper<OfServer> for Server {
+    #[inline]
+    fn array(&self) -> *mut *mut c_void {
+        // SAFETY: nginx makes a server with its context.
+        unsafe { (*self.peek(|raw| raw.ctx)).srv_conf }
     }
 }
 
-crate::basic::handle::handle! {
+impl Server {
+    /// What module `M` keeps for it.
+    pub fn conf<M: HttpModule>(&self) -> &M::Server {
+        self.kept::<kept::Server<M>>().expect(IN_HTTP)
+    }
+
+    /// Its TLS settings; `None` without a context.
+    pub fn tls(&self) -> Option<&sys::ngx_http_ssl_srv_conf_t> {
+        self.kept::<kept::Server<HttpSsl>>().filter(|conf| !conf.ssl.ctx.is_null())
+    }
+}
+
+handle! {
     /// An `upstream` block, or the one that nginx makes of a name in `proxy_pass`.
     UpstreamBlock of ngx_http_upstream_srv_conf_t
 }
@@ -372,49 +378,70 @@ crate::basic::handle::handle! {
 fields! { UpstreamBlock {
     /// Its name.
     text name = host;
+    /// It has a zone of nginx's, with peers of nginx's.
+    has has_zone = shm_zone;
+    /// It is a block of the configuration: what only `proxy_pass` names has no configurations of modules.
+    has is_explicit = srv_conf;
 }}
 
+// SAFETY: null, or nginx's array for an upstream block, which stays as long as the cycle.
+unsafe impl Keeper<OfServer> for UpstreamBlock {
+    const MAY_BE_NULL: bool = true;
+
+    #[inline]
+    fn array(&self) -> *mut *mut c_void {
+        self.peek(|raw| raw.srv_conf)
+    }
+}
+
 impl UpstreamBlock {
-    /// It is a block of the configuration: what only `proxy_pass` names has no configurations of modules.
-    pub fn is_explicit(&self) -> bool {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { !(*self.as_ptr()).srv_conf.is_null() }
+    /// # Safety
+    /// nginx initialises this upstream, and nobody else refers to it during `'a`.
+    pub(crate) unsafe fn initialised<'a>(raw: *mut ngx_http_upstream_srv_conf_t) -> &'a mut Self {
+        // SAFETY: alive, as the caller promises, and the same layout: transparent over a cell.
+        unsafe { &mut *raw.cast() }
+    }
+
+    /// What module `M` keeps for it, while it is initialised.
+    pub fn conf_mut<M: HttpModule>(&mut self) -> Option<&mut M::Server> {
+        // SAFETY: as for `Keeper::kept`; what is lent of it is lent of this block, exclusively.
+        unsafe { self.place(M::index())?.cast::<M::Server>().as_mut() }
+    }
+
+    /// What a module of nginx's own keeps for it, while it is initialised; `None` where nginx was built without it.
+    pub fn conf_of<N: NamedModule>(&mut self, cycle: &Cycle) -> Option<&mut N::Server> {
+        // SAFETY: null or of this type; what is lent of it is lent of this block, exclusively.
+        unsafe { self.place(cycle.module_index(N::NAME)?)?.cast::<N::Server>().as_mut() }
+    }
+
+    fn place(&self, index: usize) -> Option<*mut c_void> {
+        let array = Keeper::array(self);
+        // SAFETY: null, or nginx's array, which has a place for every module.
+        (!array.is_null()).then(|| unsafe { *array.add(index) })
     }
 
     /// What module `M` keeps for it.
     ///
     /// # Panics
     /// It is not [`UpstreamBlock::is_explicit`].
+    #[inline]
     pub fn conf<M: HttpModule>(&self) -> &M::Server {
-        assert!(self.is_explicit(), "modules keep nothing for an upstream that has no block");
-        // SAFETY: nginx makes one for each block, by `M`'s table; it lives as long as the cycle.
-        unsafe { &*(*(*self.as_ptr()).srv_conf.add(M::index())).cast() }
+        self.kept::<kept::Server<M>>()
+            .expect("modules keep nothing for an upstream that has no block")
     }
 }
 
 impl Conf {
     /// The `upstream` blocks that have been read.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamBlock> {
+        let place = self.http().main_conf.wrapping_add(HttpUpstream::index());
         // SAFETY: in `http`; nginx keeps its upstreams in the main configuration of their module.
         let all = unsafe {
-            let index = sys::ngx_http_upstream_module.ctx_index;
-            let main: *mut sys::ngx_http_upstream_main_conf_t =
-                (*self.http().main_conf.add(index)).cast();
+            let main: *mut sys::ngx_http_upstream_main_conf_t = (*place).cast();
             (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>()
         };
         // SAFETY: of that array.
         let blocks = all.iter().map(|block| unsafe { UpstreamBlock::from_ptr(*block) });
         blocks.filter(|block| block.is_explicit())
-    }
-
-    /// What the module of this name keeps for the location that is read; `None` where nginx was built without it.
-    ///
-    /// # Safety
-    /// `T` is what that module keeps.
-    pub unsafe fn location_of<T>(&mut self, module: &std::ffi::CStr) -> Option<&mut T> {
-        let index = self.cycle().module_index(module)?;
-        // SAFETY: in `http`; a place for every module, null or of this type, as the caller promises. What is lent of it is
-        // lent of this configuration, exclusively.
-        unsafe { (*self.http().loc_conf.add(index)).cast::<T>().as_mut() }
     }
 }

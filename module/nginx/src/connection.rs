@@ -1,9 +1,15 @@
 //! Connections, of clients and to endpoints.
 
 use crate::basic::address::Address;
+use crate::basic::chain::Buffer;
 use crate::basic::handle::{fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
+use crate::sys::{
+    NGX_OK, ngx_connection_local_sockaddr, ngx_del_timer, ngx_handle_read_event, ngx_int_t,
+};
+use std::os::fd::BorrowedFd;
+use std::ptr::null_mut;
 
 handle! {
     /// A connection. nginx keeps its struct when it is closed, and uses it again for another.
@@ -23,6 +29,26 @@ fields! { Connection {
     get sent: i64 = sent;
     /// `SOCK_STREAM` or `SOCK_DGRAM`.
     get kind: i32 = type_;
+    /// Its pool, once it was used.
+    option pool_if_any: Pool = pool;
+    /// What happens when there is something to read.
+    link read_event: Event = read;
+    /// What happens when there is room to write.
+    link write_event: Event = write;
+    /// Its TLS side.
+    option tls: TlsConnection = ssl;
+    /// What was read of it, and is not yet handled.
+    option read_ahead: Buffer = buffer;
+    /// Requests that it has served.
+    get requests: usize = requests;
+    /// When it was made, on the clock of [`crate::now_milliseconds`].
+    get start_milliseconds: u64 = start_time;
+    /// nginx wants it closed.
+    flag is_to_close = close;
+    /// Nobody uses it.
+    set_flag set_idle = set_idle;
+    /// TLS is spoken on it.
+    has is_tls = ssl;
     /// What the PROXY protocol's header said, if the listener asks for it.
     option proxied: Proxied = proxy_protocol;
 }}
@@ -41,25 +67,108 @@ fields! { Proxied {
     get destination_port: u16 = dst_port;
 }}
 
-impl Connection {
-    /// TLS is spoken on it.
+handle! {
+    /// The TLS side of a connection.
+    TlsConnection of ngx_ssl_connection_t
+}
+
+handle! {
+    /// What nginx does when something happens on a connection.
+    Event of ngx_event_t
+}
+
+fields! { Event {
+    /// The other end has sent its end.
+    flag has_ended = eof;
+    /// It failed.
+    flag has_failed = error;
+    /// It took too long.
+    flag has_timed_out = timedout;
+    /// It has happened, and may happen again at once.
+    flag is_ready = ready;
+    /// It has happened, and may happen again at once.
+    set_flag set_ready = set_ready;
+    /// A limit of rates has put it off.
+    set_flag set_delayed = set_delayed;
+    /// The kernel is to tell of it.
+    flag is_active = active;
+    /// Its timer is set.
+    flag has_timer = timer_set;
+}}
+
+impl Event {
+    /// The connection that it is of. nginx's events all belong to one.
     #[inline]
-    pub fn is_tls(&self) -> bool {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { !(*self.as_ptr()).ssl.is_null() }
+    pub(crate) fn connection(&self) -> &Connection {
+        // SAFETY: what nginx sets when it makes the connection; both stay as long.
+        unsafe { Connection::from_ptr(self.peek(|raw| raw.data).cast()) }
+    }
+
+    /// Takes its timer back.
+    #[inline]
+    pub(crate) fn stop_timer(&self) {
+        if self.has_timer() {
+            // SAFETY: it is set, and this is the event loop's thread.
+            unsafe { ngx_del_timer(self.as_ptr()) };
+        }
+    }
+
+    /// Has the kernel tell about it; `false` when it cannot.
+    #[inline]
+    pub fn watch(&self) -> bool {
+        // SAFETY: an event of an open connection.
+        unsafe { ngx_handle_read_event(self.as_ptr(), 0) == NGX_OK as ngx_int_t }
+    }
+}
+
+impl Connection {
+    /// The port of this machine that the client has sent to: asked of the kernel, since a listener may have many.
+    pub fn local_port(&self) -> Option<u16> {
+        // SAFETY: an open connection.
+        let code = unsafe { ngx_connection_local_sockaddr(self.as_ptr(), null_mut(), 0) };
+        let known = (code == NGX_OK as ngx_int_t).then(|| self.local())?;
+        known?.ip().map(|address| address.port())
+    }
+
+    /// Nothing is wrong with it, as far as nginx has seen.
+    #[inline]
+    pub fn is_well(&self) -> bool {
+        let (read, write) = (self.read_event(), self.write_event());
+        !(read.has_ended()
+            || read.has_failed()
+            || read.has_timed_out()
+            || write.has_failed()
+            || write.has_timed_out())
+    }
+
+    /// Its lines go to another log, which stays until it gets another one.
+    #[inline]
+    pub(crate) fn log_to(&self, log: &Log) {
+        let log = log.as_ptr();
+        self.poke(|raw| raw.log = log);
+        self.read_event().poke(|raw| raw.log = log);
+        self.write_event().poke(|raw| raw.log = log);
+        self.pool_if_any().into_iter().for_each(|pool| pool.poke(|raw| raw.log = log));
+    }
+
+    /// Its socket; `None` when it is closed. A connection is not closed while it is looked at.
+    #[inline]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: open, until nginx closes the connection.
+        Some(self.socket()).filter(|fd| *fd >= 0).map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Where the other end is, as `realip` sees it if that is used.
     #[inline]
     pub fn peer(&self) -> Option<Address> {
         // SAFETY: nginx's addresses are as long as their family says, and stay as long as the connection.
-        unsafe { Address::read((*self.as_ptr()).sockaddr) }
+        unsafe { Address::read(self.peek(|raw| raw.sockaddr)) }
     }
 
     /// Where this end is: of the listener, if the kernel was not asked.
     #[inline]
     pub fn local(&self) -> Option<Address> {
         // SAFETY: nginx's addresses are as long as their family says, and stay as long as the connection.
-        unsafe { Address::read((*self.as_ptr()).local_sockaddr) }
+        unsafe { Address::read(self.peek(|raw| raw.local_sockaddr)) }
     }
 }

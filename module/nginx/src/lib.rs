@@ -20,23 +20,29 @@
 mod basic;
 mod conf;
 mod connection;
+mod location;
 pub mod process;
 mod request;
+pub mod ssl;
 pub mod sys;
 mod upstream;
 
 pub use basic::address::{Address, RawAddress};
+pub use basic::chain::Buffer;
 pub use basic::clock::{log_time, now_milliseconds, wall_clock};
 pub use basic::code::Code;
 pub use basic::guard::contain;
 pub use basic::log;
 pub use basic::pool::Pool;
 pub use basic::text::bytes;
+pub use basic::wiping::WipingAllocator;
+pub use conf::kept;
 pub use conf::module;
 pub use conf::{
     Argument, Conf, Refused, Server, UpstreamBlock, Variable, parse_milliseconds, parse_number,
 };
-pub use connection::{Connection, Proxied};
+pub use connection::{Connection, Event, Proxied};
+pub use location::{LocationCopy, Settings};
 pub use process::cycle::Cycle;
 pub use process::event_loop::{EventLoop, ForProcess};
 pub use process::{event, shared, thread, zone};
@@ -45,4 +51,8 @@ pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, NextFilter, Phase, PhaseHandler,
     Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, content_handler, crypt,
 };
-pub use upstream::{Attempt, Outcome, State, Upstream};
+pub use upstream::balancer::{Attempt, Balancer, Outcome, Peer, PeerName};
+pub use upstream::head::{Head, HeadReader, Reader};
+pub use upstream::idle::{Idle, Keeper, Open};
+pub use upstream::rewrite::{Rewriter, Rewritten};
+pub use upstream::{ComplexValue, State, Upstream, UpstreamConf};

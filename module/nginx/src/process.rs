@@ -7,7 +7,9 @@ pub mod shared;
 pub mod thread;
 pub mod zone;
 
-use crate::sys;
+use crate::sys::{self, global};
+use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
+use std::os::unix::process::parent_id;
 
 /// What a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +24,7 @@ pub enum Role {
 
 /// What this process is for.
 pub fn role() -> Role {
-    // SAFETY: a number that nginx sets before it forks.
-    match unsafe { sys::ngx_process } as u32 {
+    match global!(ngx_process) as u32 {
         sys::NGX_PROCESS_WORKER => Role::Worker,
         sys::NGX_PROCESS_HELPER => Role::Helper,
         _ => Role::Other,
@@ -33,14 +34,12 @@ pub fn role() -> Role {
 /// The slot of this process in nginx's table: no two that live have the same, and a process that is started again has
 /// that of the one before.
 pub fn slot() -> usize {
-    // SAFETY: a number that nginx sets before it forks.
-    usize::try_from(unsafe { sys::ngx_process_slot }).unwrap_or(0)
+    usize::try_from(global!(ngx_process_slot)).unwrap_or(0)
 }
 
 /// The id of this process.
 pub fn id() -> u32 {
-    // SAFETY: a number that nginx sets when the process starts.
-    unsafe { sys::ngx_pid as u32 }
+    global!(ngx_pid) as u32
 }
 
 /// Has the kernel end this process when its master dies: it would keep the listening sockets and answer for ever with what
@@ -49,13 +48,12 @@ pub fn end_with_master() {
     if role() == Role::Other {
         return;
     }
-    // SAFETY: sets an attribute of this process.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
-    // SAFETY: a number that nginx sets before it forks, and a question. The master may have died before the attribute was
-    // set.
-    if unsafe { sys::ngx_parent != libc::getppid() } {
-        // SAFETY: ends this process as the signal would have.
-        unsafe { libc::raise(libc::SIGTERM) };
+    // It fails for no signal that exists.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    // The master may have died before the attribute was set.
+    if i64::from(global!(ngx_parent)) != i64::from(parent_id()) {
+        // It ends this process as the signal would have.
+        let _ = kill_process(getpid(), Signal::TERM);
     }
 }
 
@@ -71,4 +69,21 @@ pub fn allow_upgrade() {
             sys::ngx_parent = NOBODY;
         }
     }
+}
+
+/// Has the allocator give large blocks back at once, and all threads share what it keeps: a large piece of work takes tens
+/// of megabytes for a moment, and glibc would answer that by keeping such blocks on the heap from then on, and by an arena
+/// for each thread. Called before a process has threads.
+pub fn keep_memory_small() {
+    // SAFETY: sets two numbers of the allocator.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1024 * 1024);
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
+/// Gives pages to the system that the allocator keeps free.
+pub fn give_memory_back() {
+    // SAFETY: gives free pages back, on any thread.
+    unsafe { libc::malloc_trim(0) };
 }

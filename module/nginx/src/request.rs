@@ -22,12 +22,15 @@ pub use weak::WeakRequest;
 use crate::basic::handle::{fields, handle};
 use crate::basic::log::{Level, Log};
 use crate::basic::pool::Pool;
+use crate::conf::kept::HttpCore;
+use crate::conf::module::HttpModule;
 use crate::connection::Connection;
-use crate::process::event_loop::EventLoop;
-use crate::request::header::{Header, Headers};
-use crate::sys::{ngx_http_request_body_t, ngx_http_set_exten, ngx_str_t};
-use crate::upstream::Upstream;
+use crate::request::header::Header;
+use crate::sys::{ngx_http_set_exten, ngx_str_t};
+use crate::upstream::{State, Upstream};
+use body::Body;
 use std::fmt::Arguments;
+use subrequest::Cached;
 
 handle! {
     /// A request, or a subrequest of one, during a callback.
@@ -63,6 +66,31 @@ fields! { Request {
     get length: i64 = request_length;
     /// Bytes of the response's head that were sent.
     get header_size: usize = header_size;
+    /// Its headers.
+    list headers: Header = headers_in.headers;
+    /// The headers of the response so far, with those that were taken out.
+    list response_headers: Header = headers_out.headers;
+    /// The response's `Content-Length`, where an endpoint has sent one.
+    option length_header: Header = headers_out.content_length;
+    /// The first `Host` header.
+    option host_header: Header = headers_in.host;
+    /// The first `Upgrade` header.
+    option upgrade_header: Header = headers_in.upgrade;
+    /// It is HTTP/2.
+    has is_http2 = stream;
+    /// The host of an absolute target or `:authority`, where it begins and ends in the request's buffers; `None` for a
+    /// target that is a path.
+    between target_host = host_start, host_end;
+    /// What nginx keeps of the body, once it has begun to read it.
+    option body: Body = request_body;
+    /// What nginx keeps while it looks for the answer in its cache.
+    option cache: Cached = cache;
+    /// The states of all attempts to reach endpoints.
+    array upstream_states: State = upstream_states;
+    /// Another method.
+    set set_method_bit: usize = method;
+    /// The body is to come in one buffer.
+    set_flag set_request_body_in_single_buf = set_request_body_in_single_buf;
     /// The first `Authorization` header.
     option authorization_header: Header = headers_in.authorization;
     /// The first `Referer` header.
@@ -121,18 +149,13 @@ fields! { Request {
     set_flag set_preserve_body = set_preserve_body;
     /// nginx sent it where it is, by an error page or an internal redirect.
     flag is_internal = internal;
+    /// The answer comes from nginx's cache.
+    flag is_from_cache = cached;
     /// The header of the response was sent.
     flag is_header_sent = header_sent;
 }}
 
 impl Request {
-    /// What a request says of the thread that it is seen on.
-    #[inline]
-    pub fn event_loop(&self) -> EventLoop {
-        // SAFETY: handles exist on the event loop's thread only.
-        unsafe { EventLoop::here() }
-    }
-
     /// It is the client's own, and no subrequest.
     #[inline]
     pub fn is_main(&self) -> bool {
@@ -161,65 +184,19 @@ impl Request {
         self.log().write(Level::Error, line);
     }
 
-    /// Its headers.
-    #[inline]
-    pub fn headers(&self) -> Headers<'_> {
-        // SAFETY: nginx makes the list with the request, and it lives as long.
-        unsafe { Headers::of(&raw const (*self.as_ptr()).headers_in.headers) }
-    }
-
-    /// The first `Host` header.
-    #[inline]
-    pub fn host_header(&self) -> Option<&Header> {
-        // SAFETY: null, or one of its headers.
-        unsafe { Header::from_nullable((*self.as_ptr()).headers_in.host) }
-    }
-
-    /// The first `Upgrade` header.
-    #[inline]
-    pub fn upgrade_header(&self) -> Option<&Header> {
-        // SAFETY: null, or one of its headers.
-        unsafe { Header::from_nullable((*self.as_ptr()).headers_in.upgrade) }
-    }
-
-    /// It is HTTP/2.
-    #[inline]
-    pub fn is_http2(&self) -> bool {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { !(*self.as_ptr()).stream.is_null() }
-    }
-
-    /// The host of an absolute target or `:authority`, where it begins and ends in the request's buffers; `None` for a
-    /// target that is a path.
-    pub fn target_host(&self) -> Option<&[u8]> {
-        // SAFETY: copies pointers out of a live struct.
-        let (start, end) = unsafe { ((*self.as_ptr()).host_start, (*self.as_ptr()).host_end) };
-        let length = end.addr().checked_sub(start.addr())?;
-        // SAFETY: nginx found both in one of the request's buffers, which live as long as it.
-        (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, length) })
-    }
-
     /// Puts a path, decoded, and a query in place of the client's; nginx sends on what it makes of them. `None` when
     /// memory is out.
     pub fn set_path(&self, path: &[u8], args: &[u8]) -> Option<()> {
         let copy = self.pool().concat(&[path, args])?;
         let (path, args) = copy.split_at_checked(path.len())?;
-        // SAFETY: a live request; both lie in its pool. Strings that were lent before stay where they are.
-        unsafe {
-            (*self.as_ptr()).uri = ngx_str_t::of(path);
-            (*self.as_ptr()).args = ngx_str_t::of(args);
-            ngx_http_set_exten(self.as_ptr());
-        }
+        // Both lie in its pool; strings that were lent before stay where they are.
+        self.poke(|raw| (raw.uri, raw.args) = (ngx_str_t::of(path), ngx_str_t::of(args)));
+        // SAFETY: a live request.
+        unsafe { ngx_http_set_exten(self.as_ptr()) };
         self.set_valid_target(false);
         self.set_quoted_path(true);
         self.set_path_changed(false);
         Some(())
-    }
-
-    /// What nginx keeps of the body, once it has begun to read it.
-    fn body(&self) -> Option<&ngx_http_request_body_t> {
-        // SAFETY: null, or what nginx made in the request's pool. The reference is dropped before the next call to nginx.
-        unsafe { (*self.as_ptr()).request_body.as_ref() }
     }
 }
 
@@ -227,14 +204,12 @@ impl Request {
     /// The connections of the request's server take no more requests: HTTP/2 says GOAWAY with the next one. That holds for
     /// this process and configuration, and cannot be taken back.
     pub fn end_connections_of_server(&self) {
+        let (connection, index) = (self.peek(|raw| raw.http_connection), HttpCore::index());
         // SAFETY: nginx gives each HTTP connection the context of its server, whose settings live as long as the cycle; the
         // type is the core module's, and nobody has a reference to it.
         unsafe {
-            let context: *mut crate::sys::ngx_http_conf_ctx_t =
-                (*(*self.as_ptr()).http_connection).conf_ctx;
-            let index = crate::sys::ngx_http_core_module.ctx_index;
             let settings: *mut crate::sys::ngx_http_core_loc_conf_t =
-                (*(*context).loc_conf.add(index)).cast();
+                (*(*(*connection).conf_ctx).loc_conf.add(index)).cast();
             (*settings).keepalive_requests = 0;
         }
     }

@@ -19,6 +19,19 @@
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 
+/// Copies one of nginx's global variables, or a field of one.
+macro_rules! global {
+    ($($place:tt)+) => {{
+        // SAFETY: a number or pointer that nginx sets when it starts, or writes on the event loop's thread; it is copied at
+        // once, and a thread that reads it meanwhile gets the old or the new one.
+        #[allow(unused_unsafe, reason = "some are copied within an unsafe block")]
+        let copy = unsafe { (&raw const $crate::sys::$($place)+).read_volatile() };
+        copy
+    }};
+}
+
+pub(crate) use global;
+
 mod event;
 mod header_field;
 mod values;

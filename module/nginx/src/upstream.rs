@@ -1,11 +1,21 @@
 //! A request's way to an endpoint: nginx's upstream, its states, its peers.
 
-use crate::basic::address::RawAddress;
+pub mod balancer;
+pub mod discard;
+pub mod head;
+pub mod idle;
+pub mod rewrite;
+
+use crate::basic::chain::{Buffer, Link};
 use crate::basic::handle::{fields, handle};
-use crate::basic::log::Log;
 use crate::basic::text::bytes;
-use crate::request::header::Headers;
-use crate::sys::{ngx_connection_t, ngx_http_upstream_state_t, ngx_msec_t, ngx_str_t};
+use crate::conf::UpstreamBlock;
+use crate::request::Request;
+use crate::request::header::Header;
+use crate::ssl::Tls;
+use crate::sys::{
+    NGX_OK, ngx_http_complex_value, ngx_http_upstream_state_t, ngx_int_t, ngx_msec_t, ngx_str_t,
+};
 
 handle! {
     /// A request's way to an endpoint.
@@ -19,6 +29,38 @@ fields! { Upstream {
     get content_length_n: i64 = headers_in.content_length_n;
     /// `http://`, `https://`, `fastcgi://` and the like.
     text schema = schema;
+    /// The headers of the answer, once they are complete.
+    list headers: Header = headers_in.headers;
+    /// The name of the endpoint that is asked, once one is.
+    option peer_text: Text = peer.name;
+    /// The settings of its location.
+    link conf: UpstreamConf = conf;
+    /// What its attempts go out by, if `proxy_bind` says so.
+    option local: LocalAddress = peer.local;
+    /// They go out by the client's address.
+    flag is_transparent = peer.transparent;
+    /// The server name that nginx sends and verifies.
+    text tls_name = ssl_name;
+    /// What is sent.
+    option request_link: Link = request_bufs;
+    /// What is read of the answer.
+    within buffer: Buffer = buffer;
+    /// What has come out of the protocol's filter and was not sent yet.
+    option out_link: Link = out_bufs;
+    /// Bytes of the body that are to come; negative where nobody knows.
+    get length_left: i64 = length;
+    /// There is a connection to the endpoint.
+    has has_connection = peer.connection;
+    /// The body comes in chunks.
+    flag is_chunked = headers_in.chunked;
+    /// The endpoint closes the connection.
+    flag closes = headers_in.connection_close;
+    /// The answer is stored in a file.
+    flag is_stored = store;
+    /// Both speak another protocol from now on.
+    flag is_upgraded = upgrade;
+    /// The endpoint was named by a variable, and is looked up.
+    has is_resolved = resolved;
     /// The state of the attempt that is under way.
     option state: State = state;
     /// The head of the answer is complete.
@@ -36,32 +78,114 @@ fields! { Upstream {
 }}
 
 impl Upstream {
-    /// The headers of the answer, once they are complete.
-    #[inline]
-    pub fn headers(&self) -> Headers<'_> {
-        // SAFETY: nginx makes the list before it asks an endpoint, in the request's pool.
-        unsafe { Headers::of(&raw const (*self.as_ptr()).headers_in.headers) }
-    }
-
     /// The name of the endpoint that is asked.
     pub fn peer_name(&self) -> &[u8] {
-        // SAFETY: null, or a name that whoever chose the endpoint keeps in the request's pool.
-        unsafe { (*self.as_ptr()).peer.name.as_ref().map_or(&[], |name| bytes(*name)) }
+        self.peer_text().map_or(&[], Text::bytes)
     }
 
     /// How often `proxy_next_upstream_tries` lets a request try; 0: as often as there are endpoints.
     #[inline]
     pub fn tries(&self) -> usize {
-        // SAFETY: nginx gives an upstream the settings of its location before it chooses an endpoint.
-        unsafe { (*(*self.as_ptr()).conf).next_upstream_tries }
+        self.conf().tries()
+    }
+
+    /// Looks at the beginning of the request as nginx has written it and not begun to send it: all of its head, and of
+    /// FastCGI its parameters. `None`: there is none.
+    pub fn look_at_request<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        Some(self.request_link()?.buffer().look(look))
+    }
+
+    /// Another beginning in place of what [`Upstream::look_at_request`] has shown.
+    pub fn replace_request(&self, request: &Request, begin: &[u8]) -> Option<()> {
+        let copy = request.pool().concat(&[begin])?;
+        // nginx goes back to the buffer's start for another attempt.
+        self.request_link()?.buffer().lead_to(copy);
+        Some(())
     }
 
     /// Tells the protocols apart: the function that writes requests. HTTP, HTTP/2, gRPC, FastCGI and the like each have
     /// their own, and it is never another's.
     #[inline]
     pub fn protocol(&self) -> u64 {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { (*self.as_ptr()).create_request }.map_or(0, |function| function as usize as u64)
+        self.peek(|raw| raw.create_request).map_or(0, |function| function as usize as u64)
+    }
+}
+
+handle! {
+    /// A string of nginx's that another struct points at.
+    Text of ngx_str_t
+}
+
+impl Text {
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: a string of the configuration or of the request's pool, which stays as long as what points at it.
+        unsafe { bytes(self.peek(|raw| *raw)) }
+    }
+}
+
+handle! {
+    /// What a location says about its way to endpoints.
+    UpstreamConf of ngx_http_upstream_conf_t
+}
+
+fields! { UpstreamConf {
+    /// `proxy_next_upstream_tries`
+    get tries: usize = next_upstream_tries;
+    /// The upstream of a fixed name.
+    option block: UpstreamBlock = upstream;
+    /// `proxy_ssl_name`
+    option tls_name: ComplexValue = ssl_name;
+    /// `proxy_ssl_certificate`
+    option certificate: ComplexValue = ssl_certificate;
+    /// `proxy_ssl_certificate_key`
+    option certificate_key: ComplexValue = ssl_certificate_key;
+    /// `proxy_ssl_verify`
+    get verify: isize = ssl_verify;
+    /// `proxy_ssl_server_name`
+    get server_name: isize = ssl_server_name;
+    /// What TLS to endpoints is made of.
+    option tls: Tls = ssl;
+    /// `proxy_cache_valid`
+    has has_cache_times = cache_valid;
+    /// `proxy_read_timeout`, in milliseconds.
+    get read_timeout: usize = read_timeout;
+}}
+
+handle! {
+    /// A value with variables.
+    ComplexValue of ngx_http_complex_value_t
+}
+
+fields! { ComplexValue {
+    /// There are variables in it.
+    has has_variables = lengths;
+}}
+
+impl ComplexValue {
+    /// The value for a request; `None` when memory is out.
+    pub fn evaluate<'r>(&self, request: &'r Request) -> Option<&'r [u8]> {
+        let mut text = ngx_str_t::empty();
+        // SAFETY: a value of the configuration, and a live request of it.
+        let code =
+            unsafe { ngx_http_complex_value(request.as_ptr(), self.as_ptr(), &raw mut text) };
+        // SAFETY: nginx has made a text in the request's pool, or it is the configuration's.
+        (code == NGX_OK as ngx_int_t).then(|| unsafe { bytes(text) })
+    }
+}
+
+handle! {
+    /// What an attempt goes out by, of `proxy_bind`.
+    LocalAddress of ngx_addr_t
+}
+
+impl LocalAddress {
+    /// The address in the kernel's form.
+    pub fn bytes(&self) -> &[u8] {
+        let (len, data) = self.peek(|raw| (raw.socklen as usize, raw.sockaddr.cast()));
+        // SAFETY: nginx's addresses are as long as they say.
+        unsafe { bytes(ngx_str_t { len, data }) }
     }
 }
 
@@ -75,20 +199,22 @@ fields! { State {
     get response_length: i64 = response_length;
     /// The answer's status; 0: there was none.
     get status: usize = status;
+    /// Address and port of the endpoint; `None`: as for [`State::has_peer`].
+    option peer_text: Text = peer;
+    /// There was an attempt: a state without a peer only divides those of two upstreams.
+    has has_peer = peer;
 }}
 
 impl State {
     /// Address and port of the endpoint; `None`: as for [`State::has_peer`].
     #[inline]
     pub fn peer_name(&self) -> Option<&[u8]> {
-        // SAFETY: null, or a string of the configuration or the request's pool.
-        unsafe { (*self.as_ptr()).peer.as_ref() }.map(|name| unsafe { bytes(*name) })
+        self.peer_text().map(Text::bytes)
     }
 
     #[inline]
-    fn time(&self, of: impl Fn(&ngx_http_upstream_state_t) -> ngx_msec_t) -> Option<u64> {
-        // SAFETY: a live struct of numbers, to which nobody has an exclusive reference; this one is dropped at once.
-        let time = of(unsafe { &*self.as_ptr() });
+    fn time(&self, of: impl FnOnce(&ngx_http_upstream_state_t) -> ngx_msec_t) -> Option<u64> {
+        let time = self.peek(of);
         // nginx's -1: it did not come to that.
         (time != ngx_msec_t::MAX).then_some(time as u64)
     }
@@ -109,87 +235,5 @@ impl State {
     #[inline]
     pub fn response_milliseconds(&self) -> Option<u64> {
         self.time(|state| state.response_time)
-    }
-
-    /// There was an attempt: a state without a peer only divides those of two upstreams.
-    #[inline]
-    pub fn has_peer(&self) -> bool {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { !(*self.as_ptr()).peer.is_null() }
-    }
-}
-
-impl crate::Request {
-    /// The states of all attempts.
-    #[inline]
-    pub fn upstream_states(&self) -> impl Iterator<Item = &State> {
-        // SAFETY: null, or an array of these in the request's pool.
-        let states = unsafe {
-            let states = (*self.as_ptr()).upstream_states.as_ref();
-            states.map_or(&[][..], |states| states.as_slice::<ngx_http_upstream_state_t>())
-        };
-        // SAFETY: of that array; a handle shares it.
-        states.iter().map(|state| unsafe { State::from_ptr(std::ptr::from_ref(state).cast_mut()) })
-    }
-}
-
-/// How nginx says that an attempt is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome(pub usize);
-
-impl Outcome {
-    /// nginx takes the attempt for failed.
-    #[inline]
-    pub fn is_failed(self) -> bool {
-        self.0 & crate::sys::NGX_PEER_FAILED as usize != 0
-    }
-}
-
-handle! {
-    /// One attempt to reach an endpoint: where to, and over which connection.
-    Attempt of ngx_peer_connection_t
-}
-
-fields! { Attempt {
-    /// The log of the request or session.
-    link log: Log = log;
-    /// Its connection was kept from before.
-    flag is_cached = cached;
-    /// Its connection was kept from before.
-    set_flag set_cached = set_cached;
-    /// How many more attempts there may be, this one included.
-    set set_tries: usize = tries;
-}}
-
-impl Attempt {
-    /// Leads it to an address, under a name for logs. Both lie in the pool of the request or session, with the peer.
-    ///
-    /// # Safety
-    /// Both stay where they are until the next attempt, or the end of the request or session.
-    #[inline]
-    pub unsafe fn lead_to(&self, address: *mut RawAddress, length: usize, name: *mut ngx_str_t) {
-        // SAFETY: a live struct; the caller promises the rest.
-        unsafe {
-            (*self.as_ptr()).sockaddr = address.cast();
-            (*self.as_ptr()).socklen = length as _;
-            (*self.as_ptr()).name = name;
-        }
-    }
-
-    /// Its connection; null before it is made, and when it was taken away.
-    #[inline]
-    pub fn connection(&self) -> *mut ngx_connection_t {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { (*self.as_ptr()).connection }
-    }
-
-    /// Another connection, or none.
-    ///
-    /// # Safety
-    /// It is null, or open and nobody else's.
-    #[inline]
-    pub unsafe fn set_connection(&self, connection: *mut ngx_connection_t) {
-        // SAFETY: a live struct; the caller promises the rest.
-        unsafe { (*self.as_ptr()).connection = connection };
     }
 }

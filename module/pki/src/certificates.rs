@@ -2,8 +2,8 @@
 
 use crate::names::Names;
 use crate::{DECODED_FACTOR, MAX_CERTIFICATE_BYTES, der, pem};
-use foreign_types::ForeignTypeRef;
-use openssl::x509::{X509, X509NameRef};
+use openssl::stack::StackRef;
+use openssl::x509::{X509, X509Name, X509NameRef};
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 
@@ -64,9 +64,9 @@ impl Certificates {
         self.slots.iter().filter(|slot| slot.decoded.get().is_some()).count()
     }
 
-    /// Their subjects, told to clients so that they know what to show; it lives as long as the certificates.
-    pub fn subjects(&self) -> *mut openssl_sys::stack_st_X509_NAME {
-        self.names.stack().as_ptr()
+    /// Their subjects, told to clients so that they know what to show.
+    pub fn subjects(&self) -> &StackRef<X509Name> {
+        self.names.stack()
     }
 
     /// The bytes that they take when all are decoded, about.

@@ -9,14 +9,15 @@ use crate::revocations::Revocations;
 use foreign_types::{ForeignType, ForeignTypeRef};
 use libc::{c_int, c_long, c_void};
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
-use openssl::x509::store::X509Store;
-use openssl::x509::{X509, X509NameRef, X509Ref};
+use openssl::x509::store::{X509Store, X509StoreRef};
+use openssl::x509::{X509, X509NameRef, X509Ref, X509StoreContextRef};
 use openssl_sys as sys;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
 
 /// The most certificates and lists that one verification has decoded: three milliseconds. A chain asks for as many as it is
 /// long, and for more where a bundle has several of one name. Those stay decoded, so a later handshake gets further.
@@ -37,6 +38,14 @@ struct Bundles {
     revocations: Option<Rc<Revocations>>,
     /// What the running verification may still have decoded.
     budget: Budget,
+    /// Nothing of it is used on another one, though OpenSSL counts stores on any.
+    thread: ThreadId,
+}
+
+impl Bundles {
+    fn is_here(&self) -> bool {
+        self.thread == thread::current().id()
+    }
 }
 
 impl Authorities {
@@ -48,18 +57,19 @@ impl Authorities {
         let place = place().ok_or("out of memory")?;
         let checks_revocation = revocations.is_some();
         let kept = certificates.clone();
-        let bundles = Bundles { certificates, revocations, budget: Budget(Cell::new(MAX_DECODED)) };
+        let (budget, thread) = (Budget(Cell::new(MAX_DECODED)), thread::current().id());
+        let bundles = Bundles { certificates, revocations, budget, thread };
         // SAFETY: a new store, freed by its type.
         let store = unsafe {
             let store = NonNull::new(sys::X509_STORE_new()).ok_or("out of memory")?;
             X509Store::from_ptr(store.as_ptr())
         };
         let raw = store.as_ptr();
-        let bundles = Rc::into_raw(Rc::new(bundles));
+        let bundles = Box::into_raw(Box::new(bundles));
         // SAFETY: the store is alive. It frees what it was given when its last user is gone; handshakes count it, too.
         unsafe {
-            if ffi::X509_STORE_set_ex_data(raw, place, bundles.cast_mut().cast()) != 1 {
-                drop(Rc::from_raw(bundles));
+            if ffi::X509_STORE_set_ex_data(raw, place, bundles.cast()) != 1 {
+                drop(Box::from_raw(bundles));
                 return Err("out of memory".into());
             }
             ffi::X509_STORE_set_get_issuer(raw, Some(get_issuer));
@@ -73,9 +83,9 @@ impl Authorities {
         Ok(Authorities { store, certificates: kept })
     }
 
-    /// The store; whoever keeps it counts it. It is used on one thread.
-    pub fn store(&self) -> *mut sys::X509_STORE {
-        self.store.as_ptr()
+    /// The store; whoever keeps it counts it.
+    pub fn store(&self) -> &X509StoreRef {
+        &self.store
     }
 
     /// Its certificates.
@@ -104,9 +114,14 @@ unsafe extern "C" fn free(
     _: c_long,
     _: *mut c_void,
 ) {
-    if !bundles.is_null() {
-        // SAFETY: put there by `Authorities::new`, freed once.
-        drop(unsafe { Rc::from_raw(bundles.cast::<Bundles>()) });
+    if bundles.is_null() {
+        return;
+    }
+    // SAFETY: put there by `Authorities::new`, taken once.
+    let bundles = unsafe { Box::from_raw(bundles.cast::<Bundles>()) };
+    // Its counts are its thread's own; where that is another one they stay, and what they count.
+    if !bundles.is_here() {
+        std::mem::forget(bundles);
     }
 }
 
@@ -118,17 +133,16 @@ fn contain<T>(after_panic: T, body: impl FnOnce() -> Option<T>, none: T) -> T {
     }
 }
 
-/// # Safety
-/// OpenSSL calls a callback of a store of ours; the answer is used during the callback.
-unsafe fn bundles<'c>(context: *const sys::X509_STORE_CTX) -> Option<&'c Bundles> {
-    // SAFETY: the context lives during the callback, the store as long as the context, the data as long as the store.
-    unsafe {
-        let store = ffi::X509_STORE_CTX_get0_store(context);
-        if store.is_null() {
-            return None;
-        }
-        ffi::X509_STORE_get_ex_data(store, place()?).cast::<Bundles>().as_ref()
-    }
+/// What the store of a verification keeps; `None`: it is not one of ours, or of another thread, where nobody is vouched for.
+fn bundles(context: &X509StoreContextRef) -> Option<&Bundles> {
+    let place = place()?;
+    // SAFETY: the store lives as long as the context, and its data as long as the store. Only `Authorities::new` puts anything
+    // into this place; another thread looks at nothing but the id.
+    let bundles = unsafe {
+        let store = NonNull::new(ffi::X509_STORE_CTX_get0_store(context.as_ptr()))?;
+        ffi::X509_STORE_get_ex_data(store.as_ptr(), place).cast::<Bundles>().as_ref()?
+    };
+    bundles.is_here().then_some(bundles)
 }
 
 /// A certificate that may have issued another: as `X509_STORE_CTX_get1_issuer`, one that is valid now, else the one that
@@ -140,12 +154,13 @@ unsafe extern "C" fn get_issuer(
 ) -> c_int {
     let body = || {
         // SAFETY: OpenSSL gives a running verification and a certificate of it, which live during the callback.
-        let (bundles, child, is_issuer) = unsafe {
+        let (running, child, is_issuer) = unsafe {
             *issuer = null_mut();
             let check = ffi::X509_STORE_CTX_get_check_issued(context)?;
             let is_issuer = move |by: &X509Ref| check(context, of, by.as_ptr()) != 0;
-            (bundles(context)?, X509Ref::from_ptr(of), is_issuer)
+            (X509StoreContextRef::from_ptr(context), X509Ref::from_ptr(of), is_issuer)
         };
+        let bundles = bundles(running)?;
         let now = Asn1Time::days_from_now(0).ok()?;
         let mut best: Option<&X509> = None;
         for known in bundles.certificates.of_subject(child.issuer_name(), &bundles.budget) {
@@ -184,8 +199,10 @@ unsafe extern "C" fn lookup_certificates(
 ) -> *mut sys::OPENSSL_STACK {
     let body = || {
         // SAFETY: OpenSSL gives a running verification and a name, which live during the callback.
-        let (bundles, subject) =
-            unsafe { (bundles(context)?, X509NameRef::from_ptr(subject.cast_mut())) };
+        let (running, subject) = unsafe {
+            (X509StoreContextRef::from_ptr(context), X509NameRef::from_ptr(subject.cast_mut()))
+        };
+        let bundles = bundles(running)?;
         let all = bundles.certificates.of_subject(subject, &bundles.budget);
         stack(all.cloned(), |known| known.as_ptr().cast())
     };
@@ -198,9 +215,14 @@ unsafe extern "C" fn lookup_lists(
     issuer: *const sys::X509_NAME,
 ) -> *mut sys::OPENSSL_STACK {
     let body = || {
-        // SAFETY: as above.
-        let (bundles, issuer) =
-            unsafe { (bundles(context)?, X509NameRef::from_ptr(issuer.cast_mut())) };
+        // SAFETY: OpenSSL gives a running verification and a name, which live during the callback.
+        let (running, issuer) = unsafe {
+            (
+                X509StoreContextRef::from_ptr(context.cast_mut()),
+                X509NameRef::from_ptr(issuer.cast_mut()),
+            )
+        };
+        let bundles = bundles(running)?;
         let all = bundles.revocations.as_ref()?.of_issuer(issuer)?;
         stack(all.into_iter().map(crl::counted), |known| known.as_ptr().cast())
     };
@@ -226,8 +248,9 @@ fn stack<T>(
 /// A verification is over: the next one has a budget of its own.
 unsafe extern "C" fn end(context: *mut sys::X509_STORE_CTX) -> c_int {
     let body = || {
-        // SAFETY: OpenSSL gives a verification that ends.
-        unsafe { bundles(context) }?.budget.0.set(MAX_DECODED);
+        // SAFETY: OpenSSL gives a verification that ends, which lives during the callback.
+        let ended = unsafe { X509StoreContextRef::from_ptr(context) };
+        bundles(ended)?.budget.0.set(MAX_DECODED);
         Some(1)
     };
     contain(1, body, 1)

@@ -10,7 +10,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::stack::Stack;
 use openssl::x509::extension::{BasicConstraints, KeyUsage};
-use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::store::{X509Store, X509StoreBuilder, X509StoreRef};
 use openssl::x509::{X509, X509Crl, X509Name, X509StoreContext};
 use openssl_sys as sys;
 use std::rc::Rc;
@@ -144,14 +144,12 @@ unsafe extern "C" {
     fn X509_STORE_add_crl(store: *mut sys::X509_STORE, list: *mut sys::X509_CRL) -> libc::c_int;
 }
 
-fn verdict(store: *mut sys::X509_STORE, certificate: &X509, sent: &[&Party]) -> i32 {
+fn verdict(store: &X509StoreRef, certificate: &X509, sent: &[&Party]) -> i32 {
     let mut chain = Stack::new().unwrap();
     for party in sent {
         chain.push(party.certificate.clone()).unwrap();
     }
     let mut context = X509StoreContext::new().unwrap();
-    // SAFETY: the store is the caller's, which outlives this; the borrow ends here.
-    let store = unsafe { openssl::x509::store::X509StoreRef::from_ptr(store) };
     let error = context.init(store, certificate, &chain, |context| {
         context.verify_cert()?;
         Ok(context.error())
@@ -180,7 +178,7 @@ fn a_verification_decodes_no_more_than_its_budget() {
     let client = leaf(1, &all[59]);
     // Without key identifiers the first of that name is the issuer, and its key is not the right one.
     let first = verdict(made.store(), &client, &[]);
-    assert_eq!(first, verdict(plain(&pem(&all), &[]).as_ptr(), &client, &[]));
+    assert_eq!(first, verdict(&plain(&pem(&all), &[]), &client, &[]));
     assert_eq!(made.certificates().decoded(), 1);
     // Those that have expired are all looked at.
     let old: Vec<_> =
@@ -239,7 +237,7 @@ fn verdicts_are_those_of_a_store_with_everything_decoded() {
             let parties = pem(parties.iter().copied());
             let (made, plain) = (authorities(&parties, lists), plain(&parties, lists));
             for (client, certificate, sent) in &clients {
-                let expected = verdict(plain.as_ptr(), certificate, sent);
+                let expected = verdict(&plain, certificate, sent);
                 for _ in 0..2 {
                     let found = verdict(made.store(), certificate, sent);
                     assert_eq!(found, expected, "{bundle}, lists {revoked}, client {client}");
@@ -330,12 +328,8 @@ fn handshake(made: &Authorities, certificate: &X509, sent: &[&Party]) -> (i32, i
         chain.push(party.certificate.clone()).unwrap();
     }
     let mut context = X509StoreContext::new().unwrap();
-    // SAFETY: as above.
-    let store = unsafe { openssl::x509::store::X509StoreRef::from_ptr(made.store()) };
-    let result = context.init(store, certificate, &chain, |context| {
-        // SAFETY: a verification that begins.
-        let answer = unsafe { verify(context.as_ptr(), std::ptr::null_mut()) };
-        Ok((answer, context.error().as_raw()))
+    let result = context.init(made.store(), certificate, &chain, |context| {
+        Ok((i32::from(verify(context)), context.error().as_raw()))
     });
     result.unwrap()
 }

@@ -2,7 +2,6 @@
 //!
 //! A zone apart from `ingress_zone`: that one is copied when it changes its size, and its writers take it as a whole.
 //! This one has no writer, a reload keeps it, and where it is new its counts begin at nothing.
-#![allow(unsafe_code)]
 
 use crate::access::buffers;
 use crate::access::limits;
@@ -14,7 +13,6 @@ use crate::system::memory::random;
 use nginx::zone::{Block, BlockZone, Zone};
 use nginx::{Code, Cycle, PhaseHandler};
 use oxigress_core::policy::limits::Counts;
-use std::sync::atomic::AtomicU64;
 
 /// The zone of `ingress_limits`.
 pub struct CountsZone;
@@ -26,11 +24,13 @@ impl BlockZone for CountsZone {
 
     fn create(_: &Zone, _: &CoreConf, block: Block) -> Result<(), String> {
         let key = [random(), random()];
-        Counts::create(words(block), key, monotonic_nanoseconds()).map(|_| ()).ok_or_else(too_small)
+        Counts::create(block.words(), key, monotonic_nanoseconds())
+            .map(|_| ())
+            .ok_or_else(too_small)
     }
 
     fn adopt(_: &Zone, _: &CoreConf, block: Block) -> Result<(), String> {
-        Counts::open(words(block)).map(|_| ()).ok_or_else(too_small)
+        Counts::open(block.words()).map(|_| ()).ok_or_else(too_small)
     }
 }
 
@@ -38,16 +38,9 @@ fn too_small() -> String {
     "the zone is too small or damaged".into()
 }
 
-/// The block as words. They are used while the zone is mapped: until its cycle has been replaced.
-fn words(block: Block) -> &'static [AtomicU64] {
-    let count = block.bytes / size_of::<AtomicU64>();
-    // SAFETY: whole pages, zeroed when they were new; atomics that all processes share, and nobody sees otherwise.
-    unsafe { std::slice::from_raw_parts(block.start.as_ptr().cast(), count) }
-}
-
 /// What all workers count together; `None` without `ingress_limits`. Used until the cycle has been replaced.
 pub fn counts_of(cycle: &Cycle) -> Option<Counts<'static>> {
-    Counts::open(words(cycle.core::<Core>()?.limits()?.block()?))
+    Counts::open(cycle.core::<Core>()?.limits()?.block()?.words())
 }
 
 /// Refuses a request that is one too many.

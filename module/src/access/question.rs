@@ -1,7 +1,7 @@
 //! The question to an auth server: a subrequest that goes through a location of nginx.conf (`ingress_auth`).
 //!
 //! It has the client's headers in a list of its own, no body, and a backend of its own to balance to. Its answer is
-//! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`headers/discard.rs`).
+//! read by the request that waits for it, and nothing of it is sent by itself; its body is dropped (`upstream/discard.rs` of `module/nginx`).
 #![allow(unsafe_code)]
 
 use crate::access::External;

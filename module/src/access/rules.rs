@@ -3,7 +3,7 @@
 use crate::request::Request;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
-use crate::tls::sha256;
+use nginx::ssl::sha256;
 use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;

@@ -1,7 +1,6 @@
 //! What an attempt to reach an endpoint keeps outside of shared memory, for requests and sessions alike.
 //!
 //! All of it lies in the pool of the request or session, and nginx points at it.
-#![allow(unsafe_code)]
 
 use crate::balancer::destinations;
 use crate::balancer::peer;
@@ -10,70 +9,45 @@ use crate::balancer::peer::Outcome;
 use crate::system::log;
 use crate::system::memory;
 use crate::worker::Worker;
-use nginx::Pool;
 use nginx::log::Log;
-use nginx::sys::ngx_str_t;
+use nginx::{PeerName, Pool};
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::record::EndpointView;
 use oxigress_store::Place;
 use std::net::SocketAddr;
-use std::ptr::{self, null_mut};
 
 /// Endpoints that a request may be denied before it is told that there is none.
 pub const MAX_DENIED: usize = 64;
 
-/// The longest name, an IPv6 address in brackets with its port, has 47 bytes.
-const NAME_BYTES: usize = 47;
-
 /// An endpoint that was chosen, copied out of shared memory.
-pub struct Choice {
+pub struct Choice<'r> {
     pub address: SocketAddr,
     pub identity: Identity,
     pub begun: Begun,
     pub untried: usize,
     pub generation: u64,
-    /// Null when memory is out. It lies in the pool of the request or session.
-    pub name: *mut Name,
+    /// `None` when memory is out. It lies in the pool of the request or session.
+    pub name: Option<&'r PeerName>,
 }
 
-impl Choice {
+impl<'r> Choice<'r> {
     pub fn copy(
-        pool: &Pool,
+        pool: &'r Pool,
         endpoint: EndpointView<'_>,
         begun: Begun,
         untried: usize,
         generation: u64,
-    ) -> Choice {
+    ) -> Self {
         Choice {
             address: endpoint.socket_address(),
             identity: *endpoint.identity(),
             begun,
             untried,
             generation,
-            name: Name::copy(pool, endpoint.name()).map_or(null_mut(), ptr::from_mut),
+            name: PeerName::copy(pool, endpoint.name()),
         }
-    }
-}
-
-/// The name of an attempt's endpoint. nginx logs it for each attempt, so each has its own.
-#[repr(C)]
-pub struct Name {
-    pub text: ngx_str_t,
-    bytes: [u8; NAME_BYTES],
-}
-
-impl Name {
-    #[inline]
-    fn copy<'p>(pool: &'p Pool, text: &[u8]) -> Option<&'p mut Name> {
-        let name = pool.alloc(Name { text: ngx_str_t::empty(), bytes: [0; NAME_BYTES] })?;
-        let length = text.len().min(NAME_BYTES);
-        if let (Some(place), Some(text)) = (name.bytes.get_mut(..length), text.get(..length)) {
-            place.copy_from_slice(text);
-            name.text = ngx_str_t::of(place);
-        }
-        Some(name)
     }
 }
 
@@ -107,38 +81,29 @@ impl InFlight {
     }
 
     /// An endpoint that was chosen is not connected to: it counts as one that does not answer, and the log says why.
-    ///
-    /// # Safety
-    /// The choice was copied into a living pool.
-    pub unsafe fn deny(
+    pub fn deny(
         &mut self,
         worker: &Worker,
-        choice: &Choice,
+        choice: &Choice<'_>,
         denial: Denial,
         backend: &[u8],
         log: &Log,
     ) {
         self.begin(worker, &choice.begun);
-        // SAFETY: vouched for by the caller.
-        unsafe {
-            destinations::log_denial(log, backend, choice.address, denial);
-            self.end(worker, choice.name, log, |_| {
-                let failure = Some(Failure::Connect);
-                Outcome { failure, seconds: 0.0, is_answered: false }
-            });
-        }
+        destinations::log_denial(log, backend, choice.address, denial);
+        self.end(worker, choice.name, log, |_| {
+            let failure = Some(Failure::Connect);
+            Outcome { failure, seconds: 0.0, is_answered: false }
+        });
     }
 
     /// Counts the end of what is under way. `outcome` is told when it began; `name` and `log` are for the line that
     /// the endpoint is left out.
-    ///
-    /// # Safety
-    /// `name` is null or of a living pool.
     #[inline]
-    pub unsafe fn end(
+    pub fn end(
         &mut self,
         worker: &Worker,
-        name: *const Name,
+        name: Option<&PeerName>,
         log: &Log,
         outcome: impl FnOnce(u64) -> Outcome,
     ) {
@@ -146,63 +111,47 @@ impl InFlight {
         self.cell = 0;
         worker.ledger().clear(self.ledger);
         if let Some(milliseconds) = peer::end(worker, &begun, &outcome(self.began)) {
-            // SAFETY: vouched for by the caller.
-            unsafe {
-                let text = name.as_ref().map_or(ngx_str_t::empty(), |name| name.text);
-                let name = memory::bytes(text).escape_ascii();
-                let line = format_args!(
-                    "endpoint {name} failed too often: left out for {milliseconds} ms"
-                );
-                log::write(log::WARN, log, line);
-            }
+            let name = name.map_or(&[][..], PeerName::bytes).escape_ascii();
+            let line =
+                format_args!("endpoint {name} failed too often: left out for {milliseconds} ms");
+            log::write(log::WARN, log, line);
         }
     }
 }
 
 /// Endpoints that have failed: a list in the pool of the request or session.
-pub struct Tried {
-    list: *mut Identity,
-    count: u32,
-    capacity: u32,
+#[derive(Default)]
+pub struct Tried<'r> {
+    list: &'r mut [Identity],
+    count: usize,
 }
 
-impl Default for Tried {
-    fn default() -> Self {
-        Tried { list: null_mut(), count: 0, capacity: 0 }
-    }
-}
-
-impl Tried {
+impl<'r> Tried<'r> {
     pub fn as_slice(&self) -> &[Identity] {
-        if self.list.is_null() {
-            return &[];
-        }
-        // SAFETY: that many were written, in a pool that outlives this.
-        unsafe { std::slice::from_raw_parts(self.list, self.count as usize) }
+        self.list.get(..self.count).unwrap_or_default()
     }
 
     /// The endpoint may be asked again.
     pub fn forget(&mut self, identity: Identity) {
         let place = self.as_slice().iter().position(|tried| *tried == identity);
         let (Some(place), Some(last)) = (place, self.count.checked_sub(1)) else { return };
-        // SAFETY: both places are below the count, so they were written.
-        unsafe { self.list.add(place).write(*self.list.add(last as usize)) };
+        self.list.swap(place, last);
         self.count = last;
     }
 
-    /// Keeps an endpoint; out of memory, it may be asked again. `pool` is the same each time: that of the request or session
-    /// that this is of.
-    pub fn push(&mut self, pool: &Pool, identity: Identity) {
-        if self.count == self.capacity {
-            let capacity = (self.capacity * 2).max(4);
-            let Some(larger) = pool.alloc_slice(capacity as usize, identity) else { return };
+    /// Keeps an endpoint; out of memory, it may be asked again.
+    pub fn push(&mut self, pool: &'r Pool, identity: Identity) {
+        if self.count == self.list.len() {
+            let capacity = (self.count * 2).max(4);
+            let Some(larger) = pool.alloc_slice(capacity, identity) else { return };
             for (place, identity) in larger.iter_mut().zip(self.as_slice()) {
                 *place = *identity;
             }
-            (self.list, self.capacity) = (larger.as_mut_ptr(), capacity);
+            self.list = larger;
         }
-        // SAFETY: there is room for one more.
-        unsafe { self.list.add(self.count as usize).write(identity) };
-        self.count += 1;
+        if let Some(place) = self.list.get_mut(self.count) {
+            *place = identity;
+            self.count += 1;
+        }
     }
 }

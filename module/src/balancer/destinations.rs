@@ -1,5 +1,4 @@
 //! Where connections to endpoints may lead: `ingress_destinations`, and what listens on this machine.
-#![allow(unsafe_code)]
 
 use crate::module::directives::core_conf;
 use crate::module::directives::refuse;
@@ -11,15 +10,13 @@ use nginx::log::Log;
 use nginx::{Address, Conf, Cycle, Refused};
 use oxigress_core::balancer::destinations::{Denial, Destinations, Settings};
 use std::cell::RefCell;
-use std::ffi::CStr;
 use std::net::{IpAddr, SocketAddr};
-use std::ptr::null_mut;
 
 /// How long the addresses of this machine are taken for what they were.
 const REFRESH_MILLISECONDS: u64 = 30_000;
 
 /// kube-proxy's interface in IPVS mode: it has the address of every Service, most of which lead elsewhere.
-const OF_SERVICES: &CStr = c"kube-ipvs0";
+const OF_SERVICES: &str = "kube-ipvs0";
 
 /// `ingress_destinations [loopback] [deny=NETWORK]... [own=PORT]...;`
 pub fn ingress_destinations(conf: &mut Conf) -> Result<(), Refused> {
@@ -95,23 +92,9 @@ pub fn log_denial(log: &Log, backend: &[u8], to: SocketAddr, denial: Denial) {
 
 /// The addresses of this machine, sorted; `None` if the kernel does not say.
 fn local_addresses() -> Option<Vec<IpAddr>> {
-    let mut first: *mut libc::ifaddrs = null_mut();
-    // SAFETY: writes the pointer it is given.
-    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return None;
-    }
-    let (mut all, mut next) = (Vec::new(), first);
-    // SAFETY: a list that ends with null, freed below.
-    while let Some(interface) = unsafe { next.as_ref() } {
-        // SAFETY: the kernel's names end with a NUL.
-        let is_of_services = unsafe { CStr::from_ptr(interface.ifa_name) } == OF_SERVICES;
-        // SAFETY: null, or an address as long as its family says.
-        let address = unsafe { Address::read(interface.ifa_addr.cast()) }.and_then(Address::ip);
-        all.extend(address.filter(|_| !is_of_services).map(|address| address.ip()));
-        next = interface.ifa_next;
-    }
-    // SAFETY: what `getifaddrs` made, freed once.
-    unsafe { libc::freeifaddrs(first) };
+    let interfaces = if_addrs::get_if_addrs().ok()?;
+    let own = interfaces.iter().filter(|interface| interface.name != OF_SERVICES);
+    let mut all = own.map(|interface| interface.ip()).collect::<Vec<_>>();
     all.sort_unstable();
     Some(all)
 }

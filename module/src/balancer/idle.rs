@@ -10,24 +10,20 @@
 //!          marked `reusable`: that counts them as waiting clients in `stub_status`, by two writes to
 //!          memory that all workers share for every request.
 //! Source:  ngx_http_upstream_keepalive_module.c, which knows neither TLS identities nor removed endpoints.
-#![allow(unsafe_code)]
 
-mod connection;
 pub mod identity;
 
 pub use identity::Identifier;
 
 use crate::balancer::peer;
 use crate::worker;
-use connection::RawConnection;
 use nginx::event::Posted;
-use nginx::sys::{ngx_log_t, ngx_msec_t, ngx_uint_t};
+use nginx::sys::{ngx_msec_t, ngx_uint_t};
 use nginx::{Cycle, EventLoop, now_milliseconds};
 use oxigress_core::balancer::idle::{Idle, Key, Place};
 use oxigress_store::Reader;
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
-use std::ptr::null_mut;
 
 /// Connections closed by one tick: each costs a system call.
 const CLOSED_A_TICK: u32 = 64;
@@ -66,9 +62,9 @@ struct Pool {
     timeout_msec: ngx_msec_t,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Kept {
-    connection: RawConnection,
+    connection: nginx::Idle,
     since_msec: ngx_msec_t,
     turn: u64,
 }
@@ -111,68 +107,48 @@ impl Pools {
         &self.identifier
     }
 
-    /// An idle connection for this key, ready for a request that logs to `log`; null if there is none.
-    ///
-    /// # Safety
-    /// `log` is alive until the request gives the connection back or closes it.
+    /// An idle connection for this key; `None` if there is none.
     #[inline]
-    pub unsafe fn take(
-        &self,
-        here: EventLoop,
-        number: usize,
-        key: &Key,
-        log: *mut ngx_log_t,
-    ) -> *mut nginx::sys::ngx_connection_t {
+    pub fn take(&self, here: EventLoop, number: usize, key: &Key) -> Option<nginx::Idle> {
         while let Some(kept) = self.with(number, |pool| pool.idle.take(key)).flatten() {
             // In the same turn the events of this turn say all there is to know. Later the endpoint may
             // have closed it, by an event that waits behind the one being handled.
             if kept.turn == self.turn.get() || kept.connection.is_quiet() {
-                // SAFETY: taken out of the pool, so nobody else has it.
-                return unsafe { kept.connection.resume(log) };
+                return Some(kept.connection);
             }
-            // SAFETY: as above.
-            unsafe { kept.connection.close() };
         }
         if is_scarce(here) {
             self.close_oldest(number);
         }
-        null_mut()
+        None
     }
 
-    /// Keeps a connection whose request is over. `false`: it cannot be kept.
+    /// Keeps a connection whose request is over, or closes it where it cannot be kept.
     ///
     /// `generation` is the one its endpoint was chosen from.
-    ///
-    /// # Safety
-    /// `connection` is open, and nobody uses it any more.
     #[inline]
-    pub unsafe fn put(
-        &self,
-        settings: &Settings,
-        key: Key,
-        generation: u64,
-        connection: *mut nginx::sys::ngx_connection_t,
-    ) -> bool {
-        let connection = RawConnection::new(connection);
+    pub fn put(&self, settings: &Settings, key: Key, generation: u64, connection: nginx::Open) {
         let kept = Kept {
-            connection,
+            connection: connection.rest(),
             since_msec: now_milliseconds() as ngx_msec_t,
             turn: self.turn.get(),
         };
-        let Some((place, given_up)) = self.insert(settings, key, kept) else { return false };
-        if let Some(given_up) = given_up {
-            // SAFETY: it gave way, so nobody has it.
-            unsafe { given_up.connection.close() };
-        }
+        let Some((place, given_up)) = self.insert(settings, key, kept) else { return };
+        drop(given_up);
         let mut purge = self.purge.get();
         if generation < purge.done.max(purge.current) {
             purge.is_outdated = true;
             self.purge.set(purge);
         }
         self.turn_end.post();
-        // SAFETY: the caller has an open connection that nobody else uses.
-        unsafe { connection.rest(settings.number, place) };
-        true
+        let (number, name) = (settings.number, settings.number << 32 | place.0 as usize);
+        let goes_on = self.with(number, |pool| {
+            let kept = pool.idle.at(place).map(|(_, kept)| &kept.connection);
+            kept.is_some_and(|connection| connection.watch::<Self>(name))
+        });
+        if goes_on != Some(true) {
+            self.close_at(number, place);
+        }
     }
 
     fn insert(&self, settings: &Settings, key: Key, kept: Kept) -> Option<(Place, Option<Kept>)> {
@@ -195,24 +171,8 @@ impl Pools {
         pools.get_mut(number)?.as_mut().map(act)
     }
 
-    /// Closes an idle connection that its endpoint, or nginx, has done with.
-    ///
-    /// # Safety
-    /// `connection` is open and idle, and [`RawConnection::rest`] gave it these numbers.
-    unsafe fn give_up(&self, number: usize, place: Place, connection: RawConnection) {
-        self.with(number, |pool| {
-            if pool.idle.at(place).is_some_and(|(_, kept)| kept.connection == connection) {
-                pool.idle.remove(place);
-            }
-        });
-        // SAFETY: nobody finds it any more.
-        unsafe { connection.close() };
-    }
-
     fn close_oldest(&self, number: usize) -> bool {
-        let oldest = self.with(number, |pool| pool.idle.pop_oldest()).flatten();
-        // SAFETY: taken out of the pool, so nobody else has it.
-        oldest.map(|kept| unsafe { kept.connection.close() }).is_some()
+        self.with(number, |pool| pool.idle.pop_oldest()).flatten().is_some()
     }
 
     /// The worker's tick: closes what has waited too long, what stands in the way of others, and what leads to
@@ -287,16 +247,22 @@ impl Pools {
     }
 
     fn close_at(&self, number: usize, place: Place) {
-        if let Some(kept) = self.with(number, |pool| pool.idle.remove(place)).flatten() {
-            // SAFETY: taken out of the pool, so nobody else has it.
-            unsafe { kept.connection.close() };
-        }
+        drop(self.with(number, |pool| pool.idle.remove(place)));
     }
 
     /// Closes all of them, before the worker goes.
     pub fn close_all(&self) {
         let count = self.pools.try_borrow().map_or(0, |pools| pools.len());
         (0..count).for_each(|number| while self.close_oldest(number) {});
+    }
+}
+
+impl nginx::Keeper for Pools {
+    fn give_up(here: EventLoop, number: usize) -> Option<nginx::Idle> {
+        let (pool, place) = (number >> 32, Place(number as u32));
+        let pools = worker::current(here)?.pools();
+        let kept = pools.with(pool, |pool| pool.idle.remove(place)).flatten();
+        kept.map(|kept| kept.connection)
     }
 }
 

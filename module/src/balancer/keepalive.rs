@@ -5,20 +5,20 @@
 //! certificate or trust. So TLS and nginx's `keepalive` are refused together, when the configuration is read
 //! if the scheme is known then, else when a request comes. What nginx 1.29.7 and later does without being asked,
 //! `local`, keeps locations apart: it is right wherever all requests of a location make the same handshake.
-#![allow(unsafe_code)]
 
 use crate::conf::SrvConf;
-use crate::module::directives;
 use crate::module::directives::refuse;
 use crate::module::table::Http;
 use crate::system::log;
+use nginx::kept::{Proxy, UpstreamKeepalive};
 use nginx::sys::{
     NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
     NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT,
-    ngx_http_proxy_loc_conf_t, ngx_http_upstream_conf_t, ngx_http_upstream_keepalive_srv_conf_t,
-    ngx_http_upstream_srv_conf_t, ngx_msec_t, ngx_uint_t,
+    ngx_http_upstream_keepalive_srv_conf_t, ngx_msec_t, ngx_uint_t,
 };
-use nginx::{Conf, Refused, Request, bytes, parse_milliseconds, parse_number};
+use nginx::{
+    Conf, Refused, Request, UpstreamBlock, UpstreamConf, parse_milliseconds, parse_number,
+};
 
 /// ingress-nginx's values of nginx's four directives.
 const CONNECTIONS: u32 = 320;
@@ -88,22 +88,24 @@ fn set(conf: &mut SrvConf, parameter: &[u8]) -> Option<()> {
 
 /// Decides who keeps the connections of an upstream with `ingress_balancer`; nginx's own directives have been
 /// read. Says why it cannot be.
-///
-/// # Safety
-/// nginx initialises `upstream`, of the configuration.
-pub unsafe fn decide_keeper(
+pub fn decide_keeper(conf: &Conf, block: &mut UpstreamBlock) -> Result<(), Refused> {
+    let name = block.name().to_vec();
+    let name = name.escape_ascii();
+    let mut stock = block.conf_of::<UpstreamKeepalive>(conf.cycle()).copied();
+    let decided =
+        decide(conf, block.conf_mut::<Http>().ok_or(Refused::Told)?, stock.as_mut(), &name);
+    if let Some((place, stock)) = block.conf_of::<UpstreamKeepalive>(conf.cycle()).zip(stock) {
+        place.max_cached = stock.max_cached;
+    }
+    decided
+}
+
+fn decide(
     conf: &Conf,
-    upstream: *mut ngx_http_upstream_srv_conf_t,
+    ours: &mut SrvConf,
+    stock: Option<&mut ngx_http_upstream_keepalive_srv_conf_t>,
+    name: &dyn std::fmt::Display,
 ) -> Result<(), Refused> {
-    // SAFETY: an upstream block, whose configuration nobody refers to while it is initialised.
-    let ours = unsafe { directives::upstream_conf_mut(upstream) };
-    // SAFETY: nginx keeps the name in the cycle's pool.
-    let name = unsafe { bytes((*upstream).host) }.escape_ascii();
-    let place = conf.cycle().module_index(c"ngx_http_upstream_keepalive_module");
-    // SAFETY: an upstream block has a place for every http module; null, or what that very module keeps there.
-    let stock = place.and_then(|place| unsafe {
-        (*(*upstream).srv_conf.add(place)).cast::<ngx_http_upstream_keepalive_srv_conf_t>().as_mut()
-    });
     if ours.backend_variable().is_some() {
         if ours.has_keepalive {
             return Err(refuse(
@@ -163,40 +165,22 @@ pub fn check_upstreams(conf: &Conf) -> Result<(), Refused> {
 
 /// Refuses a location that speaks TLS through connections that nginx keeps by address.
 pub fn check_location(conf: &mut Conf) -> Result<(), Refused> {
-    macro_rules! pass {
-        ($module:literal, $conf:ident, $directive:literal) => {{
-            // SAFETY: what that very module keeps for a location.
-            let settings = unsafe { conf.location_of::<nginx::sys::$conf>($module) };
-            settings
-                .filter(|settings| settings.ssl != 0)
-                .map(|settings| ($directive, std::ptr::from_ref(&settings.upstream)))
-        }};
-    }
-    let passes = [
-        pass!(c"ngx_http_proxy_module", ngx_http_proxy_loc_conf_t, "proxy_pass https://"),
-        pass!(c"ngx_http_grpc_module", ngx_http_grpc_loc_conf_t, "grpc_pass grpcs://"),
-        pass!(c"ngx_http_uwsgi_module", ngx_http_uwsgi_loc_conf_t, "uwsgi_pass suwsgi://"),
-    ];
-    for (directive, settings) in passes.into_iter().flatten() {
-        // SAFETY: of the location's settings, which stay as long as the cycle and are not changed here.
-        let settings = unsafe { &*settings };
-        // SAFETY: null without an upstream of a fixed name, else a block of the same configuration.
-        let Some(upstream) = (unsafe { nginx::UpstreamBlock::from_nullable(settings.upstream) })
-        else {
-            continue;
-        };
-        if !upstream.is_explicit() || is_separate(upstream.conf::<Http>().kept_by_nginx, settings) {
-            continue;
+    let mut refused = None;
+    for (directive, settings) in conf.tls_passes() {
+        let Some(block) = settings.block().filter(|block| block.is_explicit()) else { continue };
+        if !is_separate(block.conf::<Http>().kept_by_nginx, settings) {
+            refused = Some((directive, block.name().to_vec()));
+            break;
         }
-        let (remedy, name) = (REMEDY, upstream.name().escape_ascii());
-        return Err(refuse(
-            conf,
-            format_args!(
-                "\"{directive}\" does not go with \"keepalive\" in upstream \"{name}\", {REASON}: {remedy}"
-            ),
-        ));
     }
-    Ok(())
+    let Some((directive, name)) = refused else { return Ok(()) };
+    let (remedy, name) = (REMEDY, name.escape_ascii());
+    Err(refuse(
+        conf,
+        format_args!(
+            "\"{directive}\" does not go with \"keepalive\" in upstream \"{name}\", {REASON}: {remedy}"
+        ),
+    ))
 }
 
 const REASON: &str = "which knows connections by their address alone: a request could go over one that was opened with another \
@@ -211,22 +195,19 @@ pub fn ignore_accelerators(conf: &mut Conf) {
         | NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE
         | NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING
         | NGX_HTTP_UPSTREAM_IGN_XA_CHARSET;
-    // SAFETY: what that very module keeps for a location.
-    let proxy = unsafe { conf.location_of::<ngx_http_proxy_loc_conf_t>(c"ngx_http_proxy_module") };
-    if let Some(proxy) = proxy {
+    if let Some(proxy) = conf.location_of::<Proxy>() {
         proxy.upstream.ignore_headers |= IGNORED as ngx_uint_t;
     }
 }
 
 /// Whether nginx gives a request only connections that were opened with its own handshake.
-fn is_separate(kept: KeptByNginx, conf: &ngx_http_upstream_conf_t) -> bool {
+fn is_separate(kept: KeptByNginx, conf: &UpstreamConf) -> bool {
     match kept {
         KeptByNginx::Not => true,
         KeptByNginx::ByAddress => false,
         KeptByNginx::ByLocation => {
-            let values = [conf.ssl_name, conf.ssl_certificate, conf.ssl_certificate_key];
-            // SAFETY: null, or a value of the configuration; one without variables has no lengths.
-            values.iter().all(|v| unsafe { v.as_ref() }.is_none_or(|v| v.lengths.is_null()))
+            let values = [conf.tls_name(), conf.certificate(), conf.certificate_key()];
+            values.into_iter().flatten().all(|value| !value.has_variables())
         }
     }
 }
@@ -241,10 +222,8 @@ pub fn mixes_handshakes(request: &Request, kept: KeptByNginx) -> bool {
         return false;
     };
     // With a variable in `proxy_pass` the server name is the variable's unless it is written out.
-    // SAFETY: the settings of the upstream's location, which nobody changes.
-    let (conf, is_resolved) =
-        unsafe { (&*(*upstream.as_ptr()).conf, !(*upstream.as_ptr()).resolved.is_null()) };
-    let is_fixed = !is_resolved || !conf.ssl_name.is_null();
+    let conf = upstream.conf();
+    let is_fixed = !upstream.is_resolved() || conf.tls_name().is_some();
     if is_fixed && is_separate(kept, conf) {
         return false;
     }

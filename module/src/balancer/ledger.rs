@@ -5,59 +5,58 @@
 //!          page's worker writes entries, until it is dead and another worker has taken the page.
 //! Limits:  [`ENTRIES`] requests a worker. What is beyond is counted, but stays counted if the worker is killed.
 //! Memory:  pages of the system that were never touched take none.
-#![allow(unsafe_code)]
 
 use crate::balancer::peer;
 use crate::balancer::peer::Begun;
 use crate::system::log;
 use crate::zone;
+use nginx::shared::map_words;
 use oxigress_core::policy::limits::{Counts, Slot};
 use oxigress_store::{MAX_SLOTS, Reader};
 use std::cell::RefCell;
-use std::ptr::{NonNull, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 /// Requests of one worker that are remembered.
 const ENTRIES: usize = 32_768;
 
-/// The requests of one worker.
-#[repr(C)]
+/// The requests of one worker, as words in the memory that all share.
+#[derive(Clone, Copy)]
 struct Page {
     /// 0: nobody's.
-    pid: AtomicU32,
+    pid: &'static AtomicU64,
     /// One past the last entry that was ever used.
-    used: AtomicU32,
+    used: &'static AtomicU64,
     /// Of the zone that the cells are in.
-    birth: AtomicU64,
-    entries: [Entry; ENTRIES],
+    birth: &'static AtomicU64,
     /// As `used`, of `limited`.
-    limited_used: AtomicU32,
+    limited_used: &'static AtomicU64,
     /// Of the zone of `ingress_limits` that `limited` is about.
-    limits_birth: AtomicU64,
+    limits_birth: &'static AtomicU64,
+    entries: &'static [[AtomicU64; 2]],
     /// [`Slot`] requests; 0: none.
-    limited: [AtomicU64; ENTRIES],
+    limited: &'static [AtomicU64],
 }
 
-/// A request; zeroes are none.
-#[repr(C)]
-struct Entry {
-    backend: AtomicU64,
-    /// Place of the endpoint (upper half) and number of its cell.
-    cell: AtomicU64,
-}
+/// The words in front of a page's entries.
+const HEAD_WORDS: usize = 8;
+const PAGE_WORDS: usize = HEAD_WORDS + 3 * ENTRIES;
 
-/// Where the pages are; null until the master has mapped them, or if it could not.
-static PAGES: AtomicPtr<Page> = AtomicPtr::new(null_mut());
+/// Where the pages are; none until the master has mapped them, or if it could not.
+static PAGES: OnceLock<&'static [AtomicU64]> = OnceLock::new();
 
 /// Maps the pages, once a master. Without memory for them nothing is remembered.
 pub fn create() {
-    if !PAGES.load(Relaxed).is_null() {
+    if PAGES.get().is_some() {
         return;
     }
-    match nginx::shared::map_words(MAX_SLOTS * size_of::<Page>() / size_of::<AtomicU64>()) {
-        Ok(pages) => PAGES.store(pages.as_ptr().cast::<Page>().cast_mut(), Relaxed),
+    match map_words(MAX_SLOTS * PAGE_WORDS) {
+        Ok(words) => {
+            // One thread reads configurations.
+            let _ = PAGES.set(words);
+        }
         Err(error) => log::cycle(
             log::WARN,
             format_args!("ingress: requests of killed workers stay counted: {error}"),
@@ -65,15 +64,18 @@ pub fn create() {
     }
 }
 
-fn page(slot: usize) -> Option<&'static Page> {
-    let pages = NonNull::new(PAGES.load(Relaxed))?;
-    // SAFETY: mapped for so many pages and never unmapped; a page consists of atomics.
-    (slot < MAX_SLOTS).then(|| unsafe { &*pages.as_ptr().add(slot) })
+fn page(slot: usize) -> Option<Page> {
+    let words = PAGES.get()?.get(slot * PAGE_WORDS..)?.get(..PAGE_WORDS)?;
+    let ([pid, used, birth, limited_used, limits_birth, _, _, _], rest) =
+        words.split_first_chunk::<HEAD_WORDS>()?;
+    let (entries, limited) = rest.split_at_checked(2 * ENTRIES)?;
+    let (entries, _) = entries.as_chunks::<2>();
+    Some(Page { pid, used, birth, limited_used, limits_birth, entries, limited })
 }
 
 /// One worker's page.
 pub struct Ledger {
-    page: Option<&'static Page>,
+    page: Option<Page>,
     free: RefCell<Vec<u32>>,
     free_limited: RefCell<Vec<u32>>,
 }
@@ -92,7 +94,7 @@ impl Ledger {
     pub fn open(slot: usize, pid: u32, accounts: Accounts<'_>) -> Ledger {
         let page = page(slot).filter(|page| take(page, pid));
         if let Some(page) = page {
-            settle(page, accounts);
+            settle(&page, accounts);
             page.birth.store(accounts.reader.store().birth(), Relaxed);
             page.limits_birth.store(accounts.counts.map_or(0, |counts| counts.birth()), Relaxed);
             page.used.store(0, Relaxed);
@@ -107,8 +109,8 @@ impl Ledger {
         let free = self.free_limited.try_borrow_mut().ok().and_then(|mut free| free.pop());
         let place = free.unwrap_or_else(|| {
             let used = page.limited_used.load(Relaxed);
-            page.limited_used.store((used + 1).min(ENTRIES as u32), Release);
-            used
+            page.limited_used.store((used + 1).min(ENTRIES as u64), Release);
+            used as u32
         });
         if (place as usize) < ENTRIES { place + 1 } else { 0 }
     }
@@ -143,23 +145,24 @@ impl Ledger {
         let place = free.unwrap_or_else(|| {
             let used = page.used.load(Relaxed);
             // The entry stands before it counts.
-            page.used.store((used + 1).min(ENTRIES as u32), Release);
-            used
+            page.used.store((used + 1).min(ENTRIES as u64), Release);
+            used as u32
         });
-        let Some(entry) = page.entries.get(place as usize) else { return 0 };
-        entry.cell.store(u64::from(begun.index) << 32 | u64::from(begun.cell), Relaxed);
-        entry.backend.store(begun.backend, Release);
+        let Some([backend, cell]) = page.entries.get(place as usize) else { return 0 };
+        cell.store(u64::from(begun.index) << 32 | u64::from(begun.cell), Relaxed);
+        backend.store(begun.backend, Release);
         place + 1
     }
 
     /// What [`Ledger::write`] remembered has ended.
     #[inline]
     pub fn clear(&self, place: u32) {
-        let entries = self.page.map(|page| &page.entries[..]).unwrap_or_default();
-        let Some(entry) = place.checked_sub(1).and_then(|at| entries.get(at as usize)) else {
+        let entries = self.page.map(|page| page.entries).unwrap_or_default();
+        let Some([backend, _]) = place.checked_sub(1).and_then(|at| entries.get(at as usize))
+        else {
             return;
         };
-        entry.backend.store(0, Relaxed);
+        backend.store(0, Relaxed);
         if let Ok(mut free) = self.free.try_borrow_mut() {
             free.push(place - 1);
         }
@@ -168,7 +171,7 @@ impl Ledger {
     /// Gives the page back.
     pub fn close(&self, accounts: Accounts<'_>) {
         if let Some(page) = self.page {
-            settle(page, accounts);
+            settle(&page, accounts);
             page.pid.store(0, Release);
         }
     }
@@ -179,12 +182,12 @@ pub fn sweep(accounts: Accounts<'_>) {
     for page in (0..accounts.reader.store().slots_used()).filter_map(page) {
         let pid = page.pid.load(Acquire);
         // One worker takes the page; if it dies here the rest stays counted.
-        let own = std::process::id();
+        let own = u64::from(std::process::id());
         if pid != 0
-            && !zone::is_alive(pid)
+            && !zone::is_alive(pid as u32)
             && page.pid.compare_exchange(pid, own, AcqRel, Relaxed).is_ok()
         {
-            settle(page, accounts);
+            settle(&page, accounts);
             page.pid.store(0, Release);
         }
     }
@@ -194,8 +197,9 @@ pub fn sweep(accounts: Accounts<'_>) {
 fn take(page: &Page, pid: u32) -> bool {
     for _ in 0..100 {
         let holder = page.pid.load(Acquire);
-        let is_free = holder == 0 || holder == pid || !zone::is_alive(holder);
-        if is_free && page.pid.compare_exchange(holder, pid, AcqRel, Relaxed).is_ok() {
+        let own = u64::from(pid);
+        let is_free = holder == 0 || holder == own || !zone::is_alive(holder as u32);
+        if is_free && page.pid.compare_exchange(holder, own, AcqRel, Relaxed).is_ok() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -208,10 +212,10 @@ fn settle(page: &Page, Accounts { reader, counts }: Accounts<'_>) {
     let is_same_zone = page.birth.load(Relaxed) == reader.store().birth();
     let guard = reader.read();
     let used = (page.used.load(Acquire) as usize).min(ENTRIES);
-    for entry in &page.entries[..used] {
-        let backend = entry.backend.swap(0, Acquire);
+    for [backend, cell] in &page.entries[..used] {
+        let backend = backend.swap(0, Acquire);
         if backend != 0 && is_same_zone {
-            let cell = entry.cell.load(Relaxed);
+            let cell = cell.load(Relaxed);
             peer::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
         }
     }

@@ -14,7 +14,7 @@
 //! Rejected:  a margin within the router: a client that sends no request never comes to it.
 #![allow(unsafe_code)]
 
-use crate::module::directives;
+use crate::module::table::Http;
 use crate::system::guard;
 use nginx::sys::{
     AF_INET6, ngx_connection_t, ngx_cycle, ngx_cycle_t, ngx_event_accept, ngx_event_actions,
@@ -256,7 +256,7 @@ unsafe fn of_configuration(listening: *mut ngx_listening_t) -> bool {
                 } else {
                     (*(*port).addrs.cast::<ngx_http_in_addr_t>().add(place)).conf
                 };
-                directives::has_configuration(conf.default_server)
+                nginx::Server::from_ptr(conf.default_server).conf::<Http>().has_configuration
             })
     }
 }

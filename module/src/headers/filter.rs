@@ -2,10 +2,8 @@
 //!
 //! It runs before nginx's own filters, once for a response. Interim responses (1xx) do not come here, and those of
 //! subrequests are nobody's.
-#![allow(unsafe_code)]
 
 use crate::conf::Declared;
-use crate::headers::discard;
 use crate::headers::draining;
 use crate::headers::responses;
 use crate::request::Request;
@@ -32,9 +30,14 @@ impl HeaderFilter for Filter {
     }
 
     fn after(request: &nginx::Request) {
-        if !request.is_main() {
-            // SAFETY: a live subrequest, whose header was sent just now; nginx looks at the body next.
-            unsafe { discard::begin(request.as_ptr()) };
+        if request.is_main() {
+            return;
+        }
+        let Some(seen) = Request::of(request) else { return };
+        // The answers of auth servers and mirrors: nobody needs their bodies.
+        let is_copy = seen.mirror().is_some();
+        if is_copy || seen.question().is_some() {
+            request.discard_answer(is_copy);
         }
     }
 }

@@ -1,5 +1,4 @@
 //! The directives, and what they set up when the configuration has been read.
-#![allow(unsafe_code)]
 
 use crate::balancer::keepalive;
 use crate::balancer::upstream;
@@ -13,24 +12,14 @@ use crate::system::log;
 use crate::system::memory;
 use crate::tls;
 use crate::zone::StoreZone;
-use nginx::sys::{
-    NGX_HTTP_UPSTREAM_CREATE, ngx_http_core_srv_conf_t, ngx_http_upstream_init_pt,
-    ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_uint_t,
-};
 use nginx::thread::ThreadPool;
 use nginx::zone::page_bytes;
 use nginx::{Argument, Conf, Cycle, EventLoop, Phase, Refused, VariableIndex, content_handler};
 use oxigress_core::text::line::Escaped;
 use std::fmt::Display;
-use std::ptr::NonNull;
 
 /// A body of the configuration endpoint.
 pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
-
-type InitUpstream = unsafe extern "C" fn(
-    *mut nginx::sys::ngx_conf_t,
-    *mut ngx_http_upstream_srv_conf_t,
-) -> ngx_int_t;
 
 /// Says why, with file and line, and refuses the directive.
 pub fn refuse(conf: &Conf, reason: impl Display) -> Refused {
@@ -229,7 +218,7 @@ pub fn ingress_target(conf: &mut Conf) -> Result<(), Refused> {
             format_args!("invalid protocol \"{shown}\": it is http, https, grpc, grpcs or fastcgi");
         return Err(refuse(conf, reason));
     };
-    let settings = NonNull::new(conf.location_settings());
+    let settings = conf.location_settings();
     let place = conf.server::<Http>().targets.get_mut(*target as usize).ok_or(Refused::Told)?;
     if place.is_some() {
         return Err(Refused::Because(c"is duplicate in this server"));
@@ -241,7 +230,7 @@ pub fn ingress_target(conf: &mut Conf) -> Result<(), Refused> {
 /// `ingress_error;`
 pub fn ingress_error(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_error")?;
-    let name = location_name_of(conf);
+    let name = conf.location_name();
     if !name.bytes().starts_with(b"@") {
         return Err(refuse(conf, "\"ingress_error\" stands in a named location"));
     }
@@ -252,12 +241,6 @@ pub fn ingress_error(conf: &mut Conf) -> Result<(), Refused> {
     server.error_location = name;
     conf.location::<Http>().is_error = true;
     Ok(())
-}
-
-/// The name of the location that is read.
-fn location_name_of(conf: &mut Conf) -> Argument {
-    // SAFETY: nginx keeps the name in the cycle's pool.
-    unsafe { Argument::from_raw(conf.core_location().name) }
 }
 
 /// `ingress_auth PROTOCOL;`
@@ -296,7 +279,7 @@ fn take_location(
         let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
         return Err(refuse(conf, reason));
     }
-    let name = location_name_of(conf);
+    let name = conf.location_name();
     let place = locations(conf.server::<Http>()).get_mut(scheme as usize).ok_or(Refused::Told)?;
     if !place.is_empty() {
         return Err(Refused::Because(c"is duplicate in this server"));
@@ -310,14 +293,10 @@ fn take_location(
 /// `ingress_balancer [$variable];`
 pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_balancer")?;
-    let is_ours = |init: ngx_http_upstream_init_pt| {
-        init.is_some_and(|init| std::ptr::fn_addr_eq(init, upstream::init_upstream as InitUpstream))
-    };
-    let init = conf.upstream().ok_or(Refused::Told)?.peer.init_upstream;
-    if is_ours(init) {
+    if conf.is_balanced_by::<upstream::Requests>() {
         return Err(Refused::DUPLICATE);
     }
-    if init.is_some() {
+    if !conf.set_balancer::<upstream::Requests>() {
         // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
         // lost without a word.
         return Err(refuse(
@@ -334,9 +313,6 @@ pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
     core.balancers += 1;
     let server = conf.server::<Http>();
     (server.has_balancer, server.keep.number) = (true, number);
-    let upstream = conf.upstream().ok_or(Refused::Told)?;
-    upstream.peer.init_upstream = Some(upstream::init_upstream);
-    upstream.flags = NGX_HTTP_UPSTREAM_CREATE as ngx_uint_t;
     Ok(())
 }
 
@@ -347,17 +323,11 @@ pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
     conf.add_header_filter::<crate::headers::filter::Filter>();
     for server in conf.servers() {
         let Some(tls) = server.tls().filter(|_| server.conf::<Http>().has_router) else { continue };
-        // SAFETY: nginx's settings of a server with TLS; nobody else refers to them while they are read here.
-        let tls = unsafe { &mut *tls.as_ptr() };
         if !tls.certificate_values.is_null() {
             let reason = "\"ssl_certificate\" with a variable does not go with \"ingress_router\"";
             return Err(refuse(conf, reason));
         }
-        // SAFETY: it has a context, which nginx made for the server.
-        unsafe {
-            tls::choose_certificates(&raw mut tls.ssl);
-            tls::handshake::begin_handshakes(&raw mut tls.ssl);
-        }
+        server.ask_handshakes::<tls::Clients>();
     }
     Ok(())
 }
@@ -371,7 +341,7 @@ fn add_handlers(conf: &mut Conf) -> Option<()> {
     conf.add_handler::<crate::route::mirror::Precontent>(Phase::Precontent)?;
     conf.add_handler::<crate::headers::precontent::Precontent>(Phase::Precontent)?;
     conf.add_handler::<crate::logging::observe::Log>(Phase::Log)?;
-    let is_proxied = |server: &nginx::Server| !server.conf::<Http>().proxied_client[0].is_empty();
+    let is_proxied = |server: &&nginx::Server| !server.conf::<Http>().proxied_client[0].is_empty();
     if conf.servers().iter().any(is_proxied) {
         // It runs before nginx's realip looks where a client is.
         conf.add_handler::<crate::headers::directives::PostRead>(Phase::PostRead)?;
@@ -404,38 +374,6 @@ pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
         zone.set_noreuse(1);
     }
     Ok(())
-}
-
-/// What the module keeps for an upstream.
-///
-/// # Safety
-/// `upstream` is an upstream block.
-#[inline]
-pub unsafe fn upstream_conf<'u>(upstream: *mut ngx_http_upstream_srv_conf_t) -> &'u SrvConf {
-    // SAFETY: nginx makes a configuration of each module for an upstream block, and it lives as long as the cycle.
-    unsafe { &*(*(*upstream).srv_conf.add(table::http_index())).cast() }
-}
-
-/// As [`upstream_conf`], while nginx initialises the upstream.
-///
-/// # Safety
-/// `upstream` is an upstream block, and nobody refers to what is kept for it.
-pub unsafe fn upstream_conf_mut<'u>(
-    upstream: *mut ngx_http_upstream_srv_conf_t,
-) -> &'u mut SrvConf {
-    // SAFETY: nginx makes a configuration of each module for an upstream block, and it lives as long as the cycle.
-    unsafe { &mut *(*(*upstream).srv_conf.add(table::http_index())).cast() }
-}
-
-/// A location of the server has `ingress_configuration`.
-///
-/// # Safety
-/// `server` is a server of the running cycle.
-pub unsafe fn has_configuration(server: *mut ngx_http_core_srv_conf_t) -> bool {
-    // SAFETY: nginx makes a configuration of each module for a server, and it lives as long as the cycle.
-    unsafe {
-        (*(*(*(*server).ctx).srv_conf.add(table::http_index())).cast::<SrvConf>()).has_configuration
-    }
 }
 
 /// Whose threads look at passwords; `None` without an `ingress_router`.

@@ -246,6 +246,6 @@ impl Facts for RequestFacts<'_, '_> {
     }
 
     fn certificate_subject(&self) -> Option<&[u8]> {
-        self.0.certificate_subject()
+        self.0.nginx().certificate_subject()
     }
 }

@@ -6,61 +6,65 @@
 //! and set of policies, and shared by all of its requests, which hold the policies.
 //!
 //! Rejected: copies a request, which cost 530 instructions each.
-#![allow(unsafe_code)]
 
-mod errors;
-
-use crate::conf::Declared;
-use crate::conf::Target;
+use crate::conf::{Declared, Target};
 use crate::route::policy::Compiled;
-use crate::tls::upstream::Upstream;
+use crate::tls::upstream;
 use crate::worker;
-use errors::ErrorPages;
+use nginx::kept::{AccessLog, Fastcgi, Grpc, Proxy as ProxyModule};
+use nginx::ssl::context::LocationTls;
 use nginx::sys::{
     NGX_HTTP_UPSTREAM_FT_ERROR, NGX_HTTP_UPSTREAM_FT_HTTP_403, NGX_HTTP_UPSTREAM_FT_HTTP_404,
     NGX_HTTP_UPSTREAM_FT_HTTP_429, NGX_HTTP_UPSTREAM_FT_HTTP_500, NGX_HTTP_UPSTREAM_FT_HTTP_502,
     NGX_HTTP_UPSTREAM_FT_HTTP_503, NGX_HTTP_UPSTREAM_FT_HTTP_504,
     NGX_HTTP_UPSTREAM_FT_INVALID_HEADER, NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT,
-    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, ngx_http_core_module,
-    ngx_http_max_module, ngx_str_t,
+    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, ngx_http_core_loc_conf_t,
+    ngx_http_upstream_conf_t, ngx_str_t,
 };
-use nginx::{Cycle, EventLoop, Request};
+use nginx::{Argument, Cycle, LocationCopy, Request, Settings};
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
-use std::cell::RefCell;
-use std::ffi::{CStr, c_void};
+use std::cell::OnceCell;
 
 /// `NGX_HTTP_VERSION_10`, `NGX_HTTP_VERSION_11`
 const HTTP_10: usize = 1000;
 const HTTP_11: usize = 1001;
 
-/// The locations of one set of policies, by target.
+/// The locations of one set of policies, by target: a list that is only added to, so that what it has is lent as long as it.
 #[derive(Default)]
-pub struct Locations(RefCell<Vec<Location>>);
+pub struct Locations(OnceCell<Box<Location>>);
+
+/// A target's settings with some of them changed.
+struct Location {
+    base: Settings,
+    /// The configuration that `base` is of: after a reload of one process another's may stand there.
+    cycle: u64,
+    copy: LocationCopy,
+    next: Locations,
+}
 
 impl Locations {
     /// What one takes, about.
     pub const BYTES: usize = 4096;
 
-    /// The settings for `base`, made when first asked for.
-    ///
-    /// # Safety
-    /// `base` are the settings of a target of the running cycle, on the event loop's thread.
-    unsafe fn get(
+    /// The settings for `base`, made when first asked for. `None`: TLS toward endpoints cannot be as the policies want it.
+    fn get(
         &self,
+        cycle: &Cycle,
         base: Settings,
         purpose: Purpose,
         policies: &Policies,
-    ) -> Option<Settings> {
-        let mut all = self.0.try_borrow_mut().ok()?;
-        let cycle = worker::cycle_number();
-        if let Some(known) = all.iter().find(|l| l.base == base && l.cycle == cycle) {
-            return Some(known.settings());
+    ) -> Option<&LocationCopy> {
+        let (mut list, number) = (self, worker::cycle_number());
+        while let Some(known) = list.0.get() {
+            if known.base == base && known.cycle == number {
+                return Some(&known.copy);
+            }
+            list = &known.next;
         }
-        // SAFETY: the caller has the settings of a location of the running cycle.
-        let location = unsafe { Location::new(base, purpose, policies) }?;
-        let settings = location.settings();
-        all.push(location);
-        Some(settings)
+        let copy = changed(cycle, base, purpose, policies)?;
+        let next = Locations::default();
+        let new = Box::new(Location { base, cycle: number, copy, next });
+        Some(&list.0.get_or_init(|| new).copy)
     }
 }
 
@@ -68,216 +72,78 @@ impl Locations {
 #[derive(Clone, Copy)]
 enum Purpose {
     /// Endpoints of this protocol. Statuses that policies name go to the second.
-    Target(Target, Option<ngx_str_t>),
+    Target(Target, Option<Argument>),
     /// The backend that answers in the place of a status.
     Error,
 }
 
-/// What every http module keeps for a location: nginx's array, by the modules' places.
-type Settings = *mut *mut c_void;
-
-/// A target's settings with some of them changed.
-struct Location {
+/// `None`: TLS toward endpoints cannot be as the policies want it.
+fn changed(
+    cycle: &Cycle,
     base: Settings,
-    /// The configuration that `base` is of: after a reload of one process another's may stand there.
-    cycle: u64,
-    /// One for each module; the core module's and the protocol's are `core` and `proxy`, all others the target's.
-    modules: Box<[*mut c_void]>,
-    /// Kept for `modules`.
-    _core: Box<nginx::sys::ngx_http_core_loc_conf_s>,
-    _proxy: Option<Changed>,
-    _tls: Option<Upstream>,
-    _errors: Option<Box<ErrorPages>>,
-    _log: Option<Box<nginx::sys::ngx_http_log_loc_conf_t>>,
-}
-
-/// The settings of the module that talks to endpoints.
-enum Changed {
-    Http(Box<nginx::sys::ngx_http_proxy_loc_conf_t>),
-    Grpc(Box<nginx::sys::ngx_http_grpc_loc_conf_t>),
-    Fastcgi(Box<nginx::sys::ngx_http_fastcgi_loc_conf_t>),
-}
-
-impl Location {
-    /// `None`: TLS toward endpoints cannot be as the policies want it.
-    ///
-    /// # Safety
-    /// As for [`Locations::get`].
-    unsafe fn new(base: Settings, purpose: Purpose, policies: &Policies) -> Option<Self> {
-        // SAFETY: a number that nginx counts before it reads http{}.
-        let count = unsafe { ngx_http_max_module };
-        // SAFETY: nginx's array has that many places.
-        let mut modules: Box<[*mut c_void]> =
-            unsafe { std::slice::from_raw_parts(base, count) }.into();
-        // SAFETY: the core module's settings for this location; a C struct of numbers and pointers.
-        let mut core = unsafe { Box::new(std::ptr::read(core_of(base))) };
-        core.loc_conf = modules.as_mut_ptr();
-        let (mut proxy, mut errors, mut tls) = (None, None, None);
-        if let Purpose::Target(target, errors_to) = purpose {
-            change_core(&mut core, policies);
-            let pages = policies.errors.as_ref().zip(errors_to);
-            errors = pages.map(|(errors, to)| ErrorPages::new(errors, to));
-            if let Some(pages) = &errors {
-                core.error_pages = pages.as_ptr().cast();
-            }
-            // SAFETY: the caller has the settings of a location of the running cycle.
-            proxy = unsafe { Changed::copy(&modules, target, policies) };
-            let wanted = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
-            if let Some(wanted) = wanted.filter(|_| target.is_tls()) {
-                tls = Some(Upstream::new(wanted)?);
-                tls.as_ref().zip(proxy.as_mut()).map(|(tls, conf)| tls.change(conf.upstream()))?;
-            }
-        }
-        put(&mut modules, core_index(), &raw mut *core);
-        if let Some((index, settings)) = proxy.as_ref().and_then(Changed::place) {
-            put(&mut modules, index, settings);
-        }
-        // SAFETY: the caller has the settings of a location of the running cycle.
-        let log = unsafe { silent(&modules, policies) };
-        if let Some((index, settings)) = &log {
-            put(&mut modules, *index, (&raw const **settings).cast_mut());
-        }
-        Some(Location {
-            base,
-            cycle: worker::cycle_number(),
-            modules,
-            _core: core,
-            _proxy: proxy,
-            _tls: tls,
-            _errors: errors,
-            _log: log.map(|(_, settings)| settings),
-        })
-    }
-
-    fn settings(&self) -> Settings {
-        self.modules.as_ptr().cast_mut()
-    }
-}
-
-fn put<T>(modules: &mut [*mut c_void], index: usize, settings: *mut T) {
-    if let Some(place) = modules.get_mut(index) {
-        *place = settings.cast();
-    }
-}
-
-fn core_index() -> usize {
-    // SAFETY: nginx writes it once, when it loads the module.
-    unsafe { ngx_http_core_module.ctx_index }
-}
-
-/// # Safety
-/// `settings` are those of a location.
-unsafe fn core_of(settings: Settings) -> *mut nginx::sys::ngx_http_core_loc_conf_s {
-    // SAFETY: the caller has the settings of a location of the running cycle.
-    unsafe { (*settings.add(core_index())).cast() }
-}
-
-impl Changed {
-    /// The protocol's settings with what the policies say; `None`: they say nothing, or nginx was built without it.
-    ///
-    /// # Safety
-    /// `modules` are the settings of a location of this protocol.
-    unsafe fn copy(modules: &[*mut c_void], target: Target, policies: &Policies) -> Option<Self> {
-        // SAFETY: a struct of the module of that very name, which nginx made; numbers and pointers.
-        unsafe {
-            let place = |name| modules.get(index_of(name)?).copied().filter(|p| !p.is_null());
-            Some(match target {
-                Target::Http | Target::Https => {
-                    let from = place(PROXY)?.cast::<nginx::sys::ngx_http_proxy_loc_conf_t>();
-                    let mut copy = Box::new(std::ptr::read(from));
-                    change_upstream(&mut copy.upstream, policies);
-                    match policies.proxy.as_ref().and_then(|proxy| proxy.http_version) {
-                        Some(HttpVersion::V10) => copy.http_version = HTTP_10,
-                        Some(HttpVersion::V11) => copy.http_version = HTTP_11,
-                        None => {}
-                    }
-                    Changed::Http(copy)
-                }
-                Target::Grpc | Target::Grpcs => {
-                    let from = place(GRPC)?.cast::<nginx::sys::ngx_http_grpc_loc_conf_t>();
-                    let mut copy = Box::new(std::ptr::read(from));
-                    change_upstream(&mut copy.upstream, policies);
-                    Changed::Grpc(copy)
-                }
-                Target::Fastcgi => {
-                    let from = place(FASTCGI)?.cast::<nginx::sys::ngx_http_fastcgi_loc_conf_t>();
-                    let mut copy = Box::new(std::ptr::read(from));
-                    change_upstream(&mut copy.upstream, policies);
-                    let proxy = policies.proxy.as_ref();
-                    if let Some(index) = proxy.and_then(|proxy| proxy.fastcgi_index.as_ref()) {
-                        // Of the policies, which have this copy: nginx reads it, and never as a template.
-                        let index = index.as_str();
-                        copy.index.len = index.len();
-                        copy.index.data = index.as_ptr().cast_mut();
-                    }
-                    Changed::Fastcgi(copy)
-                }
-            })
-        }
-    }
-
-    /// What is the same for all protocols.
-    fn upstream(&mut self) -> &mut nginx::sys::ngx_http_upstream_conf_t {
-        match self {
-            Changed::Http(conf) => &mut conf.upstream,
-            Changed::Grpc(conf) => &mut conf.upstream,
-            Changed::Fastcgi(conf) => &mut conf.upstream,
-        }
-    }
-
-    /// Where it belongs.
-    fn place(&self) -> Option<(usize, *mut c_void)> {
-        // SAFETY: the modules of the running cycle.
-        unsafe {
-            match self {
-                Changed::Http(conf) => {
-                    Some((index_of(PROXY)?, (&raw const **conf).cast_mut().cast()))
-                }
-                Changed::Grpc(conf) => {
-                    Some((index_of(GRPC)?, (&raw const **conf).cast_mut().cast()))
-                }
-                Changed::Fastcgi(conf) => {
-                    Some((index_of(FASTCGI)?, (&raw const **conf).cast_mut().cast()))
-                }
-            }
-        }
-    }
-}
-
-/// The log module's settings with `access_log off`, where policies say so.
-///
-/// # Safety
-/// `modules` are the settings of a location.
-unsafe fn silent(
-    modules: &[*mut c_void],
+    purpose: Purpose,
     policies: &Policies,
-) -> Option<(usize, Box<nginx::sys::ngx_http_log_loc_conf_t>)> {
-    if !policies.is_unlogged {
-        return None;
+) -> Option<LocationCopy> {
+    let mut copy = LocationCopy::of(base);
+    if let Purpose::Target(target, errors_to) = purpose {
+        change_core(copy.core(), policies);
+        if let Some((errors, to)) = policies.errors.as_ref().zip(errors_to) {
+            copy.set_error_pages(&errors.codes, to);
+        }
+        let wanted = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
+        let tls = match wanted.filter(|_| target.is_tls()) {
+            Some(wanted) => Some(upstream::of(cycle.event_loop(), wanted)?),
+            None => None,
+        };
+        let is_changed = change_protocol(&mut copy, cycle, target, policies, tls.as_ref());
+        if let Some(tls) = tls {
+            is_changed?;
+            copy.keep(tls);
+        }
     }
-    // SAFETY: a struct of the module of that very name, which nginx made; numbers and pointers.
-    unsafe {
-        let index = index_of(c"ngx_http_log_module")?;
-        let from = modules.get(index).filter(|place| !place.is_null())?;
-        let mut copy = Box::new(std::ptr::read(from.cast::<nginx::sys::ngx_http_log_loc_conf_t>()));
-        copy.off = 1;
-        Some((index, copy))
+    if policies.is_unlogged {
+        copy.change::<AccessLog>(cycle, |conf| conf.off = 1);
     }
+    Some(copy)
 }
 
-const PROXY: &CStr = c"ngx_http_proxy_module";
-const GRPC: &CStr = c"ngx_http_grpc_module";
-const FASTCGI: &CStr = c"ngx_http_fastcgi_module";
-
-/// # Safety
-/// On the event loop of a worker.
-unsafe fn index_of(name: &CStr) -> Option<usize> {
-    // SAFETY: nginx's pointer to the running cycle.
-    Cycle::current(unsafe { EventLoop::here() }).module_index(name)
+/// The protocol's settings with what the policies say; `None`: nginx was built without it.
+fn change_protocol(
+    copy: &mut LocationCopy,
+    cycle: &Cycle,
+    target: Target,
+    policies: &Policies,
+    tls: Option<&LocationTls>,
+) -> Option<()> {
+    let change = |conf: &mut ngx_http_upstream_conf_t| {
+        change_upstream(conf, policies);
+        tls.into_iter().for_each(|tls| tls.change(conf));
+    };
+    let proxy = policies.proxy.as_ref();
+    match target {
+        Target::Http | Target::Https => copy.change::<ProxyModule>(cycle, |conf| {
+            change(&mut conf.upstream);
+            match proxy.and_then(|proxy| proxy.http_version) {
+                Some(HttpVersion::V10) => conf.http_version = HTTP_10,
+                Some(HttpVersion::V11) => conf.http_version = HTTP_11,
+                None => {}
+            }
+        }),
+        Target::Grpc | Target::Grpcs => {
+            copy.change::<Grpc>(cycle, |conf| change(&mut conf.upstream))
+        }
+        Target::Fastcgi => copy.change::<Fastcgi>(cycle, |conf| {
+            change(&mut conf.upstream);
+            if let Some(index) = proxy.and_then(|proxy| proxy.fastcgi_index.as_ref()) {
+                // Of the policies, which have this copy: nginx reads it, and never as a template.
+                conf.index = ngx_str_t::of(index.as_str().as_bytes());
+            }
+        }),
+    }
 }
 
 /// What the core module does about requests.
-fn change_core(core: &mut nginx::sys::ngx_http_core_loc_conf_s, policies: &Policies) {
+fn change_core(core: &mut ngx_http_core_loc_conf_t, policies: &Policies) {
     if policies.relative_redirects {
         core.absolute_redirect = 0;
     }
@@ -294,7 +160,7 @@ fn change_core(core: &mut nginx::sys::ngx_http_core_loc_conf_s, policies: &Polic
 }
 
 /// What nginx does about endpoints, whatever their protocol.
-fn change_upstream(conf: &mut nginx::sys::ngx_http_upstream_conf_t, policies: &Policies) {
+fn change_upstream(conf: &mut ngx_http_upstream_conf_t, policies: &Policies) {
     if let Some(errors) = &policies.errors {
         // Without pages for statuses it has no effect.
         conf.intercept_errors = isize::from(!errors.own_only);
@@ -329,7 +195,7 @@ fn change_upstream(conf: &mut nginx::sys::ngx_http_upstream_conf_t, policies: &P
 }
 
 /// nginx refuses some of these together when it reads them; here the smaller one gives way.
-fn change_buffers(conf: &mut nginx::sys::ngx_http_upstream_conf_t, proxy: &Proxy) {
+fn change_buffers(conf: &mut ngx_http_upstream_conf_t, proxy: &Proxy) {
     if let Some(bytes) = proxy.buffer_bytes {
         conf.buffer_size = bytes as usize;
         conf.bufs.size = bytes as usize;
@@ -397,7 +263,7 @@ pub enum Entered {
 }
 
 /// Gives a routed request, in its REWRITE phase, the settings of its protocol and its policies, which it holds.
-pub fn enter(request: &Request, policies: Option<&Compiled>) -> Entered {
+pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entered {
     let source = policies.map(|policies| &policies.source);
     let protocol = source.and_then(|p| p.proxy.as_ref()?.protocol).unwrap_or_default();
     let target = match protocol {
@@ -414,22 +280,21 @@ pub fn enter(request: &Request, policies: Option<&Compiled>) -> Entered {
         return Entered::Target;
     }
     let base = match request.target_settings(target) {
-        Some(base) => base.as_ptr(),
+        Some(base) => base,
         // The router's own location, which nginx has matched.
         None if target == Target::Http => request.location_settings(),
         None => return Entered::NoTarget,
     };
-    let settings = match own {
-        // SAFETY: a target of the request's cycle.
-        Some(own) => unsafe {
-            let errors_to = request.error_location().map(nginx::sys::ngx_str_t::of);
-            own.locations.get(base, Purpose::Target(target, errors_to), &own.source)
-        },
-        None => Some(base),
-    };
-    let Some(settings) = settings else { return Entered::NoTarget };
-    // SAFETY: settings of all modules, which live as long as the request: they are of its cycle, or of its policies.
-    unsafe { request.enter_location(settings) };
+    match own {
+        Some(own) => {
+            let purpose = Purpose::Target(target, request.error_location());
+            let cycle = Cycle::current(request.event_loop());
+            let copy = own.locations.get(cycle, base, purpose, &own.source);
+            let Some(copy) = copy else { return Entered::NoTarget };
+            request.enter_copy(copy);
+        }
+        None => request.enter_location(base),
+    }
     let (limit, length) = (request.max_body_bytes(), request.content_length_n());
     // A request that was redirected internally has come in with its body.
     if !request.is_internal() && limit != 0 && length > limit {
@@ -443,16 +308,13 @@ pub fn enter(request: &Request, policies: Option<&Compiled>) -> Entered {
 
 /// Gives a request that nginx has sent to the `ingress_error` location, in its REWRITE phase there, what its policies,
 /// which it holds, say of every answer.
-pub fn enter_error(request: &Request, policies: &Compiled) {
+pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
     if !policies.source.is_unlogged {
         return;
     }
-    let base = request.location_settings();
-    // SAFETY: settings of a location that nginx found.
-    let own = unsafe { policies.locations.get(base, Purpose::Error, &policies.source) };
-    if let Some(own) = own {
-        // SAFETY: settings of all modules, which live as long as the policies.
-        unsafe { request.set_location_settings(own) };
+    let (base, cycle) = (request.location_settings(), Cycle::current(request.event_loop()));
+    if let Some(own) = policies.locations.get(cycle, base, Purpose::Error, &policies.source) {
+        request.set_location_copy(own);
     }
 }
 

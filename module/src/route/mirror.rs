@@ -1,7 +1,7 @@
 //! Copies of requests for another server: subrequests that nobody waits for.
 //!
 //! What nginx's own mirror module does, with a target of the policies' own: the body is read first unless the copy
-//! has none, the copy goes through a location of nginx.conf (`ingress_mirror`), and its answer is dropped (`headers/discard.rs`). The answer to
+//! has none, the copy goes through a location of nginx.conf (`ingress_mirror`), and its answer is dropped (`upstream/discard.rs` of `module/nginx`). The answer to
 //! the client does not wait for it. As with nginx's module the request ends only when its copy has: until then
 //! its HTTP/1.1 connection takes no other request.
 

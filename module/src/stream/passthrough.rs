@@ -7,11 +7,10 @@
 use crate::module::table::stream_index;
 use crate::stream::SrvConf;
 use crate::stream::sessions as stream;
-use crate::stream::variable;
+use crate::stream::{concat, variable, zeroed};
 use crate::system::guard;
 use crate::system::log;
 use crate::system::log::Seldom;
-use crate::system::memory;
 use crate::worker;
 use crate::worker::Worker;
 use nginx::EventLoop;
@@ -55,13 +54,13 @@ unsafe fn decide(session: *mut ngx_stream_session_t, conf: &SrvConf) -> bool {
     // SAFETY: as above.
     let Some(name) = (unsafe { variable(session, conf.server_name) }) else { return false };
     // SAFETY: nginx keeps the value in the session's pool.
-    let name = unsafe { memory::bytes(name) };
+    let name = unsafe { nginx::bytes(name) };
     let decision = stream::passthrough(worker, name, |backend| {
         // SAFETY: the pool is alive, and zeroes are a decision.
         unsafe {
             let pool = (*(*session).connection).pool;
-            let decision: *mut Decision = memory::zeroed(pool);
-            match (decision.as_mut(), memory::concat(pool, &[backend])) {
+            let decision: *mut Decision = zeroed(pool);
+            match (decision.as_mut(), concat(pool, &[backend])) {
                 (Some(place), Some(text)) => place.0 = text,
                 _ => return &raw const NOWHERE,
             }

@@ -4,7 +4,6 @@
 use crate::balancer::attempt::Choice;
 use crate::balancer::attempt::InFlight;
 use crate::balancer::attempt::MAX_DENIED;
-use crate::balancer::attempt::Name;
 use crate::balancer::attempt::Tried;
 use crate::balancer::peer;
 use crate::balancer::peer::Key;
@@ -16,14 +15,14 @@ use crate::stream::SrvConf;
 use crate::stream::passthrough::Decision;
 use crate::stream::sessions as stream;
 use crate::stream::sessions::Attempt;
-use crate::stream::variable;
 use crate::stream::variable_by_name;
+use crate::stream::{concat, variable};
 use crate::system::guard;
 use crate::system::log;
-use crate::system::memory;
 use crate::system::memory::now_milliseconds;
 use crate::worker;
 use crate::worker::Worker;
+use nginx::PeerName;
 use nginx::log::Log;
 use nginx::sys::{
     NGX_DECLINED, NGX_ERROR, NGX_OK, NGX_PEER_FAILED, ngx_conf_t, ngx_connection_local_sockaddr,
@@ -53,8 +52,8 @@ struct Peer {
     attempts: ngx_uint_t,
     /// `proxy_next_upstream_tries`, if it is set.
     limit: ngx_uint_t,
-    tried: Tried,
-    name: *mut Name,
+    tried: Tried<'static>,
+    name: Option<&'static PeerName>,
     address: RawAddress,
     current: Identity,
     in_flight: InFlight,
@@ -71,7 +70,7 @@ pub unsafe extern "C" fn init_upstream(
     guard::contain("init_upstream", NGX_ERROR as ngx_int_t, || {
         // SAFETY: nginx gives the upstream that it initialises.
         let upstream = unsafe { &mut *upstream };
-        if http::refuse_zone(upstream.shm_zone).is_none() {
+        if http::refuse_zone(!upstream.shm_zone.is_null()).is_err() {
             return NGX_ERROR as ngx_int_t;
         }
         upstream.peer.init = Some(init_peer);
@@ -102,12 +101,27 @@ unsafe fn prepare(
     // SAFETY: the caller has a live session, on the event loop.
     let (worker, connection) =
         unsafe { (worker::current(EventLoop::here())?, (*session).connection) };
-    // SAFETY: the pool is alive; zeroes are a value of every field.
-    let peer = unsafe { memory::zeroed::<Peer>((*connection).pool).as_mut() }?;
-    (peer.worker, peer.session, peer.connection) = (worker, session, connection);
-    peer.upstream = upstream;
     // SAFETY: the caller has a live session, on the event loop.
-    peer.backend = unsafe { backend(session, upstream, worker) }.unwrap_or_default();
+    let backend = unsafe { backend(session, upstream, worker) }.unwrap_or_default();
+    let peer = Peer {
+        worker,
+        session,
+        connection,
+        upstream,
+        backend,
+        found: Found::default(),
+        attempts: 0,
+        limit: 0,
+        tried: Tried::default(),
+        name: None,
+        address: RawAddress::none(),
+        current: Identity::default(),
+        in_flight: InFlight::default(),
+        is_hashed: false,
+        hash: 0,
+    };
+    // SAFETY: the pool is alive, and lives as long as the session.
+    let peer = unsafe { nginx::Pool::from_ptr((*connection).pool) }.alloc(peer)?;
     // SAFETY: the values are used at once.
     let value = |name: &[u8]| unsafe { variable_by_name(session, name) };
     let mut found = Found::default();
@@ -124,8 +138,8 @@ unsafe fn prepare(
     // nginx makes `proxy_next_upstream_tries` of it, which no header says.
     attempts.tries = ngx_uint_t::MAX;
     // nginx calls these unchecked with `proxy_ssl`.
-    attempts.set_session = Some(http::set_session);
-    attempts.save_session = Some(http::save_session);
+    attempts.set_session = Some(set_session);
+    attempts.save_session = Some(save_session);
     Some(())
 }
 
@@ -162,7 +176,7 @@ unsafe fn backend(
     let port = unsafe { port(connection) };
     let copy = |id: &[u8]| {
         // SAFETY: the pool is alive, and lives as long as the peer.
-        unsafe { memory::concat((*connection).pool, &[id]) }
+        unsafe { concat((*connection).pool, &[id]) }
     };
     let found = port.and_then(|port| stream::backend_of_port(worker, port, copy).flatten());
     if found.is_none() {
@@ -225,17 +239,16 @@ unsafe extern "C" fn get_peer(attempt: *mut ngx_peer_connection_t, data: *mut c_
         };
         peer.in_flight.begin(peer.worker(), &choice.begun);
         (peer.name, peer.current) = (choice.name, choice.identity);
-        if choice.name.is_null() {
+        let Some(name) = choice.name else {
             // SAFETY: the attempt has not begun for nginx, so nobody else ends it.
             unsafe { peer.end(true) };
             return NGX_ERROR as ngx_int_t;
-        }
+        };
         attempt.tries = peer.attempts_left(choice.untried);
         let (address, length) = RawAddress::new(choice.address);
         (peer.address, attempt.socklen) = (address, length as _);
         attempt.sockaddr = (&raw mut peer.address).cast();
-        // SAFETY: in the session's pool.
-        attempt.name = unsafe { &raw mut (*choice.name).text };
+        attempt.name = name.as_ptr();
         NGX_OK as ngx_int_t
     })
 }
@@ -249,10 +262,10 @@ impl Peer {
 
     fn backend(&self) -> &[u8] {
         // SAFETY: set by `prepare`, in the session's pool or the configuration.
-        unsafe { memory::bytes(self.backend) }
+        unsafe { nginx::bytes(self.backend) }
     }
 
-    fn choose(&self) -> Option<Choice> {
+    fn choose(&self) -> Option<Choice<'static>> {
         if self.backend.len == 0 {
             return None;
         }
@@ -274,14 +287,14 @@ impl Peer {
     ///
     /// # Safety
     /// The session is alive, on the event loop.
-    unsafe fn choose_allowed(&mut self) -> Option<Choice> {
+    unsafe fn choose_allowed(&mut self) -> Option<Choice<'static>> {
         for _ in 0..=MAX_DENIED {
             let choice = self.choose()?;
             let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
             // SAFETY: the caller has a live session, on the event loop; a connection has a log.
             unsafe {
                 let (backend, log) =
-                    (memory::bytes(self.backend), Log::from_ptr((*self.connection).log));
+                    (nginx::bytes(self.backend), Log::from_ptr((*self.connection).log));
                 self.in_flight.deny(&*self.worker, &choice, denial, backend, log);
                 self.tried.push(nginx::Pool::from_ptr((*self.connection).pool), choice.identity);
             }
@@ -376,3 +389,9 @@ unsafe extern "C" fn notify_peer(_: *mut ngx_peer_connection_t, data: *mut c_voi
         }
     });
 }
+
+unsafe extern "C" fn set_session(_: *mut ngx_peer_connection_t, _: *mut c_void) -> ngx_int_t {
+    NGX_OK as ngx_int_t
+}
+
+unsafe extern "C" fn save_session(_: *mut ngx_peer_connection_t, _: *mut c_void) {}

@@ -1,12 +1,12 @@
 //! nginx's error log. Every line of the module passes [`write`], which keeps it one line.
-#![allow(unsafe_code)]
 
 use crate::system::memory::now_milliseconds;
 use nginx::Cycle;
 use nginx::log::Log;
 use oxigress_core::text::line::Escaped;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fmt::Arguments;
-use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -56,32 +56,25 @@ pub fn warn(line: Arguments<'_>) {
 /// Lets log files that are pipes or terminals lose lines, where a reader that stalls would stop the event loop.
 ///
 /// nginx opens them by name, such as `/dev/stdout`, so no other process shares the open file. It opens them again
-/// when it reopens its logs, in each worker.
+/// when it reopens its logs, in each worker. Standard error is left alone: its open file may be other programs'.
 pub fn never_block(cycle: &Cycle) {
-    for fd in cycle.open_files() {
-        // Standard error is in the list too, and its open file may be other programs'.
-        if fd > libc::STDERR_FILENO && is_stream(fd) {
-            set_nonblocking(fd);
+    for file in cycle.open_files() {
+        if is_stream(file) {
+            set_nonblocking(file);
         }
     }
 }
 
-fn is_stream(fd: i32) -> bool {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: writes the struct, or answers that it did not.
-    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return false;
-    }
-    // SAFETY: written by the call above.
-    let mode = unsafe { stat.assume_init() }.st_mode;
-    matches!(mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFCHR)
+fn is_stream(file: BorrowedFd<'_>) -> bool {
+    let kind = fstat(file).map(|facts| FileType::from_raw_mode(facts.st_mode));
+    matches!(kind, Ok(FileType::Fifo | FileType::CharacterDevice))
 }
 
-fn set_nonblocking(fd: i32) {
-    // SAFETY: asks for the flags of a descriptor, which may be closed: then it fails.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if flags >= 0 && flags & libc::O_NONBLOCK == 0 {
-        // SAFETY: sets them.
-        unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) };
+fn set_nonblocking(file: BorrowedFd<'_>) {
+    if let Ok(flags) = fcntl_getfl(file)
+        && !flags.contains(OFlags::NONBLOCK)
+    {
+        // One that cannot be set stays as it is.
+        let _ = fcntl_setfl(file, flags | OFlags::NONBLOCK);
     }
 }

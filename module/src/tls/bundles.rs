@@ -91,7 +91,7 @@ pub fn find(
         Some((Rc::new(Authorities::new(all, lists).ok()?), bytes))
     };
     let (made, bytes) = made().map_or((None, UNUSABLE_BYTES), |(made, bytes)| (Some(made), bytes));
-    crate::tls::clear_errors();
+    nginx::ssl::clear_errors();
     let cache = if bytes > LARGE_BYTES { large } else { usual };
     cache.insert(key.as_bytes().into(), 0, made.clone(), bytes);
     made

@@ -2,10 +2,10 @@
 //!
 //! Parsing a key costs more than the rest of a handshake, so each worker keeps what it has parsed.
 
-use crate::tls::Parsed;
-use crate::tls::ServerName;
 use crate::worker::Worker;
 use crate::zone::records::Held;
+use nginx::ssl::handshake::ServerName;
+use nginx::ssl::pem::KeyPair;
 use oxigress_core::record::{CertificateView, Kind};
 use oxigress_core::router::tls;
 
@@ -24,8 +24,8 @@ pub fn choose(worker: &Worker, handshake: &ServerName<'_>) -> bool {
     parsed.is_some_and(|parsed| handshake.present(parsed))
 }
 
-fn parse(view: CertificateView<'_>) -> Option<(Parsed, usize)> {
+fn parse(view: CertificateView<'_>) -> Option<(KeyPair, usize)> {
     let (chain, key) = (view.chain()?, view.key()?);
-    let parsed = Parsed::new(chain, key).ok()?;
-    Some((parsed, Parsed::weight(chain, key)))
+    let parsed = KeyPair::new(chain, key).ok()?;
+    Some((parsed, KeyPair::weight(chain, key)))
 }

@@ -9,10 +9,10 @@
 
 use crate::request::Request;
 use crate::tls::bundles;
-use crate::tls::handshake::ClientHello;
 use crate::tls::handshake::Handshake;
 use crate::worker::Worker;
 use crate::zone::records::Held;
+use nginx::ssl::handshake::ClientHello;
 use oxigress_core::gateway::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::record::{Kind, decode_tls, has_all};
@@ -90,14 +90,14 @@ pub fn find(
 /// A handshake begins: asks the client for what the policy of its server name says. `false` ends the handshake.
 pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
-    match find(worker, &guard, hello.server_name()) {
+    match find(worker, &guard, hello.server_name_extension().and_then(tls::server_name)) {
         Ok(None) => true,
         Ok(Some(policy)) => {
             let client = policy.source.client.as_ref().filter(|_| policy.handshake.is_mutual());
             let authorities = client.and_then(|client| {
                 bundles::find(worker, &guard, &client.authorities, client.revoked.as_ref())
             });
-            hello.apply(&policy.handshake, authorities.as_deref())
+            policy.handshake.apply(hello, authorities.as_deref())
         }
         // Its requests are refused; those for other hosts get 421.
         Err(Unusable) => true,
@@ -124,10 +124,10 @@ pub fn told<'r>(request: &Request<'r>, what: Told) -> Option<Cow<'r, [u8]>> {
         return None;
     }
     let value = match what {
-        Told::Verdict => request.certificate_verdict(),
-        Told::Subject => request.certificate_subject(),
-        Told::Issuer => request.certificate_issuer(),
-        Told::Certificate if passes_certificate(request) => request.certificate_escaped(),
+        Told::Verdict => request.nginx().certificate_verdict(),
+        Told::Subject => request.nginx().certificate_subject(),
+        Told::Issuer => request.nginx().certificate_issuer(),
+        Told::Certificate if passes_certificate(request) => request.nginx().certificate_escaped(),
         Told::Certificate => None,
     };
     value.map(Cow::Borrowed)

@@ -27,11 +27,11 @@ const CRATES: [(&str, usize); 15] = [
     ("controller/validate", 0),
     // The command line names the tools, which are started by it.
     ("controller", 3),
-    ("module/core", 20),
+    ("module/core", 18),
     ("module/store", 3),
     ("module/nginx", 6),
     // What all features keep with a request and with a worker stands in one type each, which names them.
-    ("module", 57),
+    ("module", 56),
 ];
 
 /// A module, as the names on its way from the root of the crate.

@@ -79,7 +79,7 @@ pub struct Idle<V> {
     count: u32,
 }
 
-impl<V: Copy> Idle<V> {
+impl<V> Idle<V> {
     /// A pool without entries, with memory for `capacity` of them.
     pub fn new(capacity: NonZeroU32) -> Self {
         let capacity = capacity.get().min(1 << 30);
@@ -181,8 +181,8 @@ impl<V: Copy> Idle<V> {
     }
 
     /// The value of the entry that waits longest.
-    pub fn oldest(&self) -> Option<V> {
-        self.entries.get(self.oldest as usize)?.value
+    pub fn oldest(&self) -> Option<&V> {
+        self.entries.get(self.oldest as usize)?.value.as_ref()
     }
 
     /// Takes the entry out that waits longest.
@@ -191,9 +191,9 @@ impl<V: Copy> Idle<V> {
     }
 
     /// The entry at a place, if there is one.
-    pub fn at(&self, place: Place) -> Option<(&Key, V)> {
+    pub fn at(&self, place: Place) -> Option<(&Key, &V)> {
         let entry = self.entries.get(place.0 as usize)?;
-        Some((&entry.key, entry.value?))
+        Some((&entry.key, entry.value.as_ref()?))
     }
 
     /// All places that were ever used are below this one.
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(idle.put(key(1, 1), 1).1, None);
         assert_eq!(idle.put(key(1, 2), 2).1, None);
         assert_eq!(idle.put(key(1, 3), 3).1, Some(1));
-        assert_eq!((idle.len(), idle.oldest()), (2, Some(2)));
+        assert_eq!((idle.len(), idle.oldest()), (2, Some(&2)));
         assert_eq!(idle.take(&key(1, 1)), None);
     }
 
@@ -336,9 +336,9 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(idle.len(), list.len());
-                prop_assert_eq!(idle.oldest(), list.first().map(|(_, value, _)| *value));
+                prop_assert_eq!(idle.oldest(), list.first().map(|(_, value, _)| value));
                 let mut seen: Vec<_> =
-                    (0..idle.places()).filter_map(|n| idle.at(Place(n)).map(|(_, v)| v)).collect();
+                    (0..idle.places()).filter_map(|n| idle.at(Place(n)).map(|(_, v)| *v)).collect();
                 let mut expected: Vec<_> = list.iter().map(|(_, value, _)| *value).collect();
                 seen.sort_unstable();
                 expected.sort_unstable();

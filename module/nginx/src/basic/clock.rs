@@ -1,13 +1,12 @@
 //! nginx's clocks, as the current turn of the event loop has read them.
 
 use crate::basic::text::bytes;
-use crate::sys::{ngx_cached_http_log_time, ngx_cached_time, ngx_current_msec};
+use crate::sys::{global, ngx_cached_time};
 
 /// Milliseconds on a clock that nobody sets and all processes of the machine share.
 #[inline]
 pub fn now_milliseconds() -> u64 {
-    // SAFETY: a number that the event loop writes; a thread that reads it meanwhile gets the old or the new one.
-    unsafe { (&raw const ngx_current_msec).read_volatile() as u64 }
+    global!(ngx_current_msec) as u64
 }
 
 /// Seconds and milliseconds since 1970.
@@ -22,5 +21,5 @@ pub fn wall_clock() -> (i64, u64) {
 #[inline]
 pub fn log_time() -> &'static [u8] {
     // SAFETY: nginx keeps this string at one of many places, which it does not change for a minute.
-    unsafe { bytes(ngx_cached_http_log_time) }
+    unsafe { bytes(global!(ngx_cached_http_log_time)) }
 }

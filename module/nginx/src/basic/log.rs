@@ -41,8 +41,7 @@ impl Log {
     /// Whether lines of that level are written.
     #[inline]
     pub fn takes(&self, level: Level) -> bool {
-        // SAFETY: a number of a log that is alive.
-        unsafe { (*self.as_ptr()).log_level >= level as ngx_uint_t }
+        self.peek(|log| log.log_level >= level as ngx_uint_t)
     }
 
     /// Writes a line, cut to nginx's length, if its level asks for it. nginx adds what it knows of the connection.

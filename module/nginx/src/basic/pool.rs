@@ -1,9 +1,13 @@
 //! nginx's pools: memory that goes all at once, with the request, connection or configuration that it is for.
 
 use crate::basic::guard::contain;
-use crate::sys::{NGX_ALIGNMENT, ngx_palloc, ngx_pnalloc, ngx_pool_cleanup_add, ngx_str_t};
+use crate::sys::{
+    NGX_ALIGNMENT, ngx_palloc, ngx_pnalloc, ngx_pool_cleanup_add, ngx_pool_t, ngx_str_t,
+};
 use std::any::TypeId;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 crate::basic::handle::handle! {
     /// A pool. What is allocated from it lives as long as the pool; a reference to the pool is lent by what owns it.
@@ -19,23 +23,38 @@ struct Kept<T> {
 }
 
 impl Pool {
+    /// New memory for so many values, aligned as every allocation of a pool; `None` when memory is out.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "each call has memory of its own")]
+    fn room<T>(
+        &self,
+        count: usize,
+        allocate: unsafe extern "C" fn(*mut ngx_pool_t, usize) -> *mut c_void,
+    ) -> Option<&mut [MaybeUninit<T>]> {
+        const { assert!(align_of::<T>() <= NGX_ALIGNMENT) };
+        let bytes = count.checked_mul(size_of::<T>())?;
+        // SAFETY: the pool is alive; nginx's function allocates so many bytes of it.
+        let place = unsafe { allocate(self.as_ptr(), bytes) };
+        let place = NonNull::new(place.cast::<MaybeUninit<T>>())?;
+        // SAFETY: so many bytes were allocated, aligned; nobody else has them, and they stay as long as the pool.
+        Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), count) })
+    }
+
     /// A copy of the concatenation of `parts`; `None` when memory is out.
     #[inline]
     pub fn concat(&self, parts: &[&[u8]]) -> Option<&[u8]> {
         let length = parts.iter().map(|part| part.len()).sum();
-        // SAFETY: the pool is alive.
-        let data: *mut u8 = unsafe { ngx_pnalloc(self.as_ptr(), length) }.cast();
-        if data.is_null() {
-            return None;
-        }
-        let mut at = data;
+        let all = self.room::<u8>(length, ngx_pnalloc)?;
+        let mut rest = &mut *all;
         for part in parts {
-            // SAFETY: the parts fill the allocation, which has their length, one after the other.
-            unsafe { at.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
-            at = at.wrapping_add(part.len());
+            let (place, left) = rest.split_at_mut_checked(part.len())?;
+            for (to, from) in place.iter_mut().zip(*part) {
+                to.write(*from);
+            }
+            rest = left;
         }
-        // SAFETY: so many bytes were written above, and nobody else has them.
-        Some(unsafe { std::slice::from_raw_parts(data, length) })
+        // SAFETY: the parts, whose lengths add up to this one's, were written one after the other.
+        Some(planted(unsafe { std::slice::from_raw_parts(all.as_ptr().cast(), length) }))
     }
 
     /// As [`Pool::concat`], as nginx's string.
@@ -48,76 +67,53 @@ impl Pool {
     #[inline]
     #[allow(clippy::mut_from_ref, reason = "each call has memory of its own")]
     pub fn alloc<T>(&self, value: T) -> Option<&mut T> {
-        const { assert!(align_of::<T>() <= NGX_ALIGNMENT) };
-        // SAFETY: the pool is alive.
-        let place: *mut T = unsafe { ngx_palloc(self.as_ptr(), size_of::<T>()) }.cast();
-        if place.is_null() {
-            return None;
-        }
-        // SAFETY: new memory of that size, aligned as every allocation of a pool.
-        unsafe { place.write(value) };
-        // SAFETY: written above, nobody else has it, and it stays as long as the pool.
-        Some(unsafe { &mut *place })
+        Some(self.room(1, ngx_palloc)?.first_mut()?.write(value))
     }
 
     /// So many copies of a value in the pool; `None` when memory is out.
     #[allow(clippy::mut_from_ref, reason = "each call has memory of its own")]
     pub fn alloc_slice<T: Copy>(&self, count: usize, value: T) -> Option<&mut [T]> {
-        const { assert!(align_of::<T>() <= NGX_ALIGNMENT) };
-        let bytes = count.checked_mul(size_of::<T>())?;
-        // SAFETY: the pool is alive.
-        let first: *mut T = unsafe { ngx_palloc(self.as_ptr(), bytes) }.cast();
-        if first.is_null() {
-            return None;
+        let all = self.room(count, ngx_palloc)?;
+        for place in all.iter_mut() {
+            place.write(value);
         }
-        for place in 0..count {
-            // SAFETY: within the new memory, which is aligned as every allocation of a pool.
-            unsafe { first.add(place).write(value) };
-        }
-        // SAFETY: written above, nobody else has it, and it stays as long as the pool.
-        Some(unsafe { std::slice::from_raw_parts_mut(first, count) })
+        // SAFETY: all of them were written.
+        Some(unsafe { std::slice::from_raw_parts_mut(all.as_mut_ptr().cast(), count) })
     }
 
     /// Puts a value into the pool, and drops it when the pool goes; `None`, and it is dropped at once, when memory is
     /// out. Pools go on the event loop, newest values first.
     pub fn keep<T: 'static>(&self, value: T) -> Option<&T> {
-        const { assert!(align_of::<Kept<T>>() <= NGX_ALIGNMENT) };
-        // SAFETY: the pool is alive.
-        let cleanup = unsafe { ngx_pool_cleanup_add(self.as_ptr(), size_of::<Kept<T>>()) };
-        if cleanup.is_null() {
-            return None;
-        }
-        // SAFETY: nginx made the clean-up with so many bytes of data, aligned as every allocation.
-        let place: *mut Kept<T> = unsafe { (*cleanup).data }.cast();
-        // SAFETY: as above; nobody else has them.
-        unsafe { place.write(Kept { id: TypeId::of::<T>(), value }) };
-        // SAFETY: the clean-up is new; its data is written, so it may be dropped from now on.
-        unsafe { (*cleanup).handler = Some(drop_kept::<T>) };
-        // SAFETY: written above, and stays until the pool goes.
-        Some(unsafe { &(*place).value })
+        self.clean_up(Kept { id: TypeId::of::<T>(), value }).ok()
     }
 
     /// Drops a value when the pool goes; `false`, and it is not dropped at all, when memory is out.
     pub(crate) fn on_end<T>(&self, value: T) -> bool {
-        // SAFETY: the pool is alive.
-        let cleanup = unsafe { ngx_pool_cleanup_add(self.as_ptr(), size_of::<Kept<T>>()) };
-        if cleanup.is_null() {
-            std::mem::forget(value);
-            return false;
-        }
-        // SAFETY: nginx made the clean-up with so many bytes of data; it is dropped once they are written. The id is
-        // nobody's that `kept` looks for.
-        unsafe {
-            (*cleanup).data.cast::<Kept<T>>().write(Kept { id: TypeId::of::<()>(), value });
-            (*cleanup).handler = Some(drop_kept::<T>);
-        }
-        true
+        // The id is nobody's that `kept` looks for.
+        self.clean_up(Kept { id: TypeId::of::<()>(), value }).map_err(std::mem::forget).is_ok()
+    }
+
+    /// Has a value dropped when the pool goes; gives it back when memory is out.
+    fn clean_up<T>(&self, kept: Kept<T>) -> Result<&T, Kept<T>> {
+        const { assert!(align_of::<Kept<T>>() <= NGX_ALIGNMENT) };
+        // SAFETY: the pool is alive; null, or a new clean-up, with so many bytes of data that nobody else has.
+        let Some(cleanup) =
+            (unsafe { ngx_pool_cleanup_add(self.as_ptr(), size_of::<Kept<T>>()).as_mut() })
+        else {
+            return Err(kept);
+        };
+        // SAFETY: room for such a value, aligned as every allocation of a pool.
+        let place = unsafe { &mut *cleanup.data.cast::<MaybeUninit<Kept<T>>>() };
+        let kept = place.write(kept);
+        // It is written, so it may be dropped from now on.
+        cleanup.handler = Some(drop_kept::<T>);
+        Ok(&kept.value)
     }
 
     /// What [`Pool::keep`] has put into this pool of a type, the newest first.
     pub fn kept<T: 'static>(&self) -> impl Iterator<Item = &T> {
-        // SAFETY: the list of clean-ups of a live pool, which ends with null.
-        let mut next = unsafe { (*self.as_ptr()).cleanup };
+        // A list that ends with null.
+        let mut next = self.peek(|raw| raw.cleanup);
         let ours: unsafe extern "C" fn(*mut c_void) = drop_kept::<T>;
         std::iter::from_fn(move || {
             // SAFETY: null, or a clean-up of this pool: none is taken out before the pool goes.
@@ -141,4 +137,20 @@ impl Pool {
 unsafe extern "C" fn drop_kept<T>(data: *mut c_void) {
     // SAFETY: what `keep` wrote; nginx calls a clean-up once.
     contain("drop_kept", (), || unsafe { data.cast::<Kept<T>>().drop_in_place() });
+}
+
+/// The copy as it is; with a fault that a checker is to find, a copy that is written behind, or ends too late.
+#[inline]
+fn planted(copy: &[u8]) -> &[u8] {
+    #[cfg(feature = "planted-faults")]
+    match std::env::var("OXIGRESS_PLANTED_FAULT").as_deref() {
+        // SAFETY: none, that is the fault.
+        Ok("pool-overrun") => unsafe { copy.as_ptr_range().end.cast_mut().write(0) },
+        // SAFETY: none, that is the fault.
+        Ok("long-string") => unsafe {
+            return std::slice::from_raw_parts(copy.as_ptr(), copy.len() + 1);
+        },
+        _ => {}
+    }
+    copy
 }

@@ -1,6 +1,6 @@
 //! nginx's strings: a length and a pointer, without a NUL.
 
-use crate::sys::ngx_str_t;
+use crate::sys::{ngx_hash_key, ngx_str_t};
 
 /// The bytes of a string of nginx's; none for a null one.
 ///
@@ -13,4 +13,11 @@ pub unsafe fn bytes<'a>(text: ngx_str_t) -> &'a [u8] {
     }
     // SAFETY: the caller promises that so many bytes are there, and stay.
     unsafe { std::slice::from_raw_parts(text.data, text.len) }
+}
+
+/// nginx's hash of a name in lower case.
+#[inline]
+pub(crate) fn hash_key(lower: &[u8]) -> usize {
+    // SAFETY: nginx reads so many bytes.
+    unsafe { ngx_hash_key(lower.as_ptr().cast_mut(), lower.len()) }
 }

@@ -176,7 +176,7 @@ unsafe extern "C" fn set_directive(
     let set = unsafe { std::mem::transmute::<*mut c_void, SetDirective>((*command).post) };
     contain("directive", Err(Refused::Told), || {
         // SAFETY: nginx runs one directive at a time, with the configuration that it reads.
-        set(unsafe { Conf::from_ptr(cf) })
+        set(unsafe { Conf::reading(cf) })
     })
     .map_or_else(Refused::answer, |()| null_mut())
 }
@@ -305,12 +305,12 @@ unsafe extern "C" fn preconfiguration<M: HttpModule>(cf: *mut ngx_conf_t) -> ngx
     // SAFETY: nginx gives the configuration that it reads, in `http`.
     unsafe { (*cf).module_type = sys::NGX_HTTP_MODULE as ngx_uint_t };
     // SAFETY: nginx gives the configuration that it reads.
-    step("preconfiguration", || M::preconfiguration(unsafe { Conf::from_ptr(cf) }))
+    step("preconfiguration", || M::preconfiguration(unsafe { Conf::reading(cf) }))
 }
 
 unsafe extern "C" fn postconfiguration<M: HttpModule>(cf: *mut ngx_conf_t) -> ngx_int_t {
     // SAFETY: nginx gives the configuration that it reads.
-    step("postconfiguration", || M::postconfiguration(unsafe { Conf::from_ptr(cf) }))
+    step("postconfiguration", || M::postconfiguration(unsafe { Conf::reading(cf) }))
 }
 
 fn step(name: &str, step: impl FnOnce() -> Result<(), Refused>) -> ngx_int_t {
@@ -329,7 +329,7 @@ unsafe extern "C" fn merge_location<M: HttpModule>(
         // SAFETY: nginx gives what `create` made for the outer block, and never the location's own, which is in its context.
         let outer = unsafe { &*outer.cast::<M::Location>() };
         // SAFETY: nginx gives the configuration that it reads.
-        M::merge_location(unsafe { Conf::from_ptr(cf) }, outer)
+        M::merge_location(unsafe { Conf::reading(cf) }, outer)
     })
     .map_or_else(Refused::answer, |()| null_mut())
 }

@@ -1,13 +1,16 @@
 //! Cycles: a configuration and what runs on it.
 
 use crate::basic::address::Address;
-use crate::basic::handle::{fields, handle};
+use crate::basic::handle::{Array, fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
+use crate::conf::kept::{self, Keeper, OfCycle};
+use crate::conf::module::CoreModule;
 use crate::process::event_loop::EventLoop;
-use crate::sys;
-use crate::sys::{ngx_list_part_t, ngx_listening_t, ngx_module_t, ngx_open_file_t};
-use std::ffi::CStr;
+use crate::process::zone::Zone;
+use crate::sys::{global, ngx_core_conf_t, ngx_module_t};
+use std::ffi::{CStr, c_void};
+use std::os::fd::BorrowedFd;
 
 handle! {
     /// A cycle: nginx makes one for each configuration that it reads.
@@ -23,7 +26,36 @@ fields! { Cycle {
     get free_connections: usize = free_connection_n;
     /// `worker_connections`.
     get connections: usize = connection_n;
+    /// It has read a configuration.
+    has is_configured = conf_ctx;
+    /// The files that it has opened, its logs among them.
+    list files: OpenFile = open_files;
+    /// Its zones of shared memory; none at the first start.
+    list zones: Zone = shared_memory;
 }}
+
+handle! {
+    /// A file that a cycle has opened.
+    OpenFile of ngx_open_file_t
+}
+
+fields! { OpenFile {
+    /// Its descriptor.
+    get descriptor: i32 = fd;
+}}
+
+handle! {
+    /// An address that nginx listens at.
+    Listener of ngx_listening_t
+}
+
+impl Listener {
+    /// The address.
+    pub fn address(&self) -> Option<Address> {
+        // SAFETY: a listener has an address, as long as its family says.
+        unsafe { Address::read(self.peek(|raw| raw.sockaddr)) }
+    }
+}
 
 impl Cycle {
     /// The running cycle. While a configuration is read it is the last one, or an empty one.
@@ -31,86 +63,77 @@ impl Cycle {
     pub fn current(_: EventLoop) -> &'static Cycle {
         // SAFETY: nginx sets it before it loads a module; it goes half a minute after the next one has come, and nobody
         // holds it for longer than a callback.
-        unsafe { Cycle::from_ptr(sys::ngx_cycle.cast()) }
-    }
-
-    /// What a cycle says of the thread that it is seen on.
-    #[inline]
-    pub fn event_loop(&self) -> EventLoop {
-        // SAFETY: handles exist on the event loop's thread only.
-        unsafe { EventLoop::here() }
+        unsafe { Cycle::from_ptr(global!(ngx_cycle).cast()) }
     }
 
     /// What module `M` keeps for it; `None` for the empty cycle that nginx begins with. It is only read when the
     /// configuration has been.
     #[inline]
-    pub fn core<M: crate::conf::module::CoreModule>(&self) -> Option<&M::Main> {
-        // SAFETY: one pointer a module, null or what `M`'s table made, which lives as long as the cycle.
-        unsafe {
-            let all = (*self.as_ptr()).conf_ctx;
-            if all.is_null() {
-                return None;
-            }
-            (*all.add(M::index())).cast::<M::Main>().as_ref()
-        }
-    }
-
-    /// Whether it has read a configuration.
-    pub fn is_configured(&self) -> bool {
-        // SAFETY: copies a pointer out of a live struct.
-        unsafe { !(*self.as_ptr()).conf_ctx.is_null() }
+    pub fn core<M: CoreModule>(&self) -> Option<&M::Main> {
+        self.kept::<kept::Core<M>>()
     }
 
     /// The place of a module among those of its kind; `None` where nginx has none of that name.
     pub fn module_index(&self, name: &CStr) -> Option<usize> {
-        // SAFETY: nginx's list of modules, which ends with null.
-        unsafe {
-            let mut at: *mut *mut ngx_module_t = (*self.as_ptr()).modules;
-            while let Some(module) = (*at).as_ref() {
-                if !module.name.is_null() && CStr::from_ptr(module.name) == name {
-                    return Some(module.ctx_index);
-                }
-                at = at.add(1);
+        let mut at: *mut *mut ngx_module_t = self.peek(|raw| raw.modules);
+        // SAFETY: nginx's list of modules, which ends with null; a module that is loaded has a name.
+        while let Some(module) = unsafe { (*at).as_ref() } {
+            // SAFETY: null, or a C string of the module's library.
+            if !module.name.is_null() && unsafe { CStr::from_ptr(module.name) } == name {
+                return Some(module.ctx_index);
             }
+            at = at.wrapping_add(1);
         }
         None
     }
 
-    /// The addresses that it listens on.
-    pub fn listening(&self) -> impl Iterator<Item = Address> {
+    /// What it listens at.
+    pub fn listeners(&self) -> Array<'_, Listener> {
         // SAFETY: an array of listeners, which nginx has made before it loads a module's callbacks.
-        let all = unsafe { (*self.as_ptr()).listening.as_slice::<ngx_listening_t>() };
-        // SAFETY: a listener has an address, as long as its family says.
-        all.iter().filter_map(|listening| unsafe { Address::read(listening.sockaddr) })
+        unsafe { Array::of(&raw const (*self.as_ptr()).listening) }
     }
 
-    /// The descriptors of the files that it has opened, its logs among them.
-    pub fn open_files(&self) -> Vec<i32> {
-        let mut all = Vec::new();
-        // SAFETY: a cycle has its list of files.
-        let mut part: *const ngx_list_part_t =
-            unsafe { &raw const (*self.as_ptr()).open_files.part };
-        // SAFETY: a part of that list; null after the last.
-        while let Some(files) = unsafe { part.as_ref() } {
-            for place in 0..files.nelts {
-                // SAFETY: the part has `nelts` files.
-                all.push(unsafe { (*files.elts.cast::<ngx_open_file_t>().add(place)).fd });
-            }
-            part = files.next;
-        }
-        all
+    /// The addresses that it listens on.
+    pub fn listening(&self) -> impl Iterator<Item = Address> {
+        self.listeners().filter_map(Listener::address)
+    }
+
+    /// The descriptors of the files that it has opened, its logs among them, but standard error.
+    pub fn open_files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let opened = self.files().map(OpenFile::descriptor).filter(|fd| *fd > libc::STDERR_FILENO);
+        // SAFETY: a cycle closes its files when it goes, and no earlier.
+        opened.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// `worker_processes`, or 1 for a process that serves by itself.
     pub fn worker_processes(&self) -> usize {
-        // SAFETY: nginx makes the core module's configuration before it starts a process.
-        let core = unsafe {
-            let all = (*self.as_ptr()).conf_ctx;
-            (*all.add(sys::ngx_core_module.index)).cast::<sys::ngx_core_conf_t>().as_ref()
-        };
+        // nginx makes the core module's configuration before it starts a process.
+        let core = self.kept::<kept::Core<NginxCore>>();
         match core {
             Some(core) if core.master != 0 => usize::try_from(core.worker_processes).unwrap_or(0),
             _ => 1,
         }
+    }
+}
+
+// SAFETY: null, or nginx's array for all modules, which stays as long as the cycle.
+unsafe impl Keeper<OfCycle> for Cycle {
+    const MAY_BE_NULL: bool = true;
+
+    #[inline]
+    fn array(&self) -> *mut *mut c_void {
+        self.peek(|raw| raw.conf_ctx).cast()
+    }
+}
+
+/// nginx's `ngx_core_module`.
+struct NginxCore;
+
+// SAFETY: the module's own index and type.
+unsafe impl CoreModule for NginxCore {
+    type Main = ngx_core_conf_t;
+
+    fn index() -> usize {
+        global!(ngx_core_module.index)
     }
 }

@@ -4,7 +4,7 @@ use crate::basic::guard::contain;
 use crate::basic::log::Log;
 use crate::process::event_loop::EventLoop;
 use crate::sys;
-use crate::sys::{ngx_connection_t, ngx_event_t};
+use crate::sys::{global, ngx_connection_t, ngx_event_t};
 use std::cell::UnsafeCell;
 
 /// What nginx keeps of an event of ours; it stays where it is.
@@ -24,13 +24,9 @@ pub struct Timer(*mut Inner);
 pub struct Posted(*mut Inner);
 
 fn make(_: EventLoop, callback: Box<dyn Fn(EventLoop) -> Option<usize>>) -> *mut Inner {
-    // SAFETY: C structs of numbers and pointers, for which zeroes are a value.
-    let (mut event, mut connection): (ngx_event_t, ngx_connection_t) =
-        unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    connection.fd = -1;
-    event.handler = Some(happened);
-    event.log = Log::of_cycle().as_ptr();
-    let (event, connection) = (UnsafeCell::new(event), UnsafeCell::new(connection));
+    let (handler, log) = (Some(happened as _), Log::of_cycle().as_ptr());
+    let event = UnsafeCell::new(ngx_event_t { handler, log, ..ngx_event_t::default() });
+    let connection = UnsafeCell::new(ngx_connection_t { fd: -1, ..ngx_connection_t::default() });
     let inner = Box::into_raw(Box::new(Inner { event, connection, callback }));
     // SAFETY: made above, and nobody else has it. The event comes first, so its handler finds the rest.
     unsafe {
@@ -123,12 +119,10 @@ impl Drop for Posted {
 
 /// nginx ends when its last connections have.
 pub fn is_exiting(_: EventLoop) -> bool {
-    // SAFETY: a number that nginx writes on this thread.
-    unsafe { sys::ngx_exiting != 0 }
+    global!(ngx_exiting) != 0
 }
 
 /// nginx ends at once.
 pub fn is_terminating(_: EventLoop) -> bool {
-    // SAFETY: a number that nginx's signal handler writes.
-    unsafe { sys::ngx_terminate != 0 }
+    global!(ngx_terminate) != 0
 }

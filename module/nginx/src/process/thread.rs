@@ -3,6 +3,7 @@
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::basic::log::{Level, Log};
+use crate::conf::Conf;
 use crate::process::event_loop::EventLoop;
 use crate::request::{Pieces, Request};
 use crate::sys;
@@ -11,11 +12,20 @@ use crate::sys::{
     ngx_int_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t, ngx_thread_task_t,
 };
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 /// A pool of threads. It is kept with the configuration that named it, and goes with the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadPool(pub(crate) NonNull<ngx_thread_pool_t>);
+pub struct ThreadPool(NonNull<ngx_thread_pool_t>);
+
+impl Conf {
+    /// The pool of threads named `default`, which nginx makes with 32 threads unless told otherwise; `None` when memory
+    /// is out.
+    pub fn default_threads(&self) -> Option<ThreadPool> {
+        // SAFETY: a live configuration; null names that pool.
+        NonNull::new(unsafe { sys::ngx_thread_pool_add(self.as_ptr(), null_mut()) }).map(ThreadPool)
+    }
+}
 
 /// A thread that takes longer is logged; as nginx's own users of pools have it.
 const LATE_MILLISECONDS: ngx_msec_t = 60_000;

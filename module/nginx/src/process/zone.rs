@@ -5,14 +5,14 @@ use crate::basic::handle::{fields, handle};
 use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
 use crate::conf::module::CoreModule;
-use crate::process::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
-    ngx_int_t, ngx_list_part_t, ngx_module_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
+    global, ngx_int_t, ngx_module_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
     ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,
 };
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 handle! {
     /// A zone of a cycle.
@@ -35,6 +35,22 @@ pub struct Block {
     pub start: NonNull<u8>,
     /// How long it is: whole pages.
     pub bytes: usize,
+}
+
+impl Block {
+    /// The block as words, which all processes share. They are used while the zone is mapped: until its cycle has been
+    /// replaced. Whoever divides the block otherwise looks at it in no other way.
+    pub fn words(self) -> &'static [AtomicU64] {
+        let count = self.bytes / size_of::<AtomicU64>();
+        // SAFETY: whole pages, zeroed when they were new; any bytes are a value of an atomic.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), count) }
+    }
+
+    /// Keeps it out of core files. It is advice, so a refusal is no error.
+    pub fn hide_from_core_files(self) {
+        // SAFETY: whole pages of the mapping.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTDUMP) };
+    }
 }
 
 /// A zone that is one block.
@@ -102,17 +118,15 @@ unsafe extern "C" fn init<Z: BlockZone>(zone: *mut ngx_shm_zone_t, data: *mut c_
 
 impl Zone {
     fn slabs(&self) -> Option<NonNull<ngx_slab_pool_t>> {
-        // SAFETY: a live struct; null until it is mapped, and then the slab pool begins the mapping.
-        NonNull::new(unsafe { (*self.as_ptr()).shm.addr }.cast())
+        // Null until it is mapped, and then the slab pool begins the mapping.
+        NonNull::new(self.peek(|raw| raw.shm.addr).cast())
     }
 
     /// Whether another zone of the same module has other memory.
     pub fn is_other_of(&self, other: &Zone) -> bool {
-        // SAFETY: copies pointers out of live structs.
-        unsafe {
-            let (one, other) = (self.as_ptr(), other.as_ptr());
-            (*one).tag == (*other).tag && (*one).shm.addr != (*other).shm.addr
-        }
+        let facts = |zone: &Zone| zone.peek(|raw| (raw.tag, raw.shm.addr));
+        let ((tag, place), (other_tag, other_place)) = (facts(self), facts(other));
+        tag == other_tag && place != other_place
     }
 
     /// The block of a zone that was made; `None` before.
@@ -172,37 +186,12 @@ impl ZoneMutex {
     }
 }
 
-impl Cycle {
-    /// Its zones.
-    pub fn zones(&self) -> impl Iterator<Item = &Zone> {
-        // SAFETY: a cycle has its list of zones, empty at the first start.
-        let mut part: *const ngx_list_part_t =
-            unsafe { &raw const (*self.as_ptr()).shared_memory.part };
-        let mut place = 0;
-        std::iter::from_fn(move || {
-            // SAFETY: a part of that list; null after the last.
-            while let Some(zones) = unsafe { part.as_ref() } {
-                if place < zones.nelts {
-                    let first: *mut ngx_shm_zone_t = zones.elts.cast();
-                    place += 1;
-                    // SAFETY: the part has `nelts` zones, which live as long as the cycle.
-                    return Some(unsafe { Zone::from_ptr(first.add(place - 1)) });
-                }
-                (part, place) = (zones.next, 0);
-            }
-            None
-        })
-    }
-}
-
 /// The bytes of a page of memory.
 pub fn page_bytes() -> usize {
-    // SAFETY: a number that nginx sets when it starts.
-    unsafe { sys::ngx_pagesize }
+    global!(ngx_pagesize)
 }
 
 /// nginx only tests a configuration.
 pub fn is_test() -> bool {
-    // SAFETY: a number that nginx sets when it starts.
-    unsafe { sys::ngx_test_config != 0 }
+    global!(ngx_test_config) != 0
 }

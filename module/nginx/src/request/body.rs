@@ -1,14 +1,15 @@
 //! The client's body.
 
 use super::Request;
+use crate::basic::chain::{Buffer, Link};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
+use crate::basic::handle::{fields, handle};
 use crate::basic::text::bytes;
 use crate::sys::{
-    ngx_buf_t, ngx_chain_t, ngx_http_core_run_phases, ngx_http_finalize_request,
-    ngx_http_read_client_request_body, ngx_http_request_t, ngx_str_t,
+    ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_read_client_request_body,
+    ngx_http_request_t, ngx_str_t,
 };
-use std::marker::PhantomData;
 
 /// What runs when the body has been read.
 pub trait BodyHandler {
@@ -53,8 +54,7 @@ impl Request {
 
     /// The body is to come in one buffer.
     pub fn read_body_in_single_buffer(&self) {
-        // SAFETY: writes a bit of a live struct.
-        unsafe { (*self.as_ptr()).set_request_body_in_single_buf(1) };
+        self.set_request_body_in_single_buf(true);
     }
 
     /// nginx has read, or has begun to read, the body.
@@ -64,23 +64,17 @@ impl Request {
 
     /// There is a body, all of which was read.
     pub fn has_body(&self) -> bool {
-        self.body().is_some_and(|body| !body.bufs.is_null())
+        self.body().and_then(Body::first).is_some()
     }
 
     /// What was read of the body is gone: nothing of it is sent on.
     pub fn forget_body(&self) {
-        // SAFETY: null, or what nginx made in the request's pool; no reference to it is held.
-        if let Some(body) = unsafe { (*self.as_ptr()).request_body.as_mut() } {
-            body.bufs = std::ptr::null_mut();
-        }
+        self.body().into_iter().for_each(|body| body.poke(|raw| raw.bufs = std::ptr::null_mut()));
     }
 
     /// The pieces of the body, in their order.
     pub fn body_pieces(&self) -> Pieces<'_> {
-        Pieces {
-            chain: self.body().map_or(std::ptr::null_mut(), |body| body.bufs),
-            body: PhantomData,
-        }
+        Pieces { chain: self.body().and_then(Body::first) }
     }
 
     /// Has what came of the body, all or a part, overwritten when the request ends: neither nginx nor an allocator clears
@@ -90,10 +84,21 @@ impl Request {
     }
 }
 
+handle! {
+    /// What nginx keeps of a body.
+    Body of ngx_http_request_body_t
+}
+
+fields! { Body {
+    /// What has been read.
+    option first: Link = bufs;
+    /// What nginx reads into.
+    option buffer: Buffer = buf;
+}}
+
 /// The pieces of a body.
 pub struct Pieces<'r> {
-    chain: *mut ngx_chain_t,
-    body: PhantomData<&'r Request>,
+    chain: Option<&'r Link>,
 }
 
 // SAFETY: nginx changes nothing of a body that was read, and a request that a thread works for is not freed.
@@ -106,7 +111,7 @@ impl<'r> Iterator for Pieces<'r> {
     fn next(&mut self) -> Option<Self::Item> {
         let Some((data, mut len)) = self.next_buffer()? else { return Some(None) };
         // nginx has a link for each piece that it received, one after the other in one buffer.
-        let mut ahead = Pieces { chain: self.chain, body: PhantomData };
+        let mut ahead = Pieces { chain: self.chain };
         while let Some(Some((next, more))) = ahead.next_buffer()
             && (more == 0 || next == data.wrapping_add(len))
         {
@@ -121,13 +126,12 @@ impl<'r> Iterator for Pieces<'r> {
 impl Pieces<'_> {
     /// Where the next buffer's bytes are, and how many; `Some(None)`: in a file.
     fn next_buffer(&mut self) -> Option<Option<(*mut u8, usize)>> {
-        // SAFETY: a link of a chain in the request's pool; null after the last.
-        let link = unsafe { self.chain.as_ref() }?;
-        self.chain = link.next;
-        // SAFETY: each link has a buffer.
-        let buffer = unsafe { &*link.buf };
-        let length = buffer.last.addr().saturating_sub(buffer.pos.addr());
-        Some((buffer.in_file() == 0).then_some((buffer.pos, length)))
+        let link = self.chain?;
+        self.chain = link.next();
+        let buffer = link.buffer();
+        let (start, end) = buffer.peek(|raw| (raw.pos, raw.last));
+        let length = end.addr().saturating_sub(start.addr());
+        Some((!buffer.is_in_file()).then_some((start, length)))
     }
 }
 
@@ -136,28 +140,25 @@ struct Wipe(*mut ngx_http_request_t);
 impl Drop for Wipe {
     fn drop(&mut self) {
         // SAFETY: a pool frees nothing before its clean-ups have run, and the request is in it.
-        let Some(body) = (unsafe { (*self.0).request_body.as_ref() }) else { return };
-        // SAFETY: null, or the buffer that nginx reads into.
-        if let Some(buffer) = unsafe { body.buf.as_ref() } {
-            wipe(buffer, buffer.start);
+        let Some(body) = unsafe { Request::from_ptr(self.0) }.body() else { return };
+        if let Some(buffer) = body.buffer() {
+            wipe(buffer, buffer.peek(|raw| raw.start));
         }
-        let mut chain = body.bufs;
-        // SAFETY: a chain of buffers in the request's pool; the first may be in the connection's buffer of heads, which
-        // is freed after the request.
-        while let Some(link) = unsafe { chain.as_ref() } {
-            // SAFETY: each link has a buffer, in memory: one in a file has null pointers.
-            let buffer = unsafe { &*link.buf };
-            wipe(buffer, buffer.pos);
-            chain = link.next;
+        // The first may be in the connection's buffer of heads, which is freed after the request.
+        let mut chain = body.first();
+        while let Some(link) = chain {
+            // One in a file has null pointers.
+            wipe(link.buffer(), link.buffer().peek(|raw| raw.pos));
+            chain = link.next();
         }
     }
 }
 
-fn wipe(buffer: &ngx_buf_t, start: *mut u8) {
-    let length = buffer.last.addr().saturating_sub(start.addr());
+fn wipe(buffer: &Buffer, start: *mut u8) {
+    let length = buffer.peek(|raw| raw.last).addr().saturating_sub(start.addr());
     if !start.is_null() {
         // SAFETY: what was read lies between these two, in memory that goes with the request, and nobody reads it now.
-        unsafe { libc::explicit_bzero(start.cast(), length) };
+        unsafe { crate::basic::wiping::wipe(start, length) };
     }
 }
 

@@ -7,10 +7,11 @@
 
 use super::Request;
 use crate::basic::text::bytes;
+use crate::basic::text::hash_key;
 use crate::request::header::Header;
 use crate::sys::{
-    HeaderField, ngx_hash_key, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t,
-    ngx_list_push, ngx_str_t, ngx_table_elt_t,
+    HeaderField, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_str_t,
+    ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
@@ -32,19 +33,10 @@ impl Request {
         let (key, rest) = copy.split_at_checked(name.len())?;
         let (lower, rest) = rest.split_at_checked(name.len())?;
         let lowcase_key = lower.as_ptr().cast_mut();
-        // SAFETY: nginx makes the list with the request; the hash reads the name.
-        let (header, hash) = unsafe {
-            let list = &raw mut (*self.as_ptr()).headers_in.headers;
-            (ngx_list_push(list).cast::<ngx_table_elt_t>(), ngx_hash_key(lowcase_key, name.len()))
-        };
-        if header.is_null() {
-            return None;
-        }
+        let (hash, key) = (hash_key(lower), ngx_str_t::of(key));
         let value = ngx_str_t { len: value.len(), data: rest.as_ptr().cast_mut() };
-        let new =
-            ngx_table_elt_t { hash, key: ngx_str_t::of(key), value, lowcase_key, next: null_mut() };
-        // SAFETY: a new element of the list.
-        unsafe { header.write(new) };
+        let new = ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() };
+        let header = self.headers().push(new)?.as_ptr();
         let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
         if let Some((_, field)) = known().find(|(known, _)| is_it(known)) {
             let mut link = self.field(field);
@@ -64,21 +56,19 @@ impl Request {
         // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
         let copy = self.pool().concat(&[value, b"\0"])?;
         let value = ngx_str_t { len: value.len(), data: copy.as_ptr().cast_mut() };
-        // SAFETY: in the pool of the request, as whose header it is given.
-        unsafe { header.set_value(value) };
+        header.put_value(value);
         Some(())
     }
 
     /// nginx knows the name and password in `Authorization`, and endpoints get no such header.
     pub fn hide_authorization(&self) {
-        // SAFETY: null, or one of its headers.
-        let header = unsafe { (*self.as_ptr()).headers_in.authorization.as_ref() }.copied();
+        let header = self.authorization_header().map(|header| header.peek(|raw| *raw));
         self.remove_headers(|name, _| name.eq_ignore_ascii_case(b"authorization"));
         let Some(header) = header else { return };
         let copy = self.pool().alloc(ngx_table_elt_t { next: null_mut(), ..header });
         if let Some(copy) = copy {
-            // SAFETY: a live request; the copy lies in its pool, outside of the list.
-            unsafe { (*self.as_ptr()).headers_in.authorization = copy };
+            // The copy lies in its pool, outside of the list.
+            self.poke(|raw| raw.headers_in.authorization = copy);
         }
     }
 

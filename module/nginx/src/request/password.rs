@@ -47,7 +47,7 @@ pub fn crypt<T>(
             unsafe { std::slice::from_raw_parts_mut(encrypted, libc::strlen(encrypted.cast())) };
         seen = Some(look(text));
         // SAFETY: the slice's own bytes.
-        unsafe { libc::explicit_bzero(text.as_mut_ptr().cast(), text.len()) };
+        unsafe { crate::basic::wiping::wipe(text.as_mut_ptr(), text.len()) };
     }
     // SAFETY: made above, and nothing of it is used any more.
     unsafe { sys::ngx_destroy_pool(pool) };

@@ -5,11 +5,11 @@
 
 use super::Request;
 use crate::basic::code::Code;
-use crate::request::header::{Header, Headers};
+use crate::request::header::Header;
 use crate::sys::{
     ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
-    ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_send_header, ngx_list_push,
-    ngx_str_t, ngx_table_elt_t,
+    ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_send_header, ngx_str_t,
+    ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
@@ -47,13 +47,6 @@ fn field(name: &[u8]) -> Option<&'static (&'static str, bool, Field)> {
 }
 
 impl Request {
-    /// The headers of the response so far, with those that were taken out.
-    #[inline]
-    pub fn response_headers(&self) -> Headers<'_> {
-        // SAFETY: nginx makes the list with the request, and it lives as long.
-        unsafe { Headers::of(&raw const (*self.as_ptr()).headers_out.headers) }
-    }
-
     /// The response has this header and no other of the name; `None` when memory is out.
     pub fn set_response_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
         if name.eq_ignore_ascii_case(b"content-type") {
@@ -72,20 +65,9 @@ impl Request {
         let copy = self.pool().concat(&[name, value, b"\0"])?;
         let (key, rest) = copy.split_at_checked(name.len())?;
         let value = ngx_str_t { len: value.len(), data: rest.as_ptr().cast_mut() };
-        // SAFETY: nginx makes the list with the request.
-        let header: *mut ngx_table_elt_t =
-            unsafe { ngx_list_push(&raw mut (*self.as_ptr()).headers_out.headers) }.cast();
-        if header.is_null() {
-            return None;
-        }
         // nginx makes the lower-case key where it needs it.
         let key = ngx_str_t::of(key);
-        let new =
-            ngx_table_elt_t { hash: 1, key, value, lowcase_key: null_mut(), next: null_mut() };
-        // SAFETY: a new element of the list.
-        unsafe { header.write(new) };
-        // SAFETY: written above; it stays as long as the request.
-        Some(unsafe { Header::from_ptr(header) })
+        self.response_headers().push(ngx_table_elt_t { hash: 1, key, value, ..Default::default() })
     }
 
     /// The response leads elsewhere, by a header that nginx makes absolute where its configuration says so.
@@ -134,20 +116,16 @@ impl Request {
         // nginx ends values with a NUL.
         all.push(b"\0");
         let data = self.pool().concat(&all)?.as_ptr().cast_mut();
-        // SAFETY: in the pool of the request, as whose header it is given.
-        unsafe { header.set_value(ngx_str_t { len: length, data }) };
+        header.put_value(ngx_str_t { len: length, data });
         Some(())
     }
 
     /// The response has a body of that length, of none that nginx knew before.
     pub fn set_response_length(&self, length: u64) {
+        self.length_header().into_iter().for_each(Header::remove);
         self.with_out(|out| {
             out.content_length_n = i64::try_from(length).unwrap_or(i64::MAX);
-            let header = std::mem::replace(&mut out.content_length, null_mut());
-            // SAFETY: null, or one of the response's headers.
-            if let Some(header) = unsafe { Header::from_nullable(header) } {
-                header.remove();
-            }
+            out.content_length = null_mut();
         });
     }
 
@@ -186,8 +164,7 @@ impl Request {
             return sent;
         }
         let Some(copy) = self.pool().concat(&[body]) else { return Code::ERROR };
-        // SAFETY: a C struct of numbers and pointers, for which zeroes are a value.
-        let mut buffer: ngx_buf_t = unsafe { std::mem::zeroed() };
+        let mut buffer = ngx_buf_t::default();
         let bytes = copy.as_ptr_range();
         (buffer.pos, buffer.last) = (bytes.start.cast_mut(), bytes.end.cast_mut());
         // An empty body is sent as a buffer that only ends the response.
@@ -228,8 +205,6 @@ impl Request {
     }
 
     fn with_out<T>(&self, change: impl FnOnce(&mut ngx_http_headers_out_t) -> T) -> T {
-        // SAFETY: a live request, to whose fields no reference is ever lent; `change` has none but this one, and calls
-        // nothing of nginx.
-        change(unsafe { &mut (*self.as_ptr()).headers_out })
+        self.poke(|raw| change(&mut raw.headers_out))
     }
 }

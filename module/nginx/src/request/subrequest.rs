@@ -3,6 +3,8 @@
 use super::Request;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
+use crate::basic::handle::{fields, handle};
+use crate::basic::text::hash_key;
 use crate::sys;
 use crate::sys::{
     ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest,
@@ -65,46 +67,39 @@ impl Request {
     /// Another method; `None` when memory is out.
     pub fn set_method_name(&self, method: &[u8]) -> Option<()> {
         let method = self.pool().text(&[method])?;
-        // SAFETY: a live request, whose pool has the name.
-        unsafe { (*self.as_ptr()).method_name = method };
+        self.poke(|raw| raw.method_name = method);
         Some(())
     }
 
     /// The same method as another request of the same pool.
     pub fn copy_method(&self, from: &Request) -> Option<()> {
-        // SAFETY: copies a number between live structs.
-        unsafe { (*self.as_ptr()).method = (*from.as_ptr()).method };
+        self.set_method_bit(from.method_bit());
         self.set_method_name(from.method())
     }
 
     /// What is asked for, path and query, as it is sent on; `None` when memory is out.
     pub fn set_target(&self, target: &[u8]) -> Option<()> {
         let target = self.pool().text(&[target])?;
-        // SAFETY: a live request, whose pool has the text.
-        unsafe { (*self.as_ptr()).unparsed_uri = target };
+        self.poke(|raw| raw.unparsed_uri = target);
         self.set_valid_target(true);
         Some(())
     }
 
     /// It has no body, whatever its main request has; `None` when memory is out.
     pub fn set_no_body(&self) -> Option<()> {
-        // SAFETY: a C struct of numbers and pointers, for which zeroes are a value: no body.
-        let body = self.pool().alloc(unsafe { std::mem::zeroed::<ngx_http_request_body_t>() })?;
-        // SAFETY: a live request, whose pool has the body.
-        unsafe {
-            let raw = &mut *self.as_ptr();
+        let body = self.pool().alloc(ngx_http_request_body_t::default())?;
+        self.poke(|raw| {
             raw.request_body = body;
             raw.headers_in.content_length = null_mut();
             raw.headers_in.content_length_n = -1;
             raw.headers_in.set_chunked(0);
-        }
+        });
         Some(())
     }
 
     /// An endpoint that offers another protocol is not listened to: it would take the client's connection.
     pub fn forget_upgrade(&self) {
-        // SAFETY: writes a pointer of a live struct.
-        unsafe { (*self.as_ptr()).headers_in.upgrade = null_mut() };
+        self.poke(|raw| raw.headers_in.upgrade = null_mut());
     }
 
     /// Begins a list of headers of its own, in place of the one that is its main request's; `None` when memory is out.
@@ -125,18 +120,9 @@ impl Request {
         let (key, rest) = copy.split_at_checked(name.len())?;
         let lowcase_key = rest.as_ptr().cast_mut();
         let value = ngx_str_t { len: value.len(), data: lowcase_key.wrapping_add(name.len()) };
-        // SAFETY: a list of a live request; the copy has name, lower-case name and value one after the other.
-        unsafe {
-            let list = &raw mut (*self.as_ptr()).headers_in.headers;
-            let header: *mut ngx_table_elt_t = sys::ngx_list_push(list).cast();
-            if header.is_null() {
-                return None;
-            }
-            let hash = sys::ngx_hash_key(lowcase_key, name.len());
-            let key = ngx_str_t::of(key);
-            header.write(ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() });
-        }
-        Some(())
+        let (hash, key) = (hash_key(&lower), ngx_str_t::of(key));
+        let new = ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() };
+        self.headers().push(new).map(|_| ())
     }
 }
 
@@ -154,30 +140,31 @@ unsafe extern "C" fn post_subrequest<E: Ended>(
 impl Request {
     /// Adds a header of the main request to a list of the subrequest's own; `None` when memory is out.
     pub fn pass_header(&self, header: &crate::request::header::Header) -> Option<()> {
-        // SAFETY: a list of a live request. Texts stay where they are, in the memory of the main request.
-        unsafe {
-            let list = &raw mut (*self.as_ptr()).headers_in.headers;
-            let new: *mut ngx_table_elt_t = sys::ngx_list_push(list).cast();
-            if new.is_null() {
-                return None;
-            }
-            new.write(ngx_table_elt_t { next: null_mut(), ..*header.as_ptr() });
-        }
-        Some(())
+        // Texts stay where they are, in the memory of the main request.
+        let new = ngx_table_elt_t { next: null_mut(), ..header.peek(|raw| *raw) };
+        self.headers().push(new).map(|_| ())
     }
 
     /// Until when nginx's cache keeps the answer that comes in, in seconds since 1970; 0: as long as the configuration
     /// says. `None`: it is not looked for in a cache.
     pub fn cache_valid_until(&self) -> Option<i64> {
-        // SAFETY: null, or what nginx keeps in the request's pool while it looks for the answer in its cache.
-        unsafe { (*self.as_ptr()).cache.as_ref() }.map(|cache| cache.valid_sec)
+        self.cache().map(Cached::valid_until)
     }
 
     /// Another end.
     pub fn set_cache_valid_until(&self, seconds: i64) {
-        // SAFETY: null, or what nginx keeps in the request's pool; no reference to it is held.
-        if let Some(cache) = unsafe { (*self.as_ptr()).cache.as_mut() } {
-            cache.valid_sec = seconds;
-        }
+        self.cache().into_iter().for_each(|cache| cache.set_valid_until(seconds));
     }
 }
+
+handle! {
+    /// What nginx keeps in the request's pool while it looks for an answer in its cache.
+    Cached of ngx_http_cache_t
+}
+
+fields! { Cached {
+    /// Until when it is kept, in seconds since 1970; 0: as long as the configuration says.
+    get valid_until: i64 = valid_sec;
+    /// Another end.
+    set set_valid_until: i64 = valid_sec;
+}}

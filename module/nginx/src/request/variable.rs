@@ -2,9 +2,9 @@
 
 use super::Request;
 use crate::basic::handle::{fields, handle};
-use crate::basic::text::bytes;
+use crate::basic::text::{bytes, hash_key};
 use crate::sys::{
-    NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_hash_key, ngx_http_get_flushed_variable,
+    NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_http_get_flushed_variable,
     ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_str_t, ngx_uint_t,
 };
 
@@ -33,11 +33,9 @@ impl Value {
         if self.is_missing() || !self.is_valid() {
             return None;
         }
+        let text = self.peek(|raw| ngx_str_t { len: raw.len() as usize, data: raw.data });
         // SAFETY: a value that is there has a text, in the request's pool or the configuration, which stays.
-        unsafe {
-            let value = self.as_ptr();
-            Some(bytes(ngx_str_t { len: (*value).len() as usize, data: (*value).data }))
-        }
+        Some(unsafe { bytes(text) })
     }
 
     /// Writes a value.
@@ -49,11 +47,10 @@ impl Value {
         self.set_missing(text.is_none());
         self.set_not_cacheable(false);
         if let Some(text) = text {
-            // SAFETY: a live struct; the caller promises that the text stays.
-            unsafe {
-                (*self.as_ptr()).set_len(text.len() as u32);
-                (*self.as_ptr()).data = text.as_ptr().cast_mut();
-            }
+            self.poke(|raw| {
+                raw.set_len(text.len() as u32);
+                raw.data = text.as_ptr().cast_mut();
+            });
         }
     }
 }
@@ -78,10 +75,9 @@ impl VariableFlags {
 impl Request {
     /// The value of a variable, by its lower-case name; `None` if there is none.
     pub fn variable(&self, name: &[u8]) -> Option<&[u8]> {
-        let mut name = ngx_str_t::of(name);
+        let (key, mut name) = (hash_key(name), ngx_str_t::of(name));
         // SAFETY: nginx reads the name, and looks it up for a live request.
         let value = unsafe {
-            let key = ngx_hash_key(name.data, name.len);
             Value::from_nullable(ngx_http_get_variable(self.as_ptr(), &raw mut name, key))
         };
         value?.text()

@@ -23,12 +23,6 @@ pub const NGX_HTTP_LOC_CONF_OFFSET: usize = offset_of!(ngx_http_conf_ctx_t, loc_
 /// As [`NGX_HTTP_MAIN_CONF_OFFSET`], for a server's in `stream`.
 pub const NGX_STREAM_SRV_CONF_OFFSET: usize = offset_of!(ngx_stream_conf_ctx_t, srv_conf);
 
-impl Default for ngx_str_t {
-    fn default() -> Self {
-        Self::empty()
-    }
-}
-
 /// Makes a list with room for `count` elements of `size` bytes.
 ///
 /// # Safety

@@ -6,12 +6,13 @@
 
 use super::{bundles, contain, ffi};
 use foreign_types::ForeignTypeRef;
-use libc::{c_int, c_void};
+use libc::c_int;
 use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::stack::StackRef;
-use openssl::x509::{X509, X509Ref};
+use openssl::x509::{X509, X509Ref, X509StoreContextRef, X509VerifyResult};
 use openssl_sys as sys;
+use std::ptr::NonNull;
 
 /// The most bytes of certificates that a client may send: `SSL_CTRL_SET_MAX_CERT_LIST`. Usual chains have 1,000 to 6,000.
 pub const MAX_SENT_BYTES: i64 = 16 * 1024;
@@ -23,42 +24,32 @@ const MAX_RSA_BITS: (i32, i32) = (8_192, 33);
 const MAX_CURVE_BITS: u32 = 384;
 /// Bytes of names times bytes of constraints: a comparison takes 45 nanoseconds, and 40 such units.
 const MAX_COMPARISONS: u64 = 2_000_000;
-/// `X509_V_ERR_APPLICATION_VERIFICATION`
-const REFUSED: c_int = 50;
+const REFUSED: X509VerifyResult = X509VerifyResult::APPLICATION_VERIFICATION;
 /// The errors that say no more than that nobody vouches for a certificate: `X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT`,
 /// `..._DEPTH_ZERO_SELF_SIGNED_CERT`, `..._SELF_SIGNED_CERT_IN_CHAIN`, `..._UNABLE_TO_GET_ISSUER_CERT_LOCALLY`,
 /// `..._UNABLE_TO_VERIFY_LEAF_SIGNATURE`. Another error behind them counts for more.
 const UNVOUCHED: [c_int; 5] = [2, 18, 19, 20, 21];
 
-/// OpenSSL's callback in place of its own verification (`SSL_CTX_set_cert_verify_callback`): 1, and the result is in the
-/// context, as with a callback that goes on after errors. Other stores than [`super::Authorities`] are verified as ever.
-///
-/// # Safety
-/// OpenSSL calls it for a verification that begins.
-pub unsafe extern "C" fn verify(context: *mut sys::X509_STORE_CTX, _: *mut c_void) -> c_int {
+/// Verifies in place of OpenSSL (`SSL_CTX_set_cert_verify_callback`), a verification that begins: `true`, and the result is in
+/// the context, as with a callback that goes on after errors. Other stores than [`super::Authorities`] are verified as ever.
+pub fn verify(context: &mut X509StoreContextRef) -> bool {
     let body = || {
-        // SAFETY: OpenSSL gives a verification, which lives during the callback.
-        let is_ours = unsafe { bundles(context) }.is_some();
-        if !is_ours {
-            // SAFETY: as above.
-            return Some(unsafe { sys::X509_verify_cert(context) }.max(0));
+        if bundles(context).is_none() {
+            return Some(context.verify_cert().unwrap_or(false));
         }
-        // SAFETY: as above.
-        if !unsafe { sent(context) }.is_some_and(|mut all| all.all(is_quick)) {
-            // SAFETY: as above.
-            unsafe { sys::X509_STORE_CTX_set_error(context, REFUSED) };
-            return Some(1);
+        if !sent(context).is_some_and(|mut all| all.all(is_quick)) {
+            context.set_error(REFUSED);
+            return Some(true);
         }
-        // SAFETY: as above.
-        unsafe {
-            ffi::X509_STORE_CTX_set_verify_cb(context, Some(after));
-            if sys::X509_verify_cert(context) <= 0 && sys::X509_STORE_CTX_get_error(context) == 0 {
-                sys::X509_STORE_CTX_set_error(context, REFUSED);
-            }
+        // SAFETY: the verification is alive, and `after` is a callback for one.
+        unsafe { ffi::X509_STORE_CTX_set_verify_cb(context.as_ptr(), Some(after)) };
+        let is_done = context.verify_cert().unwrap_or(false);
+        if !is_done && context.error() == X509VerifyResult::OK {
+            context.set_error(REFUSED);
         }
-        Some(1)
+        Some(true)
     };
-    contain(0, body, 0)
+    contain(false, body, false)
 }
 
 /// Whether signatures of a certificate's key are verified in less than a millisecond.
@@ -79,20 +70,16 @@ pub fn is_quick(certificate: &X509Ref) -> bool {
 }
 
 /// What the peer has sent; `None`: too much.
-///
-/// # Safety
-/// The verification lives as long as the answer.
-unsafe fn sent<'c>(context: *mut sys::X509_STORE_CTX) -> Option<impl Iterator<Item = &'c X509Ref>> {
-    // SAFETY: the caller promises a live verification, which has the certificates.
-    let (own, others) = unsafe {
-        (ffi::X509_STORE_CTX_get0_cert(context), ffi::X509_STORE_CTX_get0_untrusted(context))
+fn sent(context: &X509StoreContextRef) -> Option<impl Iterator<Item = &X509Ref>> {
+    let context = context.as_ptr();
+    // SAFETY: the context has its certificates for as long as it is borrowed; both may be null.
+    let (own, others): (Option<&X509Ref>, Option<&StackRef<X509>>) = unsafe {
+        let own = NonNull::new(ffi::X509_STORE_CTX_get0_cert(context));
+        let others = NonNull::new(ffi::X509_STORE_CTX_get0_untrusted(context));
+        let own = own.map(|own| X509Ref::from_ptr(own.as_ptr()));
+        (own, others.map(|others| StackRef::from_ptr(others.as_ptr())))
     };
-    // SAFETY: as above; both may be null.
-    let (own, others) = unsafe {
-        let others: Option<&StackRef<X509>> =
-            (!others.is_null()).then(|| StackRef::from_ptr(others));
-        ((!own.is_null()).then(|| X509Ref::from_ptr(own))?, others)
-    };
+    let own = own?;
     // The peer's own may stand among them.
     let is_few = others.is_none_or(|others| others.len() <= MAX_SENT + 1);
     is_few.then(|| std::iter::once(own).chain(others.into_iter().flatten()))
@@ -101,18 +88,14 @@ unsafe fn sent<'c>(context: *mut sys::X509_STORE_CTX) -> Option<impl Iterator<It
 /// OpenSSL's callback after each step: 0 ends the verification.
 unsafe extern "C" fn after(ok: c_int, context: *mut sys::X509_STORE_CTX) -> c_int {
     let body = || {
-        // SAFETY: OpenSSL gives a running verification.
-        let (error, depth) = unsafe {
-            (sys::X509_STORE_CTX_get_error(context), sys::X509_STORE_CTX_get_error_depth(context))
-        };
-        if ok == 0 && !UNVOUCHED.contains(&error) {
+        // SAFETY: OpenSSL gives a running verification, which nobody else looks at during the callback.
+        let context = unsafe { X509StoreContextRef::from_ptr_mut(context) };
+        if ok == 0 && !UNVOUCHED.contains(&context.error().as_raw()) {
             return Some(0);
         }
         // The last signature was verified, and names come next.
-        // SAFETY: as above.
-        if ok == 1 && depth == 0 && !unsafe { has_few_names(context) } {
-            // SAFETY: as above.
-            unsafe { sys::X509_STORE_CTX_set_error(context, REFUSED) };
+        if ok == 1 && context.error_depth() == 0 && !has_few_names(context) {
+            context.set_error(REFUSED);
             return Some(0);
         }
         Some(1)
@@ -121,18 +104,8 @@ unsafe extern "C" fn after(ok: c_int, context: *mut sys::X509_STORE_CTX) -> c_in
 }
 
 /// Whether the names of a chain are quickly compared with its constraints.
-///
-/// # Safety
-/// The verification is alive.
-unsafe fn has_few_names(context: *mut sys::X509_STORE_CTX) -> bool {
-    // SAFETY: the caller promises a live verification, which has the chain.
-    let chain: &StackRef<X509> = unsafe {
-        let chain = sys::X509_STORE_CTX_get0_chain(context);
-        if chain.is_null() {
-            return true;
-        }
-        StackRef::from_ptr(chain)
-    };
+fn has_few_names(context: &X509StoreContextRef) -> bool {
+    let Some(chain) = context.chain() else { return true };
     let sum = |bytes: fn(&X509Ref) -> u64| chain.iter().map(bytes).sum::<u64>();
     let constraints = sum(|one| extension_bytes(one, sys::NID_name_constraints));
     if constraints == 0 {

@@ -1,0 +1,59 @@
+//! Buffers, and chains of them.
+
+use crate::basic::handle::{fields, handle};
+use crate::basic::text::bytes;
+use crate::sys::ngx_str_t;
+
+handle! {
+    /// A link of a chain: a buffer, and what follows.
+    Link of ngx_chain_t
+}
+
+fields! { Link {
+    /// The next link.
+    option next: Link = next;
+    /// Its buffer.
+    link buffer: Buffer = buf;
+}}
+
+handle! {
+    /// A buffer: bytes in memory, or a part of a file.
+    Buffer of ngx_buf_t
+}
+
+fields! { Buffer {
+    /// It is a part of a file.
+    flag is_in_file = in_file;
+}}
+
+impl Buffer {
+    /// How many bytes there are to read.
+    #[inline]
+    pub fn unread_bytes(&self) -> usize {
+        self.peek(|raw| raw.last.addr().saturating_sub(raw.pos.addr()))
+    }
+
+    /// Looks at the bytes that there are to read. The buffer may be written again when `look` has returned.
+    #[inline]
+    pub fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        let (len, data) = (self.unread_bytes(), self.peek(|raw| raw.pos));
+        // SAFETY: what was written of a buffer and not read lies between the two, and nobody writes it meanwhile.
+        look(unsafe { bytes(ngx_str_t { len, data }) })
+    }
+
+    /// Takes bytes away from the front of what there is to read: the rest takes their place.
+    pub fn take_front(&self, count: usize) {
+        let (length, start) = (self.unread_bytes(), self.peek(|raw| raw.pos));
+        let left = length.saturating_sub(count);
+        // SAFETY: both lie within what was written of the buffer, which is nginx's to write.
+        unsafe { std::ptr::copy(start.wrapping_add(length - left), start, left) };
+        self.poke(|raw| raw.last = start.wrapping_add(left));
+    }
+
+    /// Other bytes in place of all that there is; they stay as long as the request whose buffer this is.
+    pub(crate) fn lead_to(&self, copy: &[u8]) {
+        let range = copy.as_ptr_range();
+        let (start, end) = (range.start.cast_mut(), range.end.cast_mut());
+        self.poke(|raw| (raw.start, raw.pos, raw.last, raw.end) = (start, start, end, end));
+    }
+}

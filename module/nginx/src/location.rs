@@ -1,0 +1,127 @@
+//! Locations that no nginx.conf has: nginx's own settings, some of them changed.
+
+use crate::conf::kept::{HttpCore, NamedModule};
+use crate::conf::module::HttpModule;
+use crate::conf::{Argument, Conf, IN_HTTP};
+use crate::process::cycle::Cycle;
+use crate::request::Request;
+use crate::sys::{
+    global, ngx_array_t, ngx_http_complex_value_t, ngx_http_core_loc_conf_t, ngx_http_err_page_t,
+    ngx_http_update_location_config, ngx_int_t, ngx_str_t,
+};
+use std::any::Any;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+/// The settings of all modules for a location. Whoever keeps them keeps them with the cycle that they are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings(NonNull<*mut c_void>);
+
+impl Conf {
+    /// Those of the location that is read.
+    pub fn location_settings(&self) -> Option<Settings> {
+        NonNull::new(self.http().loc_conf).map(Settings)
+    }
+}
+
+/// The settings of a location with some of them changed. What is not is the location's own.
+pub struct LocationCopy {
+    /// One pointer a module: nginx's array.
+    modules: Box<[*mut c_void]>,
+    core: Box<ngx_http_core_loc_conf_t>,
+    /// What `modules` leads to, and what that does.
+    kept: Vec<Box<dyn Any>>,
+}
+
+impl LocationCopy {
+    /// A copy of a location's settings of the running cycle.
+    pub fn of(base: Settings) -> Self {
+        let count = global!(ngx_http_max_module);
+        // SAFETY: nginx counts the modules before it reads http, and its array has a place for each.
+        let modules = unsafe { std::slice::from_raw_parts(base.0.as_ptr(), count) };
+        let mut modules: Box<[*mut c_void]> = modules.into();
+        let place = modules.get_mut(HttpCore::index());
+        let place = place.expect("the core module has its place in each location");
+        // SAFETY: the core module's settings for this location; a struct of numbers and pointers.
+        let mut core = Box::new(unsafe { place.cast::<ngx_http_core_loc_conf_t>().read() });
+        *place = (&raw mut *core).cast();
+        core.loc_conf = modules.as_mut_ptr();
+        LocationCopy { modules, core, kept: Vec::new() }
+    }
+
+    /// What the core module does about requests. What a pointer in it leads to is kept with this copy, or stays as long as
+    /// the cycle.
+    pub fn core(&mut self) -> &mut ngx_http_core_loc_conf_t {
+        &mut self.core
+    }
+
+    /// Changes a copy of what a module of nginx's own keeps; `None`: nginx was built without it. What a pointer in it leads
+    /// to is kept with this copy, or stays as long as the cycle.
+    pub fn change<N: NamedModule>(
+        &mut self,
+        cycle: &Cycle,
+        change: impl FnOnce(&mut N::Location),
+    ) -> Option<()> {
+        let place = self.modules.get_mut(cycle.module_index(N::NAME)?)?;
+        // SAFETY: null, or what the module of that very name keeps; a struct of numbers and pointers.
+        let from = unsafe { place.cast::<N::Location>().as_ref() }?;
+        let mut copy = Box::new(*from);
+        change(&mut copy);
+        *place = (&raw mut *copy).cast();
+        self.kept.push(copy);
+        Some(())
+    }
+
+    /// Keeps something that changed settings lead to.
+    pub fn keep(&mut self, value: impl Any) {
+        self.kept.push(Box::new(value));
+    }
+
+    /// These statuses lead to a named location, which decides what becomes of them.
+    pub fn set_error_pages(&mut self, statuses: &[u16], to: Argument) {
+        let page = |status: &u16| ngx_http_err_page_t {
+            status: *status as ngx_int_t,
+            // nginx keeps the status it came from, for the location to look at.
+            overwrite: -1,
+            value: ngx_http_complex_value_t { value: to.raw(), ..Default::default() },
+            args: ngx_str_t::empty(),
+        };
+        let mut pages: Box<[_]> = statuses.iter().map(page).collect();
+        let (nelts, size) = (pages.len(), size_of::<ngx_http_err_page_t>());
+        let elts = pages.as_mut_ptr().cast();
+        // An array of its own, that nobody adds to.
+        let array = ngx_array_t { elts, nelts, size, nalloc: nelts, ..Default::default() };
+        let mut array = Box::new(array);
+        self.core.error_pages = &raw mut *array;
+        self.kept.push(Box::new((array, pages)));
+    }
+}
+
+impl Request {
+    /// The settings of all modules for the location of the request.
+    #[inline]
+    pub fn location_settings(&self) -> Settings {
+        Settings(NonNull::new(self.peek(|raw| raw.loc_conf)).expect(IN_HTTP))
+    }
+
+    /// Goes on as if nginx had found the location of these settings, in a phase before its content.
+    pub fn enter_location(&self, settings: Settings) {
+        self.enter(settings.0.as_ptr());
+    }
+
+    /// As [`Request::enter_location`], with changed settings.
+    pub fn enter_copy<'r>(&'r self, copy: &'r LocationCopy) {
+        self.enter(copy.modules.as_ptr().cast_mut());
+    }
+
+    /// Other settings in place of the location's; nothing is done about what the core module says.
+    pub fn set_location_copy<'r>(&'r self, copy: &'r LocationCopy) {
+        self.poke(|raw| raw.loc_conf = copy.modules.as_ptr().cast_mut());
+    }
+
+    fn enter(&self, settings: *mut *mut c_void) {
+        self.poke(|raw| (raw.loc_conf, raw.content_handler) = (settings, None));
+        // SAFETY: a live request, with settings of a location that stay as long as it: of its cycle, or of a copy.
+        unsafe { ngx_http_update_location_config(self.as_ptr()) };
+    }
+}
