@@ -21,12 +21,6 @@ const FAKE: &str = "Kubernetes Ingress Controller Fake Certificate";
 /// All of them. Each rule looks at one difference of a request.
 pub const KNOWN: &[Known] = &[
     Known {
-        name: "server-header",
-        what: "ingress-nginx removes Server, stock nginx cannot",
-        page: "docs/differences/routes.md",
-        is: |_, one| is_header(one, "server") && one.old == "none" && one.new == "nginx",
-    },
-    Known {
         name: "vary-origin",
         what: "CORS with a list of origins varies by Origin, so that caches do not mix answers",
         page: "docs/differences/routes.md",
@@ -124,11 +118,7 @@ mod tests {
     #[test]
     fn documented_differences_are_known_and_others_are_not() {
         let header = |name: &str| Aspect::Header(name.into());
-        assert_eq!(
-            name("/", &[difference(header("server"), "none", "nginx")]),
-            Some("server-header")
-        );
-        assert_eq!(name("/", &[difference(header("server"), "none", "other")]), None);
+        assert_eq!(name("/", &[difference(header("server"), "none", "nginx")]), None);
         assert_eq!(name("/", &[difference(header("vary"), "none", "Origin")]), Some("vary-origin"));
         assert_eq!(name("/", &[difference(header("vary"), "Accept", "Origin")]), None);
         let redirect = |old: &str, new: &str| [difference(Aspect::Location, old, new)];

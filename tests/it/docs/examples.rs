@@ -17,10 +17,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// Programs whose lines are not run here, and why.
-const NOT_RUN: [(&str, &str); 22] = [
+const NOT_RUN: [(&str, &str); 21] = [
     ("make", "builds, or runs what tests run elsewhere"),
     ("cargo", "builds"),
-    ("sudo", "needs root and a Debian mirror"),
     ("podman", "needs podman and an image"),
     ("docker", "needs a daemon"),
     ("kubectl", "needs a cluster with nodes"),

@@ -140,6 +140,35 @@ fn no_image_is_made_on_a_base_that_may_change() {
     });
 }
 
+#[test]
+fn a_user_collects_the_files_of_an_image_and_sudo_does_the_rest() {
+    pass("image-sudo", |directory| {
+        let root = directory.path();
+        fs::create_dir_all(root.join("nginx-build/image"))?;
+        fs::create_dir(root.join("bin"))?;
+        fs::write(root.join("Cargo.toml"), "version = \"1.2.3\"\n")?;
+        copy("image/build", root)?;
+        script(&root.join("nginx-build/require"), "exit 0")?;
+        script(&root.join("nginx-build/step"), "shift 2; \"$@\"")?;
+        script(&root.join("nginx-build/image/files"), "echo files >> calls")?;
+        script(&root.join("bin/id"), "echo 1000")?;
+        script(&root.join("bin/sudo"), "echo sudo \"$@\" >> calls")?;
+        let path = format!("{}:{}", root.join("bin").display(), std::env::var("PATH")?);
+        let mut command = Command::new("nginx-build/image/build");
+        command.current_dir(root).env("PATH", &path).env("SOURCE_DATE_EPOCH", "7");
+        let made = command.env("FORCE", "known-holes").env_remove("BASE").output()?;
+        ensure!(made.status.success(), "{made:?}");
+        ensure!(
+            fs::read_to_string(root.join("calls"))?
+                == "files\nsudo env FILES_OWNER=1000:1000 REVISION=unknown SOURCE_DATE_EPOCH=7 BASE= \
+                    FORCE=known-holes nginx-build/image/build oxigress:1.2.3\n",
+            "{}",
+            fs::read_to_string(root.join("calls"))?
+        );
+        Ok(())
+    });
+}
+
 /// The names of the holes that `nginx-build/advisories` finds in a tree; its status says whether there are any.
 fn advisories(tree: &Path) -> Result<Vec<String>> {
     let mut command = Command::new(dist::repository().join("nginx-build/advisories"));
