@@ -113,6 +113,7 @@ mod structure {
     mod crates;
     mod files;
     mod nginx_source;
+    mod sizes;
     mod unsafe_code;
 }
 

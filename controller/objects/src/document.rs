@@ -4,12 +4,12 @@
 //! a line nowhere else (YAML 1.2 §9.1.2, not even in a block scalar), so a broken document leaves the
 //! others of its file readable, and every message knows its line.
 
+mod head;
 mod unknown;
 
 use crate::convert::{self, WrongField};
 use crate::{Kind, Object, ObjectRef};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use head::Head;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -147,17 +147,6 @@ fn remove_nulls(value: &mut Value) {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Head {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    metadata: Value,
-}
-
 fn objects(value: Value, within: &str) -> Vec<Found> {
     let at =
         |field: &str| if within.is_empty() { field.into() } else { format!("{within}.{field}") };
@@ -176,42 +165,9 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         let numbered = items.into_iter().enumerate();
         return numbered.flat_map(|(i, item)| objects(item, &at(&format!("items[{i}]")))).collect();
     }
-    let kind = match (head.api_version.as_str(), head.kind.as_str()) {
-        ("networking.k8s.io/v1", "Ingress") => Kind::Ingress,
-        ("networking.k8s.io/v1", "IngressClass") => Kind::IngressClass,
-        ("v1", "Namespace") => Kind::Namespace,
-        ("v1", "Service") => Kind::Service,
-        ("v1", "Secret") => Kind::Secret,
-        ("v1", "ConfigMap") => Kind::ConfigMap,
-        ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
-        ("", _) | (_, "") => return vec![Found::Unusable(lacks_kind(&at("")))],
-        (version, kind) => {
-            return vec![match unknown::gone(version, kind) {
-                Some(remedy) => Found::Unusable(outdated(&head, remedy)),
-                None => Found::OtherKind(other_kind(&at(""), version, kind)),
-            }];
-        }
-    };
-    let meta: ObjectMeta = match serde_path_to_error::deserialize(&head.metadata) {
-        Ok(meta) => meta,
-        Err(error) => {
-            let message = type_message(&at("metadata"), &error);
-            // What stands beside the wrong field may say which object it is: what it was before stays.
-            let text = |field| head.metadata.get(field).and_then(Value::as_str).map(str::to_owned);
-            let (name, namespace) = (text("name"), text("namespace"));
-            let meta = ObjectMeta { name, namespace, ..ObjectMeta::default() };
-            return vec![match convert::identify(kind, &meta) {
-                Ok(id) => {
-                    let message = format!("{id}: {message}");
-                    Found::Broken(id, message)
-                }
-                Err(_) => Found::Unusable(message),
-            }];
-        }
-    };
-    let id = match convert::identify(kind, &meta) {
-        Ok(id) => id,
-        Err(error) => return vec![Found::Unusable(format!("{} {}", kind, error))],
+    let (kind, id) = match head.identity(&at(""), &at("metadata")) {
+        Ok(known) => known,
+        Err(found) => return vec![found],
     };
     let mut fields = Vec::new();
     let fields_of = &mut fields;
@@ -299,27 +255,6 @@ fn type_message(within: &str, error: &serde_path_to_error::Error<serde_json::Err
         return format!("{field} is not base64 ({message}): encode it, or use stringData");
     }
     format!("{}: {message}: correct its value", if field.is_empty() { "document" } else { &field })
-}
-
-fn lacks_kind(within: &str) -> String {
-    format!("{within} has no apiVersion or kind: write both").trim_start().into()
-}
-
-/// `remedy` says what replaced the version of the API that the object is of.
-fn outdated(head: &Head, remedy: &str) -> String {
-    let text = |field| head.metadata.get(field).and_then(Value::as_str);
-    let namespace = text("namespace").unwrap_or("default");
-    let name = text("name").unwrap_or("without a name");
-    let Head { api_version, kind, .. } = head;
-    format!("{kind} {namespace}/{name}: apiVersion {api_version} {remedy}")
-}
-
-fn other_kind(within: &str, version: &str, kind: &str) -> String {
-    let prefix = if within.is_empty() { String::new() } else { format!("{within} ") };
-    format!(
-        "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
-         (networking.k8s.io/v1), Service, Secret, ConfigMap, Namespace (v1), EndpointSlice (discovery.k8s.io/v1)"
-    )
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use crate::flags::{DASHBOARD, Flags};
 use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
 use anyhow::Context;
-use oxigress_admission::{Checks, Webhook};
+use oxigress_admission::{Checks, ReviewRequest, Webhook};
 use oxigress_dashboard::{Access, Dashboard, Question};
 use oxigress_objects::World;
 use oxigress_provider::dns::Resolver;
 use oxigress_provider::folder::Folder;
-use oxigress_provider::kubernetes::Kubernetes;
+use oxigress_provider::kubernetes::{Kubernetes, WatchHealth};
 use oxigress_provider::{Batch, Source};
 use oxigress_publish::Publisher;
 use oxigress_publish::client::Client;
@@ -35,34 +35,8 @@ use tokio::time::Instant;
 /// Runs until a signal ends it.
 pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     parent::name_flags_of_a_lone_role(flags);
-    let folder = flags.folder()?;
     let mut options = flags.options(local::addresses());
-    let (sender, batches) = mpsc::channel(64);
-    let mut cluster = None;
-    let watch_health = match folder {
-        Some(folder) => {
-            let source = Folder::open(folder).with_context(|| {
-                format!("--manifests {}: create the folder or name another", folder.display())
-            })?;
-            tokio::spawn(feed(source, sender));
-            None
-        }
-        None => {
-            let client = cluster::connect(&flags.cluster).await?;
-            if let (Some(node), None) = (&options.node, &options.zone) {
-                options.zone = cluster::zone(&client, node).await;
-            }
-            let source = Kubernetes::watch(
-                client.clone(),
-                &flags.provider_options(),
-                Box::new(ReferenceIndex::new(options.clone())),
-            );
-            let watch_health = source.watch_health();
-            tokio::spawn(feed(source, sender));
-            cluster = Some(client);
-            Some(watch_health)
-        }
-    };
+    let Objects { batches, cluster, watch_health } = start_source(flags, &mut options).await?;
     let runtime = Runtime::open(&flags.runtime_dir)?;
     let _lock = runtime.lock("controller")?;
     let mut signals = Signals::new()?;
@@ -71,16 +45,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let served = runtime.file(streams::SERVED);
     let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
     let checks = Arc::new(Checks::default());
-    let (sender, questions) = mpsc::channel(1);
-    if let Some(webhook) =
-        Webhook::open(&flags.cluster.admission_options(), sender, checks.clone()).await?
-    {
-        tokio::spawn(webhook.serve());
-    }
-    let status = match cluster {
-        Some(client) => start_status(flags, client, &options)?,
-        None => None,
-    };
+    let questions = start_webhook(flags, checks.clone()).await?;
+    let status = start_status(flags, cluster, &options)?;
     let lookers = start_dashboard(flags, &runtime).await?;
     let telemetry = Telemetry::start(runtime.socket());
     let (metrics, scrapes) = Metrics::new(flags, &runtime, checks, telemetry.counts());
@@ -122,24 +88,77 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
             anyhow::bail!("the source of objects ended")
         }
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
-        () = async {
-            drain::until_end(flags.cluster.shutdown_grace_period(), &mut signals, || {
-                is_leaving.store(true, Ordering::Relaxed);
-            })
-            .await;
-            if let Some(status) = status {
-                status.end().await;
-            }
-        } => Ok(ExitCode::SUCCESS),
+        () = end(flags, &mut signals, &is_leaving, status) => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// None outside of a pod: replicas are told apart by its name.
+/// Waits for a signal and the grace period after it, then gives back the Lease.
+async fn end(
+    flags: &Flags,
+    signals: &mut Signals,
+    is_leaving: &AtomicBool,
+    status: Option<Status>,
+) {
+    let grace_period = flags.cluster.shutdown_grace_period();
+    drain::until_end(grace_period, signals, || is_leaving.store(true, Ordering::Relaxed)).await;
+    if let Some(status) = status {
+        status.end().await;
+    }
+}
+
+/// What the controller reads objects from.
+struct Objects {
+    batches: mpsc::Receiver<(Instant, Batch)>,
+    /// The API server; none: a folder is served.
+    cluster: Option<kube::Client>,
+    /// Whether the API server answers the watches.
+    watch_health: Option<Arc<WatchHealth>>,
+}
+
+/// Starts to read the folder, or the API server, which also knows the zone of this node.
+async fn start_source(flags: &Flags, options: &mut Options) -> anyhow::Result<Objects> {
+    let (sender, batches) = mpsc::channel(64);
+    if let Some(folder) = flags.folder()? {
+        let source = Folder::open(folder).with_context(|| {
+            format!("--manifests {}: create the folder or name another", folder.display())
+        })?;
+        tokio::spawn(feed(source, sender));
+        return Ok(Objects { batches, cluster: None, watch_health: None });
+    }
+    let client = cluster::connect(&flags.cluster).await?;
+    if let (Some(node), None) = (&options.node, &options.zone) {
+        options.zone = cluster::zone(&client, node).await;
+    }
+    let source = Kubernetes::watch(
+        client.clone(),
+        &flags.provider_options(),
+        Box::new(ReferenceIndex::new(options.clone())),
+    );
+    let watch_health = Some(source.watch_health());
+    tokio::spawn(feed(source, sender));
+    Ok(Objects { batches, cluster: Some(client), watch_health })
+}
+
+/// The receiver gets nothing where there is no webhook.
+async fn start_webhook(
+    flags: &Flags,
+    checks: Arc<Checks>,
+) -> anyhow::Result<mpsc::Receiver<ReviewRequest>> {
+    let (sender, questions) = mpsc::channel(1);
+    let webhook = Webhook::open(&flags.cluster.admission_options(), sender, checks).await?;
+    if let Some(webhook) = webhook {
+        tokio::spawn(webhook.serve());
+    }
+    Ok(questions)
+}
+
+/// None for a folder, which has no status, and outside of a pod: replicas are told apart by its name.
 fn start_status(
     flags: &Flags,
-    client: kube::Client,
+    cluster: Option<kube::Client>,
     options: &Options,
 ) -> anyhow::Result<Option<Status>> {
+    let Some(client) = cluster else { return Ok(None) };
     let Some(pod) = cluster::pod() else {
         tracing::info!(
             "no status and no Events are written: POD_NAME and POD_NAMESPACE are not set"

@@ -49,6 +49,13 @@ pub struct Lack {
 }
 
 impl Lack {
+    fn of_service(key: &Key) -> Lack {
+        let why = format!("Service {key} does not exist");
+        let cause = Some(ObjectRef::new(Kind::Service, key.clone()));
+        let remedy = "create it or name another".into();
+        Lack { severity: Severity::Rejected, why, remedy, cause }
+    }
+
     /// In words, with what follows from it.
     pub fn note(&self, what_follows: &str) -> Note {
         let message = format!("{}, so {what_follows}: {}", self.why, self.remedy);
@@ -87,10 +94,7 @@ pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usag
     let lacks =
         |severity, why: String, remedy: String| Some(Lack { severity, why, remedy, cause: None });
     let Some(service) = world.services.get(key) else {
-        let why = format!("Service {key} does not exist");
-        let cause = Some(ObjectRef::new(Kind::Service, key.clone()));
-        let remedy = "create it or name another".into();
-        resolved.lack = Some(Lack { severity: Severity::Rejected, why, remedy, cause });
+        resolved.lack = Some(Lack::of_service(key));
         return resolved;
     };
     if let Some(external) = &service.external_name {
@@ -110,16 +114,9 @@ pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usag
         resolved.lack = lacks(Severity::Rejected, why, remedy);
         return resolved;
     };
-    let mut endpoints = Endpoints::default();
-    match service.cluster_ip {
+    let endpoints = match service.cluster_ip {
         Some(address) if service_upstream => {
-            let number = NonZeroU16::new(port.number).into_iter().collect();
-            let denied = endpoints.add(options, &[address], &number, false, Near::default());
-            resolved.name_denied(
-                denied,
-                || ObjectRef::new(Kind::Service, key.clone()),
-                "spec.clusterIP",
-            );
+            own_address(options, port, key, address, &mut resolved)
         }
         _ => {
             if service_upstream {
@@ -127,11 +124,13 @@ pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usag
                     "service-upstream: Service {key} has no cluster IP: its endpoints are used"
                 )));
             }
+            let mut endpoints = Endpoints::default();
             for (key, slice) in world.slices(key) {
                 collect(options, port, key, slice, &mut endpoints, &mut resolved);
             }
+            endpoints
         }
-    }
+    };
     match EndpointSet::new(endpoints.finish(service.prefers)) {
         Ok(set) if set.as_slice().is_empty() => {
             let why = format!("Service {key} has no ready endpoint for port {text}");
@@ -145,6 +144,22 @@ pub fn resolve(world: &World, options: &Options, leads: &BackendRef, usage: Usag
         }
     }
     resolved
+}
+
+/// The Service's own address, as the only endpoint.
+fn own_address(
+    options: &Options,
+    port: &ServicePort,
+    key: &Key,
+    address: IpAddr,
+    resolved: &mut Resolved,
+) -> Endpoints {
+    let mut endpoints = Endpoints::default();
+    let number = NonZeroU16::new(port.number).into_iter().collect();
+    let denied = endpoints.add(options, &[address], &number, false, Near::default());
+    let service = || ObjectRef::new(Kind::Service, key.clone());
+    resolved.name_denied(denied, service, "spec.clusterIP");
+    endpoints
 }
 
 /// The server of a URL that an annotation names.

@@ -18,7 +18,7 @@ use oxigress_core::model::{
     BackendId, Bundle, BundleId, HostPattern, MAX_RULES, PathPattern, shorten,
 };
 use oxigress_core::patterns::{is_plain, leading_text};
-use oxigress_objects::ingress::{Ingress, PathType, Port, Target};
+use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Target};
 use oxigress_objects::small::SortedMap;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
@@ -70,15 +70,8 @@ pub fn parse(
     (key, ingress): (&Key, &Ingress),
     mut compiler: Compiler<'_>,
 ) -> Parsed {
-    match class::choose(world, options, key, ingress) {
-        Choice::Ours => {}
-        Choice::Foreign => return Parsed::default(),
-        Choice::Nobodys(note) => return Parsed { notes: vec![note], ..Parsed::default() },
-    }
-    let refused = |notes| Parsed { is_ours: true, notes, ..Parsed::default() };
-    let odd = refuse_catch_all(options, ingress).or_else(|| inspect::refuse(options, ingress));
-    if let Some(note) = odd {
-        return refused(vec![note]);
+    if let Some(unread) = refuse(world, options, key, ingress) {
+        return unread;
     }
     let place =
         Place { world, ingress: key, defaults: &settings.defaults, https_port: options.https_port };
@@ -91,15 +84,9 @@ pub fn parse(
             &mut compiler,
         );
     if annotations.is_refused {
-        return refused(notes);
+        return Parsed { is_ours: true, notes, ..Parsed::default() };
     }
-    if host.ssl_passthrough && !options.ssl_passthrough {
-        notes.push(Note::warning(
-            "annotation ssl-passthrough: TLS is not passed through unless the controller runs with \
-             --enable-ssl-passthrough",
-        ));
-        host.ssl_passthrough = false;
-    }
+    notes.extend(forbid_passthrough(options, &mut host));
     let closed = annotations.closing.is_some() || settings.closing_key.is_some();
     let mut claims = Claims {
         created: ingress.created,
@@ -134,6 +121,29 @@ pub fn parse(
     }
     claims.host_settings = Sealed::new(host);
     Parsed { claims: Some(claims), is_ours: true, notes, referred, bundles }
+}
+
+/// What becomes of an Ingress that is another controller's, or whose whole is refused.
+fn refuse(world: &World, options: &Options, key: &Key, ingress: &Ingress) -> Option<Parsed> {
+    match class::choose(world, options, key, ingress) {
+        Choice::Ours => {}
+        Choice::Foreign => return Some(Parsed::default()),
+        Choice::Nobodys(note) => return Some(Parsed { notes: vec![note], ..Parsed::default() }),
+    }
+    let odd = refuse_catch_all(options, ingress).or_else(|| inspect::refuse(options, ingress));
+    odd.map(|note| Parsed { is_ours: true, notes: vec![note], ..Parsed::default() })
+}
+
+/// Passthrough is the operator's to permit.
+fn forbid_passthrough(options: &Options, host: &mut HostSettings) -> Option<Note> {
+    let is_forbidden = host.ssl_passthrough && !options.ssl_passthrough;
+    host.ssl_passthrough &= !is_forbidden;
+    is_forbidden.then(|| {
+        Note::warning(
+            "annotation ssl-passthrough: TLS is not passed through unless the controller runs with \
+             --enable-ssl-passthrough",
+        )
+    })
 }
 
 /// Why one with spec.defaultBackend is not served where the operator does not want it.
@@ -196,54 +206,54 @@ impl Claims {
                     )));
                     return;
                 }
-                let written = if path.path.is_empty() { "/" } else { &path.path };
-                let Some(leads) =
-                    leads(&self.key, &path.target, &format!("{field}.backend"), notes)
-                else {
-                    continue;
-                };
-                let is_regex =
-                    path.path_type != PathType::Exact && is_regex(&self.annotations, written);
-                let pattern = match path.path_type {
-                    PathType::Exact => PathPattern::exact(written),
-                    _ if is_regex => compiler.path(written),
-                    _ => PathPattern::prefix(written),
-                };
-                let may_close = path.path_type != PathType::Exact;
-                let closed = may_close.then(|| closing(written, is_regex)).flatten();
-                let (pattern, is_refused) = match (pattern, closed) {
-                    (Ok(pattern), _) => (pattern, false),
-                    (Err(why), Some(closed)) => {
-                        let message = format!(
-                            "{field}.path: {why}; requests that begin with {} get 503 where no longer path takes them and the \
-                             host is this namespace's",
-                            leading_text(written)
-                        );
-                        notes.push(Note::rejected(message));
-                        (closed, true)
-                    }
-                    (Err(why), None) => {
-                        notes.push(Note::rejected(format!("{field}.path: {why}")));
-                        continue;
-                    }
-                };
-                let is_valid_regex =
-                    !is_refused && (is_regex || is_per_host && compiler.path(written).is_ok());
-                let is_well_known = owner::is_well_known(&pattern)
-                    || is_valid_regex
-                        && PathPattern::uncompiled(written)
-                            .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
-                let path = written.into();
-                claims.push(Claim {
-                    pattern,
-                    path,
-                    leads,
-                    is_valid_regex,
-                    is_refused,
-                    is_well_known,
-                });
+                claims.extend(self.read_path(path, &field, &mut compiler, is_per_host, notes));
             }
         }
+    }
+
+    /// A path that stands at `field`; `None`: it is not served, and closes nothing.
+    fn read_path(
+        &self,
+        path: &Path,
+        field: &str,
+        compiler: &mut Compiler<'_>,
+        is_per_host: bool,
+        notes: &mut Vec<Note>,
+    ) -> Option<Claim> {
+        let written = if path.path.is_empty() { "/" } else { &path.path };
+        let leads = leads(&self.key, &path.target, &format!("{field}.backend"), notes)?;
+        let is_exact = path.path_type == PathType::Exact;
+        let is_regex = !is_exact && is_regex(&self.annotations, written);
+        let pattern = match path.path_type {
+            PathType::Exact => PathPattern::exact(written),
+            _ if is_regex => compiler.path(written),
+            _ => PathPattern::prefix(written),
+        };
+        let closed = (!is_exact).then(|| closing(written, is_regex)).flatten();
+        let (pattern, is_refused) = match (pattern, closed) {
+            (Ok(pattern), _) => (pattern, false),
+            (Err(why), Some(closed)) => {
+                let message = format!(
+                    "{field}.path: {why}; requests that begin with {} get 503 where no longer path takes them and the \
+                     host is this namespace's",
+                    leading_text(written)
+                );
+                notes.push(Note::rejected(message));
+                (closed, true)
+            }
+            (Err(why), None) => {
+                notes.push(Note::rejected(format!("{field}.path: {why}")));
+                return None;
+            }
+        };
+        let is_valid_regex =
+            !is_refused && (is_regex || is_per_host && compiler.path(written).is_ok());
+        let is_well_known = owner::is_well_known(&pattern)
+            || is_valid_regex
+                && PathPattern::uncompiled(written)
+                    .is_ok_and(|as_regex| owner::is_well_known(&as_regex));
+        let path = written.into();
+        Some(Claim { pattern, path, leads, is_valid_regex, is_refused, is_well_known })
     }
 
     /// What upstream-hash-by takes from paths: where none of them has groups, everybody would go to one endpoint. A canary's

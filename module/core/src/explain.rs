@@ -13,8 +13,7 @@ mod recording;
 mod serving;
 mod shown;
 
-#[cfg(test)]
-pub(crate) use asked::AskedFacts as FactsOfAsked;
+pub(crate) use asked::AskedFacts;
 pub use asked::{Asked, InvalidQuery};
 pub(crate) use offline::Offline;
 pub(crate) use recording::Recording;
@@ -23,7 +22,6 @@ use crate::gateway::{self, Answer, Decision, Generation, Reason};
 use crate::model::{Algorithm, PathPattern};
 use crate::patterns::Patterns;
 use crate::record::Records;
-use asked::AskedFacts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@
 //! by [`gateway::decide`] itself. What it answers by itself (a redirect, a status) is no server, and neither is a rule that
 //! restricts access: the question comes from the gateway, which nobody has let in there.
 
-use crate::explain::Asked;
+use crate::explain::{Asked, AskedFacts};
 use crate::gateway::{
     self, Answer, CompiledPolicies, EndpointSet, Facts, Generation, Shown, Silent, SplitRequest,
 };
@@ -131,7 +131,8 @@ pub fn find<'g, G: Generation<'g>>(
         };
     }
     let path = asked.normal_path().ok_or(NoServer::Unknown)?;
-    let facts = Hop { client, asked: &asked, host: &host, path: &path };
+    let url = AskedFacts { asked: &asked, host: &host, path: &path };
+    let facts = Hop { client, url };
     let decision = gateway::decide(generation, &facts, &mut Silent);
     let route = &decision.route;
     if route.rule.is_some_and(|rule| rule.texts()[1] != namespace) {
@@ -205,9 +206,7 @@ fn rewritten(path: &[u8], args: &[u8]) -> Vec<u8> {
 /// The question as a decision reads it: its own URL, and all else of the client that it is asked for.
 struct Hop<'a, F> {
     client: &'a F,
-    asked: &'a Asked,
-    host: &'a str,
-    path: &'a [u8],
+    url: AskedFacts<'a>,
 }
 
 impl<F: Facts> SplitRequest for Hop<'_, F> {
@@ -222,23 +221,23 @@ impl<F: Facts> SplitRequest for Hop<'_, F> {
 
 impl<F: Facts> Facts for Hop<'_, F> {
     fn host(&self) -> &[u8] {
-        self.host.as_bytes()
+        self.url.host()
     }
 
     fn path(&self) -> &[u8] {
-        self.path
+        self.url.path()
     }
 
     fn args(&self) -> &[u8] {
-        self.asked.args().as_bytes()
+        self.url.args()
     }
 
     fn target(&self) -> &[u8] {
-        self.asked.target.as_bytes()
+        self.url.target()
     }
 
     fn method(&self) -> &[u8] {
-        b"GET"
+        self.url.method()
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
@@ -246,23 +245,24 @@ impl<F: Facts> Facts for Hop<'_, F> {
     }
 
     fn origin(&self) -> Option<Vec<u8>> {
-        self.asked.origin().map(String::into_bytes)
+        self.url.origin()
     }
 
+    /// Without the port, which leads to this gateway and not to an endpoint.
     fn client_host(&self) -> &[u8] {
-        self.host.as_bytes()
+        self.url.host()
     }
 
     fn client_scheme(&self) -> &[u8] {
-        if self.asked.is_https { b"https" } else { b"http" }
+        self.url.client_scheme()
     }
 
     fn variable(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         match name {
-            b"host" | b"best_http_host" => Some(Cow::Borrowed(self.host.as_bytes())),
-            b"request_uri" => Some(Cow::Borrowed(self.asked.target.as_bytes())),
-            b"args" | b"query_string" => Some(Cow::Borrowed(self.asked.args().as_bytes())),
-            b"uri" | b"document_uri" => Some(Cow::Borrowed(self.path)),
+            b"best_http_host" => self.url.variable(b"host"),
+            b"host" | b"request_uri" | b"args" | b"query_string" | b"uri" | b"document_uri" => {
+                self.url.variable(name)
+            }
             name => self.client.variable(name),
         }
     }
@@ -272,7 +272,7 @@ impl<F: Facts> Facts for Hop<'_, F> {
     }
 
     fn is_internal(&self) -> bool {
-        false
+        self.url.is_internal()
     }
 
     /// The client's connection counts where certificates are asked for: the URL's scheme shows none.
@@ -296,7 +296,7 @@ impl<F: Facts> Facts for Hop<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::{Counted, FactsOfAsked, Offline};
+    use crate::explain::{Counted, Offline};
     use crate::gateway::tests::records;
     use crate::patterns::Patterns;
     use crate::text::template;
@@ -340,7 +340,7 @@ mod tests {
         let patterns = Patterns::default();
         let generation = Offline { records: &&records, patterns: &patterns, counted: &counted };
         let asked = Asked::from_query(b"host=a.test&path=/x").unwrap();
-        let client = FactsOfAsked { asked: &asked, host: "a.test", path: b"/x" };
+        let client = AskedFacts { asked: &asked, host: "a.test", path: b"/x" };
         let (authority, target) = (url_host.as_bytes(), target.as_bytes());
         let namespace = namespace.as_bytes();
         find(&generation, &client, &Url { is_https: true, authority, target, reach, namespace })

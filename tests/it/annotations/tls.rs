@@ -7,6 +7,7 @@ use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, Response, handshake, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
+use oxigress_tests::manifest::{secret, service};
 use oxigress_tests::mutual::{Answer, Caller, Identity, Seen, TlsEndpoint, VALID};
 use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
@@ -36,27 +37,6 @@ fn ingress(name: &str, service: &str, annotations: &[(&str, &str)], secret: &str
          backend: {{ service: {{ name: {service}, port: {{ number: 80 }} }} }} }}"
     );
     text
-}
-
-fn secret(name: &str, fields: &[(&str, String)]) -> String {
-    let mut text = format!(
-        "---\napiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: default }}\nstringData:\n"
-    );
-    for (field, value) in fields {
-        let _ = writeln!(text, "  {field}: {value:?}");
-    }
-    text
-}
-
-fn service(name: &str, port: u16) -> String {
-    format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default }}\n\
-         spec: {{ ports: [{{ name: http, port: 80 }}] }}\n\
-         ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
-         metadata: {{ name: {name}-1, namespace: default, labels: {{ kubernetes.io/service-name: {name} }} }}\n\
-         addressType: IPv4\nports: [{{ name: http, port: {port} }}]\n\
-         endpoints: [{{ addresses: [\"127.0.0.1\"], conditions: {{ ready: true }} }}]\n"
-    )
 }
 
 /// What failed, all of it.

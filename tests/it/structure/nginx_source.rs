@@ -155,12 +155,16 @@ fn a_user_collects_the_files_of_an_image_and_sudo_does_the_rest() {
         script(&root.join("bin/sudo"), "echo sudo \"$@\" >> calls")?;
         let path = format!("{}:{}", root.join("bin").display(), std::env::var("PATH")?);
         let mut command = Command::new("nginx-build/image/build");
-        command.current_dir(root).env("PATH", &path).env("SOURCE_DATE_EPOCH", "7");
+        command
+            .current_dir(root)
+            .env("PATH", &path)
+            .env("REVISION", "r1")
+            .env("SOURCE_DATE_EPOCH", "7");
         let made = command.env("FORCE", "known-holes").env_remove("BASE").output()?;
         ensure!(made.status.success(), "{made:?}");
         ensure!(
             fs::read_to_string(root.join("calls"))?
-                == "files\nsudo env FILES_OWNER=1000:1000 REVISION=unknown SOURCE_DATE_EPOCH=7 BASE= \
+                == "files\nsudo env FILES_OWNER=1000:1000 REVISION=r1 SOURCE_DATE_EPOCH=7 BASE= \
                     FORCE=known-holes nginx-build/image/build oxigress:1.2.3\n",
             "{}",
             fs::read_to_string(root.join("calls"))?

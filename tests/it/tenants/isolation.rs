@@ -14,6 +14,7 @@ use openssl::x509::{X509, X509NameBuilder};
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::Endpoint;
+use oxigress_tests::manifest::{secret, service};
 use oxigress_tests::mutual::{Identity, VALID};
 use oxigress_tests::pass;
 use oxigress_tests::wait::{block_on, until};
@@ -34,27 +35,6 @@ fn ingress(name: &str, annotations: &[(&str, &str)]) -> String {
         "spec:\n  rules:\n  - host: {name}.test\n    http:\n      paths:\n      - {{ path: /, pathType: Prefix, \
          backend: {{ service: {{ name: {name}, port: {{ number: 80 }} }} }} }}"
     );
-    text
-}
-
-fn service(name: &str, port: u16) -> String {
-    format!(
-        "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default }}\n\
-         spec: {{ ports: [{{ name: http, port: 80 }}] }}\n\
-         ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
-         metadata: {{ name: {name}-1, namespace: default, labels: {{ kubernetes.io/service-name: {name} }} }}\n\
-         addressType: IPv4\nports: [{{ name: http, port: {port} }}]\n\
-         endpoints: [{{ addresses: [\"127.0.0.1\"], conditions: {{ ready: true }} }}]\n"
-    )
-}
-
-fn secret(name: &str, fields: &[(&str, String)]) -> String {
-    let mut text = format!(
-        "---\napiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: default }}\nstringData:\n"
-    );
-    for (field, value) in fields {
-        let _ = writeln!(text, "  {field}: {value:?}");
-    }
     text
 }
 

@@ -38,6 +38,76 @@ struct File {
 /// Number and line of a document.
 type At = (usize, usize);
 
+/// A file that is read again: what it says now, beside what it said before.
+struct Reading<'a> {
+    path: &'a Path,
+    old: &'a File,
+    /// The version before could not be read either.
+    was_unknown: bool,
+    new: File,
+    objects: BTreeMap<ObjectRef, (At, Object)>,
+    /// Objects that cannot be read now: their old form stays.
+    kept: BTreeSet<ObjectRef>,
+    /// A document cannot be read, so that any old object may be meant.
+    keeps_all: bool,
+    /// Something cannot be read and never could be.
+    is_unknown: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn new(path: &'a Path, old: &'a File, was_unknown: bool) -> Self {
+        let (new, objects, kept) = (File::default(), BTreeMap::new(), BTreeSet::new());
+        Self { path, old, was_unknown, new, objects, kept, keeps_all: false, is_unknown: false }
+    }
+
+    fn document(&mut self, document: Document) {
+        let at = (document.number, document.line);
+        match document.found {
+            Ok(found) => found.into_iter().for_each(|found| self.found(at, found)),
+            Err(message) => {
+                (self.keeps_all, self.new.is_broken) = (true, true);
+                let is_known = !self.old.objects.is_empty() && !self.was_unknown;
+                self.is_unknown |= !is_known;
+                let message = format!("{message}; {}", until_mended(is_known));
+                self.problem(at, ProblemKind::Unusable, message);
+            }
+        }
+    }
+
+    fn found(&mut self, at: At, found: Found) {
+        let (kind, message) = match found {
+            Found::Object(id, object) => match self.objects.get(&id) {
+                None => {
+                    self.objects.insert(id, (at, object));
+                    return;
+                }
+                Some(((number, line), _)) => {
+                    let message = format!(
+                        "{id} stands in document {number} (line {line}) too, which is served: remove one"
+                    );
+                    (ProblemKind::Unusable, message)
+                }
+            },
+            Found::Broken(id, message) => {
+                let is_known = self.old.objects.contains_key(&id);
+                self.is_unknown |= !is_known;
+                self.new.is_broken = true;
+                self.kept.insert(id);
+                (ProblemKind::Unusable, format!("{message}; {}", until_mended(is_known)))
+            }
+            Found::Unusable(message) => (ProblemKind::Unusable, message),
+            Found::OtherKind(message) => (ProblemKind::OtherKind, message),
+            Found::UnknownField(id, message) => (ProblemKind::UnknownField(id), message),
+        };
+        self.problem(at, kind, message);
+    }
+
+    fn problem(&mut self, at: At, kind: ProblemKind, message: String) {
+        let place = Place::File { path: self.path.to_path_buf(), document: Some(at) };
+        self.new.problems.insert(Problem { place, message, kind });
+    }
+}
+
 impl Files {
     /// Every file that is known.
     pub fn paths(&self) -> impl Iterator<Item = &Arc<Path>> {
@@ -54,66 +124,11 @@ impl Files {
     pub fn update(&mut self, path: &Arc<Path>, documents: Vec<Document>) {
         let old = self.files.remove(path).unwrap_or_default();
         let was_unknown = self.unknown.remove(path);
-        let (mut new, mut is_unknown) = (File::default(), false);
-        let mut objects = BTreeMap::new();
-        let (mut kept, mut keeps_all) = (BTreeSet::new(), false);
-        let problem = |document: &Document, message: String| Problem {
-            place: Place::File {
-                path: path.to_path_buf(),
-                document: Some((document.number, document.line)),
-            },
-            message,
-            kind: ProblemKind::Unusable,
-        };
-        for mut document in documents {
-            let place = (document.number, document.line);
-            match std::mem::replace(&mut document.found, Ok(Vec::new())) {
-                Err(message) => {
-                    (keeps_all, new.is_broken) = (true, true);
-                    let is_known = !old.objects.is_empty() && !was_unknown;
-                    is_unknown |= !is_known;
-                    let message = format!("{message}; {}", until_mended(is_known));
-                    new.problems.insert(problem(&document, message));
-                }
-                Ok(found) => {
-                    for found in found {
-                        let message = match found {
-                            Found::Object(id, object) => match objects.get(&id) {
-                                None => {
-                                    objects.insert(id, (place, object));
-                                    continue;
-                                }
-                                Some(((number, line), _)) => format!(
-                                    "{id} stands in document {number} (line {line}) too, which is \
-                                     served: remove one"
-                                ),
-                            },
-                            Found::Broken(id, message) => {
-                                let is_known = old.objects.contains_key(&id);
-                                is_unknown |= !is_known;
-                                new.is_broken = true;
-                                kept.insert(id);
-                                format!("{message}; {}", until_mended(is_known))
-                            }
-                            Found::Unusable(message) => message,
-                            Found::OtherKind(message) => {
-                                let problem = problem(&document, message);
-                                new.problems
-                                    .insert(Problem { kind: ProblemKind::OtherKind, ..problem });
-                                continue;
-                            }
-                            Found::UnknownField(id, message) => {
-                                let problem = problem(&document, message);
-                                let kind = ProblemKind::UnknownField(id);
-                                new.problems.insert(Problem { kind, ..problem });
-                                continue;
-                            }
-                        };
-                        new.problems.insert(problem(&document, message));
-                    }
-                }
-            }
+        let mut reading = Reading::new(path, &old, was_unknown);
+        for document in documents {
+            reading.document(document);
         }
+        let Reading { mut new, mut objects, kept, keeps_all, is_unknown, .. } = reading;
         if old.is_broken && !new.is_broken {
             self.mended.push(format!("{}: readable again", path.display()));
         }

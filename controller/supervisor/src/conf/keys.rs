@@ -235,56 +235,8 @@ pub fn real_ip(keys: &StaticConfig) -> String {
 }
 
 fn trust(keys: &StaticConfig) -> Vec<(&'static str, String)> {
-    let has_proxy = keys.flag("use-proxy-protocol");
-    let is_forwarded = keys.flag("use-forwarded-headers");
     let header = keys.text("forwarded-for-header");
-    let helper = keys.text("forwarded-for-proxy-protocol-header");
-    let mut real = String::new();
-    if is_forwarded || has_proxy || keys.flag("enable-real-ip") {
-        let source = match (has_proxy, is_forwarded) {
-            (true, true) => &*helper,
-            (true, false) => "proxy_protocol",
-            (false, _) => &*header,
-        };
-        let from = real_ip(keys);
-        real = format!("real_ip_header {source};\n        real_ip_recursive on;\n        {from}");
-    }
-    let mut forwarded_for = "$remote_addr".to_owned();
-    let mut peers = String::new();
-    let mut believed = String::new();
-    if is_forwarded {
-        // Behind the PROXY protocol the proxy that writes headers is the one that the PROXY header names. A connection
-        // that was handed over (TLS passthrough) is that one's already.
-        let peer = if has_proxy { "$forwarding_peer" } else { "$realip_remote_addr" };
-        if has_proxy {
-            peers = "map $proxy_protocol_addr $forwarding_peer {
-        '' $realip_remote_addr;
-        default $proxy_protocol_addr;
-    }
-    "
-            .into();
-        }
-        let networks = keys.list("proxy-real-ip-cidr");
-        let networks: Vec<_> = networks.iter().map(|one| format!("        {one} 1;\n")).collect();
-        peers += &format!("geo {peer} $has_trusted_peer {{\n{}    }}", networks.concat());
-        believed = "ingress_forwarded_headers $has_trusted_peer;".into();
-        if has_proxy {
-            believed += &format!("\n        ingress_proxied_client {helper} {header};");
-        }
-        if keys.flag("compute-full-forwarded-for") {
-            peers += &format!(
-                "
-    map $has_trusted_peer $forwarded_by_trusted {{
-        1 $http_x_forwarded_for;
-    }}
-    map $forwarded_by_trusted $full_x_forwarded_for {{
-        default \"$forwarded_by_trusted, {peer}\";
-        '' {peer};
-    }}"
-            );
-            forwarded_for = "$full_x_forwarded_for".into();
-        }
-    }
+    let Forwarded { peers, believed, forwarded_for } = forwarded(keys, &header);
     let request_id =
         if keys.flag("generate-request-id") { "$req_id" } else { "$http_x_request_id" };
     let original_uri = match keys.flag("proxy-add-original-uri-header") {
@@ -292,7 +244,7 @@ fn trust(keys: &StaticConfig) -> Vec<(&'static str, String)> {
         false => "\"\"",
     };
     vec![
-        ("real_ip", real.trim_end().to_owned()),
+        ("real_ip", real_ip_lines(keys, &header).trim_end().to_owned()),
         ("trusted_peers", peers),
         ("believed", believed),
         ("forwarded_for", forwarded_for),
@@ -301,6 +253,74 @@ fn trust(keys: &StaticConfig) -> Vec<(&'static str, String)> {
         ("request_id", request_id.into()),
         ("original_uri", original_uri.into()),
     ]
+}
+
+/// Where the client's address comes from; empty: the connection's is the client's.
+fn real_ip_lines(keys: &StaticConfig, header: &str) -> String {
+    let has_proxy = keys.flag("use-proxy-protocol");
+    let is_forwarded = keys.flag("use-forwarded-headers");
+    if !(is_forwarded || has_proxy || keys.flag("enable-real-ip")) {
+        return String::new();
+    }
+    let helper = keys.text("forwarded-for-proxy-protocol-header");
+    let source = match (has_proxy, is_forwarded) {
+        (true, true) => &*helper,
+        (true, false) => "proxy_protocol",
+        (false, _) => header,
+    };
+    let from = real_ip(keys);
+    format!("real_ip_header {source};\n        real_ip_recursive on;\n        {from}")
+}
+
+/// What is said about `X-Forwarded-*` of the peers that `proxy-real-ip-cidr` names.
+struct Forwarded {
+    /// Blocks of the level of `http`.
+    peers: String,
+    believed: String,
+    /// What endpoints get as `X-Forwarded-For`.
+    forwarded_for: String,
+}
+
+fn forwarded(keys: &StaticConfig, header: &str) -> Forwarded {
+    let (peers, believed) = Default::default();
+    let mut all = Forwarded { peers, believed, forwarded_for: "$remote_addr".into() };
+    if !keys.flag("use-forwarded-headers") {
+        return all;
+    }
+    // Behind the PROXY protocol the proxy that writes headers is the one that the PROXY header names. A connection
+    // that was handed over (TLS passthrough) is that one's already.
+    let has_proxy = keys.flag("use-proxy-protocol");
+    let peer = if has_proxy { "$forwarding_peer" } else { "$realip_remote_addr" };
+    if has_proxy {
+        all.peers = "map $proxy_protocol_addr $forwarding_peer {
+        '' $realip_remote_addr;
+        default $proxy_protocol_addr;
+    }
+    "
+        .into();
+    }
+    let networks = keys.list("proxy-real-ip-cidr");
+    let networks: Vec<_> = networks.iter().map(|one| format!("        {one} 1;\n")).collect();
+    all.peers += &format!("geo {peer} $has_trusted_peer {{\n{}    }}", networks.concat());
+    all.believed = "ingress_forwarded_headers $has_trusted_peer;".into();
+    if has_proxy {
+        let helper = keys.text("forwarded-for-proxy-protocol-header");
+        all.believed += &format!("\n        ingress_proxied_client {helper} {header};");
+    }
+    if keys.flag("compute-full-forwarded-for") {
+        all.peers += &format!(
+            "
+    map $has_trusted_peer $forwarded_by_trusted {{
+        1 $http_x_forwarded_for;
+    }}
+    map $forwarded_by_trusted $full_x_forwarded_for {{
+        default \"$forwarded_by_trusted, {peer}\";
+        '' {peer};
+    }}"
+        );
+        all.forwarded_for = "$full_x_forwarded_for".into();
+    }
+    all
 }
 
 /// The variable of a request header.

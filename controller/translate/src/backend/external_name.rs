@@ -7,11 +7,11 @@ use super::{Lack, Resolved, Usage, find_port};
 use crate::Options;
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::{Endpoint, EndpointSet};
-use oxigress_objects::external_name::ExternalName;
+use oxigress_objects::external_name::{DnsName, ExternalName};
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::{Service, ServicePort, TargetPort};
 use oxigress_objects::verdict::{Note, Severity};
-use oxigress_objects::{Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
@@ -26,9 +26,7 @@ pub fn resolve(
     resolved: &mut Resolved,
 ) -> Result<EndpointSet, Lack> {
     let key = &leads.service;
-    let rejected = |why: String, remedy: &str| {
-        Err(Lack { severity: Severity::Rejected, why, remedy: remedy.into(), cause: None })
-    };
+    let rejected = |why: String, remedy: &str| Err(rejected(why, remedy));
     if options.disable_svc_external_name {
         let why = format!(
             "Service {key} is of type ExternalName, and --disable-svc-external-name is given"
@@ -45,34 +43,11 @@ pub fn resolve(
             let why = format!("spec.externalName {text:?} of Service {key} {reason}");
             return rejected(why, "write a DNS name or an IP address");
         }
-        ExternalName::Name(name) => {
-            resolved.external_name = Some(name.clone());
+        ExternalName::Name(name) => match addresses_of(world, key, name, resolved)? {
+            Some(addresses) => addresses,
             // Nothing is known at first. There is nothing to say about that: soon there is.
-            let Some(answer) = world.answer_for(name) else { return Ok(EndpointSet::default()) };
-            let object = || ObjectRef::new(Kind::Service, key.clone());
-            if answer.left_out > 0 {
-                let note = Note::warning(format!(
-                    "spec.externalName: {name} has {} addresses more than the {} that are used",
-                    answer.left_out,
-                    answer.addresses.len()
-                ));
-                resolved.object_notes.push((object(), note));
-            }
-            match &answer.failure {
-                Some(failure) if answer.addresses.is_empty() => {
-                    let why = format!("DNS knows no address of {name}, which Service {key} stands for ({failure})");
-                    return rejected(why, "correct spec.externalName or the name servers");
-                }
-                Some(failure) => resolved.object_notes.push((
-                    object(),
-                    Note::warning(format!(
-                        "spec.externalName: {name} cannot be looked up ({failure}): the last addresses stay in use"
-                    )),
-                )),
-                None => {}
-            }
-            answer.addresses.clone()
-        }
+            None => return Ok(EndpointSet::default()),
+        },
     };
     let all = addresses.len();
     let endpoints = without_denied(options, key, port, addresses, resolved);
@@ -85,9 +60,48 @@ pub fn resolve(
     })
 }
 
+fn rejected(why: String, remedy: &str) -> Lack {
+    Lack { severity: Severity::Rejected, why, remedy: remedy.into(), cause: None }
+}
+
+/// What DNS says of a name; `None`: it has not answered yet.
+fn addresses_of(
+    world: &World,
+    key: &Key,
+    name: &DnsName,
+    resolved: &mut Resolved,
+) -> Result<Option<Vec<IpAddr>>, Lack> {
+    resolved.external_name = Some(name.clone());
+    let Some(answer) = world.answer_for(name) else { return Ok(None) };
+    let mut warn = |message: String| {
+        let object = ObjectRef::new(Kind::Service, key.clone());
+        resolved.object_notes.push((object, Note::warning(message)));
+    };
+    if answer.left_out > 0 {
+        warn(format!(
+            "spec.externalName: {name} has {} addresses more than the {} that are used",
+            answer.left_out,
+            answer.addresses.len()
+        ));
+    }
+    match &answer.failure {
+        Some(failure) if answer.addresses.is_empty() => {
+            let why = format!(
+                "DNS knows no address of {name}, which Service {key} stands for ({failure})"
+            );
+            return Err(rejected(why, "correct spec.externalName or the name servers"));
+        }
+        Some(failure) => warn(format!(
+            "spec.externalName: {name} cannot be looked up ({failure}): the last addresses stay in use"
+        )),
+        None => {}
+    }
+    Ok(Some(answer.addresses.clone()))
+}
+
 fn without_denied(
     options: &Options,
-    key: &oxigress_objects::Key,
+    key: &Key,
     port: NonZeroU16,
     addresses: Vec<IpAddr>,
     resolved: &mut Resolved,

@@ -73,10 +73,7 @@ pub fn merge(
         host,
         view,
         is_regex_host: options.regex_per_host && has_regex(),
-        // Those of the owner are kept too, and each alias has all of them.
-        room: (MAX_RULES - KEPT_PLACES)
-            .min(MAX_COPIED_RULES / (view.owner.aliases().map_or(0, |(_, all)| all.len()) + 1))
-            .saturating_sub(view.owner.paths(source)),
+        room: room(source, view),
         room_bytes: GUEST_BYTES,
         guests: 0,
         lost_root: None,
@@ -100,16 +97,7 @@ pub fn merge(
             }
         }
     }
-    if let Some((by, aliases)) = view.owner.aliases()
-        && let left_out @ 1.. = aliases.len() - aliases::served(source, &view.owner).len()
-    {
-        let message = format!(
-            "annotation server-alias: {left_out} of {} hosts are not served, since each has all paths of {source} and all \
-             together have at most {MAX_COPIED_RULES}: name fewer hosts or paths",
-            aliases.len()
-        );
-        merging.say(by, Note::rejected(message));
-    }
+    merging.name_aliases_left_out(source);
     if let Some(first) = view.owner.first() {
         merging.complete(first);
     }
@@ -126,6 +114,13 @@ pub fn merge(
         merging.pass_through();
     }
     merging.finish(!view.mains.is_empty())
+}
+
+/// How many paths other namespaces may add: those of the owner are kept too, and each alias has all of them.
+fn room(source: &HostPattern, view: &HostView<'_>) -> usize {
+    let hosts = view.owner.aliases().map_or(0, |(_, all)| all.len()) + 1;
+    let most = (MAX_RULES - KEPT_PLACES).min(MAX_COPIED_RULES / hosts);
+    most.saturating_sub(view.owner.paths(source))
 }
 
 /// The server of a host that only sends its clients to `owner`.
@@ -221,6 +216,19 @@ struct Winner<'a> {
 }
 
 impl<'a> Merge<'a> {
+    fn name_aliases_left_out(&mut self, source: &HostPattern) {
+        let Some((by, aliases)) = self.view.owner.aliases() else { return };
+        let left_out = aliases.len() - aliases::served(source, &self.view.owner).len();
+        if left_out > 0 {
+            let message = format!(
+                "annotation server-alias: {left_out} of {} hosts are not served, since each has all paths of {source} and all \
+                 together have at most {MAX_COPIED_RULES}: name fewer hosts or paths",
+                aliases.len()
+            );
+            self.say(by, Note::rejected(message));
+        }
+    }
+
     fn claim(&mut self, by: &'a Claims, claim: &'a Claim) {
         // Said once, at the path for which there was no place: what is refused costs nothing for each alias.
         if self.full.contains(&by.key) && claim.pattern != root() {
@@ -231,19 +239,8 @@ impl<'a> Merge<'a> {
         let pattern = self.pattern(claim);
         let place = self.place(&pattern);
         if let Some(winner) = self.winners.get(&pattern) {
-            let is_root = claim.pattern == root() && self.view.owner.has(by);
-            if is_root && !self.view.owner.has(winner.by) {
-                self.lost_root.get_or_insert((by, claim));
-            }
-            let message = match winner.by.key == by.key {
-                true => format!("{place} stands twice, the first one is served: remove the other"),
-                false => format!(
-                    "{place} is served by Ingress {}, which is older or first by name: remove one \
-                     of both",
-                    winner.by.key
-                ),
-            };
-            return self.say(by, Note::rejected(message));
+            let winner = winner.by;
+            return self.lose(by, claim, &place, winner);
         }
         if !self.view.may_have(by, claim) {
             let message = format!(
@@ -254,31 +251,8 @@ impl<'a> Merge<'a> {
             return self.refuse(by, message);
         }
         let is_owner = self.view.owner.has(by);
-        let is_full = match is_owner {
-            true => self.winners.len() + KEPT_PLACES >= MAX_RULES,
-            false => {
-                let is_long = self.room_bytes < claim.path.len();
-                let is_regex = matches!(pattern, PathPattern::Regex(_));
-                self.room == 0 || is_long || (is_regex && self.guests == MAX_GUESTS)
-            }
-        };
-        if is_full && pattern != root() {
-            if is_owner || self.room == 0 {
-                self.full.insert(&by.key);
-            }
-            let message = match is_owner {
-                true => {
-                    format!(
-                        "{place} and what follows is not served: at most {MAX_RULES} paths in one host"
-                    )
-                }
-                false => format!(
-                    "{place} and what finds no place after it is not served: other namespaces than the owner's may add to one host at most \
-                     {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
-                     expressions"
-                ),
-            };
-            return self.say(by, Note::rejected(message));
+        if pattern != root() && self.is_full(is_owner, claim, &pattern) {
+            return self.say_full(by, is_owner, &place);
         }
         if let Some(older) = self.default_root().filter(|_| pattern == root())
             && !self.view.may_replace(older, by)
@@ -300,6 +274,49 @@ impl<'a> Merge<'a> {
         policy.yields = !is_owner && is_regex;
         let policies = by.policies(&claim.path, self.settings);
         self.insert(by, pattern, Some(&claim.leads), &claim.path, policy, policies);
+    }
+
+    /// Says that another claim, of `winner`, has the place already.
+    fn lose(&mut self, by: &'a Claims, claim: &'a Claim, place: &str, winner: &'a Claims) {
+        let is_root = claim.pattern == root() && self.view.owner.has(by);
+        if is_root && !self.view.owner.has(winner) {
+            self.lost_root.get_or_insert((by, claim));
+        }
+        let message = match winner.key == by.key {
+            true => format!("{place} stands twice, the first one is served: remove the other"),
+            false => format!(
+                "{place} is served by Ingress {}, which is older or first by name: remove one of both",
+                winner.key
+            ),
+        };
+        self.say(by, Note::rejected(message));
+    }
+
+    /// Whether the host has no place for one more path of the owner, or of another namespace.
+    fn is_full(&self, is_owner: bool, claim: &Claim, pattern: &PathPattern) -> bool {
+        if is_owner {
+            return self.winners.len() + KEPT_PLACES >= MAX_RULES;
+        }
+        let is_long = self.room_bytes < claim.path.len();
+        let is_regex = matches!(pattern, PathPattern::Regex(_));
+        self.room == 0 || is_long || (is_regex && self.guests == MAX_GUESTS)
+    }
+
+    fn say_full(&mut self, by: &'a Claims, is_owner: bool, place: &str) {
+        if is_owner || self.room == 0 {
+            self.full.insert(&by.key);
+        }
+        let message = match is_owner {
+            true => format!(
+                "{place} and what follows is not served: at most {MAX_RULES} paths in one host"
+            ),
+            false => format!(
+                "{place} and what finds no place after it is not served: other namespaces than the owner's may add to one host at most \
+                 {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
+                 expressions"
+            ),
+        };
+        self.say(by, Note::rejected(message));
     }
 
     /// Closes what a regular expression of the owner begins with that is not served, where nobody claims that. One of

@@ -84,28 +84,8 @@ impl Translator {
         };
         for (host, server) in &self.snapshot.servers {
             for rule in &server.rules {
-                for kind in [
-                    record::Kind::Server,
-                    record::Kind::Tls,
-                    record::Kind::Name,
-                    record::Kind::Passthrough,
-                ] {
-                    of_ingress(kind, host.as_str(), rule);
-                }
-                let tls = self.snapshot.tls.get(host);
-                for id in tls.into_iter().flat_map(|tls| tls.bundles()) {
-                    of_ingress(record::Kind::Bundle, id.as_str(), rule);
-                }
-                if let Some(id) = &rule.policies {
-                    of_ingress(record::Kind::Policies, id.as_str(), rule);
-                    let policies = self.snapshot.policies.get(id);
-                    for id in policies.into_iter().flat_map(|policies| policies.bundles()) {
-                        of_ingress(record::Kind::Bundle, id.as_str(), rule);
-                    }
-                }
-                if let Some(id) = &rule.backend {
-                    of_ingress(record::Kind::Backend, id.as_str(), rule);
-                    of_ingress(record::Kind::Endpoints, id.as_str(), rule);
+                for (kind, key) in self.records_of(host, rule) {
+                    of_ingress(kind, key, rule);
                 }
             }
         }
@@ -123,6 +103,29 @@ impl Translator {
             objects.entry(item.clone()).or_default().extend(object);
         }
         objects
+    }
+}
+
+impl Translator {
+    /// Kinds and keys of the records that a rule needs.
+    fn records_of<'a>(
+        &'a self,
+        host: &'a HostPattern,
+        rule: &'a Rule,
+    ) -> impl Iterator<Item = (record::Kind, &'a str)> {
+        use record::Kind::{Backend, Bundle, Endpoints, Name, Passthrough, Policies, Server, Tls};
+        let of_host = [Server, Tls, Name, Passthrough].map(|kind| (kind, host.as_str()));
+        let tls = self.snapshot.tls.get(host).into_iter();
+        let policies = rule.policies.iter();
+        let said = policies.clone().filter_map(|id| self.snapshot.policies.get(id));
+        let bundles = tls.flat_map(|tls| tls.bundles());
+        let bundles = bundles.chain(said.flat_map(|policies| policies.bundles()));
+        let backend = rule.backend.iter();
+        of_host
+            .into_iter()
+            .chain(bundles.map(|id| (Bundle, id.as_str())))
+            .chain(policies.map(|id| (Policies, id.as_str())))
+            .chain(backend.flat_map(|id| [(Backend, id.as_str()), (Endpoints, id.as_str())]))
     }
 }
 

@@ -100,9 +100,14 @@ pub fn decide<'g>(
     if by_cookie.is_some() {
         return chosen(by_cookie, By::Cookie);
     }
-    if sum == 0 {
-        return chosen(None, excluded_by.unwrap_or(By::Weight));
+    match sum {
+        0 => chosen(None, excluded_by.unwrap_or(By::Weight)),
+        sum => by_weight(&ends, sum, random),
     }
+}
+
+/// The alternative whose part of the requests, which sum up to `sum`, holds the point that `random` gives.
+fn by_weight(ends: &[u64], sum: u64, random: u64) -> Choice {
     // Parts that are more than the whole are cut down alike, and the primary gets nothing.
     let all = sum.max(WHOLE);
     let point = below(all, random);
@@ -110,7 +115,7 @@ pub fn decide<'g>(
     let start = place.and_then(|place| place.checked_sub(1)).and_then(|before| ends.get(before));
     let end = place.and_then(|place| ends.get(place));
     let is_whole = start.is_none_or(|start| *start == 0) && end == Some(&all);
-    chosen(place, if is_whole { By::Weight } else { By::Chance })
+    Choice { place, by: if is_whole { By::Weight } else { By::Chance } }
 }
 
 /// The result of an alternative's rule.

@@ -1,6 +1,7 @@
 //! Certificates of authorities and revocation lists: PEM that many hosts and policies name, and that is stored once.
 
 use super::Invalid;
+use crate::text::hex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl BundleId {
 
     /// The id of this digest.
     pub fn of_digest(digest: [u8; 32]) -> Self {
-        BundleId(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+        BundleId(hex::encode(&digest).into_iter().map(char::from).collect::<String>().into())
     }
 
     /// The id as hexadecimal digits.

@@ -1,0 +1,26 @@
+//! Manifests of namespace `default`, for tests that write files by themselves.
+
+use std::fmt::Write;
+
+/// A Service with port 80, and its one endpoint on this machine.
+pub fn service(name: &str, port: u16) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default }}\n\
+         spec: {{ ports: [{{ name: http, port: 80 }}] }}\n\
+         ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{ name: {name}-1, namespace: default, labels: {{ kubernetes.io/service-name: {name} }} }}\n\
+         addressType: IPv4\nports: [{{ name: http, port: {port} }}]\n\
+         endpoints: [{{ addresses: [\"127.0.0.1\"], conditions: {{ ready: true }} }}]\n"
+    )
+}
+
+/// A Secret with these fields.
+pub fn secret(name: &str, fields: &[(&str, String)]) -> String {
+    let mut text = format!(
+        "---\napiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: default }}\nstringData:\n"
+    );
+    for (field, value) in fields {
+        let _ = writeln!(text, "  {field}: {value:?}");
+    }
+    text
+}
