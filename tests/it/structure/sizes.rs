@@ -11,10 +11,9 @@ const MOST_LINES: usize = 500;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
 
 /// Files that may be longer, and why. A file that is no longer too long is taken out.
-const LONG_FILES: [(&str, &str); 3] = [
+const LONG_FILES: [(&str, &str); 2] = [
     ("controller/src/flags.rs", "the table of the command line's flags"),
     ("module/src/balancer/peer.rs", "five lines over: to be split"),
-    ("module/src/balancer/upstream.rs", "to be split"),
 ];
 
 /// Functions that may be longer, and why. One that is no longer too long is taken out.

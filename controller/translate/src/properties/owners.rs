@@ -184,8 +184,10 @@ fn check_host(
             Some(Taken { path: PathPattern::Prefix(text), .. })
                 if is_well_known && text == WELL_KNOWN =>
             {
-                let facts =
-                    |taken: Option<Taken>| taken.map(|t| (t.by, t.backend, t.policies, t.redirect));
+                // Where an Ingress closes the host, the first and the closing one of the namespace may give their names.
+                let facts = |taken: Option<Taken>| {
+                    taken.map(|t| (t.by.namespace, t.backend, t.policies, t.redirect))
+                };
                 let root = without.filter(|own| {
                     own.path != PathPattern::Prefix(WELL_KNOWN.into()) || own.backend.is_some()
                 });
