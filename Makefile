@@ -83,6 +83,14 @@ test-asan-nginx: build # the blocks with nginx and the module under AddressSanit
 test-planted: build failpoints # each checker finds a planted fault
 	nginx-build/checks/planted
 
+.PHONY: parity
+parity: build kubernetes ## the genuine ingress-nginx beside Oxigress: what both answer, docs/parity.md; needs root
+	@nginx-build/require parity
+	@nginx-build/cluster/ingress-nginx
+	@$(step) "compiling the comparison" parity-build $(CARGO) build $(tested) -p oxigress-parity \
+	  --features oxigress-store/failpoints
+	@$(CARGO_TARGET_DIR)/debug/oxigress-parity $(PARITY)
+
 .PHONY: soak
 soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
 	@nginx-build/checks/soak $(SOAK)

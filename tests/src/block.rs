@@ -7,8 +7,8 @@
 mod actions;
 mod expect;
 pub mod parse;
-mod setup;
-mod short;
+pub mod setup;
+pub mod short;
 
 use crate::place::Directory;
 use actions::Answer;
@@ -154,29 +154,36 @@ fn tell(answer: &Answer) -> String {
     told
 }
 
+/// The files `blocks/AREA/*.test` in order, each with its name `AREA/FILE`.
+pub fn files() -> Result<Vec<(String, PathBuf)>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("blocks");
+    let mut files = Vec::new();
+    for area in std::fs::read_dir(&folder)? {
+        let area = area?.path();
+        for file in
+            if area.is_dir() { Some(std::fs::read_dir(area)?) } else { None }.into_iter().flatten()
+        {
+            let path = file?.path();
+            if path.extension().is_some_and(|e| e == "test") {
+                let name = path.strip_prefix(&folder)?.with_extension("").display().to_string();
+                files.push((name, path));
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
 /// Reads all blocks of a file.
-fn read(path: &Path) -> Result<Vec<parse::Block>> {
+pub fn read(path: &Path) -> Result<Vec<parse::Block>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     parse::blocks(&text).with_context(|| path.display().to_string())
 }
 
 /// Those of `blocks/AREA/*.test`, each as a test of its own.
 pub fn trials() -> Result<Vec<Trial>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("blocks");
-    let mut files: Vec<PathBuf> = Vec::new();
-    for area in std::fs::read_dir(&folder)? {
-        let area = area?.path();
-        if area.is_dir() {
-            for file in std::fs::read_dir(area)? {
-                files.push(file?.path());
-            }
-        }
-    }
-    files.retain(|file| file.extension().is_some_and(|e| e == "test"));
-    files.sort();
     let mut trials = Vec::new();
-    for path in files {
-        let name = path.strip_prefix(&folder)?.with_extension("").display().to_string();
+    for (name, path) in files()? {
         let file = format!("blocks/{name}.test");
         for block in read(&path)? {
             let title = format!("{name}: {}", block.title);

@@ -12,8 +12,10 @@ use regex::{Captures, Regex};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+/// Arguments may have parentheses, as regular expressions have, but no pair in another.
 static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"\$([A-Z][A-Z0-9]*(?:_[A-Za-z0-9-]+)*)(?:\(([^()]*)\))?").expect("a pattern")
+    Regex::new(r"\$([A-Z][A-Z0-9]*(?:_[A-Za-z0-9-]+)*)(?:\(((?:[^()]|\([^()]*\))*)\))?")
+        .expect("a pattern")
 });
 
 /// What the names of one block stand for.
@@ -25,6 +27,8 @@ pub struct Variables {
     pub endpoints: BTreeMap<String, Endpoint>,
     /// `$CHAIN_c`, `$KEY_c`, `$PEM_c` (JSON strings), `$CRT64_c`, `$KEY64_c` (base64), `$SERIAL_c`.
     pub certificates: BTreeMap<String, Certificate>,
+    /// Sections `--- annotations`: the name of the Ingress of `$INGRESS` or none for all, and lines `name: value`.
+    pub annotations: Vec<(String, String)>,
 }
 
 impl Variables {
@@ -57,10 +61,7 @@ impl Variables {
             "COMPAT_FILLER" => return Ok(compatible_filler(number()?)),
             "NEST" => return Ok("[".repeat(number()?) + &"]".repeat(number()?)),
             "SERVICE" => return self.service(argument.context("needs (NAME: ENDPOINTS)")?),
-            "INGRESS" => {
-                let class = self.texts.get("CLASS").map_or("nginx", String::as_str);
-                return ingress(argument.context("needs (NAME: RULES)")?, self.namespace(), class);
-            }
+            "INGRESS" => return self.ingress(argument.context("needs (NAME: RULES)")?),
             "SECRET" => return self.secret(argument.context("needs (NAME: CERTIFICATE)")?),
             _ => {}
         }
@@ -120,6 +121,38 @@ impl Variables {
         Ok(text)
     }
 
+    /// `shop: shop.test/ web, shop.test/cart cart tls=secret`: an Ingress. Paths that are regular expressions have the type
+    /// ImplementationSpecific, others Prefix. `--- annotations` has its annotations.
+    fn ingress(&self, argument: &str) -> Result<String> {
+        let (name, rules) = argument.split_once(':').context("NAME: RULES")?;
+        let (name, namespace) = (name.trim(), self.namespace());
+        let class = self.texts.get("CLASS").map_or("nginx", String::as_str);
+        let (hosts, tls) = rules_of(rules)?;
+        let mut text = format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+             metadata:\n  name: {name}\n  namespace: {namespace}\n\
+             \x20 annotations:\n    kubernetes.io/ingress.class: {class}\n",
+        );
+        let of_all_or_it = |(of, _): &&(String, String)| of.is_empty() || of == name;
+        for (_, lines) in self.annotations.iter().filter(of_all_or_it) {
+            for line in self.expand(lines)?.lines() {
+                let (key, value) =
+                    line.split_once(':').context("--- annotations: `name: value`")?;
+                let value = serde_json::Value::from(value.trim()).to_string();
+                text += &format!("    nginx.ingress.kubernetes.io/{}: {value}\n", key.trim());
+            }
+        }
+        text += "spec:\n";
+        if !tls.is_empty() {
+            text += &format!("  tls:\n{tls}");
+        }
+        text += "  rules:\n";
+        for (host, paths) in hosts {
+            text += &format!("  - host: \"{host}\"\n    http:\n      paths:\n{paths}");
+        }
+        Ok(text)
+    }
+
     /// `shop: second`: a TLS Secret.
     fn secret(&self, argument: &str) -> Result<String> {
         let (name, certificate) = argument.split_once(':').context("NAME: CERTIFICATE")?;
@@ -137,9 +170,8 @@ impl Variables {
     }
 }
 
-/// `shop: shop.test/ web, shop.test/cart cart tls=secret`: an Ingress with Prefix paths.
-fn ingress(argument: &str, namespace: &str, class: &str) -> Result<String> {
-    let (name, rules) = argument.split_once(':').context("NAME: RULES")?;
+/// The paths of each host, and the entries of spec.tls.
+fn rules_of(rules: &str) -> Result<(BTreeMap<&str, String>, String)> {
     let (mut hosts, mut tls) = (BTreeMap::<&str, String>::new(), String::new());
     for rule in rules.split(',') {
         let mut words = rule.split_whitespace();
@@ -147,8 +179,10 @@ fn ingress(argument: &str, namespace: &str, class: &str) -> Result<String> {
         let at = url.find('/').context("HOST/PATH")?;
         let (host, path) = url.split_at(at);
         let service = words.next().context("HOST/PATH SERVICE")?;
+        let is_regex = path.contains(['[', '*', '+', '?', '^', '$', '|', '{']);
+        let kind = if is_regex { "ImplementationSpecific" } else { "Prefix" };
         *hosts.entry(host).or_default() += &format!(
-            "      - {{ path: {path}, pathType: Prefix, \
+            "      - {{ path: '{path}', pathType: {kind}, \
              backend: {{ service: {{ name: {service}, port: {{ number: 80 }} }} }} }}\n"
         );
         match words.next().map(|word| word.split_once('=')) {
@@ -159,20 +193,7 @@ fn ingress(argument: &str, namespace: &str, class: &str) -> Result<String> {
             Some(_) => bail!("only tls=SECRET may follow the Service"),
         }
     }
-    let mut text = format!(
-        "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\n\
-         metadata:\n  name: {name}\n  namespace: {namespace}\n\
-         \x20 annotations: {{ kubernetes.io/ingress.class: {class} }}\nspec:\n",
-        name = name.trim()
-    );
-    if !tls.is_empty() {
-        text += &format!("  tls:\n{tls}");
-    }
-    text += "  rules:\n";
-    for (host, paths) in hosts {
-        text += &format!("  - host: \"{host}\"\n    http:\n      paths:\n{paths}");
-    }
-    Ok(text)
+    Ok((hosts, tls))
 }
 
 /// Entries for the native dialect's `endpoints`: as many backends with one endpoint each.
@@ -208,7 +229,7 @@ mod tests {
         let text = "$INGRESS(shop: a.test/ web, a.test/cart cart tls=s, *.b.test/ web)";
         let text = Variables::default().expand(text).unwrap();
         assert_eq!(text.matches("- host:").count(), 2);
-        assert_eq!(text.matches("path: /").count(), 3);
+        assert_eq!(text.matches("path: '/").count(), 3);
         assert!(text.contains("{ hosts: [\"a.test\"], secretName: s }"), "{text}");
         assert!(Variables::default().expand("$INGRESS(shop: a.test web)").is_err());
     }

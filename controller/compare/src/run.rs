@@ -55,12 +55,14 @@ pub enum CompareError {
 }
 
 /// What became of one request.
-struct Outcome {
-    differences: Vec<Difference>,
+#[derive(Debug)]
+pub struct Outcome {
+    /// In what the answers differ, documented differences included.
+    pub differences: Vec<Difference>,
     /// Whether a gateway answered differently when it was asked again.
-    is_unstable: bool,
+    pub is_unstable: bool,
     /// Whether neither gateway answered.
-    is_unanswered: bool,
+    pub is_unanswered: bool,
 }
 
 /// Asks both gateways, and reports. `progress` is called after each request.
@@ -113,7 +115,13 @@ fn pace(rate: u32) -> Option<Interval> {
     Some(pace)
 }
 
-async fn ask_both(old: &Gateway, new: &Gateway, request: &Request, options: &Options) -> Outcome {
+/// Asks both gateways once, and again where their answers differ, since an endpoint may say something new each time.
+pub async fn ask_both(
+    old: &Gateway,
+    new: &Gateway,
+    request: &Request,
+    options: &Options,
+) -> Outcome {
     let ask = |gateway: &Gateway| {
         let gateway = gateway.clone();
         async move { gateway.ask(request, &options.headers, options.timeout).await }

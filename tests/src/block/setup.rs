@@ -21,6 +21,7 @@ use super::short::{self, Line, Url};
 /// Sections that set the block up, wherever they stand.
 pub const SECTIONS: &[&str] = &[
     "allow_error_log",
+    "annotations",
     "backends",
     "certificates",
     "config",
@@ -51,6 +52,7 @@ pub struct Setup {
     endpoints: Vec<(String, String)>,
     backends: BTreeMap<String, Vec<String>>,
     certificates: Vec<(String, Vec<String>)>,
+    annotations: Vec<(String, String)>,
     workers: usize,
     has_controller: bool,
     has_cluster: bool,
@@ -64,12 +66,14 @@ impl Setup {
             endpoints: Vec::new(),
             backends: BTreeMap::new(),
             certificates: Vec::new(),
+            annotations: Vec::new(),
             workers: 1,
             has_controller: false,
             has_cluster: needs_cluster(block),
         };
-        for Section { name, value, line, .. } in &block.sections {
+        for Section { name, arguments, value, line } in &block.sections {
             match name.as_str() {
+                "annotations" => setup.annotations.push((arguments.clone(), value.clone())),
                 "endpoints" => setup.endpoints.extend(pairs(value)?),
                 "backends" => {
                     for (name, list) in pairs(value)? {
@@ -103,6 +107,35 @@ impl Setup {
             }
         }
         Ok(setup)
+    }
+}
+
+impl Setup {
+    /// Starts the endpoints and makes the certificates. An API server takes no address of loopback: for a cluster the
+    /// endpoints have addresses of pods.
+    pub fn variables(&self, is_on_cluster: bool) -> Result<Variables> {
+        let mut variables = Variables::default();
+        for (name, behaviour) in &self.endpoints {
+            let (behaviour, is_ipv6) = match behaviour.strip_prefix("ipv6") {
+                Some(rest) => (rest, true),
+                None => (behaviour.as_str(), false),
+            };
+            let behaviour = Behaviour::parse(behaviour)?;
+            let ip: IpAddr = match (is_ipv6, is_on_cluster) {
+                (true, true) => network::pod_address_v6().into(),
+                (true, false) => Ipv6Addr::LOCALHOST.into(),
+                (false, true) => network::pod_address().into(),
+                (false, false) => Ipv4Addr::LOCALHOST.into(),
+            };
+            let endpoint = Endpoint::with(name, behaviour, ip)?;
+            variables.endpoints.insert(name.clone(), endpoint);
+        }
+        for (name, hosts) in &self.certificates {
+            let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
+            variables.certificates.insert(name.clone(), Certificate::new(name, &hosts)?);
+        }
+        variables.annotations = self.annotations.clone();
+        Ok(variables)
     }
 }
 
@@ -151,32 +184,12 @@ pub struct Fixture {
 impl Fixture {
     /// Starts what the block needs.
     pub fn start(setup: &Setup, directory: &Directory) -> Result<Self> {
-        let mut variables = Variables::default();
         // First, since all that is started from here on is to live in the network of its pods.
         let tenant = match setup.has_cluster {
             true => Some(Cluster::shared()?.tenant("block")?),
             false => None,
         };
-        for (name, behaviour) in &setup.endpoints {
-            let (behaviour, is_ipv6) = match behaviour.strip_prefix("ipv6") {
-                Some(rest) => (rest, true),
-                None => (behaviour.as_str(), false),
-            };
-            let behaviour = Behaviour::parse(behaviour)?;
-            // An API server takes no address of loopback.
-            let ip: IpAddr = match (is_ipv6, &tenant) {
-                (true, Some(_)) => network::pod_address_v6().into(),
-                (true, None) => Ipv6Addr::LOCALHOST.into(),
-                (false, Some(_)) => network::pod_address().into(),
-                (false, None) => Ipv4Addr::LOCALHOST.into(),
-            };
-            let endpoint = Endpoint::with(name, behaviour, ip)?;
-            variables.endpoints.insert(name.clone(), endpoint);
-        }
-        for (name, hosts) in &setup.certificates {
-            let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
-            variables.certificates.insert(name.clone(), Certificate::new(name, &hosts)?);
-        }
+        let variables = setup.variables(tenant.is_some())?;
         let mut backends = setup.backends.clone();
         for (name, _) in &setup.endpoints {
             backends.entry(name.clone()).or_insert_with(|| vec![name.clone()]);
@@ -218,10 +231,10 @@ impl Fixture {
         mut variables: Variables,
         tenant: Option<Tenant<'static>>,
     ) -> Result<Self> {
-        if let Some(tenant) = &tenant {
-            variables.texts.insert("NAMESPACE".into(), tenant.namespace.clone());
-            variables.texts.insert("CLASS".into(), tenant.class.clone());
-        }
+        let names = tenant.as_ref().map(|tenant| (&*tenant.namespace, &*tenant.class));
+        let (namespace, class) = names.unwrap_or(("default", "nginx"));
+        variables.texts.insert("NAMESPACE".into(), namespace.into());
+        variables.texts.insert("CLASS".into(), class.into());
         let flags = setup.texts.get("controller_flags").map_or("", String::as_str);
         let flags = variables.expand(flags)?;
         let mut flags: Vec<_> = flags.split_whitespace().map(str::to_owned).collect();

@@ -49,6 +49,15 @@ pub fn kubernetes(program: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The folder of the genuine ingress-nginx.
+pub fn ingress_nginx() -> Result<PathBuf> {
+    let folder = target().join("ingress-nginx");
+    if !folder.join("root/nginx-ingress-controller").exists() {
+        bail!("{} is not there: run `make parity`", folder.display());
+    }
+    Ok(folder.canonicalize()?)
+}
+
 /// The top folder of the work tree.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -2,7 +2,8 @@
 //!
 //! An answer has `X-Endpoint: NAME`, `X-Endpoint-Requests: N` (the how-manieth on its connection) and, as its
 //! body, the request line and headers as they arrived, header names in lower case. A request may ask for more: its
-//! `Answer-Status` is the status, and `Answer-NAME` comes back as a header `NAME`.
+//! `Answer-Status` is the status, and `Answer-NAME` comes back as a header `NAME`. With `Answer-Seen` the headers that
+//! arrived come back as `Seen-NAME`, and the body is the request line alone.
 
 use crate::wait::runtime;
 use anyhow::{Context, Result, bail};
@@ -240,8 +241,13 @@ async fn answer(
     let mut seen = format!("{} {} {:?}\n", request.method(), request.uri(), request.version());
     let mut answer = Response::builder();
     let mut asked_status = None;
+    let tells_headers = request.headers().contains_key("answer-seen");
     for (name, value) in request.headers() {
-        seen += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
+        if tells_headers {
+            answer = answer.header(format!("seen-{name}"), value);
+        } else {
+            seen += &format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()));
+        }
         match name.as_str().strip_prefix("answer-") {
             Some("status") => asked_status = value.to_str()?.parse().ok(),
             Some(name) => answer = answer.header(name, value),
