@@ -24,6 +24,7 @@ use oxigress_status::{Change, Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
 use oxigress_translate::pace::Pace;
+use oxigress_translate::pace::price::Prices;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -123,7 +124,7 @@ impl Controller {
         };
         loop {
             self.depart(&mut look_at);
-            let due_at = self.pace.due_at(Instant::now().into_std()).map(Instant::from_std);
+            let due_at = self.pace.due_at().map(Instant::from_std);
             tokio::select! {
                 () = tokio::time::sleep_until(due_at.unwrap_or(look_at)), if due_at.is_some() => {
                     self.take_due();
@@ -329,7 +330,10 @@ impl Controller {
             for seen in batch.seen {
                 // What there is at the start is served as a whole.
                 let seen = match self.has_all {
-                    true => self.pace.admit(seen, &self.world, Instant::now().into_std()),
+                    true => {
+                        let prices = Prices { translator: &self.translator, world: &self.world };
+                        self.pace.admit(seen, &prices, Instant::now().into_std())
+                    }
                     false => Some(seen),
                 };
                 seen.into_iter().for_each(|seen| self.world.apply(seen, &mut changed));
@@ -367,7 +371,8 @@ impl Controller {
     /// Takes over what has waited for its namespace's share of time.
     fn take_due(&mut self) {
         let mut changed = Changed::default();
-        for seen in self.pace.due(&self.world, Instant::now().into_std()) {
+        let prices = Prices { translator: &self.translator, world: &self.world };
+        for seen in self.pace.due(&prices, Instant::now().into_std()) {
             self.world.apply(seen, &mut changed);
         }
         self.report_waiting();
@@ -378,8 +383,9 @@ impl Controller {
 
     /// Tells whoever wrote an object that its change waits.
     fn report_waiting(&mut self) {
-        if let Some(waiting) = self.pace.take_waiting() {
-            let verdicts = self.translator.set_waiting(waiting);
+        let news = self.pace.take_news();
+        if !news.is_empty() {
+            let verdicts = self.translator.set_waiting(news);
             self.report(verdicts, BTreeMap::new(), BTreeMap::new());
         }
     }

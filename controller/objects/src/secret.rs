@@ -64,6 +64,11 @@ impl Fields {
         self.all.contains_key(name)
     }
 
+    /// How many bytes the fields have, names included.
+    pub fn bytes(&self) -> usize {
+        self.all.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// The text of a field; `None` also if it is no text.
     pub fn text(&self, name: &str) -> Option<&str> {
         str::from_utf8(self.all.get(name)?).ok()

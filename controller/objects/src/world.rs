@@ -57,6 +57,8 @@ pub struct Changed {
     pub secrets: BTreeSet<Key>,
     /// Services that changed themselves, through one of their EndpointSlices or through what DNS says.
     pub services: BTreeSet<Key>,
+    /// Services that changed themselves.
+    pub service_specs: BTreeSet<Key>,
     /// Names of which DNS says something else.
     pub names: BTreeSet<DnsName>,
 }
@@ -148,9 +150,7 @@ impl World {
                     &mut changed.namespaces,
                 );
             }
-            Kind::Service => {
-                self.apply_service(key, found!(object, Service), &mut changed.services)
-            }
+            Kind::Service => self.apply_service(key, found!(object, Service), changed),
             Kind::Secret => self.apply_secret(key, found!(object, Secret), &mut changed.secrets),
             Kind::EndpointSlice => {
                 self.apply_slice(key, found!(object, EndpointSlice), &mut changed.services);
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    fn apply_service(&mut self, key: Key, new: Option<Arc<Service>>, changed: &mut BTreeSet<Key>) {
+    fn apply_service(&mut self, key: Key, new: Option<Arc<Service>>, changed: &mut Changed) {
         let name_of = |service: &Arc<Service>| match &service.external_name {
             Some(ExternalName::Name(name)) => Some(name.clone()),
             _ => None,
@@ -186,7 +186,10 @@ impl World {
                 self.services_of_name.entry(name).or_default().insert(key.clone());
             }
         }
-        replace(&mut self.services, key, new, changed);
+        if self.services.get(&key) != new.as_ref() {
+            changed.services.insert(key.clone());
+        }
+        replace(&mut self.services, key, new, &mut changed.service_specs);
     }
 
     /// Takes over what DNS says of a name. After a failure the addresses of before stay.
@@ -292,6 +295,7 @@ impl World {
             ingress_classes: self.ingress_classes.keys().cloned().collect(),
             namespaces: self.namespaces.keys().cloned().collect(),
             secrets: self.secrets.keys().cloned().collect(),
+            service_specs: self.services.keys().cloned().collect(),
             services: self.services.keys().chain(self.slices_of_service.keys()).cloned().collect(),
             names: self.answers.keys().cloned().collect(),
         }

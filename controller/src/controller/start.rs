@@ -56,14 +56,13 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let is_leaving = Arc::new(AtomicBool::new(false));
     tokio::spawn(health::serve(listener, path, runtime.socket(), metrics, is_leaving.clone()));
 
-    let pace = Pace::new(&options.annotations_prefix);
     let translator = Translator::new(options);
     let (sender, reports) = mpsc::channel(64);
     let resolver = Resolver::new(&flags.resolv_conf, runtime.file("names.json"), sender)
         .with_context(|| format!("--resolv-conf {}", flags.resolv_conf.display()))?;
     let mut controller = Controller {
         world: World::default(),
-        pace,
+        pace: Pace::default(),
         translator,
         reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),

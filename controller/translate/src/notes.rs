@@ -28,8 +28,8 @@ pub enum Part {
     Backend(BackendId),
     /// What nginx refused or has no room for.
     Withheld,
-    /// Whose changes wait for their namespace's share of time.
-    Waiting,
+    /// Whether the change of one object waits for its namespace's share of time.
+    Waiting(ObjectRef),
 }
 
 /// The notes of all parts and the verdicts that they come to.

@@ -3,6 +3,7 @@
 mod backends;
 mod certificates;
 mod hosts;
+mod known;
 pub mod relation;
 mod streams;
 pub mod withheld;
@@ -277,7 +278,7 @@ impl Translator {
         for (kind, keys) in [
             (Kind::ConfigMap, &changed.config_maps),
             (Kind::Secret, &changed.secrets),
-            (Kind::Service, &changed.services),
+            (Kind::Service, &changed.service_specs),
         ] {
             let objects = keys.iter().map(|key| ObjectRef::new(kind, key.clone()));
             touched.extend(

@@ -5,7 +5,7 @@
 //!          that records its steps.
 //! Errors:  none; what a real request would be refused for is the outcome. What only a connection knows (address,
 //!          client certificate, password) is not decided but named, in [`Explanation::conditions`].
-//! Secrets: keys, password hashes and values of headers that may be credentials are not in it.
+//! Secrets: keys, password hashes, queries of auth servers and values of headers that may be credentials are not in it.
 
 mod asked;
 mod offline;

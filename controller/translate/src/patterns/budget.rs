@@ -37,19 +37,27 @@ pub fn price(ingress: &Ingress, prefix: &str) -> u64 {
     price_by(ingress, prefix, |_, text| price_of(text))
 }
 
+/// All that could be a pattern in an Ingress.
+pub fn patterns<'i>(
+    ingress: &'i Ingress,
+    prefix: &str,
+) -> impl Iterator<Item = (Meaning, &'i str)> {
+    let values = Searched::ALL.into_iter().filter_map(move |searched| {
+        let name = format!("{prefix}/{}", searched.annotation());
+        Some((Meaning::Value, ingress.annotations.get(&name)?.trim()))
+    });
+    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths);
+    let paths = paths.filter(|path| path.path_type != PathType::Exact && !is_plain(&path.path));
+    values.chain(paths.map(|path| (Meaning::Path, path.path.as_str())))
+}
+
 /// The same by the prices that `price_of` knows.
 pub fn price_by(
     ingress: &Ingress,
     prefix: &str,
     mut price_of: impl FnMut(Meaning, &str) -> Result<u64, Invalid>,
 ) -> u64 {
-    let values = Searched::ALL.into_iter().filter_map(|searched| {
-        let name = format!("{prefix}/{}", searched.annotation());
-        Some((Meaning::Value, ingress.annotations.get(&name)?.trim()))
-    });
-    let paths = ingress.rules.iter().flat_map(|rule| &rule.paths);
-    let paths = paths.filter(|path| path.path_type != PathType::Exact && !is_plain(&path.path));
-    let mut all = values.chain(paths.map(|path| (Meaning::Path, path.path.as_str())));
+    let mut all = patterns(ingress, prefix);
     let mut sum: u64 = 0;
     while sum < OF_INGRESS
         && let Some((meaning, text)) = all.next()

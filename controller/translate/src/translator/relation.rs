@@ -62,6 +62,11 @@ impl<L: Ord + Clone, R: Ord> Relation<L, R> {
         self.back.get(right).into_iter().flatten()
     }
 
+    /// What `left` is related to.
+    pub fn of(&self, left: &L) -> impl Iterator<Item = &R> {
+        self.forward.get(left).into_iter().flatten().map(AsRef::as_ref)
+    }
+
     /// Whether anything is related to `right`.
     pub fn has(&self, right: &R) -> bool {
         self.back.contains_key(right)

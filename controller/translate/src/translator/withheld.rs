@@ -2,7 +2,7 @@
 
 use crate::Translator;
 use crate::notes::Part;
-use crate::pace;
+use crate::patterns::budget;
 use oxigress_core::model::{BackendId, HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
@@ -53,13 +53,12 @@ impl Translator {
         self.notes.take_changes()
     }
 
-    /// Says of each object whose change waits that it does.
-    pub fn set_waiting(&mut self, waiting: BTreeSet<ObjectRef>) -> VerdictChanges {
-        let note = |object: ObjectRef| {
-            let note = Note::warning(pace::message(object.kind));
-            (object, note)
-        };
-        self.notes.set(Part::Waiting, waiting.into_iter().map(note));
+    /// Says of each object whether its change waits.
+    pub fn set_waiting(&mut self, news: BTreeMap<ObjectRef, bool>) -> VerdictChanges {
+        for (object, waits) in news {
+            let note = waits.then(|| (object.clone(), Note::warning(waiting_message())));
+            self.notes.set(Part::Waiting(object), note);
+        }
         self.notes.take_changes()
     }
 
@@ -132,4 +131,14 @@ impl Translator {
 fn service_of(id: &str) -> Option<Key> {
     let (namespace, name) = BackendId::service_of(id.as_bytes())?;
     Some(Key::new(str::from_utf8(namespace).ok()?, str::from_utf8(name).ok()?))
+}
+
+/// Says of an object that its change waits for its namespace's share of the controller's time ([`crate::pace`]).
+fn waiting_message() -> String {
+    format!(
+        "its last change is not served yet: what its namespace has changed in the last minute takes more than {} ms to \
+         read, what a namespace may ask for in a minute; it is taken over by itself, change less often, or use fewer regular \
+         expressions, certificates, or Ingresses that name the same object",
+        budget::OF_NAMESPACE / 1_000_000
+    )
 }

@@ -11,8 +11,8 @@ const HIDDEN: &str = "(hidden)";
 const SECRET_NAMES: [&str; 8] =
     ["authorization", "cookie", "token", "secret", "password", "key", "credential", "signature"];
 
-/// The policies as JSON, without keys, password hashes, and values of headers that may be credentials; certificates
-/// by their length.
+/// The policies as JSON, without keys, password hashes, queries of auth servers and mirrors, and values of headers that may
+/// be credentials; certificates by their length.
 pub fn shown(policies: &Policies) -> Value {
     let mut policies = policies.clone();
     policies.response_headers.retain_mut(|header| {
@@ -28,8 +28,12 @@ pub fn shown(policies: &Policies) -> Value {
             basic.users = format!("({} lines, hidden)", basic.users.lines().count());
         }
         if let Some(external) = external {
+            hide_query(&mut external.target);
             hide(external.headers.iter_mut().map(|header| (&header.name, &mut header.value)));
         }
+    }
+    if let Some(mirror) = &mut policies.mirror {
+        hide_query(&mut mirror.target);
     }
     if let Some(Proxy { fastcgi_params, tls, .. }) = &mut policies.proxy {
         hide(fastcgi_params.iter_mut().map(|param| (&param.name, &mut param.value)));
@@ -54,6 +58,16 @@ fn hide<'h>(headers: impl Iterator<Item = (&'h HeaderName, &'h mut Template)>) {
     }
 }
 
+/// A query may have what a server lets the gateway in by. That of a sign-in page is what every client gets.
+fn hide_query(target: &mut Template) {
+    if let Some((path, query)) = target.as_str().split_once('?')
+        && !query.is_empty()
+    {
+        let hidden = Template::parse(format!("{path}?{HIDDEN}"));
+        *target = hidden.unwrap_or_else(|_| Template::empty());
+    }
+}
+
 fn is_secret(name: &HeaderName) -> bool {
     let name = name.as_str().to_ascii_lowercase();
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
@@ -70,10 +84,11 @@ mod tests {
                 "basic": {"realm": "shop", "users": "ann:$apr1$SECRET\nbob:{SHA}SECRET"},
                 "external": {
                     "to": {"backend": "auth", "host": "auth.test"},
-                    "target": "/check",
+                    "target": "/check?key=SECRET&to=$host",
                     "headers": [{"name": "X-Api-Key", "value": "SECRET"}, {"name": "X-Seen", "value": "$host"}],
                 },
             },
+            "mirror": {"to": {"backend": "copy", "host": "copy.test"}, "target": "/copy$request_uri?token=SECRET"},
             "proxy": {
                 "tls": {"certificate": "SECRET-CHAIN", "key": "SECRET"},
                 "fastcgi_params": [{"name": "DB_PASSWORD", "value": "SECRET"}],
@@ -84,7 +99,15 @@ mod tests {
         .unwrap();
         let shown = shown(&policies).to_string();
         assert!(!shown.contains("SECRET"), "{shown}");
-        for seen in ["(2 lines, hidden)", "(PEM, 12 bytes)", "$host", "yes", "realm", "/check"] {
+        for seen in [
+            "(2 lines, hidden)",
+            "(PEM, 12 bytes)",
+            "$host",
+            "yes",
+            "realm",
+            "/check?(hidden)",
+            "$request_uri?(hidden)",
+        ] {
             assert!(shown.contains(seen), "{seen} in {shown}");
         }
     }

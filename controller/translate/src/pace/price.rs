@@ -1,0 +1,171 @@
+//! What taking a change over costs the controller.
+//!
+//! Cost:    of an Ingress the reading of its regular expressions, the compiling of those that the translator has not
+//!          compiled, and the reading of the objects that it named until now. Of a Secret, ConfigMap or Service the same
+//!          for each Ingress that is read again because it names the object; of a Secret also its certificates and lists,
+//!          and the hosts that it is chosen for.
+//! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
+//! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
+
+use crate::Translator;
+use crate::ingress::class;
+use crate::patterns::{Meaning, budget};
+use oxigress_core::patterns::{price_of, price_of_reading};
+use oxigress_objects::ingress::Ingress;
+use oxigress_objects::secret::Secret;
+use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
+use std::collections::HashSet;
+
+/// What reading a certificate costs.
+const CERTIFICATE: u64 = 125_000;
+/// What reading a byte of revocation lists costs.
+const BYTE_OF_LISTS: u64 = 20;
+/// What reading an Ingress again costs beside its paths.
+const INGRESS: u64 = 60_000;
+/// What reading a path again costs.
+const PATH: u64 = 5_000;
+/// What a byte of an object costs each time that an Ingress takes it over.
+const BYTE: u64 = 5;
+/// What choosing a certificate for a host again costs.
+const HOST: u64 = 20_000;
+
+/// What changes cost by what the translator knows.
+#[derive(Clone, Copy)]
+pub struct Prices<'a> {
+    /// The translator, which has seen the world as it was after the last update.
+    pub translator: &'a Translator,
+    /// The objects as they are until now.
+    pub world: &'a World,
+}
+
+impl<'a> Prices<'a> {
+    /// Whether taking an object over costs nothing that is counted.
+    pub fn is_free(&self, id: &ObjectRef, object: &Object) -> bool {
+        let key = &id.key;
+        let is_same = match object {
+            Object::Ingress(new) => {
+                self.world.ingresses.get(key) == Some(new) || !self.is_ours(key, new)
+            }
+            Object::Secret(new) => {
+                self.world.secrets.get(key).is_some_and(|history| history.secret == *new)
+            }
+            Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
+            Object::Service(new) => self.world.services.get(key) == Some(new),
+            Object::EndpointSlice(_) | Object::IngressClass(_) | Object::Namespace(_) => true,
+        };
+        is_same
+            || self.translator.is_operators(id)
+            || match object {
+                Object::Ingress(new) => {
+                    self.translator.objects_of(key).next().is_none()
+                        && budget::patterns(new, self.prefix()).next().is_none()
+                }
+                Object::Secret(new) => {
+                    self.translator.readers_of(id).next().is_none()
+                        && self.translator.hosts_with(key) == 0
+                        && self.price_of_lists(key, new) == 0
+                }
+                _ => self.translator.readers_of(id).next().is_none(),
+            }
+    }
+
+    /// What telling the price costs, which is what reading costs.
+    pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> u64 {
+        match object {
+            Object::Ingress(new) => {
+                let named = self.translator.objects_of(&id.key);
+                let bytes: u64 = named.map(|object| self.bytes_of(object)).sum();
+                bytes * BYTE
+                    + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
+            }
+            Object::Secret(new) => {
+                let hosts = self.translator.hosts_with(&id.key) as u64;
+                let bytes = new.fields.bytes() as u64;
+                self.price_of_lists(&id.key, new) + hosts * HOST + self.of_readers(id, bytes)
+            }
+            Object::ConfigMap(new) => {
+                let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
+                self.of_readers(id, texts.sum::<usize>() as u64)
+            }
+            Object::Service(_) => self.of_readers(id, 0),
+            Object::EndpointSlice(_) | Object::IngressClass(_) | Object::Namespace(_) => 0,
+        }
+    }
+
+    /// What taking it over costs beside that: patterns that are compiled.
+    pub fn of_rest(&self, id: &ObjectRef, object: &Object) -> u64 {
+        let Object::Ingress(new) = object else {
+            // Paths are compiled already, values are compiled whenever an Ingress is read.
+            let values = self.readers_of(id).map(|(_, ingress)| {
+                budget::price_by(ingress, self.prefix(), |meaning, text| match meaning {
+                    Meaning::Path => Ok(0),
+                    Meaning::Value => price_of(text),
+                })
+            });
+            return values.fold(0, u64::saturating_add);
+        };
+        let known: HashSet<&str> = self.translator.expressions_of(&id.key).collect();
+        let has_patterns = self.translator.may_have_patterns(new);
+        budget::price_by(new, self.prefix(), |meaning, text| match meaning {
+            Meaning::Path if !has_patterns || known.contains(text) => Ok(0),
+            Meaning::Path | Meaning::Value => price_of(text),
+        })
+    }
+
+    /// What it costs that every Ingress that names an object of so many bytes is read again.
+    fn of_readers(&self, id: &ObjectRef, bytes: u64) -> u64 {
+        let of_one = |(key, ingress): (&Key, &Ingress)| {
+            let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
+            let reading =
+                budget::price_by(ingress, self.prefix(), |_, text| Ok(price_of_reading(text)));
+            let others = self.translator.objects_of(key).filter(|object| *object != id);
+            let others: u64 = others.map(|object| self.bytes_of(object)).sum();
+            INGRESS + paths as u64 * PATH + (bytes + others) * BYTE + reading
+        };
+        self.readers_of(id).map(of_one).fold(0, u64::saturating_add)
+    }
+
+    fn readers_of(&self, id: &ObjectRef) -> impl Iterator<Item = (&'a Key, &'a Ingress)> {
+        let world = self.world;
+        let all = self.translator.readers_of(id);
+        all.filter_map(|key| Some((key, world.ingresses.get(key)?.as_ref())))
+    }
+
+    fn bytes_of(&self, object: &ObjectRef) -> u64 {
+        let bytes = match object.kind {
+            Kind::Secret => {
+                self.world.secrets.get(&object.key).map(|history| history.secret.fields.bytes())
+            }
+            Kind::ConfigMap => self.world.config_maps.get(&object.key).map(|map| {
+                map.data.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>()
+            }),
+            _ => None,
+        };
+        bytes.unwrap_or_default() as u64
+    }
+
+    fn price_of_lists(&self, key: &Key, new: &Secret) -> u64 {
+        let old = self.world.secrets.get(key).map(|history| &history.secret);
+        price_of_lists(old, new)
+    }
+
+    fn is_ours(&self, key: &Key, ingress: &Ingress) -> bool {
+        let choice = class::choose(self.world, &self.translator.options, key, ingress);
+        matches!(choice, class::Choice::Ours)
+    }
+
+    fn prefix(&self) -> &str {
+        &self.translator.options.annotations_prefix
+    }
+}
+
+/// What the certificates and revocation lists cost that a Secret has newly.
+pub(super) fn price_of_lists(old: Option<&Secret>, new: &Secret) -> u64 {
+    let changed = |name: &str| {
+        let text = new.fields.text(name).unwrap_or_default();
+        let is_known = old.is_some_and(|old| old.fields.text(name) == Some(text));
+        if is_known { "" } else { text }
+    };
+    let certificates = changed("ca.crt").matches("-----BEGIN ").count() as u64;
+    certificates * CERTIFICATE + changed("ca.crl").len() as u64 * BYTE_OF_LISTS
+}
