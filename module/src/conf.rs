@@ -201,7 +201,7 @@ pub trait Declared {
     /// Its server has `ingress_hide_server`.
     fn hides_server(&self) -> bool;
     /// The name of the `ingress_error` location of its server, if there is one.
-    fn error_location(&self) -> Option<Argument>;
+    fn error_location(&self) -> Option<&[u8]>;
     /// The name of the location through which auth servers are asked.
     fn auth_location(&self, scheme: Scheme) -> Option<&[u8]>;
     /// The name of the location through which copies go.
@@ -238,8 +238,8 @@ impl Declared for nginx::Request {
         self.server_conf::<Http>().hides_server
     }
 
-    fn error_location(&self) -> Option<Argument> {
-        Some(self.server_conf::<Http>().error_location).filter(|name| !name.is_empty())
+    fn error_location(&self) -> Option<&[u8]> {
+        Some(self.server_conf::<Http>().error_location.bytes()).filter(|name| !name.is_empty())
     }
 
     fn auth_location(&self, scheme: Scheme) -> Option<&[u8]> {

@@ -337,8 +337,7 @@ fn start(cycle: &Cycle) {
     };
     let worker = WORKER.set(here, worker);
     worker.tick.get_or_init(|| Timer::start(here, TICK_MSEC, |here| Some(tick(here))));
-    // SAFETY: on the event loop's thread, with the cycle that runs from now on.
-    unsafe { reserve::start(cycle.as_ptr()) };
+    reserve::start(cycle);
 }
 
 /// What a worker does now and then; answers when it does so next.
@@ -355,8 +354,7 @@ fn tick(here: EventLoop) -> usize {
         Some(journal) => journal.post(),
         None => {}
     }
-    // SAFETY: on the event loop's thread, in no callback of that file.
-    unsafe { reserve::tick(is_leader) };
+    nginx::reserve::tick(here, is_leader);
     worker.ticks.set(worker.ticks.get().wrapping_add(1));
     if worker.ticks.get().is_multiple_of(SWEEP_TICKS) {
         ledger::sweep(worker.accounts());
@@ -389,8 +387,7 @@ pub unsafe fn stop(here: EventLoop) {
     }
     worker.pools.close_all();
     worker.ledger.close(worker.accounts());
-    // SAFETY: on the event loop's thread.
-    unsafe { reserve::stop() };
+    nginx::reserve::stop(here);
     // SAFETY: the caller promises it, and the one above is not used any more.
     drop(unsafe { WORKER.take(here) });
 }

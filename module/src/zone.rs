@@ -31,7 +31,7 @@ impl BlockZone for StoreZone {
         block.hide_from_core_files();
         let (secret, key) = ([random(), random()], random());
         // SAFETY: page-aligned, mapped as long as the zone, and nobody else's.
-        unsafe { Store::create(block.start, block.bytes, secret, key, is_alive) }
+        unsafe { Store::create(block.start(), block.bytes(), secret, key, is_alive) }
             .map_err(|error| error.to_string())?;
         fill(zone, main)
     }
@@ -90,7 +90,8 @@ fn last_zone(zone: &Zone) -> Option<&'static Zone> {
 
 fn open(block: Block) -> Result<Store, String> {
     // SAFETY: the block that `create` was given, mapped as long as the zone.
-    unsafe { Store::open(block.start, block.bytes, is_alive) }.map_err(|error| error.to_string())
+    unsafe { Store::open(block.start(), block.bytes(), is_alive) }
+        .map_err(|error| error.to_string())
 }
 
 /// The store in a zone and the lock of its writers; `None` if the zone was never initialised. Both are used while the

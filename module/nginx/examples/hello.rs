@@ -52,7 +52,7 @@ unsafe impl HttpModule for Hello {
 
 /// `hello NAME;`
 fn set_hello(conf: &mut Conf) -> Result<(), Refused> {
-    let name = *conf.argument();
+    let name = conf.argument();
     if name.is_empty() {
         return Err(conf.refuse("\"hello\" needs a name"));
     }

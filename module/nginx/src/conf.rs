@@ -4,25 +4,24 @@ pub mod kept;
 pub mod module;
 
 use crate::basic::guard::contain;
-use crate::basic::handle::{fields, handle};
+use crate::basic::handle::{Array, Handle, fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
-use crate::basic::text::bytes;
+use crate::basic::text::{Text, bytes};
 use crate::conf::kept::{HttpCore, HttpSsl, HttpUpstream, Keeper, NamedModule, OfServer, Slot};
 use crate::conf::module::{CoreModule, HttpModule};
 use crate::process::cycle::Cycle;
 use crate::request::{
-    HeaderFilter, Lookup, PhaseHandler, Request, Value, VariableFlags, VariableIndex, install,
-    phase,
+    HeaderFilter, Lookup, PhaseHandler, Request, Value, VariableFlags, VariableIndex,
+    content_handler, install, phase,
 };
 use crate::sys;
 use crate::sys::{
     ngx_array_push, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_http_add_variable,
-    ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_main_conf_t,
-    ngx_http_core_srv_conf_t, ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_request_t,
+    ngx_http_conf_ctx_t, ngx_http_core_main_conf_t, ngx_http_core_srv_conf_t,
+    ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_request_t,
     ngx_http_upstream_srv_conf_t, ngx_http_variable_value_t, ngx_int_t, ngx_str_t, ngx_uint_t,
 };
-use crate::upstream::UpstreamConf;
 use std::ffi::{c_char, c_void};
 use std::fmt::Display;
 use std::ptr::without_provenance_mut;
@@ -77,15 +76,15 @@ impl Conf {
     }
 
     /// The directive's arguments, its name first.
-    pub fn arguments(&self) -> &[Argument] {
-        // SAFETY: nginx fills the array with strings, of which an argument is one; they stay as long as the cycle.
-        unsafe { (*self.peek(|raw| raw.args)).as_slice::<Argument>() }
+    pub fn arguments(&self) -> Vec<Argument> {
+        // SAFETY: nginx fills the array with strings, which lie in the cycle's pool.
+        let all: Array<'_, Text> = unsafe { Array::of(self.peek(|raw| raw.args)) };
+        all.map(|text| Argument(text.bytes().into())).collect()
     }
 
     /// The argument of a directive that has one.
-    pub fn argument(&self) -> &Argument {
-        const NONE: &Argument = &Argument(ngx_str_t::empty());
-        self.arguments().get(1).unwrap_or(NONE)
+    pub fn argument(&self) -> Argument {
+        self.arguments().into_iter().nth(1).unwrap_or_default()
     }
 
     /// Says why, with file and line, and refuses the directive. The reason is written as it is.
@@ -115,11 +114,12 @@ impl Conf {
     }
 
     /// An argument as a path, which begins where nginx's own relative paths do; `None` when memory is out.
-    pub fn full_path(&self, path: Argument) -> Option<Argument> {
-        let mut path = path.0;
-        // SAFETY: nginx makes another string in the cycle's pool, and leaves the argument as it is.
+    pub fn full_path(&self, path: &Argument) -> Option<Argument> {
+        let mut path = self.pool().text(&[path.bytes()])?;
+        // SAFETY: nginx makes another string in the cycle's pool, or leaves this one as it is.
         let code = unsafe { ngx_conf_full_name(self.cycle().as_ptr(), &raw mut path, 0) };
-        (code == sys::NGX_OK as ngx_int_t).then_some(Argument(path))
+        // SAFETY: either lies in the cycle's pool.
+        (code == sys::NGX_OK as ngx_int_t).then(|| Argument(unsafe { bytes(path) }.into()))
     }
 
     /// What module `M` keeps for the cycle that is read.
@@ -147,53 +147,32 @@ impl Conf {
     }
 
     /// nginx's own settings of the location that is read.
-    pub fn core_location(&mut self) -> &mut ngx_http_core_loc_conf_t {
-        self.location::<HttpCore>()
-    }
-
-    /// What of the location that is read speaks TLS to endpoints: the directive, and what it says.
-    pub fn tls_passes(&mut self) -> Vec<(&'static str, &UpstreamConf)> {
-        let mut all = Vec::new();
-        let mut add = |directive, ssl: usize, conf: &mut sys::ngx_http_upstream_conf_t| {
-            if ssl != 0 {
-                all.push((directive, &raw mut *conf));
-            }
-        };
-        if let Some(it) = self.location_of::<kept::Proxy>() {
-            add("proxy_pass https://", it.ssl, &mut it.upstream);
-        }
-        if let Some(it) = self.location_of::<kept::Grpc>() {
-            add("grpc_pass grpcs://", it.ssl, &mut it.upstream);
-        }
-        if let Some(it) = self.location_of::<kept::Uwsgi>() {
-            add("uwsgi_pass suwsgi://", it.ssl, &mut it.upstream);
-        }
-        // SAFETY: of the location's settings, which stay as long as the cycle.
-        let seen = |conf| unsafe { UpstreamConf::from_ptr(conf) };
-        all.into_iter().map(|(directive, conf)| (directive, seen(conf))).collect()
+    pub fn core_location(&self) -> &CoreLocation {
+        let place = self.http().loc_conf.wrapping_add(HttpCore::index());
+        // SAFETY: in `http`, whose core module has its settings of a location before any other.
+        unsafe { CoreLocation::from_ptr((*place).cast()) }
     }
 
     /// The name of the location that is read.
-    pub fn location_name(&mut self) -> Argument {
-        Argument(self.core_location().name)
+    pub fn location_name(&self) -> Argument {
+        Argument(self.core_location().name().into())
     }
 
     /// nginx's settings of the upstream that is read; `None` elsewhere.
-    pub fn upstream(&mut self) -> Option<&mut ngx_http_upstream_srv_conf_t> {
+    pub(crate) fn upstream(&mut self) -> Option<&mut ngx_http_upstream_srv_conf_t> {
         let array = self.http().srv_conf;
         self.exclusive::<kept::Server<HttpUpstream>>(array)
     }
 
     /// What a module of nginx's own keeps for the location that is read; `None` where nginx was built without it.
-    pub fn location_of<N: NamedModule>(&mut self) -> Option<&mut N::Location> {
+    pub fn location_of<N: NamedModule>(&self) -> Option<&N::Location> {
         let (index, array) = (self.cycle().module_index(N::NAME)?, self.http().loc_conf);
-        // SAFETY: in `http`; a place for every module, null or of this type. What is lent of it is lent of this
-        // configuration, exclusively.
-        unsafe { (*array.add(index)).cast::<N::Location>().as_mut() }
+        // SAFETY: in `http`; a place for every module, null or of this type, which stays as long as the cycle.
+        unsafe { N::Location::nullable((*array.add(index)).cast()) }
     }
 
     /// What is kept in one of this configuration's own arrays.
-    fn exclusive<S: Slot>(&mut self, array: *mut *mut c_void) -> Option<&mut S::Value> {
+    pub(crate) fn exclusive<S: Slot>(&mut self, array: *mut *mut c_void) -> Option<&mut S::Value> {
         if array.is_null() {
             return None;
         }
@@ -292,35 +271,26 @@ unsafe extern "C" fn get_variable<V: Variable>(
     })
 }
 
-/// An argument of a directive, or another text of the configuration. It stays as long as the cycle.
-#[derive(Clone, Copy, Default)]
-#[repr(transparent)]
-pub struct Argument(ngx_str_t);
+/// An argument of a directive, or another text of the configuration: a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Argument(Box<[u8]>);
 
 impl Argument {
-    /// The text. Whoever keeps an argument keeps it with the cycle that it is of.
+    /// The text.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: an argument lies in the pool of its cycle, and nginx does not change it; it is kept in a configuration
-        // of that cycle, which goes with the pool.
-        unsafe { bytes(self.0) }
+        &self.0
     }
 
     /// There is none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.len == 0
-    }
-
-    /// nginx's own string.
-    #[inline]
-    pub fn raw(self) -> ngx_str_t {
-        self.0
+        self.0.is_empty()
     }
 
     /// A size such as `16m`.
     pub fn size(&self) -> Option<usize> {
-        let mut text = self.0;
+        let mut text = ngx_str_t::of(&self.0);
         // SAFETY: nginx reads the text.
         usize::try_from(unsafe { sys::ngx_parse_size(&raw mut text) }).ok()
     }
@@ -338,10 +308,50 @@ pub fn parse_milliseconds(text: &[u8]) -> Option<usize> {
     usize::try_from(unsafe { sys::ngx_parse_time(&raw mut text, 0) }).ok()
 }
 
-/// A number of digits.
+/// A number of digits; `None` also for one that nginx's own numbers have no room for.
 pub fn parse_number(text: &[u8]) -> Option<usize> {
-    // SAFETY: nginx reads the text.
-    usize::try_from(unsafe { sys::ngx_atoi(text.as_ptr().cast_mut(), text.len()) }).ok()
+    let digits = str::from_utf8(text).ok().filter(|text| !text.starts_with('+'))?;
+    digits.parse().ok().filter(|number| ngx_int_t::try_from(*number).is_ok())
+}
+
+handle! {
+    /// What nginx's core module says of a location.
+    CoreLocation of ngx_http_core_loc_conf_t
+}
+
+fields! { CoreLocation {
+    /// Its name.
+    text name = name;
+    /// It is a `location = NAME`.
+    flag is_exact = exact_match;
+    /// It is an `if`.
+    flag is_unnamed = noname;
+    /// It is a `limit_except`.
+    flag is_limit_except = lmt_excpt;
+    /// Only nginx itself leads requests there.
+    set set_internal: isize = internal;
+    /// `absolute_redirect`
+    set set_absolute_redirect: isize = absolute_redirect;
+    /// `port_in_redirect`
+    set set_port_in_redirect: isize = port_in_redirect;
+    /// `client_max_body_size`, in bytes.
+    set set_max_body_bytes: i64 = client_max_body_size;
+    /// `client_body_buffer_size`, in bytes.
+    set set_body_buffer_bytes: usize = client_body_buffer_size;
+    /// `client_body_timeout`, in milliseconds.
+    set set_body_timeout: usize = client_body_timeout;
+}}
+
+impl CoreLocation {
+    /// Something else than the module that sends files makes its responses.
+    pub fn has_content(&self) -> bool {
+        self.peek(|raw| raw.handler.is_some())
+    }
+
+    /// `H` makes its responses.
+    pub fn set_content<H: PhaseHandler>(&self) {
+        self.poke(|raw| raw.handler = content_handler::<H>());
+    }
 }
 
 handle! {
@@ -365,8 +375,13 @@ impl Server {
     }
 
     /// Its TLS settings; `None` without a context.
-    pub fn tls(&self) -> Option<&sys::ngx_http_ssl_srv_conf_t> {
+    pub(crate) fn tls(&self) -> Option<&sys::ngx_http_ssl_srv_conf_t> {
         self.kept::<kept::Server<HttpSsl>>().filter(|conf| !conf.ssl.ctx.is_null())
+    }
+
+    /// TLS is spoken, with a certificate that a variable names for each handshake.
+    pub fn has_variable_certificate(&self) -> bool {
+        self.tls().is_some_and(|tls| !tls.certificate_values.is_null())
     }
 }
 
@@ -409,9 +424,9 @@ impl UpstreamBlock {
     }
 
     /// What a module of nginx's own keeps for it, while it is initialised; `None` where nginx was built without it.
-    pub fn conf_of<N: NamedModule>(&mut self, cycle: &Cycle) -> Option<&mut N::Server> {
-        // SAFETY: null or of this type; what is lent of it is lent of this block, exclusively.
-        unsafe { self.place(cycle.module_index(N::NAME)?)?.cast::<N::Server>().as_mut() }
+    pub fn conf_of<N: NamedModule>(&self, cycle: &Cycle) -> Option<&N::Server> {
+        // SAFETY: null or of this type, which stays as long as the cycle.
+        unsafe { N::Server::nullable(self.place(cycle.module_index(N::NAME)?)?.cast()) }
     }
 
     fn place(&self, index: usize) -> Option<*mut c_void> {

@@ -23,7 +23,10 @@ mod connection;
 mod location;
 pub mod process;
 mod request;
+pub mod reserve;
 pub mod ssl;
+pub mod stock;
+pub mod stream;
 pub mod sys;
 mod upstream;
 
@@ -36,10 +39,10 @@ pub use basic::log;
 pub use basic::pool::Pool;
 pub use basic::text::bytes;
 pub use basic::wiping::WipingAllocator;
-pub use conf::kept;
 pub use conf::module;
 pub use conf::{
-    Argument, Conf, Refused, Server, UpstreamBlock, Variable, parse_milliseconds, parse_number,
+    Argument, Conf, CoreLocation, Refused, Server, UpstreamBlock, Variable, parse_milliseconds,
+    parse_number,
 };
 pub use connection::{Connection, Event, Proxied};
 pub use location::{LocationCopy, Settings};
@@ -49,10 +52,11 @@ pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers};
 pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, NextFilter, Phase, PhaseHandler,
-    Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, content_handler, crypt,
+    Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, crypt,
 };
+pub use stock::{ComplexValue, UpstreamConf};
 pub use upstream::balancer::{Attempt, Balancer, Outcome, Peer, PeerName};
 pub use upstream::head::{Head, HeadReader, Reader};
 pub use upstream::idle::{Idle, Keeper, Open};
 pub use upstream::rewrite::{Rewriter, Rewritten};
-pub use upstream::{ComplexValue, State, Upstream, UpstreamConf};
+pub use upstream::{State, Upstream};

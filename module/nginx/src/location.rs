@@ -1,10 +1,12 @@
 //! Locations that no nginx.conf has: nginx's own settings, some of them changed.
 
+use crate::basic::handle::Handle;
 use crate::conf::kept::{HttpCore, NamedModule};
 use crate::conf::module::HttpModule;
-use crate::conf::{Argument, Conf, IN_HTTP};
+use crate::conf::{Conf, CoreLocation, IN_HTTP};
 use crate::process::cycle::Cycle;
 use crate::request::Request;
+use crate::stock::Fastcgi;
 use crate::sys::{
     global, ngx_array_t, ngx_http_complex_value_t, ngx_http_core_loc_conf_t, ngx_http_err_page_t,
     ngx_http_update_location_config, ngx_int_t, ngx_str_t,
@@ -13,7 +15,7 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// The settings of all modules for a location. Whoever keeps them keeps them with the cycle that they are of.
+/// The settings of all modules for a location, which stay as long as the cycle that they are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings(NonNull<*mut c_void>);
 
@@ -34,10 +36,14 @@ pub struct LocationCopy {
 }
 
 impl LocationCopy {
-    /// A copy of a location's settings of the running cycle.
-    pub fn of(base: Settings) -> Self {
+    /// A copy of a location's settings.
+    ///
+    /// # Safety
+    /// They are of the running cycle, and the copy is not changed after that has gone.
+    pub unsafe fn of(base: Settings) -> Self {
         let count = global!(ngx_http_max_module);
-        // SAFETY: nginx counts the modules before it reads http, and its array has a place for each.
+        // SAFETY: alive, as the caller promises; nginx counts the modules before it reads http, and its array has a place
+        // for each.
         let modules = unsafe { std::slice::from_raw_parts(base.0.as_ptr(), count) };
         let mut modules: Box<[*mut c_void]> = modules.into();
         let place = modules.get_mut(HttpCore::index());
@@ -49,41 +55,53 @@ impl LocationCopy {
         LocationCopy { modules, core, kept: Vec::new() }
     }
 
-    /// What the core module does about requests. What a pointer in it leads to is kept with this copy, or stays as long as
-    /// the cycle.
-    pub fn core(&mut self) -> &mut ngx_http_core_loc_conf_t {
-        &mut self.core
+    /// What the core module does about requests.
+    pub fn core(&mut self) -> &CoreLocation {
+        // SAFETY: the copy's own, exclusively, during the borrow.
+        unsafe { CoreLocation::from_ptr(&raw mut *self.core) }
     }
 
-    /// Changes a copy of what a module of nginx's own keeps; `None`: nginx was built without it. What a pointer in it leads
-    /// to is kept with this copy, or stays as long as the cycle.
+    /// Changes a copy of what a module of nginx's own keeps; `None`: nginx was built without it.
     pub fn change<N: NamedModule>(
         &mut self,
         cycle: &Cycle,
-        change: impl FnOnce(&mut N::Location),
+        change: impl FnOnce(&N::Location),
     ) -> Option<()> {
         let place = self.modules.get_mut(cycle.module_index(N::NAME)?)?;
         // SAFETY: null, or what the module of that very name keeps; a struct of numbers and pointers.
-        let from = unsafe { place.cast::<N::Location>().as_ref() }?;
+        let from = unsafe { place.cast::<<N::Location as Handle>::Raw>().as_ref() }?;
         let mut copy = Box::new(*from);
-        change(&mut copy);
-        *place = (&raw mut *copy).cast();
+        let raw = &raw mut *copy;
+        // SAFETY: the copy, which is nobody else's.
+        unsafe { N::Location::nullable(raw) }.map(change);
+        *place = raw.cast();
         self.kept.push(copy);
         Some(())
     }
 
+    /// `fastcgi_index`; `None`: nginx was built without FastCGI.
+    pub fn set_fastcgi_index(&mut self, cycle: &Cycle, index: &[u8]) -> Option<()> {
+        let index: Box<[u8]> = index.into();
+        // nginx reads it, and never as a template.
+        let text = ngx_str_t::of(&index);
+        self.change::<Fastcgi>(cycle, |conf| conf.poke(|raw| raw.index = text))?;
+        self.kept.push(Box::new(index));
+        Some(())
+    }
+
     /// Keeps something that changed settings lead to.
-    pub fn keep(&mut self, value: impl Any) {
+    pub(crate) fn keep(&mut self, value: impl Any) {
         self.kept.push(Box::new(value));
     }
 
     /// These statuses lead to a named location, which decides what becomes of them.
-    pub fn set_error_pages(&mut self, statuses: &[u16], to: Argument) {
+    pub fn set_error_pages(&mut self, statuses: &[u16], to: &[u8]) {
+        let to: Box<[u8]> = to.into();
         let page = |status: &u16| ngx_http_err_page_t {
             status: *status as ngx_int_t,
             // nginx keeps the status it came from, for the location to look at.
             overwrite: -1,
-            value: ngx_http_complex_value_t { value: to.raw(), ..Default::default() },
+            value: ngx_http_complex_value_t { value: ngx_str_t::of(&to), ..Default::default() },
             args: ngx_str_t::empty(),
         };
         let mut pages: Box<[_]> = statuses.iter().map(page).collect();
@@ -93,7 +111,7 @@ impl LocationCopy {
         let array = ngx_array_t { elts, nelts, size, nalloc: nelts, ..Default::default() };
         let mut array = Box::new(array);
         self.core.error_pages = &raw mut *array;
-        self.kept.push(Box::new((array, pages)));
+        self.kept.push(Box::new((array, pages, to)));
     }
 }
 
@@ -105,20 +123,31 @@ impl Request {
     }
 
     /// Goes on as if nginx had found the location of these settings, in a phase before its content.
-    pub fn enter_location(&self, settings: Settings) {
+    ///
+    /// # Safety
+    /// They are of the cycle that the request is of.
+    pub unsafe fn enter_location(&self, settings: Settings) {
         self.enter(settings.0.as_ptr());
     }
 
     /// As [`Request::enter_location`], with changed settings.
-    pub fn enter_copy<'r>(&'r self, copy: &'r LocationCopy) {
+    ///
+    /// # Safety
+    /// The copy is of the cycle that the request is of, and stays until the event loop's turn is over in which the request
+    /// is freed: nginx looks at it after that.
+    pub unsafe fn enter_copy(&self, copy: &LocationCopy) {
         self.enter(copy.modules.as_ptr().cast_mut());
     }
 
     /// Other settings in place of the location's; nothing is done about what the core module says.
-    pub fn set_location_copy<'r>(&'r self, copy: &'r LocationCopy) {
+    ///
+    /// # Safety
+    /// As for [`Request::enter_copy`].
+    pub unsafe fn set_location_copy(&self, copy: &LocationCopy) {
         self.poke(|raw| raw.loc_conf = copy.modules.as_ptr().cast_mut());
     }
 
+    /// Settings that stay as long as whoever calls this has been promised.
     fn enter(&self, settings: *mut *mut c_void) {
         self.poke(|raw| (raw.loc_conf, raw.content_handler) = (settings, None));
         // SAFETY: a live request, with settings of a location that stay as long as it: of its cycle, or of a copy.

@@ -13,8 +13,8 @@ mod weak;
 
 pub use body::{AfterBody, BodyHandler, Pieces};
 pub use password::crypt;
-pub use phase::{HeaderFilter, NextFilter, Phase, PhaseHandler, content_handler};
-pub(crate) use phase::{install, phase};
+pub use phase::{HeaderFilter, NextFilter, Phase, PhaseHandler};
+pub(crate) use phase::{content_handler, install, phase};
 pub use subrequest::{Ended, Kind};
 pub use variable::{Lookup, Value, VariableFlags, VariableIndex};
 pub use weak::WeakRequest;

@@ -8,14 +8,11 @@ pub mod rewrite;
 
 use crate::basic::chain::{Buffer, Link};
 use crate::basic::handle::{fields, handle};
-use crate::basic::text::bytes;
-use crate::conf::UpstreamBlock;
+use crate::basic::text::{Text, bytes};
 use crate::request::Request;
 use crate::request::header::Header;
-use crate::ssl::Tls;
-use crate::sys::{
-    NGX_OK, ngx_http_complex_value, ngx_http_upstream_state_t, ngx_int_t, ngx_msec_t, ngx_str_t,
-};
+use crate::stock::UpstreamConf;
+use crate::sys::{ngx_http_upstream_state_t, ngx_msec_t, ngx_str_t};
 
 handle! {
     /// A request's way to an endpoint.
@@ -108,70 +105,6 @@ impl Upstream {
     #[inline]
     pub fn protocol(&self) -> u64 {
         self.peek(|raw| raw.create_request).map_or(0, |function| function as usize as u64)
-    }
-}
-
-handle! {
-    /// A string of nginx's that another struct points at.
-    Text of ngx_str_t
-}
-
-impl Text {
-    /// Its bytes.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: a string of the configuration or of the request's pool, which stays as long as what points at it.
-        unsafe { bytes(self.peek(|raw| *raw)) }
-    }
-}
-
-handle! {
-    /// What a location says about its way to endpoints.
-    UpstreamConf of ngx_http_upstream_conf_t
-}
-
-fields! { UpstreamConf {
-    /// `proxy_next_upstream_tries`
-    get tries: usize = next_upstream_tries;
-    /// The upstream of a fixed name.
-    option block: UpstreamBlock = upstream;
-    /// `proxy_ssl_name`
-    option tls_name: ComplexValue = ssl_name;
-    /// `proxy_ssl_certificate`
-    option certificate: ComplexValue = ssl_certificate;
-    /// `proxy_ssl_certificate_key`
-    option certificate_key: ComplexValue = ssl_certificate_key;
-    /// `proxy_ssl_verify`
-    get verify: isize = ssl_verify;
-    /// `proxy_ssl_server_name`
-    get server_name: isize = ssl_server_name;
-    /// What TLS to endpoints is made of.
-    option tls: Tls = ssl;
-    /// `proxy_cache_valid`
-    has has_cache_times = cache_valid;
-    /// `proxy_read_timeout`, in milliseconds.
-    get read_timeout: usize = read_timeout;
-}}
-
-handle! {
-    /// A value with variables.
-    ComplexValue of ngx_http_complex_value_t
-}
-
-fields! { ComplexValue {
-    /// There are variables in it.
-    has has_variables = lengths;
-}}
-
-impl ComplexValue {
-    /// The value for a request; `None` when memory is out.
-    pub fn evaluate<'r>(&self, request: &'r Request) -> Option<&'r [u8]> {
-        let mut text = ngx_str_t::empty();
-        // SAFETY: a value of the configuration, and a live request of it.
-        let code =
-            unsafe { ngx_http_complex_value(request.as_ptr(), self.as_ptr(), &raw mut text) };
-        // SAFETY: nginx has made a text in the request's pool, or it is the configuration's.
-        (code == NGX_OK as ngx_int_t).then(|| unsafe { bytes(text) })
     }
 }
 

@@ -10,11 +10,10 @@ use crate::conf::SrvConf;
 use crate::module::directives::refuse;
 use crate::module::table::Http;
 use crate::system::log;
-use nginx::kept::{Proxy, UpstreamKeepalive};
+use nginx::stock::{Proxy, UpstreamKeepalive};
 use nginx::sys::{
     NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
-    NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT,
-    ngx_http_upstream_keepalive_srv_conf_t, ngx_msec_t, ngx_uint_t,
+    NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT, ngx_msec_t, ngx_uint_t,
 };
 use nginx::{
     Conf, Refused, Request, UpstreamBlock, UpstreamConf, parse_milliseconds, parse_number,
@@ -48,7 +47,7 @@ pub fn ingress_keepalive(conf: &mut Conf) -> Result<(), Refused> {
     }
     server.has_keepalive = true;
     set_defaults(server);
-    let arguments = conf.arguments().to_vec();
+    let arguments = conf.arguments();
     let [_, connections, parameters @ ..] = arguments.as_slice() else { return Err(Refused::Told) };
     let count = parse_number(connections.bytes()).and_then(|count| u32::try_from(count).ok());
     let Some(count) = count.filter(|count| *count <= MAX_CONNECTIONS) else {
@@ -91,21 +90,34 @@ fn set(conf: &mut SrvConf, parameter: &[u8]) -> Option<()> {
 pub fn decide_keeper(conf: &Conf, block: &mut UpstreamBlock) -> Result<(), Refused> {
     let name = block.name().to_vec();
     let name = name.escape_ascii();
-    let mut stock = block.conf_of::<UpstreamKeepalive>(conf.cycle()).copied();
-    let decided =
-        decide(conf, block.conf_mut::<Http>().ok_or(Refused::Told)?, stock.as_mut(), &name);
-    if let Some((place, stock)) = block.conf_of::<UpstreamKeepalive>(conf.cycle()).zip(stock) {
-        place.max_cached = stock.max_cached;
+    let kept = block.conf_of::<UpstreamKeepalive>(conf.cycle()).map(|stock| {
+        let said = [stock.time(), stock.timeout(), stock.requests()];
+        Stock { said, max_cached: stock.max_cached(), is_by_location: stock.keeps_by_location() }
+    });
+    let decided = decide(conf, block.conf_mut::<Http>().ok_or(Refused::Told)?, kept, &name);
+    if let (Ok(true), Some(stock)) = (&decided, block.conf_of::<UpstreamKeepalive>(conf.cycle())) {
+        // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
+        // "keepalive 0" writes; before, it is 0 already.
+        stock.set_max_cached(0);
     }
-    decided
+    decided.map(|_| ())
 }
 
+/// What nginx's own directives say of an upstream.
+struct Stock {
+    /// Times and requests; -1: nothing.
+    said: [ngx_uint_t; 3],
+    max_cached: ngx_uint_t,
+    is_by_location: bool,
+}
+
+/// Answers whether nginx is to keep none.
 fn decide(
     conf: &Conf,
     ours: &mut SrvConf,
-    stock: Option<&mut ngx_http_upstream_keepalive_srv_conf_t>,
+    stock: Option<Stock>,
     name: &dyn std::fmt::Display,
-) -> Result<(), Refused> {
+) -> Result<bool, Refused> {
     if ours.backend_variable().is_some() {
         if ours.has_keepalive {
             return Err(refuse(
@@ -117,20 +129,19 @@ fn decide(
             ));
         }
         ours.kept_by_nginx = stock.map_or(KeptByNginx::Not, |stock| {
-            match (stock.max_cached, nginx::sys::keeps_by_location(stock)) {
+            match (stock.max_cached, stock.is_by_location) {
                 (0, _) => KeptByNginx::Not,
                 (_, true) => KeptByNginx::ByLocation,
                 (_, false) => KeptByNginx::ByAddress,
             }
         });
-        return Ok(());
+        return Ok(false);
     }
     if !ours.has_keepalive {
         set_defaults(ours);
     }
-    let Some(stock) = stock else { return Ok(()) };
-    let unset = ngx_uint_t::MAX;
-    let is_set = [stock.time, stock.timeout, stock.requests].iter().any(|v| *v != unset)
+    let Some(stock) = stock else { return Ok(false) };
+    let is_set = stock.said.iter().any(|value| *value != ngx_uint_t::MAX)
         || !matches!(stock.max_cached, 0 | ngx_uint_t::MAX);
     if is_set {
         return Err(refuse(
@@ -142,10 +153,7 @@ fn decide(
             ),
         ));
     }
-    // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
-    // "keepalive 0" writes; before, it is 0 already.
-    stock.max_cached = 0;
-    Ok(())
+    Ok(true)
 }
 
 /// Refuses `ingress_keepalive` where there is no balancer to heed it.
@@ -196,7 +204,8 @@ pub fn ignore_accelerators(conf: &mut Conf) {
         | NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING
         | NGX_HTTP_UPSTREAM_IGN_XA_CHARSET;
     if let Some(proxy) = conf.location_of::<Proxy>() {
-        proxy.upstream.ignore_headers |= IGNORED as ngx_uint_t;
+        let upstream = proxy.upstream();
+        upstream.set_ignored_headers(upstream.ignored_headers() | IGNORED as ngx_uint_t);
     }
 }
 

@@ -22,7 +22,7 @@ pub fn ingress_strip_headers(conf: &mut Conf) -> Result<(), Refused> {
 
 /// `ingress_refuse_paths WORD...;`
 pub fn ingress_refuse_paths(conf: &mut Conf) -> Result<(), Refused> {
-    for word in conf.arguments().to_vec().iter().skip(1) {
+    for word in conf.arguments().iter().skip(1) {
         let word = word.bytes();
         let paths = &mut conf.server::<Http>().refused_paths;
         if str::from_utf8(word).ok().and_then(|word| paths.add(word)).is_none() {
@@ -50,14 +50,15 @@ pub fn ingress_proxied_client(conf: &mut Conf) -> Result<(), Refused> {
     if !conf.server::<Http>().proxied_client[0].is_empty() {
         return Err(Refused::DUPLICATE);
     }
-    let [_, header, from] = *conf.arguments() else { return Err(Refused::Told) };
+    let arguments = conf.arguments();
+    let [_, header, from] = &arguments[..] else { return Err(Refused::Told) };
     for name in [header, from] {
         if !str::from_utf8(name.bytes()).is_ok_and(may_be_stripped) {
             let (shown, what) = (name.bytes().escape_ascii(), "it is one that clients send");
             return Err(refuse(conf, format_args!("invalid header name \"{shown}\": {what}")));
         }
     }
-    conf.server::<Http>().proxied_client = [header, from];
+    conf.server::<Http>().proxied_client = [header.clone(), from.clone()];
     Ok(())
 }
 
@@ -67,7 +68,7 @@ fn add_names(
     is_taken: fn(&str) -> bool,
     add: fn(&mut Rules, &[u8]),
 ) -> Result<(), Refused> {
-    for name in conf.arguments().to_vec().iter().skip(1) {
+    for name in conf.arguments().iter().skip(1) {
         let name = name.bytes();
         if !str::from_utf8(name).is_ok_and(is_taken) {
             let shown = name.escape_ascii();

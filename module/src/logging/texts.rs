@@ -17,7 +17,7 @@ pub struct Texts(Vec<Text>);
 
 /// `ingress_log_line $NAME [escape=default|json|none] FORMAT...;`
 pub fn ingress_log_line(conf: &mut Conf) -> Result<(), Refused> {
-    let arguments = conf.arguments().to_vec();
+    let arguments = conf.arguments();
     let [_, name, format @ ..] = &arguments[..] else { return Err(Refused::Told) };
     let mut words = format.iter().map(Argument::bytes).peekable();
     let mut escape = Escape::Default;
@@ -40,7 +40,7 @@ pub fn ingress_log_line(conf: &mut Conf) -> Result<(), Refused> {
 
 /// `ingress_header_lines $NAME HEADER VALUE...;`
 pub fn ingress_header_lines(conf: &mut Conf) -> Result<(), Refused> {
-    let arguments = conf.arguments().to_vec();
+    let arguments = conf.arguments();
     let [_, name, rest @ ..] = &arguments[..] else { return Err(Refused::Told) };
     let (pairs, odd) = rest.as_chunks::<2>();
     if !odd.is_empty() || pairs.is_empty() {

@@ -14,7 +14,7 @@ use crate::tls;
 use crate::zone::StoreZone;
 use nginx::thread::ThreadPool;
 use nginx::zone::page_bytes;
-use nginx::{Argument, Conf, Cycle, EventLoop, Phase, Refused, VariableIndex, content_handler};
+use nginx::{Argument, Conf, Cycle, EventLoop, Phase, Refused, VariableIndex};
 use oxigress_core::text::line::Escaped;
 use std::fmt::Display;
 
@@ -27,9 +27,9 @@ pub fn refuse(conf: &Conf, reason: impl Display) -> Refused {
 }
 
 /// The name of the variable that the directive's argument is.
-pub fn variable_name(conf: &Conf) -> Result<&[u8], Refused> {
+pub fn variable_name(conf: &Conf) -> Result<Vec<u8>, Refused> {
     let argument = conf.argument();
-    argument.variable_name().ok_or_else(|| {
+    argument.variable_name().map(<[u8]>::to_vec).ok_or_else(|| {
         let shown = argument.bytes().escape_ascii();
         refuse(conf, format_args!("invalid variable name \"{shown}\": it begins with \"$\""))
     })
@@ -37,7 +37,7 @@ pub fn variable_name(conf: &Conf) -> Result<&[u8], Refused> {
 
 /// The number of the variable that the directive's argument is.
 fn variable(conf: &Conf) -> Result<VariableIndex, Refused> {
-    conf.variable_index(variable_name(conf)?).ok_or(Refused::Told)
+    conf.variable_index(&variable_name(conf)?).ok_or(Refused::Told)
 }
 
 /// Refuses a directive that stands before `ingress_zone`, or without it.
@@ -78,10 +78,10 @@ pub fn ingress_forwarded_headers(conf: &mut Conf) -> Result<(), Refused> {
 /// handler: it gets the outer one's settings too.
 pub fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
     let core = conf.core_location();
-    let is_limit_except = core.lmt_excpt() != 0;
-    if core.noname() != 0 || is_limit_except {
-        if is_limit_except && core.handler.is_none() && outer.pool.is_some() {
-            core.handler = content_handler::<endpoint::Content>();
+    let is_limit_except = core.is_limit_except();
+    if core.is_unnamed() || is_limit_except {
+        if is_limit_except && !core.has_content() && outer.pool.is_some() {
+            core.set_content::<endpoint::Content>();
         }
         let inner = conf.location::<Http>();
         inner.is_router = outer.is_router;
@@ -101,7 +101,8 @@ pub fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
     if has_zone(conf) {
         return Err(Refused::DUPLICATE);
     }
-    let [_, name, size] = *conf.arguments() else { return Err(Refused::Told) };
+    let arguments = conf.arguments();
+    let [_, name, size] = &arguments[..] else { return Err(Refused::Told) };
     // The header of a zone takes 70 KiB; less than 1m serves nobody.
     let Some(bytes) = size.size().filter(|size| *size >= 8 * page_bytes().max(32768)) else {
         let shown = size.bytes().escape_ascii();
@@ -119,7 +120,7 @@ pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
     if core_conf(conf)?.limits.is_some() {
         return Err(Refused::DUPLICATE);
     }
-    let size = *conf.argument();
+    let size = conf.argument();
     let Some(bytes) = size.size().filter(|size| *size >= 8 * page_bytes()) else {
         let (shown, least) = (size.bytes().escape_ascii(), 8 * page_bytes() / 1024);
         let reason = format_args!("invalid size \"{shown}\": it is a number of at least {least}k");
@@ -134,11 +135,11 @@ pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
 
 /// The directive's argument as the path of a file.
 fn file(conf: &Conf, directive: &str) -> Result<Argument, Refused> {
-    let path = *conf.argument();
+    let path = conf.argument();
     if path.is_empty() {
         return Err(refuse(conf, format_args!("\"{directive}\" needs the path of a file")));
     }
-    conf.full_path(path).ok_or(Refused::Told)
+    conf.full_path(&path).ok_or(Refused::Told)
 }
 
 /// `ingress_journal PATH;`
@@ -174,8 +175,9 @@ pub fn ingress_buffers(conf: &mut Conf) -> Result<(), Refused> {
     if core_conf(conf)?.buffers.is_some() {
         return Err(Refused::DUPLICATE);
     }
-    let Some(bytes) = conf.argument().size() else {
-        let shown = conf.argument().bytes().escape_ascii();
+    let size = conf.argument();
+    let Some(bytes) = size.size() else {
+        let shown = size.bytes().escape_ascii();
         return Err(refuse(
             conf,
             format_args!("invalid size \"{shown}\": write a number such as 512m"),
@@ -189,12 +191,12 @@ pub fn ingress_buffers(conf: &mut Conf) -> Result<(), Refused> {
 pub fn ingress_configuration(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_configuration")?;
     let core = conf.core_location();
-    core.handler = content_handler::<endpoint::Content>();
+    core.set_content::<endpoint::Content>();
     // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
     // refuses one that is too large, with a reason.
-    core.client_body_buffer_size = MAX_BODY_BYTES + 1;
-    core.client_max_body_size = 0;
-    core.client_body_timeout = 30_000;
+    core.set_body_buffer_bytes(MAX_BODY_BYTES + 1);
+    core.set_max_body_bytes(0);
+    core.set_body_timeout(30_000);
     conf.location::<Http>().pool = Some(conf.default_threads().ok_or(Refused::Told)?);
     conf.server::<Http>().has_configuration = true;
     Ok(())
@@ -211,7 +213,7 @@ pub fn ingress_router(conf: &mut Conf) -> Result<(), Refused> {
 
 /// `ingress_target PROTOCOL;`
 pub fn ingress_target(conf: &mut Conf) -> Result<(), Refused> {
-    let name = *conf.argument();
+    let name = conf.argument();
     let Some((_, target)) = Target::ALL.iter().find(|(known, _)| *known == name.bytes()) else {
         let shown = name.bytes().escape_ascii();
         let reason =
@@ -254,7 +256,7 @@ pub fn ingress_auth(conf: &mut Conf) -> Result<(), Refused> {
 pub fn ingress_mirror(conf: &mut Conf) -> Result<(), Refused> {
     take_location(conf, "ingress_mirror", |server| &mut server.mirror_locations)?;
     // The request itself was measured.
-    conf.core_location().client_max_body_size = 0;
+    conf.core_location().set_max_body_bytes(0);
     conf.location::<Http>().is_mirror = true;
     Ok(())
 }
@@ -265,7 +267,7 @@ fn take_location(
     directive: &str,
     locations: fn(&mut SrvConf) -> &mut Locations,
 ) -> Result<(), Refused> {
-    let protocol = *conf.argument();
+    let protocol = conf.argument();
     let scheme = match protocol.bytes() {
         b"http" => Scheme::Http,
         b"https" => Scheme::Https,
@@ -275,7 +277,7 @@ fn take_location(
             return Err(refuse(conf, reason));
         }
     };
-    if conf.core_location().exact_match() == 0 {
+    if !conf.core_location().is_exact() {
         let reason = format_args!("\"{directive}\" stands in a \"location = NAME\"");
         return Err(refuse(conf, reason));
     }
@@ -286,7 +288,7 @@ fn take_location(
     }
     *place = name;
     // Nobody comes here from outside.
-    conf.core_location().internal = 1;
+    conf.core_location().set_internal(1);
     Ok(())
 }
 
@@ -322,8 +324,10 @@ pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
     add_handlers(conf).ok_or(Refused::Told)?;
     conf.add_header_filter::<crate::headers::filter::Filter>();
     for server in conf.servers() {
-        let Some(tls) = server.tls().filter(|_| server.conf::<Http>().has_router) else { continue };
-        if !tls.certificate_values.is_null() {
+        if !server.conf::<Http>().has_router {
+            continue;
+        }
+        if server.has_variable_certificate() {
             let reason = "\"ssl_certificate\" with a variable does not go with \"ingress_router\"";
             return Err(refuse(conf, reason));
         }

@@ -16,11 +16,10 @@ use crate::stream;
 use crate::worker;
 use nginx::module::{
     Arguments, Context, CoreModule, Directive, HttpModule, Shared, core_context, core_module,
-    http_context, http_module, names, table,
+    http_context, http_module, names,
 };
-use nginx::sys::{
-    NGX_STREAM_MODULE, ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_stream_module_t,
-};
+use nginx::stream::{StreamModule, stream_context, stream_module};
+use nginx::sys::{ngx_core_module_t, ngx_http_module_t, ngx_module_t, ngx_stream_module_t};
 use nginx::{Conf, Cycle, Refused};
 use std::ffi::c_char;
 use std::ptr::null;
@@ -58,7 +57,7 @@ pub static mut ngx_http_ingress_module: ngx_module_t = http_module::<Http>(&HTTP
 /// Balancer and passthrough of TCP and UDP. Where nginx has no stream it is never asked anything.
 #[unsafe(no_mangle)]
 pub static mut ngx_stream_ingress_module: ngx_module_t =
-    table((&raw const STREAM).cast(), STREAM_DIRECTIVES, NGX_STREAM_MODULE);
+    stream_module::<Stream>(&STREAM, STREAM_DIRECTIVES);
 
 /// What the library keeps outside of http{} and stream{}.
 pub struct Core;
@@ -115,7 +114,8 @@ unsafe impl HttpModule for Http {
 
     #[inline]
     fn index() -> usize {
-        http_index()
+        // SAFETY: nginx writes it once, when it loads the module.
+        unsafe { ngx_http_ingress_module.ctx_index }
     }
 
     fn preconfiguration(conf: &mut Conf) -> Result<(), Refused> {
@@ -157,14 +157,26 @@ const HTTP_DIRECTIVES: &[Directive] = &[
     Directive::END,
 ];
 
-static STREAM: Shared<ngx_stream_module_t> = Shared(ngx_stream_module_t {
-    preconfiguration: None,
-    postconfiguration: Some(stream::postconfiguration),
-    create_main_conf: Some(stream::create_main_conf),
-    init_main_conf: None,
-    create_srv_conf: Some(stream::create_srv_conf),
-    merge_srv_conf: None,
-});
+/// What the library keeps for stream{}.
+pub struct Stream;
+
+// SAFETY: the index of the table above, whose context is this type's.
+unsafe impl StreamModule for Stream {
+    type Server = stream::SrvConf;
+    type Session = stream::passthrough::Decision;
+
+    #[inline]
+    fn index() -> usize {
+        // SAFETY: nginx writes it once, when it loads the module.
+        unsafe { ngx_stream_ingress_module.ctx_index }
+    }
+
+    fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
+        stream::postconfiguration(conf)
+    }
+}
+
+static STREAM: Shared<ngx_stream_module_t> = stream_context::<Stream>();
 
 const STREAM_DIRECTIVES: &[Directive] = &[
     Directive::new(
@@ -203,18 +215,4 @@ const fn in_location(name: Name, takes: Arguments, set: Set) -> Directive {
 
 const fn in_upstream(name: Name, takes: Arguments, set: Set) -> Directive {
     Directive::new(name, Context::UPSTREAM, takes, set)
-}
-
-/// The place of the stream module, as [`http_index`].
-#[inline]
-pub fn stream_index() -> usize {
-    // SAFETY: nginx writes it once, when it loads the module.
-    unsafe { ngx_stream_ingress_module.ctx_index }
-}
-
-/// The place of the http module in the arrays of contexts and configurations.
-#[inline]
-pub fn http_index() -> usize {
-    // SAFETY: nginx writes it once, when it loads the module.
-    unsafe { ngx_http_ingress_module.ctx_index }
 }

@@ -6,22 +6,22 @@
 //! and set of policies, and shared by all of its requests, which hold the policies.
 //!
 //! Rejected: copies a request, which cost 530 instructions each.
+#![allow(unsafe_code)]
 
 use crate::conf::{Declared, Target};
 use crate::route::policy::Compiled;
 use crate::tls::upstream;
 use crate::worker;
-use nginx::kept::{AccessLog, Fastcgi, Grpc, Proxy as ProxyModule};
 use nginx::ssl::context::LocationTls;
+use nginx::stock::{AccessLog, Fastcgi, Grpc, Proxy as ProxyModule};
 use nginx::sys::{
     NGX_HTTP_UPSTREAM_FT_ERROR, NGX_HTTP_UPSTREAM_FT_HTTP_403, NGX_HTTP_UPSTREAM_FT_HTTP_404,
     NGX_HTTP_UPSTREAM_FT_HTTP_429, NGX_HTTP_UPSTREAM_FT_HTTP_500, NGX_HTTP_UPSTREAM_FT_HTTP_502,
     NGX_HTTP_UPSTREAM_FT_HTTP_503, NGX_HTTP_UPSTREAM_FT_HTTP_504,
     NGX_HTTP_UPSTREAM_FT_INVALID_HEADER, NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT,
-    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT, ngx_http_core_loc_conf_t,
-    ngx_http_upstream_conf_t, ngx_str_t,
+    NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT,
 };
-use nginx::{Argument, Cycle, LocationCopy, Request, Settings};
+use nginx::{CoreLocation, Cycle, LocationCopy, Request, Settings, UpstreamConf};
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
 use std::cell::OnceCell;
 
@@ -51,7 +51,7 @@ impl Locations {
         &self,
         cycle: &Cycle,
         base: Settings,
-        purpose: Purpose,
+        purpose: Purpose<'_>,
         policies: &Policies,
     ) -> Option<&LocationCopy> {
         let (mut list, number) = (self, worker::cycle_number());
@@ -70,9 +70,9 @@ impl Locations {
 
 /// What a location is for.
 #[derive(Clone, Copy)]
-enum Purpose {
-    /// Endpoints of this protocol. Statuses that policies name go to the second.
-    Target(Target, Option<Argument>),
+enum Purpose<'a> {
+    /// Endpoints of this protocol. Statuses that policies name go to the location of this name.
+    Target(Target, Option<&'a [u8]>),
     /// The backend that answers in the place of a status.
     Error,
 }
@@ -81,10 +81,11 @@ enum Purpose {
 fn changed(
     cycle: &Cycle,
     base: Settings,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
     policies: &Policies,
 ) -> Option<LocationCopy> {
-    let mut copy = LocationCopy::of(base);
+    // SAFETY: of a request, or of its server: both are of the running cycle, and nobody changes the copy after this.
+    let mut copy = unsafe { LocationCopy::of(base) };
     if let Purpose::Target(target, errors_to) = purpose {
         change_core(copy.core(), policies);
         if let Some((errors, to)) = policies.errors.as_ref().zip(errors_to) {
@@ -95,16 +96,27 @@ fn changed(
             Some(wanted) => Some(upstream::of(cycle.event_loop(), wanted)?),
             None => None,
         };
-        let is_changed = change_protocol(&mut copy, cycle, target, policies, tls.as_ref());
+        // Without the protocol in nginx there is nothing to change.
+        let _ = change_protocol(&mut copy, cycle, target, policies);
         if let Some(tls) = tls {
-            is_changed?;
-            copy.keep(tls);
+            set_tls(&mut copy, cycle, target, tls)?;
         }
     }
     if policies.is_unlogged {
-        copy.change::<AccessLog>(cycle, |conf| conf.off = 1);
+        copy.change::<AccessLog>(cycle, |conf| conf.set_off(1));
     }
     Some(copy)
+}
+
+/// `None`: nginx was built without the protocol.
+fn set_tls(copy: &mut LocationCopy, cycle: &Cycle, target: Target, tls: LocationTls) -> Option<()> {
+    match target {
+        Target::Http | Target::Https => {
+            copy.set_tls::<ProxyModule>(cycle, |conf| conf.upstream(), tls)
+        }
+        Target::Grpc | Target::Grpcs => copy.set_tls::<Grpc>(cycle, |conf| conf.upstream(), tls),
+        Target::Fastcgi => copy.set_tls::<Fastcgi>(cycle, |conf| conf.upstream(), tls),
+    }
 }
 
 /// The protocol's settings with what the policies say; `None`: nginx was built without it.
@@ -113,96 +125,89 @@ fn change_protocol(
     cycle: &Cycle,
     target: Target,
     policies: &Policies,
-    tls: Option<&LocationTls>,
 ) -> Option<()> {
-    let change = |conf: &mut ngx_http_upstream_conf_t| {
-        change_upstream(conf, policies);
-        tls.into_iter().for_each(|tls| tls.change(conf));
-    };
     let proxy = policies.proxy.as_ref();
     match target {
         Target::Http | Target::Https => copy.change::<ProxyModule>(cycle, |conf| {
-            change(&mut conf.upstream);
+            change_upstream(conf.upstream(), policies);
             match proxy.and_then(|proxy| proxy.http_version) {
-                Some(HttpVersion::V10) => conf.http_version = HTTP_10,
-                Some(HttpVersion::V11) => conf.http_version = HTTP_11,
+                Some(HttpVersion::V10) => conf.set_http_version(HTTP_10),
+                Some(HttpVersion::V11) => conf.set_http_version(HTTP_11),
                 None => {}
             }
         }),
         Target::Grpc | Target::Grpcs => {
-            copy.change::<Grpc>(cycle, |conf| change(&mut conf.upstream))
+            copy.change::<Grpc>(cycle, |conf| change_upstream(conf.upstream(), policies))
         }
-        Target::Fastcgi => copy.change::<Fastcgi>(cycle, |conf| {
-            change(&mut conf.upstream);
-            if let Some(index) = proxy.and_then(|proxy| proxy.fastcgi_index.as_ref()) {
-                // Of the policies, which have this copy: nginx reads it, and never as a template.
-                conf.index = ngx_str_t::of(index.as_str().as_bytes());
+        Target::Fastcgi => {
+            copy.change::<Fastcgi>(cycle, |conf| change_upstream(conf.upstream(), policies))?;
+            match proxy.and_then(|proxy| proxy.fastcgi_index.as_ref()) {
+                Some(index) => copy.set_fastcgi_index(cycle, index.as_str().as_bytes()),
+                None => Some(()),
             }
-        }),
+        }
     }
 }
 
 /// What the core module does about requests.
-fn change_core(core: &mut ngx_http_core_loc_conf_t, policies: &Policies) {
+fn change_core(core: &CoreLocation, policies: &Policies) {
     if policies.relative_redirects {
-        core.absolute_redirect = 0;
+        core.set_absolute_redirect(0);
     }
     if policies.redirect_port.is_some() {
-        core.port_in_redirect = 1;
+        core.set_port_in_redirect(1);
     }
     let Some(proxy) = &policies.proxy else { return };
     if let Some(bytes) = proxy.max_body_bytes {
-        core.client_max_body_size = i64::try_from(bytes).unwrap_or(i64::MAX);
+        core.set_max_body_bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
     if let Some(bytes) = proxy.body_buffer_bytes {
-        core.client_body_buffer_size = bytes as usize;
+        core.set_body_buffer_bytes(bytes as usize);
     }
 }
 
 /// What nginx does about endpoints, whatever their protocol.
-fn change_upstream(conf: &mut ngx_http_upstream_conf_t, policies: &Policies) {
+fn change_upstream(conf: &UpstreamConf, policies: &Policies) {
     if let Some(errors) = &policies.errors {
         // Without pages for statuses it has no effect.
-        conf.intercept_errors = isize::from(!errors.own_only);
+        conf.set_intercept_errors(isize::from(!errors.own_only));
     }
     let Some(proxy) = &policies.proxy else { return };
-    let seconds = |seconds: u32| seconds as usize * 1_000;
-    let timeout = |from: Option<u32>, into: &mut usize| {
-        if let Some(n) = from {
-            *into = seconds(n);
+    let timeout = |from: Option<u32>, set: fn(&UpstreamConf, usize)| {
+        if let Some(seconds) = from {
+            set(conf, seconds as usize * 1_000);
         }
     };
-    timeout(proxy.connect_timeout_seconds, &mut conf.connect_timeout);
-    timeout(proxy.send_timeout_seconds, &mut conf.send_timeout);
-    timeout(proxy.read_timeout_seconds, &mut conf.read_timeout);
-    timeout(proxy.next_upstream_timeout_seconds, &mut conf.next_upstream_timeout);
+    timeout(proxy.connect_timeout_seconds, UpstreamConf::set_connect_timeout);
+    timeout(proxy.send_timeout_seconds, UpstreamConf::set_send_timeout);
+    timeout(proxy.read_timeout_seconds, UpstreamConf::set_read_timeout);
+    timeout(proxy.next_upstream_timeout_seconds, UpstreamConf::set_next_upstream_timeout);
     if let Some(is_on) = proxy.buffering {
-        conf.buffering = is_on.into();
+        conf.set_buffering(is_on.into());
     }
     if let Some(is_on) = proxy.request_buffering {
-        conf.request_buffering = is_on.into();
+        conf.set_request_buffering(is_on.into());
     }
     if let Some(tries) = proxy.next_upstream_tries {
-        conf.next_upstream_tries = tries as usize;
+        conf.set_next_upstream_tries(tries as usize);
     }
     if let Some(conditions) = &proxy.next_upstream {
-        conf.next_upstream = conditions.iter().fold(0, |all, one| all | flag(*one)) as usize;
-        if conditions.is_empty() {
-            conf.next_upstream = NGX_HTTP_UPSTREAM_FT_OFF as usize;
-        }
+        let flags = conditions.iter().fold(0, |all, one| all | flag(*one));
+        let none = NGX_HTTP_UPSTREAM_FT_OFF;
+        conf.set_next_upstream(if conditions.is_empty() { none } else { flags } as usize);
     }
     change_buffers(conf, proxy);
 }
 
 /// nginx refuses some of these together when it reads them; here the smaller one gives way.
-fn change_buffers(conf: &mut ngx_http_upstream_conf_t, proxy: &Proxy) {
+fn change_buffers(conf: &UpstreamConf, proxy: &Proxy) {
     if let Some(bytes) = proxy.buffer_bytes {
-        conf.buffer_size = bytes as usize;
-        conf.bufs.size = bytes as usize;
+        conf.set_head_buffer_bytes(bytes as usize);
+        conf.set_buffer_bytes(bytes as usize);
     }
     if let Some(count) = proxy.buffer_count {
         // nginx's own least.
-        conf.bufs.num = (count as isize).max(2);
+        conf.set_buffer_count((count as isize).max(2));
     }
     if proxy.buffer_bytes.is_none()
         && proxy.buffer_count.is_none()
@@ -211,17 +216,17 @@ fn change_buffers(conf: &mut ngx_http_upstream_conf_t, proxy: &Proxy) {
     {
         return;
     }
-    let one = conf.buffer_size.max(conf.bufs.size);
-    let all_but_one = (conf.bufs.num as usize).saturating_sub(1) * conf.bufs.size;
+    let one = conf.head_buffer_bytes().max(conf.buffer_bytes());
+    let all_but_one = (conf.buffer_count() as usize).saturating_sub(1) * conf.buffer_bytes();
     let busy = proxy.busy_buffers_bytes.map_or(2 * one, |bytes| bytes as usize);
-    conf.busy_buffers_size = busy.min(all_but_one).max(one);
-    conf.temp_file_write_size = conf.temp_file_write_size.max(2 * one);
+    conf.set_busy_buffers_bytes(busy.min(all_but_one).max(one));
+    conf.set_temp_file_write_bytes(conf.temp_file_write_bytes().max(2 * one));
     if let Some(bytes) = proxy.max_temp_file_bytes {
-        conf.max_temp_file_size = match usize::try_from(bytes).unwrap_or(usize::MAX) {
+        conf.set_max_temp_file_bytes(match usize::try_from(bytes).unwrap_or(usize::MAX) {
             0 => 0,
             // nginx.conf knows how much room there is for all of them.
-            bytes => bytes.max(one).min(conf.max_temp_file_size),
-        };
+            bytes => bytes.max(one).min(conf.max_temp_file_bytes()),
+        });
     }
 }
 
@@ -291,9 +296,11 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
             let cycle = Cycle::current(request.event_loop());
             let copy = own.locations.get(cycle, base, purpose, &own.source);
             let Some(copy) = copy else { return Entered::NoTarget };
-            request.enter_copy(copy);
+            // SAFETY: of the policies, which the request holds, and which `policy::Cache` frees in a later turn than it.
+            unsafe { request.enter_copy(copy) };
         }
-        None => request.enter_location(base),
+        // SAFETY: of the request's own location or server.
+        None => unsafe { request.enter_location(base) },
     }
     let (limit, length) = (request.max_body_bytes(), request.content_length_n());
     // A request that was redirected internally has come in with its body.
@@ -314,7 +321,8 @@ pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
     }
     let (base, cycle) = (request.location_settings(), Cycle::current(request.event_loop()));
     if let Some(own) = policies.locations.get(cycle, base, Purpose::Error, &policies.source) {
-        request.set_location_copy(own);
+        // SAFETY: of the policies, which the request holds, and which `policy::Cache` frees in a later turn than it.
+        unsafe { request.set_location_copy(own) };
     }
 }
 

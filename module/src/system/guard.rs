@@ -2,8 +2,6 @@
 
 use crate::system::log;
 
-pub use nginx::contain;
-
 /// Lets a panic say where and why in nginx's log, in one line. The standard hook would write to standard error, which
 /// may block.
 pub fn report_panics() {

@@ -33,12 +33,18 @@ impl Buffer {
         self.peek(|raw| raw.last.addr().saturating_sub(raw.pos.addr()))
     }
 
-    /// Looks at the bytes that there are to read. The buffer may be written again when `look` has returned.
+    /// Looks at the bytes that there are to read. Until `look` has returned the buffer seems to have none, so that nobody
+    /// changes them.
     #[inline]
     pub fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
         let (len, data) = (self.unread_bytes(), self.peek(|raw| raw.pos));
-        // SAFETY: what was written of a buffer and not read lies between the two, and nobody writes it meanwhile.
-        look(unsafe { bytes(ngx_str_t { len, data }) })
+        let taken = Taken { buffer: self, last: self.peek(|raw| raw.last) };
+        self.poke(|raw| raw.last = raw.pos);
+        // SAFETY: what was written of a buffer and not read lies between the two. nginx writes nothing meanwhile, and this
+        // crate only to what there seems to be.
+        let seen = look(unsafe { bytes(ngx_str_t { len, data }) });
+        drop(taken);
+        seen
     }
 
     /// Takes bytes away from the front of what there is to read: the rest takes their place.
@@ -55,5 +61,18 @@ impl Buffer {
         let range = copy.as_ptr_range();
         let (start, end) = (range.start.cast_mut(), range.end.cast_mut());
         self.poke(|raw| (raw.start, raw.pos, raw.last, raw.end) = (start, start, end, end));
+    }
+}
+
+/// The bytes of a buffer while somebody looks at them; they are there again when this is dropped, after a panic too.
+struct Taken<'b> {
+    buffer: &'b Buffer,
+    last: *mut u8,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let last = self.last;
+        self.buffer.poke(|raw| raw.last = last);
     }
 }

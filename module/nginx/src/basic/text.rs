@@ -1,5 +1,6 @@
 //! nginx's strings: a length and a pointer, without a NUL.
 
+use crate::basic::handle::handle;
 use crate::sys::{ngx_hash_key, ngx_str_t};
 
 /// The bytes of a string of nginx's; none for a null one.
@@ -20,4 +21,18 @@ pub unsafe fn bytes<'a>(text: ngx_str_t) -> &'a [u8] {
 pub(crate) fn hash_key(lower: &[u8]) -> usize {
     // SAFETY: nginx reads so many bytes.
     unsafe { ngx_hash_key(lower.as_ptr().cast_mut(), lower.len()) }
+}
+
+handle! {
+    /// A string of nginx's that another struct points at.
+    Text of ngx_str_t
+}
+
+impl Text {
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: a string of the configuration or of the request's pool, which stays as long as what points at it.
+        unsafe { bytes(self.peek(|raw| *raw)) }
+    }
 }

@@ -1,5 +1,6 @@
 //! What modules keep: nginx's arrays of one pointer a module, for a cycle, `http`, a server, a location, a request.
 
+use crate::basic::handle::Handle;
 use crate::conf::module::{CoreModule, HttpModule};
 use crate::sys::{self, global};
 use std::ffi::{CStr, c_void};
@@ -81,7 +82,7 @@ slot!(Context, OfRequest, HttpModule, Request);
 macro_rules! stock {
     ($(#[$doc:meta])* $name:ident = $symbol:ident, $main:ty, $server:ty, $location:ty) => {
         $(#[$doc])*
-        pub struct $name;
+        pub(crate) struct $name;
 
         // SAFETY: the module's own index and types.
         unsafe impl HttpModule for $name {
@@ -115,43 +116,12 @@ stock! {
 /// A module of nginx's own that keeps its types, and its symbol, to itself: it is found by name, and may not be there.
 ///
 /// # Safety
-/// What the module of that name keeps for a location, and for a server or upstream, is of these types.
+/// What the module of that name keeps for a location, and for a server or upstream, is what these are handles of.
 pub unsafe trait NamedModule: 'static {
     /// Its name.
     const NAME: &'static CStr;
     /// What it keeps for a location.
-    type Location: Copy;
+    type Location: Handle<Raw: Copy>;
     /// What it keeps for a server or upstream.
-    type Server: Copy;
-}
-
-/// Says what a module of nginx's own keeps.
-macro_rules! named {
-    ($($(#[$doc:meta])* $name:ident = $text:literal, $server:ty, $location:ty;)*) => {$(
-        $(#[$doc])*
-        pub enum $name {}
-
-        // SAFETY: types of the very file that this module is compiled from, for the nginx at hand.
-        unsafe impl NamedModule for $name {
-            const NAME: &'static CStr = $text;
-            type Server = $server;
-            type Location = $location;
-        }
-    )*};
-}
-
-named! {
-    /// `proxy_pass`
-    Proxy = c"ngx_http_proxy_module", (), sys::ngx_http_proxy_loc_conf_t;
-    /// `grpc_pass`
-    Grpc = c"ngx_http_grpc_module", (), sys::ngx_http_grpc_loc_conf_t;
-    /// `fastcgi_pass`
-    Fastcgi = c"ngx_http_fastcgi_module", (), sys::ngx_http_fastcgi_loc_conf_t;
-    /// `uwsgi_pass`
-    Uwsgi = c"ngx_http_uwsgi_module", (), sys::ngx_http_uwsgi_loc_conf_t;
-    /// `access_log`
-    AccessLog = c"ngx_http_log_module", (), sys::ngx_http_log_loc_conf_t;
-    /// `keepalive`
-    UpstreamKeepalive = c"ngx_http_upstream_keepalive_module",
-        sys::ngx_http_upstream_keepalive_srv_conf_t, ();
+    type Server: Handle<Raw: Copy>;
 }

@@ -260,7 +260,7 @@ fn make<T: Default>(pool: &Pool) -> *mut c_void {
 }
 
 /// nginx's callback for a configuration of a module of `http`.
-unsafe extern "C" fn create<T: Default>(cf: *mut ngx_conf_t) -> *mut c_void {
+pub(crate) unsafe extern "C" fn create<T: Default>(cf: *mut ngx_conf_t) -> *mut c_void {
     // SAFETY: nginx gives the configuration that it reads, with its pool.
     make::<T>(unsafe { Pool::from_ptr((*cf).pool) })
 }
@@ -313,7 +313,7 @@ unsafe extern "C" fn postconfiguration<M: HttpModule>(cf: *mut ngx_conf_t) -> ng
     step("postconfiguration", || M::postconfiguration(unsafe { Conf::reading(cf) }))
 }
 
-fn step(name: &str, step: impl FnOnce() -> Result<(), Refused>) -> ngx_int_t {
+pub(crate) fn step(name: &str, step: impl FnOnce() -> Result<(), Refused>) -> ngx_int_t {
     match contain(name, Err(Refused::Told), step) {
         Ok(()) => Code::OK.0,
         Err(_) => Code::ERROR.0,

@@ -6,6 +6,7 @@ use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::conf::kept::{self, Keeper, OfCycle};
 use crate::conf::module::CoreModule;
+use crate::connection::Connection;
 use crate::process::event_loop::EventLoop;
 use crate::process::zone::Zone;
 use crate::sys::{global, ngx_core_conf_t, ngx_module_t};
@@ -48,6 +49,11 @@ handle! {
     /// An address that nginx listens at.
     Listener of ngx_listening_t
 }
+
+fields! { Listener {
+    /// The connection that its clients come by; none when it is closed.
+    option connection: Connection = connection;
+}}
 
 impl Listener {
     /// The address.

@@ -31,13 +31,21 @@ fields! { Zone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Block {
-    /// Where it begins, at a page.
-    pub start: NonNull<u8>,
-    /// How long it is: whole pages.
-    pub bytes: usize,
+    start: NonNull<u8>,
+    bytes: usize,
 }
 
 impl Block {
+    /// Where it begins, at a page.
+    pub fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How long it is: whole pages.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+
     /// The block as words, which all processes share. They are used while the zone is mapped: until its cycle has been
     /// replaced. Whoever divides the block otherwise looks at it in no other way.
     pub fn words(self) -> &'static [AtomicU64] {

@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn phase<H: PhaseHandler>(raw: *mut ngx_http_reques
 }
 
 /// nginx's form of a handler, for a location's content.
-pub fn content_handler<H: PhaseHandler>() -> sys::ngx_http_handler_pt {
+pub(crate) fn content_handler<H: PhaseHandler>() -> sys::ngx_http_handler_pt {
     Some(phase::<H>)
 }
 

@@ -3,6 +3,7 @@
 use super::Request;
 use crate::basic::handle::{fields, handle};
 use crate::basic::text::{bytes, hash_key};
+use crate::conf::kept::HttpCore;
 use crate::sys::{
     NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_http_get_flushed_variable,
     ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_str_t, ngx_uint_t,
@@ -97,6 +98,9 @@ impl Request {
     ///
     /// The request keeps the value that it had: nginx may have measured that one for a text that it is about to write.
     pub fn current_variable(&self, index: VariableIndex) -> Option<&[u8]> {
+        if index.0 >= self.main_conf::<HttpCore>().variables.nelts {
+            return None;
+        }
         // SAFETY: a live request; the index came from nginx, and a request has a value for each, a struct of numbers and a
         // pointer. What is put back was there before.
         unsafe {

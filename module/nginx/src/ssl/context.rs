@@ -3,13 +3,16 @@
 use super::handshake::go_on;
 use super::pem::KeyPair;
 use super::{Ciphers, Verifier, verify_by};
+use crate::conf::kept::NamedModule;
+use crate::location::LocationCopy;
 use crate::process::cycle::Cycle;
 use crate::process::event_loop::EventLoop;
+use crate::stock::UpstreamConf;
 use crate::sys::{
     NGX_OK, SSL_CTX, SSL_CTX_free, SSL_CTX_set_cipher_list, SSL_CTX_set_ex_data,
     SSL_CTX_set_verify, SSL_CTX_set_verify_depth, SSL_CTX_set1_cert_store,
-    SSL_CTX_use_cert_and_key, SSL_VERIFY_NONE, ngx_http_complex_value_t, ngx_http_upstream_conf_t,
-    ngx_int_t, ngx_ssl_create, ngx_ssl_t, ngx_str_t, ngx_uint_t,
+    SSL_CTX_use_cert_and_key, SSL_VERIFY_NONE, ngx_http_complex_value_t, ngx_int_t, ngx_ssl_create,
+    ngx_ssl_t, ngx_str_t, ngx_uint_t,
 };
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::x509::store::X509StoreRef;
@@ -109,16 +112,32 @@ impl LocationTls {
         LocationTls { context, name, _text: text, server_name, verify }
     }
 
-    /// Puts it into the settings of a location, which do not outlive it.
-    pub fn change(&self, conf: &mut ngx_http_upstream_conf_t) {
-        conf.ssl = (&raw const *self.context.ssl).cast_mut();
-        conf.ssl_server_name = self.server_name.into();
-        conf.ssl_verify = self.verify.into();
-        if let Some(name) = &self.name {
-            conf.ssl_name = (&raw const **name).cast_mut();
-        }
-        // Those of nginx.conf would be read for each connection.
-        conf.ssl_certificate = null_mut();
-        conf.ssl_certificate_key = null_mut();
+    /// Puts it into the settings of a location, which keep it.
+    fn change(&self, conf: &UpstreamConf) {
+        let ssl = (&raw const *self.context.ssl).cast_mut();
+        let name = self.name.as_ref().map(|name| (&raw const **name).cast_mut());
+        conf.poke(|raw| {
+            raw.ssl = ssl;
+            raw.ssl_server_name = self.server_name.into();
+            raw.ssl_verify = self.verify.into();
+            raw.ssl_name = name.unwrap_or(raw.ssl_name);
+            // Those of nginx.conf would be read for each connection.
+            raw.ssl_certificate = null_mut();
+            raw.ssl_certificate_key = null_mut();
+        });
+    }
+}
+
+impl LocationCopy {
+    /// TLS toward the endpoints of `N`, whose settings `of` finds; `None`: nginx was built without it.
+    pub fn set_tls<N: NamedModule>(
+        &mut self,
+        cycle: &Cycle,
+        of: fn(&N::Location) -> &UpstreamConf,
+        tls: LocationTls,
+    ) -> Option<()> {
+        self.change::<N>(cycle, |conf| tls.change(of(conf)))?;
+        self.keep(tls);
+        Some(())
     }
 }

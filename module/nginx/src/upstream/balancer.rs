@@ -6,6 +6,7 @@ use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
+use crate::basic::text::Text;
 use crate::conf::{Conf, Refused, UpstreamBlock};
 use crate::connection::Connection;
 use crate::request::Request;
@@ -108,6 +109,11 @@ impl<'r> Attempt<'r> {
     #[inline]
     pub fn name(&self, name: &'r PeerName) {
         self.raw.poke(|raw| raw.name = (&raw const name.text).cast_mut());
+    }
+
+    /// Another name for logs: one of the configuration.
+    pub fn name_text(&self, name: &'r Text) {
+        self.raw.poke(|raw| raw.name = name.as_ptr());
     }
 
     /// Goes over a connection that was kept.
@@ -260,7 +266,15 @@ unsafe extern "C" fn get_peer<P: Peer<'static> + 'static>(
     contain("get_peer", NGX_ERROR as ngx_int_t, || {
         // SAFETY: as for `called`.
         let (peer, attempt) = unsafe { called::<P>(attempt, data) };
-        peer.get(&attempt).0
+        let code = peer.get(&attempt);
+        let (has_address, has_connection) =
+            attempt.raw.peek(|raw| (!raw.sockaddr.is_null(), !raw.connection.is_null()));
+        // nginx would look at what is not there.
+        match code {
+            Code::OK | Code::DONE if !has_address => Code::ERROR.0,
+            Code::DONE if !has_connection => Code::ERROR.0,
+            code => code.0,
+        }
     })
 }
 
@@ -281,7 +295,7 @@ unsafe extern "C" fn free_peer<P: Peer<'static> + 'static>(
 /// nginx gives the attempt that it is about, and what `prepare` set; the request or session is alive until the callback
 /// returns. What the peer gets with a longer lifetime it cannot keep: it is written for any.
 #[inline]
-unsafe fn called<P: Peer<'static> + 'static>(
+pub(crate) unsafe fn called<P: Peer<'static> + 'static>(
     attempt: *mut ngx_peer_connection_t,
     data: *mut c_void,
 ) -> (&'static mut P, Attempt<'static>) {

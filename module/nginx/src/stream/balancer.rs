@@ -1,0 +1,91 @@
+//! Balancers of sessions.
+
+use super::{Session, Stock, StreamBlock, UpstreamOfStream};
+use crate::basic::code::Code;
+use crate::basic::guard::contain;
+use crate::conf::{Conf, Refused};
+use crate::sys::{
+    NGX_STREAM_UPSTREAM_CREATE, ngx_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_stream_session_t,
+    ngx_stream_upstream_srv_conf_t, ngx_uint_t,
+};
+use crate::upstream::balancer::{Peer, Slot, called, prepare};
+use std::ffi::c_void;
+
+/// Balances the sessions of an `upstream` block.
+pub trait SessionBalancer: 'static {
+    /// For the error log.
+    const NAME: &'static str;
+    /// What it keeps for a session, in the session's pool. It is not dropped.
+    type Peer<'s>: Peer<'s>;
+    /// When the block has been read: nginx's settings for it are known now.
+    fn init(block: &StreamBlock) -> Result<(), Refused>;
+    /// When a session is about to be sent to the block; `None`: it cannot be sent.
+    fn peer<'s>(session: &'s Session, block: &'s StreamBlock) -> Option<Self::Peer<'s>>;
+}
+
+impl Conf {
+    /// Has `B` balance the upstream of `stream` that is read; `false`, and nothing changes, when another directive does
+    /// already.
+    pub fn set_session_balancer<B: SessionBalancer>(&mut self) -> bool {
+        let block = self.stock::<UpstreamOfStream>(self.cycle());
+        let block = block.filter(|block| block.peek(|raw| raw.peer.init_upstream.is_none()));
+        let change = |block: &StreamBlock| {
+            block.poke(|raw| {
+                raw.peer.init_upstream = Some(init_upstream::<B>);
+                raw.flags = NGX_STREAM_UPSTREAM_CREATE as ngx_uint_t;
+            });
+        };
+        block.map(change).is_some()
+    }
+}
+
+/// nginx's callback for an upstream block: says what to call for each session.
+unsafe extern "C" fn init_upstream<B: SessionBalancer>(
+    _: *mut ngx_conf_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+) -> ngx_int_t {
+    let decided = contain(B::NAME, Err(Refused::Told), || {
+        // SAFETY: nginx gives the upstream that it initialises.
+        let block = unsafe { StreamBlock::from_ptr(upstream) };
+        B::init(block)?;
+        block.poke(|raw| raw.peer.init = Some(init_peer::<B>));
+        Ok(())
+    });
+    decided.map_or(Code::ERROR.0, |()| Code::OK.0)
+}
+
+/// nginx's callback when a session is about to be sent to this upstream.
+unsafe extern "C" fn init_peer<B: SessionBalancer>(
+    session: *mut ngx_stream_session_t,
+    upstream: *mut ngx_stream_upstream_srv_conf_t,
+) -> ngx_int_t {
+    contain(B::NAME, Code::ERROR, || {
+        // SAFETY: nginx gives the session and the upstream it is for, on the event loop.
+        let (session, block) =
+            unsafe { (Session::from_ptr(session), StreamBlock::from_ptr(upstream)) };
+        let pool = session.connection().pool();
+        let peer = B::peer(session, block).and_then(|peer| Slot::of(pool, peer));
+        let (Some(data), Some(upstream)) = (peer, session.upstream()) else { return Code::ERROR };
+        upstream.poke(|raw| {
+            prepare::<B::Peer<'static>>(&mut raw.peer, data);
+            raw.peer.notify = Some(notify_peer::<B::Peer<'static>>);
+            // nginx makes `proxy_next_upstream_tries` of it, which no header says.
+            raw.peer.tries = ngx_uint_t::MAX;
+        });
+        Code::OK
+    })
+    .0
+}
+
+/// nginx's callback when an attempt has connected.
+unsafe extern "C" fn notify_peer<P: Peer<'static> + 'static>(
+    attempt: *mut ngx_peer_connection_t,
+    data: *mut c_void,
+    _: ngx_uint_t,
+) {
+    contain("notify_peer", (), || {
+        // SAFETY: nginx gives the attempt that it is about, and what `prepare` set, while the session is alive.
+        let (peer, _) = unsafe { called::<P>(attempt, data) };
+        peer.connected();
+    });
+}
