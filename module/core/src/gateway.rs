@@ -305,9 +305,6 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             return Some(self.respond(status, Reason::Denied));
         }
         if self.is_preflight(policies.origins()) {
-            // nginx writes neither into a 204 by itself.
-            self.edits.response =
-                &[("Content-Type", "text/plain charset=UTF-8"), ("Content-Length", "0")];
             return Some(self.respond(204, Reason::Preflight));
         }
         match (&source.redirect, &source.rewrite) {
