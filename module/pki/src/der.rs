@@ -4,8 +4,8 @@ use std::ops::Range;
 
 /// `INTEGER`
 const INTEGER: u8 = 0x02;
-/// `BOOLEAN` with its length and the value true.
-const TRUE: [u8; 3] = [0x01, 0x01, 0xff];
+/// `BOOLEAN`
+const BOOLEAN: u8 = 0x01;
 /// `SEQUENCE`
 pub const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
@@ -142,11 +142,12 @@ pub struct Entry<'d> {
     pub is_critical: bool,
 }
 
-/// Takes the first entry off; `None` at the end and where there is none.
+/// Takes the first entry off; `None` at the end and where there is none. Numbers are compared as bytes, so one that is not
+/// written the one way that DER has is refused.
 pub fn entry<'d>(rest: &mut &'d [u8]) -> Option<Entry<'d>> {
     let entry = sequence(rest)?;
     let mut parts = entry.content;
-    let serial = next(&mut parts).filter(|serial| serial.tag == INTEGER)?.whole;
+    let serial = next(&mut parts).filter(is_minimal)?.whole;
     next(&mut parts)?;
     let mut is_critical = false;
     if !parts.is_empty() {
@@ -154,8 +155,53 @@ pub fn entry<'d>(rest: &mut &'d [u8]) -> Option<Entry<'d>> {
         while !extensions.is_empty() {
             let mut extension = sequence(&mut extensions)?.content;
             next(&mut extension)?;
-            is_critical |= extension.starts_with(&TRUE);
+            if peek(extension) == BOOLEAN {
+                is_critical |= next(&mut extension)?.content != [0];
+            }
         }
     }
     Some(Entry { serial, whole: entry.whole, is_critical })
+}
+
+/// Whether it is an integer as DER writes it (X.690 §8.3.2, §10.1), of at most 127 bytes: serial numbers have 20.
+fn is_minimal(number: &Element<'_>) -> bool {
+    let is_padded = match number.content {
+        [] => true,
+        [0, next, ..] => *next < 0x80,
+        [0xff, next, ..] => *next >= 0x80,
+        _ => false,
+    };
+    number.tag == INTEGER
+        && !is_padded
+        && number.whole.len() == 2 + number.content.len()
+        && number.content.len() < 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_has_its_number_as_der_writes_it() {
+        let critical = |serial: &[u8], extensions: &[u8]| {
+            let time = [&[UTC_TIME, 13][..], b"260101000000Z"].concat();
+            let whole = wrap(&[serial, &time, extensions]);
+            entry(&mut &whole[..]).map(|entry| {
+                assert_eq!(entry.serial, serial);
+                entry.is_critical
+            })
+        };
+        for serial in [&[2, 1, 5][..], &[2, 1, 0], &[2, 2, 0, 0x80], &[2, 2, 0xff, 0x7f]] {
+            assert_eq!(critical(serial, &[]), Some(false), "{serial:x?}");
+        }
+        for serial in
+            [&[2, 2, 0, 5][..], &[2, 0x81, 1, 5], &[2, 0], &[2, 2, 0xff, 0x80], &[3, 1, 5]]
+        {
+            assert_eq!(critical(serial, &[]), None, "{serial:x?}");
+        }
+        for (value, is_critical) in [(0xff, true), (1, true), (0, false)] {
+            let extension = wrap(&[&[6, 1, 42], &[BOOLEAN, 1, value], &[4, 0]]);
+            assert_eq!(critical(&[2, 1, 5], &wrap(&[&extension])), Some(is_critical), "{value}");
+        }
+    }
 }

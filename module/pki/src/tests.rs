@@ -283,6 +283,51 @@ fn an_entry_with_a_critical_extension_makes_a_list_unusable() {
 }
 
 /// An extension of so many DNS names, as they are or as excluded ones.
+/// A list of an issuer's numbers, whose bytes are changed before it is signed, as PEM.
+fn damaged(ours: &Party, serials: &[u32], at: [u8; 3], change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let list = list(ours, &ours.key, serials);
+    let mut der = X509Crl::from_pem(&list).unwrap().to_der().unwrap();
+    let at = der.windows(4).position(|bytes| bytes.starts_with(&at) && bytes[3] == 0x17).unwrap();
+    change(&mut der[at..at + 4]);
+    let signed = &der[der::list(&der).unwrap().signed];
+    let mut rest = &der::next(&mut &der[..]).unwrap().content[signed.len()..];
+    let algorithm = der::next(&mut rest).unwrap().whole;
+    let mut signer = openssl::sign::Signer::new(MessageDigest::sha256(), &ours.key).unwrap();
+    let signature = signer.sign_oneshot_to_vec(signed).unwrap();
+    let signature = [&[3, signature.len() as u8 + 1, 0], &signature[..]].concat();
+    let text = openssl::base64::encode_block(&der::wrap(&[signed, algorithm, &signature]));
+    let lines = text.as_bytes().chunks(64).map(|line| [line, b"\n"].concat());
+    let begin = b"-----BEGIN X509 CRL-----\n".to_vec();
+    let end = b"-----END X509 CRL-----\n".to_vec();
+    std::iter::once(begin).chain(lines).chain([end]).flatten().collect()
+}
+
+/// OpenSSL reads an entry only when its number is asked for; whether the number is revoked must not depend on that.
+#[test]
+fn a_number_is_revoked_though_the_rest_of_its_entry_cannot_be_read() {
+    let ours = root("ours");
+    // The date is none.
+    let made =
+        authorities(&pem([&ours]), &damaged(&ours, &[6, 7], [2, 1, 7], |entry| entry[3] = 4));
+    // The second time the list's signature is known.
+    for _ in 0..2 {
+        let of = |serial| verdict(made.store(), &leaf(serial, &ours), &[]);
+        assert_eq!((of(5), of(6), of(7)), (0, 23, 23));
+    }
+}
+
+#[test]
+fn beside_a_list_that_cannot_be_read_nobody_passes() {
+    let ours = root("ours");
+    // The number is none.
+    let damaged = damaged(&ours, &[6, 7], [2, 1, 7], |entry| entry[0] = 4);
+    for lists in [[&list(&ours, &ours.key, &[8])[..], &damaged], [&damaged, &damaged]] {
+        let made = authorities(&pem([&ours]), &lists.concat());
+        // X509_V_ERR_UNABLE_TO_GET_CRL
+        assert_eq!(verdict(made.store(), &leaf(5, &ours), &[]), 3);
+    }
+}
+
 fn names(count: usize, is_constraint: bool) -> Vec<u8> {
     let one = |n: usize| {
         let name = [&[0x82, 4][..], format!("a{:03}", n % 1_000).as_bytes()].concat();
@@ -385,4 +430,9 @@ fn keys_whose_signatures_take_long_are_refused() {
     assert!(is_quick(&rsa(2_048, "10001")) && is_quick(&rsa(8_192, "10001")));
     assert!(!is_quick(&rsa(16_384, "10001")) && !is_quick(&rsa(4_096, "F000000000000001")));
     assert!(is_quick(&leaf(1, &root("r"))));
+    // Its own key would verify the handshake's signature: the handshake ends.
+    let ours = root("ours");
+    let made = authorities(&pem([&ours]), b"");
+    assert_eq!(handshake(&made, &rsa(16_384, "10001"), &[]), (0, 50));
+    assert_eq!(handshake(&made, &leaf(1, &ours), &[]), (1, 0));
 }

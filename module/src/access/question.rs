@@ -107,7 +107,8 @@ pub fn ask(request: &Request<'_>, progress: &Progress, external: &External) -> O
     let server = route::server(request, &source.to, external.target(request))?;
     let location = raw.auth_location(Scheme::of(server.https))?;
     let OwnServer { backend, host, target, .. } = server;
-    let asked = [&host[..], &target].concat();
+    // Two servers may have one name: that of another port, or of a host that was routed otherwise.
+    let asked = [&backend[..], b" ", &host, &target].concat();
     let question = Question {
         external,
         subrequest: Cell::new(std::ptr::null_mut()),

@@ -6,11 +6,12 @@
 use super::{contain, ffi};
 use crate::der::{self, List};
 use crate::revocations;
-use foreign_types::ForeignType;
+use foreign_types::{ForeignType, ForeignTypeRef};
 use libc::c_int;
+use openssl::pkey::{PKeyRef, Public};
 use openssl::x509::X509Crl;
 use openssl_sys as sys;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
@@ -30,6 +31,10 @@ struct Whole {
     entries: Range<usize>,
     /// The entry that was looked up last: OpenSSL reads it until it asks for another one.
     found: Cell<Option<Found>>,
+    /// Stands for an entry that cannot be decoded: the certificate is revoked all the same.
+    unknown: Found,
+    /// The key that has signed the list, as DER, once it was verified: the bytes are not hashed again for it.
+    signer: RefCell<Vec<u8>>,
 }
 
 struct Found(NonNull<sys::X509_REVOKED>);
@@ -75,9 +80,13 @@ pub fn head(bytes: &Rc<[u8]>, place: Range<usize>) -> Option<X509Crl> {
     // SAFETY: OpenSSL's own method.
     unsafe { ffi::X509_CRL_set_default_method(null_mut()) };
     let list = list.ok()?;
-    let whole = Whole { bytes: bytes.clone(), signed, entries, found: Cell::new(None) };
-    // SAFETY: the list is alive; `free` takes what it is given.
-    unsafe { ffi::X509_CRL_set_meth_data(list.as_ptr(), Box::into_raw(Box::new(whole)).cast()) };
+    // SAFETY: makes an empty entry, of no reason, which `Found` frees; the list is alive; `free` takes what it is given.
+    unsafe {
+        let unknown = Found(NonNull::new(sys::X509_REVOKED_new())?);
+        let (bytes, found, signer) = (bytes.clone(), Cell::new(None), RefCell::default());
+        let whole = Whole { bytes, signed, entries, found, unknown, signer };
+        ffi::X509_CRL_set_meth_data(list.as_ptr(), Box::into_raw(Box::new(whole)).cast());
+    }
     Some(list)
 }
 
@@ -107,37 +116,45 @@ unsafe extern "C" fn free(list: *mut sys::X509_CRL) -> c_int {
     1
 }
 
-/// 1: the serial number is revoked, by the entry in `found`; 0: it is not.
+/// 1: the serial number is revoked, by the entry in `found`, or whether it is cannot be told; 0: it is not.
 unsafe extern "C" fn look_up(
     list: *mut sys::X509_CRL,
     found: *mut *mut sys::X509_REVOKED,
     serial: *const sys::ASN1_INTEGER,
     _issuer: *const sys::X509_NAME,
 ) -> c_int {
+    // SAFETY: OpenSSL gives a list of ours and a number, which live during the callback.
+    let (whole, serial) = unsafe { (whole(list), encoded(serial)) };
+    // Of a list without data nobody verifies the signature.
+    let Some(whole) = whole else { return 0 };
+    let answer = |entry: &Found| {
+        if !found.is_null() {
+            // SAFETY: OpenSSL's place for the answer.
+            unsafe { *found = entry.0.as_ptr() };
+        }
+    };
+    answer(&whole.unknown);
     let body = || {
-        // SAFETY: OpenSSL gives a list of ours, and a number, which live during the callback.
-        let (whole, serial) = unsafe { (whole(list)?, encoded(serial)?) };
+        let serial = serial?;
         let mut entries = whole.bytes.get(whole.entries.clone())?;
         let entry = std::iter::from_fn(|| der::entry(&mut entries));
         // No two issuers share a list here, so the number alone tells the certificate.
-        let entry = entry.into_iter().find(|entry| entry.serial == serial)?.whole;
-        if entry.ends_with(&REMOVED) {
-            return None;
-        }
+        let entry = entry.into_iter().find(|entry| entry.serial == serial);
+        let Some(entry) = entry.map(|entry| entry.whole).filter(|it| !it.ends_with(&REMOVED))
+        else {
+            return Some(0);
+        };
         let mut data = entry.as_ptr();
         // SAFETY: the entry's bytes.
         let entry = unsafe {
             ffi::d2i_X509_REVOKED(null_mut(), &raw mut data, entry.len() as libc::c_long)
         };
-        let entry = NonNull::new(entry)?;
-        whole.found.set(Some(Found(entry)));
-        if !found.is_null() {
-            // SAFETY: OpenSSL's place for the answer.
-            unsafe { *found = entry.as_ptr() };
-        }
+        let entry = Found(NonNull::new(entry)?);
+        answer(&entry);
+        whole.found.set(Some(entry));
         Some(1)
     };
-    contain(0, body, 0)
+    contain(1, body, 1)
 }
 
 /// # Safety
@@ -155,8 +172,12 @@ unsafe fn encoded(number: *const sys::ASN1_INTEGER) -> Option<Vec<u8>> {
 /// 1: the signature is the key's.
 unsafe extern "C" fn verify(list: *mut sys::X509_CRL, key: *mut sys::EVP_PKEY) -> c_int {
     let body = || {
-        // SAFETY: OpenSSL gives a list of ours and a key, which live during the callback.
-        let whole = unsafe { whole(list) }?;
+        // SAFETY: OpenSSL gives a list of ours and a key, which live during the callback; the key keeps its count.
+        let (whole, spki) = unsafe { (whole(list)?, PKeyRef::<Public>::from_ptr(key)) };
+        let spki = spki.public_key_to_der().ok()?;
+        if *whole.signer.borrow() == spki {
+            return Some(1);
+        }
         let signed = whole.bytes.get(whole.signed.clone())?;
         let length = c_int::try_from(signed.len()).ok()?;
         let (mut signature, mut algorithm) = (std::ptr::null(), std::ptr::null());
@@ -175,6 +196,9 @@ unsafe extern "C" fn verify(list: *mut sys::X509_CRL, key: *mut sys::EVP_PKEY) -
                 false => -1,
             };
             ffi::ASN1_TYPE_free(any);
+            if verified == 1 {
+                whole.signer.replace(spki);
+            }
             Some(verified)
         }
     };

@@ -37,7 +37,13 @@ pub fn verify(context: &mut X509StoreContextRef) -> bool {
         if bundles(context).is_none() {
             return Some(context.verify_cert().unwrap_or(false));
         }
-        if !sent(context).is_some_and(|mut all| all.all(is_quick)) {
+        let own = sent(context);
+        // Its key is used once more, for the signature of the handshake (RFC 8446 §4.4.3): the handshake ends here.
+        let Some((_, all)) = own.filter(|(own, _)| is_quick(own)) else {
+            context.set_error(REFUSED);
+            return Some(false);
+        };
+        if !all.is_some_and(|mut all| all.all(is_quick)) {
             context.set_error(REFUSED);
             return Some(true);
         }
@@ -69,8 +75,10 @@ pub fn is_quick(certificate: &X509Ref) -> bool {
     }
 }
 
-/// What the peer has sent; `None`: too much.
-fn sent(context: &X509StoreContextRef) -> Option<impl Iterator<Item = &X509Ref>> {
+/// The peer's own certificate, and that with all that it has sent; `None` there: too much.
+fn sent(
+    context: &X509StoreContextRef,
+) -> Option<(&X509Ref, Option<impl Iterator<Item = &X509Ref>>)> {
     let context = context.as_ptr();
     // SAFETY: the context has its certificates for as long as it is borrowed; both may be null.
     let (own, others): (Option<&X509Ref>, Option<&StackRef<X509>>) = unsafe {
@@ -82,7 +90,8 @@ fn sent(context: &X509StoreContextRef) -> Option<impl Iterator<Item = &X509Ref>>
     let own = own?;
     // The peer's own may stand among them.
     let is_few = others.is_none_or(|others| others.len() <= MAX_SENT + 1);
-    is_few.then(|| std::iter::once(own).chain(others.into_iter().flatten()))
+    let all = std::iter::once(own).chain(others.into_iter().flatten());
+    Some((own, is_few.then_some(all)))
 }
 
 /// OpenSSL's callback after each step: 0 ends the verification.
