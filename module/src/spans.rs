@@ -17,21 +17,23 @@ use oxigress_core::span::{
 };
 use oxigress_core::text::template;
 use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-/// Requests that wait for the exporter: those of two seconds at 2,000 requests a second.
-const SLOTS: usize = 4096;
+/// Requests that wait for the exporter; a namespace alone has half, those of two seconds at 2,000 requests a second.
+const SLOTS: usize = 8192;
 
-static WORDS: OnceLock<&'static [AtomicU64]> = OnceLock::new();
+/// The queue's memory, and what makes owners of namespaces: no tenant can tell which ones count as one.
+static QUEUE: OnceLock<(&'static [AtomicU64], RandomState)> = OnceLock::new();
 
 /// Makes the queue, once a master, before it forks. Without memory for it nothing is exported.
 pub fn create() {
-    if WORDS.get().is_some() {
+    if QUEUE.get().is_some() {
         return;
     }
     match nginx::shared::map_words(Ring::words(SLOTS)) {
-        Ok(words) => _ = WORDS.set(words),
+        Ok(words) => _ = QUEUE.set((words, RandomState::new())),
         Err(error) => {
             log::warn(format_args!(
                 "ingress: spans are not exported, no memory for the queue: {error}"
@@ -40,13 +42,14 @@ pub fn create() {
     }
 }
 
-fn ring() -> Option<Ring<'static>> {
-    WORDS.get().and_then(|words| Ring::new(words))
+fn ring() -> Option<(Ring<'static>, &'static RandomState)> {
+    let (words, hasher) = QUEUE.get()?;
+    Some((Ring::new(words)?, hasher))
 }
 
 /// Takes requests out of the queue: their records one after the other, and how many were dropped since the master started.
 pub fn take() -> (Vec<u8>, u64) {
-    let Some(ring) = ring() else { return (Vec::new(), 0) };
+    let Some((ring, _)) = ring() else { return (Vec::new(), 0) };
     let mut records = Vec::new();
     ring.take(&mut records, TAKE_BYTES, monotonic_milliseconds());
     (records, ring.dropped())
@@ -78,7 +81,7 @@ struct Pending {
 pub struct CallPlace(usize);
 
 /// Headers that carry a context; those with an empty value remove the client's.
-pub type Headers = [(&'static str, Vec<u8>); 7];
+pub type Headers = Vec<(&'static str, Vec<u8>)>;
 
 /// The trace of a request; `None`: it is not traced, or a subrequest.
 #[inline]
@@ -92,8 +95,15 @@ impl Traced {
         self.begun.own
     }
 
-    fn context_of(&self, span: SpanId) -> Context {
-        Context { span, ..self.begun.own }
+    /// The headers of the next hop, whose span this is. The client's `tracestate` belongs to the context that it came with:
+    /// without that, or damaged, it goes nowhere.
+    fn headers(&self, request: &Request<'_>, span: SpanId) -> Headers {
+        let state = request.header(b"tracestate").unwrap_or_default();
+        let state = Some(state).filter(|it| self.begun.parent.is_some() && is_trace_state(it));
+        let context = Context { span, ..self.begun.own };
+        let mut headers = Headers::from(context.headers(self.propagation));
+        headers.push(("tracestate", state.unwrap_or_default().to_vec()));
+        headers
     }
 
     /// Begins a call to an auth server or a mirror.
@@ -102,11 +112,11 @@ impl Traced {
         let mut calls = self.calls.borrow_mut();
         let start_ms = wall_clock_milliseconds();
         calls.push(Pending { kind, span, start_ms, answer: None });
-        (CallPlace(calls.len() - 1), self.context_of(span).headers(self.propagation))
+        (CallPlace(calls.len() - 1), self.headers(request, span))
     }
 
     /// Notes the answer to a call that went to a server; one from a cache leaves no span.
-    pub fn end_call(&self, CallPlace(place): CallPlace, subrequest: &nginx::Request) {
+    fn end_call(&self, CallPlace(place): CallPlace, subrequest: &nginx::Request) {
         let state = subrequest.upstream_states().filter(|state| state.has_peer()).last();
         let Some(address) = state.and_then(State::peer_name) else { return };
         let status = state.map_or(0, |state| state.status() as u16);
@@ -120,6 +130,14 @@ impl Traced {
     pub fn begin_attempt(&self) {
         self.attempts.borrow_mut().push(wall_clock_milliseconds());
     }
+}
+
+/// Notes the answer to a call that a subrequest was, when it has ended; nothing happens without a place.
+pub fn end_call(subrequest: &nginx::Request, place: Option<CallPlace>) {
+    let Some(place) = place else { return };
+    // A subrequest has the pool of its main request.
+    let trace = subrequest.pool().kept::<Traced>().next();
+    trace.into_iter().for_each(|trace| trace.end_call(place, subrequest));
 }
 
 /// Gives a request its trace, unless it has one: it keeps that when it is routed again.
@@ -145,13 +163,8 @@ pub fn begin(request: &Request<'_>, policy: &Tracing) {
 /// Writes the context into the headers that the endpoint gets.
 pub fn prepare(request: &Request<'_>) {
     let Some(trace) = of(request) else { return };
-    for (name, value) in trace.context_of(trace.endpoint).headers(trace.propagation) {
+    for (name, value) in trace.headers(request, trace.endpoint) {
         request.set_header(name.as_bytes(), &value);
-    }
-    // It belongs to the context that it came with.
-    let state = request.header(b"tracestate").unwrap_or_default();
-    if trace.begun.parent.is_none() || !is_trace_state(state) {
-        request.remove_header(b"tracestate");
     }
 }
 
@@ -159,7 +172,8 @@ pub fn prepare(request: &Request<'_>) {
 #[cold]
 pub fn finish(request: &Request<'_>) {
     let Some(trace) = of(request).filter(|trace| trace.begun.own.is_sampled) else { return };
-    let Some(ring) = ring() else { return };
+    let Some((ring, hasher)) = ring() else { return };
+    let namespace = request.decision().map_or(&[][..], |decision| decision.texts[1]);
     let duration = request.elapsed_ms();
     let start_ms = wall_clock_milliseconds().saturating_sub(duration);
     let finished = Finished {
@@ -170,10 +184,11 @@ pub fn finish(request: &Request<'_>) {
         port: request.local_port().unwrap_or(0),
         start_ms,
         duration_ms: clamp(duration),
+        namespace: namespace.to_vec(),
         texts: texts(request),
         calls: calls(request, trace, start_ms),
     };
-    ring.push(&finished.encode(), monotonic_milliseconds());
+    ring.push(&finished.encode(), hasher.hash_one(namespace), monotonic_milliseconds());
 }
 
 fn texts(request: &Request<'_>) -> [Vec<u8>; 7] {

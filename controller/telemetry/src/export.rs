@@ -1,14 +1,14 @@
 //! The task that takes spans from nginx and sends them to the collector.
 
+use crate::waiting::Waiting;
 use crate::{Counts, spans};
 use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use opentelemetry_sdk::trace::SpanExporter as _;
 use oxigress_core::span::{Finished, TAKE_BYTES};
 use oxigress_net::socket;
 use oxigress_settings::tracing::{Exporter, Protocol};
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 /// nginx's queue holds the requests of this time at 4,000 a second.
 const TAKE_EVERY: Duration = Duration::from_secs(1);
 /// Answers of nginx that are read at a time: all that its queue holds.
-const MAX_ANSWERS: usize = 32;
+const MAX_ANSWERS: usize = 64;
 /// What a collector takes for a batch at most: OpenTelemetry's default.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same complaint is logged once in this time.
@@ -28,7 +28,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs until the program ends.
 pub async fn run(socket: PathBuf, mut settings: watch::Receiver<Exporter>, counts: Arc<Counts>) {
-    let mut queue = Queue { waiting: VecDeque::new(), sending: None, counts, logged: None };
+    let mut queue = Queue { waiting: Waiting::default(), sending: None, counts, logged: None };
     loop {
         let exporter = settings.borrow_and_update().clone();
         let is_over = match exporter.endpoint() {
@@ -72,7 +72,7 @@ impl Collector {
 
 /// Spans that wait for the collector.
 struct Queue {
-    waiting: VecDeque<SpanData>,
+    waiting: Waiting,
     /// The batch that is under way, and its spans.
     sending: Option<(usize, JoinHandle<anyhow::Result<()>>)>,
     counts: Arc<Counts>,
@@ -141,16 +141,16 @@ impl Queue {
             let dropped = dropped.and_then(|value| value.to_str().ok()?.parse().ok());
             dropped.into_iter().for_each(|count| self.counts.ring_full.store(count, Relaxed));
             let mut records = &answer.body()[..];
-            let is_last = records.len() < TAKE_BYTES || self.waiting.len() >= most;
+            let is_last = records.len() < TAKE_BYTES || self.waiting.len() >= 2 * most;
             while !records.is_empty() {
                 let Some(finished) = Finished::decode(&mut records) else {
                     self.counts.queue_full.fetch_add(1, Relaxed);
                     anyhow::bail!("a record is damaged");
                 };
+                let namespace: Arc<[u8]> = finished.namespace.as_slice().into();
                 for span in spans::of(&finished, &scope) {
-                    match self.waiting.len() < most {
-                        true => self.waiting.push_back(span),
-                        false => _ = self.counts.queue_full.fetch_add(1, Relaxed),
+                    if !self.waiting.push(&namespace, span, most) {
+                        self.counts.queue_full.fetch_add(1, Relaxed);
                     }
                 }
             }
@@ -162,7 +162,7 @@ impl Queue {
     }
 
     fn send(&mut self, client: Arc<SpanExporter>, most: usize) {
-        let batch: Vec<_> = self.waiting.drain(..most.min(self.waiting.len())).collect();
+        let batch = self.waiting.take(most);
         let spans = batch.len();
         let sending = tokio::spawn(async move {
             // The client has a time limit of its own; a batch that hangs must not hang for ever.

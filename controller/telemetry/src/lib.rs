@@ -8,6 +8,7 @@
 
 mod export;
 mod spans;
+mod waiting;
 
 use oxigress_core::metrics::labels;
 use oxigress_settings::tracing::Exporter;

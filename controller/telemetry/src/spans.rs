@@ -129,9 +129,28 @@ fn id(span: span::SpanId) -> SpanId {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use oxigress_core::span::Context;
+
+    /// The server span of a request of this name.
+    pub fn span(name: &str) -> SpanData {
+        let trace = span::TraceId::new([1, 2]);
+        let texts = [name, "GET", "", "", "", "", ""].map(|text| text.as_bytes().to_vec());
+        let finished = Finished {
+            context: Context { trace, span: span::SpanId::new(3), is_sampled: true },
+            parent: None,
+            is_https: false,
+            status: 200,
+            port: 80,
+            start_ms: 1,
+            duration_ms: 1,
+            namespace: Vec::new(),
+            texts,
+            calls: Vec::new(),
+        };
+        server(&finished, &InstrumentationScope::default())
+    }
 
     #[test]
     fn a_request_that_was_tried_again_has_a_client_span_for_each_attempt() {
@@ -152,6 +171,7 @@ mod tests {
             port: 443,
             start_ms: 1_000,
             duration_ms: 10,
+            namespace: b"shop".to_vec(),
             texts: ["GET /a", "GET", "shop.test", "/a/b", "/a", "192.0.2.1", ""]
                 .map(|text| text.as_bytes().to_vec()),
             calls: vec![call(5, 502), call(6, 200)],

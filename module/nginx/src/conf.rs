@@ -419,7 +419,7 @@ impl UpstreamBlock {
 
     /// What module `M` keeps for it, while it is initialised.
     pub fn conf_mut<M: HttpModule>(&mut self) -> Option<&mut M::Server> {
-        // SAFETY: as for `Keeper::kept`; what is lent of it is lent of this block, exclusively.
+        // SAFETY: null, or what module `M` has made for it, which stays as long; it is lent of this block, exclusively.
         unsafe { self.place(M::index())?.cast::<M::Server>().as_mut() }
     }
 

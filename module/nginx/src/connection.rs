@@ -2,7 +2,7 @@
 
 use crate::basic::address::Address;
 use crate::basic::chain::Buffer;
-use crate::basic::handle::{fields, handle};
+use crate::basic::handle::{fields, handle, on_event_loop};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::sys::{
@@ -15,6 +15,8 @@ handle! {
     /// A connection. nginx keeps its struct when it is closed, and uses it again for another.
     Connection of ngx_connection_t
 }
+
+on_event_loop!(Connection);
 
 fields! { Connection {
     /// Its log, which adds what nginx knows of the client to each line.
@@ -76,6 +78,8 @@ handle! {
     /// What nginx does when something happens on a connection.
     Event of ngx_event_t
 }
+
+on_event_loop!(Event);
 
 fields! { Event {
     /// The other end has sent its end.

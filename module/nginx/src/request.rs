@@ -19,7 +19,7 @@ pub use subrequest::{Ended, Kind};
 pub use variable::{Lookup, Value, VariableFlags, VariableIndex};
 pub use weak::WeakRequest;
 
-use crate::basic::handle::{fields, handle};
+use crate::basic::handle::{fields, handle, on_event_loop};
 use crate::basic::log::{Level, Log};
 use crate::basic::pool::Pool;
 use crate::conf::kept::HttpCore;
@@ -36,6 +36,8 @@ handle! {
     /// A request, or a subrequest of one, during a callback.
     Request of ngx_http_request_t
 }
+
+on_event_loop!(Request);
 
 fields! { Request {
     /// Its connection, which for HTTP/2 and HTTP/3 is one of its own.

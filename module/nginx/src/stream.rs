@@ -9,7 +9,7 @@ pub mod balancer;
 pub mod divide;
 
 use crate::basic::guard::contain;
-use crate::basic::handle::{Handle, fields, handle};
+use crate::basic::handle::{Handle, fields, handle, on_event_loop};
 use crate::basic::log::Level;
 use crate::basic::text::Text;
 use crate::conf::kept::{Keeper, NamedModule, Slot};
@@ -276,6 +276,8 @@ handle! {
     /// A session: what a client sends over one connection, or from one address.
     Session of ngx_stream_session_t
 }
+
+on_event_loop!(Session);
 
 fields! { Session {
     /// The client's connection, whose pool goes with the session.

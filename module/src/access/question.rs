@@ -12,7 +12,7 @@ use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route;
-use crate::spans::{self, CallPlace, Traced};
+use crate::spans::{self, CallPlace};
 use nginx::{Code, Ended, Kind};
 use oxigress_core::http::header;
 use oxigress_core::own_server::OwnServer;
@@ -199,10 +199,7 @@ impl Ended for Question {
             }
             _ => 0,
         };
-        if let Some(call) = self.call.get() {
-            let trace = subrequest.pool().kept::<Traced>().next();
-            trace.into_iter().for_each(|trace| trace.end_call(call, subrequest));
-        }
+        spans::end_call(subrequest, self.call.get());
         self.status.set(u16::try_from(status).unwrap_or(0));
         self.is_answered.set(true);
         // No page of nginx's, and no end of the main request.

@@ -12,7 +12,7 @@ use crate::worker;
 use nginx::EventLoop;
 use oxigress_core::patterns::Captures;
 use oxigress_store::{KeyHash, Place};
-use std::ptr::null;
+use std::ptr::{NonNull, null};
 use std::rc::Rc;
 
 /// What REWRITE decided: a decision never mixes generations.
@@ -80,7 +80,7 @@ pub(crate) struct Route {
     /// Null: the rule's path is no pattern.
     captured: *const Captured,
     /// The rule's texts and the backend that serves in the place of its own, one after the other.
-    names: *const u8,
+    names: Option<NonNull<[u8]>>,
     lengths: [u16; 7],
     is_named: bool,
     is_alternative: bool,
@@ -104,7 +104,7 @@ impl Route {
         Route {
             policies: null(),
             captured: null(),
-            names: null(),
+            names: None,
             lengths: [0; 7],
             is_named: false,
             is_alternative: false,
@@ -199,7 +199,8 @@ impl<'r> Request<'r> {
         };
         let is_named = names.is_some();
         let Names { lengths, texts, instead, is_alternative } = names.unwrap_or_default();
-        let copy = if is_named { pool.concat(&[texts, instead])?.as_ptr() } else { null() };
+        let copy =
+            if is_named { Some(NonNull::from(pool.concat(&[texts, instead])?)) } else { None };
         let [a, b, c, d, e, f] = lengths;
         context.route.set(Route {
             policies,
@@ -286,13 +287,11 @@ impl<'r> Request<'r> {
     /// The decision, if there is one.
     pub fn decision(&self) -> Option<Decision<'r>> {
         let route = self.route().filter(|route| route.is_named)?;
-        let mut at = route.names;
+        let mut rest = self.names(&route);
         let [backend, namespace, ingress, service, port, path, instead] =
             route.lengths.map(|length| {
-                // SAFETY: the lengths add up to the copy that was made in the request's pool.
-                let text = unsafe { std::slice::from_raw_parts(at, usize::from(length)) };
-                // SAFETY: at most one past it.
-                at = unsafe { at.add(usize::from(length)) };
+                let (text, left) = rest.split_at_checked(length.into()).unwrap_or_default();
+                rest = left;
                 text
             });
         let found = Found {
@@ -310,18 +309,20 @@ impl<'r> Request<'r> {
     /// The alternative that takes the request, if one does.
     pub fn alternative(&self) -> Option<&'r [u8]> {
         let route = self.route().filter(|route| route.is_alternative)?;
-        let [.., length] = route.lengths;
-        // SAFETY: the last part of the copy that was made in the request's pool.
-        let text = unsafe { route.names.add(route.rule_bytes()) };
-        // SAFETY: as above.
-        Some(unsafe { std::slice::from_raw_parts(text, usize::from(length)) })
+        self.names(&route).get(route.rule_bytes()..)
+    }
+
+    /// All names of its route.
+    fn names(&self, route: &Route) -> &'r [u8] {
+        // SAFETY: the copy that was made in the pool of the request whose route this is.
+        route.names.map_or(&[], |names| unsafe { names.as_ref() })
     }
 
     /// Keeps the alternative that takes a request without a route; answers the copy, `None` when memory is out.
     pub fn set_alternative(&self, id: &[u8]) -> Option<&'r [u8]> {
         let copy = self.nginx().pool().concat(&[id])?;
         self.change_route_or_none(|route| {
-            route.names = copy.as_ptr();
+            route.names = Some(copy.into());
             route.lengths = [0, 0, 0, 0, 0, 0, copy.len() as u16];
             route.is_alternative = true;
         });
@@ -331,14 +332,10 @@ impl<'r> Request<'r> {
     /// Another backend answers this status, with the rule's own names; `false` when memory is out.
     pub fn serve_by(&self, backend: &[u8], found: Found, status: u16) -> bool {
         let Some(route) = self.route() else { return false };
-        let names = match route.names.is_null() {
-            true => &[],
-            // SAFETY: the copy that was made in the request's pool has so many bytes.
-            false => unsafe { std::slice::from_raw_parts(route.names, route.rule_bytes()) },
-        };
+        let names = self.names(&route).get(..route.rule_bytes()).unwrap_or_default();
         let Some(copy) = self.nginx().pool().concat(&[names, backend]) else { return false };
         self.change_route(|route| {
-            route.names = copy.as_ptr();
+            route.names = Some(copy.into());
             // An id has 512 bytes at most.
             route.lengths[6] = backend.len() as u16;
             (route.is_named, route.error) = (true, status);

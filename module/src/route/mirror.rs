@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route;
-use crate::spans::{self, CallPlace, Traced};
+use crate::spans::{self, CallPlace};
 use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{HeaderValue, Mirror, Template};
@@ -141,10 +141,7 @@ impl Ended for Copy {
 
     /// A body that could not be read to its end would end the request too.
     fn ended(&self, subrequest: &nginx::Request, code: Code) -> Code {
-        if let Some(call) = self.call.get() {
-            let trace = subrequest.pool().kept::<Traced>().next();
-            trace.into_iter().for_each(|trace| trace.end_call(call, subrequest));
-        }
+        spans::end_call(subrequest, self.call.get());
         if code == Code::ERROR { Code::OK } else { code }
     }
 }

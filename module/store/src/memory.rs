@@ -23,7 +23,7 @@ pub(crate) struct Memory {
 
 // SAFETY: the words are atomics, and bytes are only handed out while no process writes them.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: atomics may be used by many at once, and so may bytes that no process writes.
 unsafe impl Sync for Memory {}
 
 impl Memory {

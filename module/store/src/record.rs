@@ -233,7 +233,7 @@ pub(crate) fn write(memory: Memory, new: &NewRecord<'_>) -> Result<Block, WriteE
     memory.word(block, ATTACHMENT).store(new.attachment, Relaxed);
     // SAFETY: the block was just allocated: only this writer knows it.
     unsafe { memory.write(block, KEY, new.key) };
-    // SAFETY: as above.
+    // SAFETY: this writer alone knows the block, which has room for the value behind the key.
     unsafe { memory.write(block, value_at, new.value) };
     Ok(block)
 }

@@ -13,11 +13,12 @@ const CRATES: [(&str, usize); 5] = [
     ("module/store", 14),
     ("module/nginx", 299),
     ("module/pki", 32),
-    ("module", 36),
+    ("module", 33),
 ];
 
 /// The files of the module that may have unsafe code. None is added: `module/nginx` gets a safe form of what is missing.
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
+    "access/counts.rs",
     "access/password.rs",
     "access/phase.rs",
     "access/question.rs",

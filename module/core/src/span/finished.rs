@@ -1,6 +1,6 @@
 //! A request that has ended, as it waits for the exporter.
 //!
-//! Layout: [`Head`], the bytes of seven texts, then each call: [`CallHead`] and its address. Texts and calls that have no
+//! Layout: [`Head`], the bytes of seven texts and of the namespace, then each call: [`CallHead`] and its address. Texts and calls that have no
 //! room are cut, so that a record never exceeds [`MAX_BYTES`].
 
 use super::{Context, SpanId, TraceId};
@@ -32,6 +32,8 @@ pub struct Finished {
     pub start_ms: u64,
     /// Milliseconds that it took.
     pub duration_ms: u32,
+    /// The namespace of the Ingress that served it.
+    pub namespace: Vec<u8>,
     /// Texts, in the order of [`Finished::NAMES`].
     pub texts: [Vec<u8>; 7],
     /// The requests that it caused.
@@ -79,6 +81,7 @@ struct Head {
     port: U16,
     is_https: u8,
     calls: u8,
+    namespace: u8,
     lengths: [u8; 7],
 }
 
@@ -94,10 +97,12 @@ struct CallHead {
 }
 
 const fn fits() -> bool {
-    let texts = 7 * MAX_TEXT_BYTES;
+    let texts = 7 * MAX_TEXT_BYTES + MAX_NAMESPACE_BYTES;
     size_of::<Head>() + texts + MAX_CALLS * (size_of::<CallHead>() + MAX_ADDRESS_BYTES) <= MAX_BYTES
 }
 
+/// Kubernetes takes no longer name.
+const MAX_NAMESPACE_BYTES: usize = 63;
 /// An IPv6 address with a port has 47.
 const MAX_ADDRESS_BYTES: usize = 64;
 const _: () = assert!(fits() && MAX_TEXT_BYTES <= u8::MAX as usize);
@@ -110,6 +115,7 @@ impl Finished {
     /// Its bytes. Texts are cut at 200 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let texts = self.texts.each_ref().map(|text| &text[..text.len().min(MAX_TEXT_BYTES)]);
+        let namespace = &self.namespace[..self.namespace.len().min(MAX_NAMESPACE_BYTES)];
         let left_out = self.calls.len().saturating_sub(MAX_CALLS);
         let (first, last) = match left_out {
             0 => (&self.calls[..], &[][..]),
@@ -125,10 +131,12 @@ impl Finished {
             port: self.port.into(),
             is_https: self.is_https.into(),
             calls: (first.len() + last.len()) as u8,
+            namespace: namespace.len() as u8,
             lengths: texts.map(|text| text.len() as u8),
         };
         let mut bytes = head.as_bytes().to_vec();
         texts.iter().for_each(|text| bytes.extend_from_slice(text));
+        bytes.extend_from_slice(namespace);
         for call in first.iter().chain(last) {
             let address = &call.address[..call.address.len().min(MAX_ADDRESS_BYTES)];
             let head = CallHead {
@@ -157,6 +165,7 @@ impl Finished {
         for (text, length) in texts.iter_mut().zip(head.lengths) {
             *text = take(length.into())?.to_vec();
         }
+        let namespace = take(head.namespace.into())?.to_vec();
         let mut calls = Vec::with_capacity(head.calls.into());
         for _ in 0..head.calls {
             let call = CallHead::ref_from_bytes(take(size_of::<CallHead>())?).ok()?;
@@ -183,6 +192,7 @@ impl Finished {
             port: head.port.get(),
             start_ms: head.start_ms.get(),
             duration_ms: head.duration_ms.get(),
+            namespace,
             texts,
             calls,
         };
@@ -218,6 +228,7 @@ mod tests {
             port: 443,
             start_ms: 1_700_000_000_000,
             duration_ms: 12,
+            namespace: b"team-a".to_vec(),
             texts: std::array::from_fn(|_| texts.next().unwrap_or_default()),
             calls: (0..calls).map(call).collect(),
         }

@@ -75,12 +75,6 @@ macro_rules! handle {
                 write(unsafe { &mut *self.0.get() })
             }
 
-            /// What the handle says of the thread that it is seen on.
-            #[inline]
-            pub fn event_loop(&self) -> $crate::process::event_loop::EventLoop {
-                // SAFETY: handles exist on the event loop's thread only, as `from_ptr` asks.
-                unsafe { $crate::process::event_loop::EventLoop::here() }
-            }
         }
 
         impl $crate::basic::handle::Handle for $name {
@@ -90,6 +84,21 @@ macro_rules! handle {
             unsafe fn nullable<'a>(raw: *mut $crate::sys::$raw) -> Option<&'a Self> {
                 // SAFETY: as the caller promises.
                 unsafe { $name::from_nullable(raw) }
+            }
+        }
+    };
+}
+
+/// Gives a handle a word about the thread that it is seen on. Logs, and what a thread works with, have none: they are seen on
+/// other threads too.
+macro_rules! on_event_loop {
+    ($name:ident) => {
+        impl $name {
+            /// What the handle says of the thread that it is seen on.
+            #[inline]
+            pub fn event_loop(&self) -> $crate::process::event_loop::EventLoop {
+                // SAFETY: this handle exists on the event loop's thread only, as `from_ptr` asks.
+                unsafe { $crate::process::event_loop::EventLoop::here() }
             }
         }
     };
@@ -236,7 +245,7 @@ macro_rules! fields {
     };
 }
 
-pub(crate) use {fields, handle};
+pub(crate) use {fields, handle, on_event_loop};
 
 /// The structs in an array of nginx's.
 pub struct Array<'r, H: Handle> {

@@ -1,7 +1,7 @@
 //! Cycles: a configuration and what runs on it.
 
 use crate::basic::address::Address;
-use crate::basic::handle::{Array, fields, handle};
+use crate::basic::handle::{Array, fields, handle, on_event_loop};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::conf::kept::{self, Keeper, OfCycle};
@@ -17,6 +17,8 @@ handle! {
     /// A cycle: nginx makes one for each configuration that it reads.
     Cycle of ngx_cycle_t
 }
+
+on_event_loop!(Cycle);
 
 fields! { Cycle {
     /// Its log.

@@ -46,11 +46,14 @@ impl Block {
         self.bytes
     }
 
-    /// The block as words, which all processes share. They are used while the zone is mapped: until its cycle has been
-    /// replaced. Whoever divides the block otherwise looks at it in no other way.
-    pub fn words(self) -> &'static [AtomicU64] {
+    /// The block as words, which all processes share.
+    ///
+    /// # Safety
+    /// They are used while the zone is mapped: until its cycle has been replaced. Nobody looks at the block in another way.
+    pub unsafe fn words(self) -> &'static [AtomicU64] {
         let count = self.bytes / size_of::<AtomicU64>();
-        // SAFETY: whole pages, zeroed when they were new; any bytes are a value of an atomic.
+        // SAFETY: whole pages, zeroed when they were new and mapped as long as the caller promises; any bytes are a value of an
+        // atomic.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), count) }
     }
 

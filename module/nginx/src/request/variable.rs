@@ -98,7 +98,7 @@ impl Request {
     ///
     /// The request keeps the value that it had: nginx may have measured that one for a text that it is about to write.
     pub fn current_variable(&self, index: VariableIndex) -> Option<&[u8]> {
-        if index.0 >= self.main_conf::<HttpCore>().variables.nelts {
+        if !self.has_variable(index) {
             return None;
         }
         // SAFETY: a live request; the index came from nginx, and a request has a value for each, a struct of numbers and a
@@ -116,9 +116,18 @@ impl Request {
         }
     }
 
+    /// An index of another configuration may be beyond this one's variables.
+    #[inline]
+    fn has_variable(&self, index: VariableIndex) -> bool {
+        index.0 < self.main_conf::<HttpCore>().variables.nelts
+    }
+
     /// As [`Request::current_variable`]. `None` where it cannot be looked up;
     /// a missing one is empty.
     pub fn flushed_variable(&self, index: VariableIndex) -> Option<&[u8]> {
+        if !self.has_variable(index) {
+            return None;
+        }
         // SAFETY: a live request; the index came from nginx, and a request has a value for each.
         let value =
             unsafe { Value::from_nullable(ngx_http_get_flushed_variable(self.as_ptr(), index.0)) };

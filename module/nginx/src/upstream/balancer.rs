@@ -11,7 +11,7 @@ use crate::conf::{Conf, Refused, UpstreamBlock};
 use crate::connection::Connection;
 use crate::request::Request;
 use crate::sys::{
-    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_OK, ngx_conf_t, ngx_http_request_t,
+    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_OK, ngx_conf_t, ngx_event_t, ngx_http_request_t,
     ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t,
     ngx_str_t, ngx_uint_t,
 };
@@ -119,6 +119,9 @@ impl<'r> Attempt<'r> {
     /// Goes over a connection that was kept.
     #[inline]
     pub fn go_over(&self, kept: Idle) {
+        if self.is_of_session() {
+            return;
+        }
         let connection = kept.resume(self.raw.log()).into_raw();
         self.raw.poke(|raw| raw.connection = connection);
         self.raw.set_cached(true);
@@ -127,19 +130,35 @@ impl<'r> Attempt<'r> {
     /// No connection, so that nginx makes one.
     #[inline]
     pub fn forget_connection(&self) {
+        if self.is_of_session() {
+            return;
+        }
         self.raw.poke(|raw| raw.connection = null_mut());
         self.raw.set_cached(false);
+    }
+
+    /// Only sessions are told when an attempt has connected.
+    fn is_of_session(&self) -> bool {
+        self.raw.peek(|raw| raw.notify.is_some())
     }
 
     /// Takes the connection of an attempt that is over: nginx has done with it, and would close it.
     #[inline]
     pub fn take_connection(&self) -> Option<Open> {
-        let connection = self.raw.connection()?;
+        // nginx still closes that of a session, which is used once.
+        let connection = self.raw.connection().filter(|_| !self.is_of_session())?;
         self.raw.poke(|raw| raw.connection = null_mut());
+        // Until it waits for something, nothing of the request is called any more.
+        connection.poke(|raw| raw.data = null_mut());
+        for event in [connection.read_event(), connection.write_event()] {
+            event.poke(|raw| raw.handler = Some(nothing_happens));
+        }
         // SAFETY: of this attempt, and taken away from it: nobody else has it.
         Some(unsafe { Open::from_raw(connection.as_ptr()) })
     }
 }
+
+unsafe extern "C" fn nothing_happens(_: *mut ngx_event_t) {}
 
 /// The longest name of an address, of IPv6 in brackets with its port, has 47 bytes.
 const NAME_BYTES: usize = 47;
@@ -264,16 +283,17 @@ unsafe extern "C" fn get_peer<P: Peer<'static> + 'static>(
     data: *mut c_void,
 ) -> ngx_int_t {
     contain("get_peer", NGX_ERROR as ngx_int_t, || {
-        // SAFETY: as for `called`.
+        // SAFETY: nginx gives the attempt that it is about, and what `prepare` set, while the request or session is alive.
         let (peer, attempt) = unsafe { called::<P>(attempt, data) };
         let code = peer.get(&attempt);
         let (has_address, has_connection) =
             attempt.raw.peek(|raw| (!raw.sockaddr.is_null(), !raw.connection.is_null()));
         // nginx would look at what is not there.
         match code {
-            Code::OK | Code::DONE if !has_address => Code::ERROR.0,
-            Code::DONE if !has_connection => Code::ERROR.0,
-            code => code.0,
+            Code::OK if has_address => code.0,
+            Code::DONE if has_address && has_connection => code.0,
+            Code::BUSY | Code::DECLINED => code.0,
+            _ => Code::ERROR.0,
         }
     })
 }
@@ -285,7 +305,7 @@ unsafe extern "C" fn free_peer<P: Peer<'static> + 'static>(
     state: ngx_uint_t,
 ) {
     contain("free_peer", (), || {
-        // SAFETY: as for `called`.
+        // SAFETY: nginx gives the attempt that it is about, and what `prepare` set, while the request or session is alive.
         let (peer, attempt) = unsafe { called::<P>(attempt, data) };
         peer.free(&attempt, Outcome(state));
     });

@@ -35,7 +35,7 @@ pub(crate) struct Memory(NonNull<Backing>);
 
 // SAFETY: loom runs the threads of a model on one thread of the system.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: there is one thread of the system, so nobody uses it at the same time.
 unsafe impl Sync for Memory {}
 
 /// A word in a block.
