@@ -10,10 +10,9 @@ use crate::metrics::{self, ChangeToLive, Scrape};
 use oxigress_admission::ReviewRequest;
 use oxigress_core::model::HostPattern;
 use oxigress_dashboard::Question;
-use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
+use oxigress_objects::{Changed, Kind, ObjectRef, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
@@ -277,7 +276,7 @@ impl Controller {
             };
             let withheld = withheld.into_iter().map(item).collect();
             let verdicts = self.translator.set_withheld(withheld);
-            self.report(verdicts, BTreeMap::new(), BTreeMap::new());
+            self.report(Update { verdicts, ..Update::default() });
         }
     }
 
@@ -300,15 +299,10 @@ impl Controller {
         }
     }
 
-    fn report(
-        &self,
-        verdicts: VerdictChanges,
-        acceptances: BTreeMap<Key, Option<Acceptance>>,
-        changed: BTreeMap<ObjectRef, Change>,
-    ) {
+    fn report(&self, update: Update) {
+        let verdicts = update.verdicts.clone();
         if let Some(reporter) = &self.reporter {
-            let (verdicts, published) = (verdicts.clone(), BTreeMap::new());
-            reporter.report(Update { published, acceptances, verdicts, changed });
+            reporter.report(update);
         }
         report(verdicts, &self.world);
     }
@@ -340,7 +334,8 @@ impl Controller {
             }
             if let Some(reporter) = &self.reporter {
                 let published = batch.published.into_iter().collect();
-                reporter.report(Update { published, ..Update::default() });
+                let statuses = batch.statuses.into_iter().collect();
+                reporter.report(Update { published, statuses, ..Update::default() });
             }
         }
         self.report_waiting();
@@ -386,7 +381,7 @@ impl Controller {
         let news = self.pace.take_news();
         if !news.is_empty() {
             let verdicts = self.translator.set_waiting(news);
-            self.report(verdicts, BTreeMap::new(), BTreeMap::new());
+            self.report(Update { verdicts, ..Update::default() });
         }
     }
 
@@ -451,7 +446,9 @@ impl Controller {
         let (patch, verdicts) = self.translator.update(&self.world, changed);
         tracing::debug!("translated in {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
         let acceptances = self.translator.take_acceptances();
-        self.report(verdicts, acceptances, changes(changed, &self.world, self.has_all));
+        let wanted = self.translator.take_statuses();
+        let changed = changes(changed, &self.world, self.has_all);
+        self.report(Update { verdicts, acceptances, wanted, changed, ..Update::default() });
         if let Some(streams) = self.translator.take_streams() {
             self.hand_over(streams);
         }

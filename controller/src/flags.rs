@@ -166,6 +166,15 @@ pub struct Flags {
     #[arg(long, value_name = "PATH", default_value = "/healthz", value_parser = url_path)]
     pub health_check_path: String,
 
+    /// Serve the Gateway API's objects of the API server too; a folder's are always served
+    ///
+    /// Its CustomResourceDefinitions may come later.
+    #[arg(long, default_value = "false", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = boolean, action = ArgAction::Set)]
+    pub gateway_api: bool,
+    /// Serve Gateways of GatewayClasses with this controller name
+    #[arg(long, value_name = "NAME", default_value = oxigress_objects::gateway::CONTROLLER)]
+    pub gateway_controller_name: String,
     /// Serve Ingresses whose annotation kubernetes.io/ingress.class has this value
     #[arg(long, value_name = "NAME", default_value = "nginx")]
     pub ingress_class: String,

@@ -10,6 +10,7 @@ use clap::Parser;
 use oxigress_core::model::Snapshot;
 use oxigress_core::model::{HttpsRedirect, Rule};
 use oxigress_objects::document::{self, Found};
+use oxigress_objects::gateway_status::{Condition, Content, Wanted};
 use oxigress_objects::verdict::Verdicts;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
@@ -86,11 +87,20 @@ fn run(input: &str) -> String {
         let scratch = translate(&world, &options);
         assert_eq!(translator.snapshot(), &scratch.snapshot, "incremental differs from scratch");
         assert_eq!(translator.verdicts(), &scratch.verdicts);
+        assert_eq!(translator.statuses(), &scratch.statuses);
         let mut patched = before;
         patch.apply(&mut patched);
         assert_eq!(&patched, translator.snapshot(), "the delta misses something");
     }
-    let view = view(translator.snapshot(), translator.verdicts(), unread);
+    let mut view = view(translator.snapshot(), translator.verdicts(), unread);
+    let statuses = translator
+        .statuses()
+        .iter()
+        .map(|(object, wanted)| (object.to_string(), status_view(wanted)));
+    let statuses: Map<String, Value> = statuses.collect();
+    if let (false, Some(all)) = (statuses.is_empty(), view.as_object_mut()) {
+        all.insert("statuses".into(), statuses.into());
+    }
     serde_saphyr::to_string(&view).unwrap()
 }
 
@@ -99,6 +109,9 @@ fn parse_ref(text: &str) -> ObjectRef {
     let kind = match kind {
         "ConfigMap" => Kind::ConfigMap,
         "EndpointSlice" => Kind::EndpointSlice,
+        "Gateway" => Kind::Gateway,
+        "HTTPRoute" => Kind::HTTPRoute,
+        "ReferenceGrant" => Kind::ReferenceGrant,
         "Ingress" => Kind::Ingress,
         "IngressClass" => Kind::IngressClass,
         "Namespace" => Kind::Namespace,
@@ -123,6 +136,15 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         (host.to_string(), Value::Object(rules.collect()))
     });
     put("servers", servers.collect());
+    let listeners = snapshot.listener_servers.iter().map(|(at, server)| {
+        let rules = server.rules.iter().map(|rule| {
+            let selection = rule.selection.as_ref().map(|all| serde_json::to_value(all).unwrap());
+            let selection = selection.map(|all| format!(" {all}")).unwrap_or_default();
+            json!({format!("{}{selection}", rule.path): rule_view(snapshot, rule)})
+        });
+        (at.to_string(), json!(rules.collect::<Vec<_>>()))
+    });
+    put("listener_servers", listeners.collect());
     let usual = serde_json::to_value(oxigress_core::model::Backend::default()).unwrap();
     let backends = snapshot.backends.iter().filter_map(|(id, backend)| {
         let mut backend = serde_json::to_value(backend).unwrap();
@@ -175,6 +197,34 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
         all.insert("unread".into(), json!(unread));
     }
     Value::Object(all)
+}
+
+/// The conditions, and which do not hold.
+fn status_view(wanted: &Wanted) -> Value {
+    let line = |condition: &Condition| {
+        let Condition { name, holds, reason, .. } = condition;
+        format!("{name}={holds} {reason}")
+    };
+    let lines = |all: &[Condition]| all.iter().map(line).collect::<Vec<_>>();
+    match &wanted.content {
+        Content::Class { conditions, .. } => json!(lines(conditions)),
+        Content::Gateway { conditions, listeners } => {
+            let listeners = listeners.iter().map(|listener| {
+                let mut all = lines(&listener.conditions);
+                all.push(format!("{} routes, {:?}", listener.attached, listener.kinds));
+                (listener.name.clone(), json!(all))
+            });
+            let listeners: Map<String, Value> = listeners.collect();
+            json!({"conditions": lines(conditions), "listeners": listeners})
+        }
+        Content::Route { parents, .. } => {
+            let parents = parents.iter().map(|parent| {
+                let section = parent.parent.section_name.as_deref().unwrap_or("*");
+                json!({format!("{}/{section}", parent.parent.name): lines(&parent.conditions)})
+            });
+            json!(parents.collect::<Vec<_>>())
+        }
+    }
 }
 
 fn rule_view(snapshot: &Snapshot, rule: &Rule) -> Value {

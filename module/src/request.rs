@@ -142,7 +142,7 @@ impl<'r> Request<'r> {
     }
 
     /// Names and values of the headers, as they were sent.
-    fn headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
+    pub fn headers(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
         self.seen.headers().map(|header| (header.name(), header.value()))
     }
 

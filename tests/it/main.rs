@@ -44,6 +44,7 @@ mod docs {
 /// The controller at a real API server.
 mod kubernetes {
     mod faults;
+    mod gateway;
     mod objects;
     mod outage;
     mod status;

@@ -25,6 +25,7 @@ The flags of both roles, as a map: rights follow from them as well, so that extr
 -}}
 {{- if ne .Values.oxigress.zoneSizeMax "auto" }}{{ $_ := set $flags "zone-size-max" .Values.oxigress.zoneSizeMax }}{{ end -}}
 {{- if ne (toString .Values.oxigress.namespaceBytesMax) "0" }}{{ $_ := set $flags "namespace-bytes-max" (toString .Values.oxigress.namespaceBytesMax) }}{{ end -}}
+{{- if .Values.oxigress.gatewayAPI }}{{ $_ := set $flags "gateway-api" true }}{{ end -}}
 {{- with $c.healthCheckHost }}{{ $_ := set $flags "healthz-host" . }}{{ end -}}
 {{- with $c.electionTTL }}{{ $_ := set $flags "election-ttl" . }}{{ end -}}
 {{- if $c.disableLeaderElection }}{{ $_ := set $flags "disable-leader-election" true }}{{ end -}}

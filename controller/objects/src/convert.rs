@@ -4,6 +4,7 @@
 //!          already; for a file of manifests this is the only check.
 
 use crate::external_name::ExternalName;
+use crate::gateway;
 use crate::ingress::{Ingress, IngressClass, Path, PathType, Port, Rule, Target, Tls};
 use crate::secret::{Fields, Offer, Secret};
 use crate::service::{
@@ -16,6 +17,7 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,7 +42,7 @@ pub fn identify(kind: Kind, meta: &ObjectMeta) -> Result<ObjectRef, WrongField> 
         return Err(wrong("metadata.name", "is missing: give the object a name"));
     }
     let namespace = match kind {
-        Kind::IngressClass | Kind::Namespace => String::new(),
+        Kind::IngressClass | Kind::GatewayClass | Kind::Namespace => String::new(),
         _ => meta.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into()),
     };
     // Names make up ids such as `namespace/service/port`, where a slash would join two parts.
@@ -144,6 +146,55 @@ pub fn ingress_class(from: networking::IngressClass) -> Result<Object, WrongFiel
     Ok(Object::IngressClass(Arc::new(IngressClass { controller })))
 }
 
+/// An object of a kind that is defined by a cluster, as it is written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Custom<S> {
+    /// apiVersion
+    #[serde(default)]
+    pub api_version: gateway::Unread,
+    /// kind
+    #[serde(default)]
+    pub kind: gateway::Unread,
+    /// metadata
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// spec
+    #[serde(default)]
+    pub spec: S,
+    /// status, which nothing is served from.
+    #[serde(default)]
+    pub status: serde_json::Value,
+}
+
+impl<S> From<Custom<S>> for Arc<gateway::Resource<S>> {
+    fn from(from: Custom<S>) -> Self {
+        let created = from.metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+        let generation = from.metadata.generation.unwrap_or_default();
+        Arc::new(gateway::Resource { meta: gateway::Meta { created, generation }, spec: from.spec })
+    }
+}
+
+/// A GatewayClass.
+pub fn gateway_class(from: Custom<gateway::GatewayClassSpec>) -> Result<Object, WrongField> {
+    Ok(Object::GatewayClass(from.into()))
+}
+
+/// A Gateway.
+pub fn gateway(from: Custom<gateway::GatewaySpec>) -> Result<Object, WrongField> {
+    Ok(Object::Gateway(from.into()))
+}
+
+/// An HTTPRoute.
+pub fn http_route(from: Custom<gateway::HttpRouteSpec>) -> Result<Object, WrongField> {
+    Ok(Object::HTTPRoute(from.into()))
+}
+
+/// A ReferenceGrant.
+pub fn reference_grant(from: Custom<gateway::ReferenceGrantSpec>) -> Result<Object, WrongField> {
+    Ok(Object::ReferenceGrant(from.into()))
+}
+
 /// Reads a Namespace, whose labels are kept.
 pub fn namespace(from: core::Namespace) -> Result<Object, WrongField> {
     let labels = from.metadata.labels.unwrap_or_default();
@@ -172,7 +223,8 @@ pub fn service(from: core::Service) -> Result<Object, WrongField> {
                 })?)
             }
         };
-        ports.push(ServicePort { protocol, name: port.name.unwrap_or_default(), number, target });
+        let (name, app_protocol) = (port.name.unwrap_or_default(), port.app_protocol);
+        ports.push(ServicePort { protocol, name, number, target, app_protocol });
     }
     let external_name = match spec.type_.as_deref() {
         Some("ExternalName") => Some(ExternalName::parse(&spec.external_name.unwrap_or_default())),

@@ -179,6 +179,10 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         Kind::Secret => typed(value, fields_of, convert::secret),
         Kind::ConfigMap => typed(value, fields_of, convert::config_map),
         Kind::EndpointSlice => typed(value, fields_of, convert::endpoint_slice),
+        Kind::GatewayClass => typed(value, fields_of, convert::gateway_class),
+        Kind::Gateway => typed(value, fields_of, convert::gateway),
+        Kind::HTTPRoute => typed(value, fields_of, convert::http_route),
+        Kind::ReferenceGrant => typed(value, fields_of, convert::reference_grant),
     };
     let mut found: Vec<_> = fields
         .into_iter()

@@ -93,7 +93,7 @@ impl fmt::Display for Name {
 /// The namespace and the name of an object, which together identify it within its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Empty for IngressClass and Namespace, which have none.
+    /// Empty for IngressClass, GatewayClass and Namespace, which have none.
     pub namespace: Name,
     /// Unique within kind and namespace.
     pub name: Name,
@@ -128,11 +128,26 @@ impl fmt::Display for Key {
 pub enum Kind {
     ConfigMap,
     EndpointSlice,
+    Gateway,
+    GatewayClass,
+    HTTPRoute,
     Ingress,
     IngressClass,
     Namespace,
+    ReferenceGrant,
     Secret,
     Service,
+}
+
+impl Kind {
+    /// The kinds of the Gateway API, whose definitions a cluster may lack.
+    pub const GATEWAY_API: [Kind; 4] =
+        [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute, Kind::ReferenceGrant];
+
+    /// Whether it is one of [`Self::GATEWAY_API`].
+    pub fn is_of_gateway_api(self) -> bool {
+        Kind::GATEWAY_API.contains(&self)
+    }
 }
 
 impl fmt::Display for Kind {

@@ -11,6 +11,8 @@ pub mod bucket;
 pub mod convert;
 pub mod document;
 pub mod external_name;
+pub mod gateway;
+pub mod gateway_status;
 pub mod ingress;
 mod key;
 pub mod parallel;

@@ -11,6 +11,15 @@ pub struct Published {
     pub addresses: Vec<Address>,
 }
 
+/// The status of an object of the Gateway API as it stands, for who writes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObjectStatus {
+    /// metadata.resourceVersion: whoever writes the status names what was seen.
+    pub version: String,
+    /// status, as written; null: none.
+    pub status: serde_json::Value,
+}
+
 /// Where clients reach this controller: one of the two, mostly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {

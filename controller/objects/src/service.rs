@@ -78,6 +78,8 @@ pub struct ServicePort {
     pub number: u16,
     /// Where it leads: like [`Self::number`] if not written.
     pub target: TargetPort,
+    /// appProtocol, which routes of the Gateway API go by.
+    pub app_protocol: Option<String>,
 }
 
 /// The field targetPort: a number, or the name of a container's port.

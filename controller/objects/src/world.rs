@@ -8,6 +8,7 @@
 //! versions) leaves it equal, and equal objects change nothing.
 
 use crate::external_name::{Answer, DnsName, ExternalName};
+use crate::gateway::{Gateway, GatewayClass, GatewayObjects, HttpRoute, ReferenceGrant};
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
@@ -22,9 +23,13 @@ use std::sync::Arc;
 pub enum Object {
     ConfigMap(Arc<ConfigMap>),
     EndpointSlice(Arc<EndpointSlice>),
+    Gateway(Arc<Gateway>),
+    GatewayClass(Arc<GatewayClass>),
+    HTTPRoute(Arc<HttpRoute>),
     Ingress(Arc<Ingress>),
     IngressClass(Arc<IngressClass>),
     Namespace(Arc<Namespace>),
+    ReferenceGrant(Arc<ReferenceGrant>),
     Secret(Secret),
     Service(Arc<Service>),
 }
@@ -51,6 +56,8 @@ pub type Seen = (ObjectRef, Option<Object>);
 #[allow(missing_docs, reason = "the fields of World")]
 pub struct Changed {
     pub config_maps: BTreeSet<Key>,
+    /// Objects of the Gateway API.
+    pub gateway_api: BTreeSet<ObjectRef>,
     pub ingresses: BTreeSet<Key>,
     pub ingress_classes: BTreeSet<Key>,
     pub namespaces: BTreeSet<Key>,
@@ -75,6 +82,7 @@ impl Changed {
 #[allow(missing_docs, reason = "Kubernetes's own names")]
 pub struct World {
     pub config_maps: BTreeMap<Key, Arc<ConfigMap>>,
+    pub gateway_api: GatewayObjects,
     pub ingresses: BTreeMap<Key, Arc<Ingress>>,
     pub ingress_classes: BTreeMap<Key, Arc<IngressClass>>,
     /// The API server does not let us see IngressClasses.
@@ -131,6 +139,9 @@ impl World {
                     &mut changed.config_maps,
                 );
             }
+            Kind::Gateway | Kind::GatewayClass | Kind::HTTPRoute | Kind::ReferenceGrant => {
+                self.apply_gateway_api(id.kind, key, object, &mut changed.gateway_api);
+            }
             Kind::Ingress => {
                 replace(&mut self.ingresses, key, found!(object, Ingress), &mut changed.ingresses);
             }
@@ -164,6 +175,31 @@ impl World {
             let named = self.ingresses.values().filter_map(|ingress| ingress.class.as_ref());
             changed.ingress_classes.extend(named.map(|name| Key::new("", name)));
         }
+    }
+
+    fn apply_gateway_api(
+        &mut self,
+        kind: Kind,
+        key: Key,
+        new: Option<Object>,
+        changed: &mut BTreeSet<ObjectRef>,
+    ) {
+        let (all, keys) = (&mut self.gateway_api, &mut BTreeSet::new());
+        match (kind, new) {
+            (_, Some(Object::Gateway(new))) => replace(&mut all.gateways, key, Some(new), keys),
+            (_, Some(Object::GatewayClass(new))) => replace(&mut all.classes, key, Some(new), keys),
+            (_, Some(Object::HTTPRoute(new))) => {
+                replace(&mut all.http_routes, key, Some(new), keys)
+            }
+            (_, Some(Object::ReferenceGrant(new))) => {
+                replace(&mut all.grants, key, Some(new), keys)
+            }
+            (Kind::Gateway, _) => replace(&mut all.gateways, key, None, keys),
+            (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
+            (Kind::HTTPRoute, _) => replace(&mut all.http_routes, key, None, keys),
+            _ => replace(&mut all.grants, key, None, keys),
+        }
+        changed.extend(std::mem::take(keys).into_iter().map(|key| ObjectRef::new(kind, key)));
     }
 
     fn apply_service(&mut self, key: Key, new: Option<Arc<Service>>, changed: &mut Changed) {
@@ -279,6 +315,10 @@ impl World {
         match id.kind {
             Kind::ConfigMap => self.config_maps.contains_key(key),
             Kind::EndpointSlice => self.slices.contains_key(key),
+            Kind::Gateway => self.gateway_api.gateways.contains_key(key),
+            Kind::GatewayClass => self.gateway_api.classes.contains_key(key),
+            Kind::HTTPRoute => self.gateway_api.http_routes.contains_key(key),
+            Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),
             Kind::Namespace => self.namespaces.contains_key(key),
@@ -291,6 +331,7 @@ impl World {
     pub fn all(&self) -> Changed {
         Changed {
             config_maps: self.config_maps.keys().cloned().collect(),
+            gateway_api: self.gateway_api.names(),
             ingresses: self.ingresses.keys().cloned().collect(),
             ingress_classes: self.ingress_classes.keys().cloned().collect(),
             namespaces: self.namespaces.keys().cloned().collect(),

@@ -8,6 +8,7 @@
 //! Rejected: kube's reflector store, which keeps whole objects; a metadata watch of Secrets with a GET for each change,
 //!          which makes a rotation wait for one more answer.
 
+mod custom;
 #[cfg(test)]
 mod fake;
 mod scope;
@@ -54,6 +55,8 @@ pub struct Kubernetes {
     /// What the last batch said of it.
     was_incomplete: bool,
     was_hiding: bool,
+    /// What is served depends on labels of namespaces, whether there are Gateways or not.
+    needs_namespaces: bool,
 }
 
 /// What is known of one subject.
@@ -99,14 +102,28 @@ impl Kubernetes {
             batch: Batch::default(),
             was_incomplete: false,
             was_hiding: false,
+            needs_namespaces: options.watches_namespaces,
         };
-        source.start(|subject| !subject.is_sparse());
+        let needs_namespaces = source.needs_namespaces;
+        source.start(|subject| {
+            !subject.is_sparse() && (needs_namespaces || subject.kind != Kind::Namespace)
+        });
+        source.watches_not_started();
         source
     }
 
     /// Knows whether the server is heard.
     pub fn watch_health(&self) -> Arc<WatchHealth> {
         self.watch_health.clone()
+    }
+
+    /// Whoever is not watched is no outage.
+    fn watches_not_started(&self) {
+        for (number, watch) in self.watches.iter().enumerate() {
+            if !watch.is_started && !watch.subject.is_sparse() {
+                self.watch_health.refuse(number);
+            }
+        }
     }
 
     fn start(&mut self, which: impl Fn(&Subject) -> bool) {
@@ -175,7 +192,10 @@ impl Kubernetes {
     }
 
     fn read(&mut self, subject: usize, found: Found) {
-        let Found { id, what, published, .. } = found;
+        let Found { id, what, published, status, .. } = found;
+        if let Some(status) = status {
+            self.batch.statuses.push((id.clone(), Some(status)));
+        }
         if let Some(published) = published {
             self.batch.published.push((id.key.clone(), Some(published)));
         }
@@ -215,6 +235,9 @@ impl Kubernetes {
         if id.kind == Kind::Ingress {
             self.batch.published.push((id.key.clone(), None));
         }
+        if id.kind.is_of_gateway_api() {
+            self.batch.statuses.push((id.clone(), None));
+        }
         let Some(watch) = self.watches.get_mut(subject) else { return };
         if watch.keys.remove(&id.key) {
             self.tell((id, None));
@@ -240,6 +263,10 @@ impl Kubernetes {
         if kind == Kind::IngressClass {
             self.hide_classes(false);
         }
+        if kind == Kind::Gateway {
+            // Their listeners may select namespaces by label.
+            self.start(|subject| subject.kind == Kind::Namespace);
+        }
         self.go_on();
     }
 
@@ -250,6 +277,14 @@ impl Kubernetes {
             Failure::Refused => {
                 if !std::mem::replace(&mut watch.is_refused, true) {
                     let subject = &watch.subject;
+                    if subject.kind.is_of_gateway_api() {
+                        tracing::info!(
+                            "{subject}: the API server refuses to list or watch it ({why}), so nothing of the Gateway API is \
+                             served: {}; trying again",
+                            subject.rule()
+                        );
+                        return self.go_on();
+                    }
                     tracing::error!(
                         "{subject}: the API server refuses to list or watch it ({why}): {}; trying again",
                         subject.rule()
@@ -258,6 +293,10 @@ impl Kubernetes {
                 if watch.subject.kind == Kind::IngressClass && !watch.is_listed {
                     self.hide_classes(true);
                 }
+                self.go_on();
+            }
+            Failure::Unknown => {
+                watch.is_refused = true;
                 self.go_on();
             }
             Failure::TooOld => tracing::info!("{}: too old to go on: listing again", watch.subject),
@@ -295,8 +334,10 @@ impl Kubernetes {
 
     fn has(&self, which: impl Fn(&Subject) -> bool) -> bool {
         let mut watches = self.watches.iter().filter(|watch| which(&watch.subject));
-        let is_done =
-            |watch: &Watch| watch.is_listed || watch.is_refused && watch.subject.is_dispensable();
+        let is_done = |watch: &Watch| {
+            let is_unwanted = !watch.is_started && watch.subject.kind == Kind::Namespace;
+            watch.is_listed || is_unwanted || watch.is_refused && watch.subject.is_dispensable()
+        };
         watches.all(is_done)
     }
 
@@ -320,7 +361,9 @@ impl Kubernetes {
             let mut watches = self.watches.iter().filter(|watch| watch.subject.covers(id));
             watches.any(|watch| watch.keys.contains(&id.key))
         };
-        let is_hidden = |watch: &Watch| watch.subject.kind == Kind::Namespace && !watch.is_listed;
+        let is_hidden = |watch: &Watch| {
+            self.needs_namespaces && watch.subject.kind == Kind::Namespace && !watch.is_listed
+        };
         self.broken.keys().any(|id| !is_known(id)) || self.watches.iter().any(is_hidden)
     }
 
@@ -342,6 +385,7 @@ impl Kubernetes {
             || !batch.problems.is_empty()
             || !batch.mended.is_empty()
             || !batch.published.is_empty()
+            || !batch.statuses.is_empty()
             || was_hiding != hides_classes
             || was_incomplete != is_incomplete;
         (is_first || is_news).then_some(Batch { is_incomplete, hides_classes, ..batch })

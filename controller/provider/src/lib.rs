@@ -11,7 +11,7 @@ pub mod folder;
 pub mod kubernetes;
 
 use oxigress_core::text::line::Escaped;
-use oxigress_objects::published::Published;
+use oxigress_objects::published::{ObjectStatus, Published};
 use oxigress_objects::{Key, ObjectRef, Seen};
 use std::fmt;
 use std::path::PathBuf;
@@ -38,6 +38,8 @@ pub struct Batch {
     pub hides_classes: bool,
     /// Ingresses of an API server as they stand there, or that they are gone; a folder has none.
     pub published: Vec<(Key, Option<Published>)>,
+    /// The status of objects of the Gateway API as it stands, or that they are gone; a folder has none.
+    pub statuses: Vec<(ObjectRef, Option<ObjectStatus>)>,
 }
 
 /// Something that is not served, and what to do.

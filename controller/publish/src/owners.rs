@@ -6,7 +6,7 @@
 //! Every kind has its rule in [`Owners::of`]: a new one without does not compile.
 
 use oxigress_core::model::policy::PolicyId;
-use oxigress_core::model::{BackendId, HostPattern, Snapshot};
+use oxigress_core::model::{BackendId, HostPattern, Rule, Snapshot};
 use oxigress_core::record::Kind;
 use std::collections::HashMap;
 
@@ -66,8 +66,8 @@ impl<'s> Owners<'s> {
         let mut all = Owners(HashMap::new());
         for kind in Kind::ALL {
             match kind {
-                // What the operator says: see `get`.
-                Kind::Settings | Kind::General | Kind::Port => {}
+                // What the operator says: see `get`. A listener's hosts may be of many namespaces.
+                Kind::Settings | Kind::General | Kind::Port | Kind::Listener => {}
                 Kind::Server => all.of_hosts(kind, view.snapshot.servers.keys(), view),
                 Kind::Tls => all.of_hosts(kind, view.snapshot.tls.keys(), view),
                 Kind::Passthrough => all.of_hosts(kind, view.snapshot.passthrough.keys(), view),
@@ -140,6 +140,11 @@ impl<'s> Owners<'s> {
                 }
             }
         }
+        for rule in of_listeners(view) {
+            if let Some(id) = &rule.backend {
+                self.own(kind, id.as_str(), of_rule(&rule.origin.namespace, BY_OPERATOR));
+            }
+        }
         for (host, id) in &snapshot.passthrough {
             self.own(kind, id.as_str(), host_owner(view, host));
         }
@@ -149,11 +154,10 @@ impl<'s> Owners<'s> {
                 self.extend(kind, backend.as_str(), &owner);
             }
         }
-        let operator = HostOwner { namespace: OPERATOR, created: 0 };
         let by_operator: Vec<&'s BackendId> =
             snapshot.ports.values().chain(&snapshot.settings.default_backend).collect();
         for id in by_operator {
-            self.own(kind, id.as_str(), operator);
+            self.own(kind, id.as_str(), BY_OPERATOR);
         }
         // An alternative serves those of its primary.
         for (id, backend) in &snapshot.backends {
@@ -163,6 +167,13 @@ impl<'s> Owners<'s> {
             }
         }
     }
+}
+
+const BY_OPERATOR: HostOwner<'static> = HostOwner { namespace: OPERATOR, created: 0 };
+
+/// The rules of Gateways' listeners.
+fn of_listeners<'s>(view: &View<'s>) -> impl Iterator<Item = &'s Rule> {
+    view.snapshot.listener_servers.values().flat_map(|server| &server.rules)
 }
 
 /// A host's owner; where nobody claims it, the namespace of its first rule.
@@ -195,6 +206,11 @@ fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
             if let Some(id) = &rule.policies {
                 all.entry(id).or_default().add(of_rule(&rule.origin.namespace, by_host));
             }
+        }
+    }
+    for rule in of_listeners(view) {
+        if let Some(id) = &rule.policies {
+            all.entry(id).or_default().add(of_rule(&rule.origin.namespace, BY_OPERATOR));
         }
     }
     all
@@ -308,7 +324,8 @@ mod tests {
         let mut records: Vec<RecordRef> = Vec::new();
         let patch = Patch::of_whole(snapshot.clone());
         TABLES.iter().for_each(|table| (table.keys)(&patch, &mut records));
-        for table in TABLES.iter().filter(|table| table.kind != Kind::Port) {
+        let is_operators = |kind| matches!(kind, Kind::Port | Kind::Listener);
+        for table in TABLES.iter().filter(|table| !is_operators(table.kind)) {
             let mut all = records.iter().filter(|record| record.kind == table.kind);
             let is_owned = |record: &RecordRef| {
                 owners.get(record.kind, &record.key).namespaces.iter().any(|name| *name != OPERATOR)

@@ -212,6 +212,7 @@ fn turn(kind: Kind, owner: &Owner<'_>) -> Turn {
         _ if owner.namespaces.len() > 1 => Turn::Shared,
         Kind::Endpoints => Turn::Endpoints,
         Kind::Server
+        | Kind::Listener
         | Kind::Backend
         | Kind::Certificate
         | Kind::Policies

@@ -43,6 +43,18 @@ pub struct Listener {
     pub takes_proxy: bool,
     /// Endpoints are told the client's address with the PROXY protocol.
     pub sends_proxy: bool,
+    /// A listener of a Gateway, which http has; absent: stream has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpListener>,
+}
+
+/// What a listener of a Gateway speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "names of protocols")]
+pub enum HttpListener {
+    Http,
+    Https,
 }
 
 impl Streams {

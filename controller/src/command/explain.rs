@@ -14,7 +14,11 @@ use std::path::Path;
 
 /// The whole text.
 pub async fn run(question: &Question) -> anyhow::Result<String> {
-    let asked = asked(&question.request, &question.headers)?;
+    let mut asked = asked(&question.request, &question.headers)?;
+    if asked.port == 0 {
+        let flags = &question.flags;
+        asked.port = if asked.is_https { flags.tls_port() } else { flags.http_port };
+    }
     let folder = question.folder.as_ref().or(question.flags.manifests.as_ref());
     let told = match folder {
         Some(folder) => of_folder(folder, question, &asked)?,
@@ -59,6 +63,7 @@ fn asked(request: &[String], headers: &[String]) -> anyhow::Result<Asked> {
         _ => bail!(remedy()),
     };
     let mut host = uri.authority().with_context(remedy)?.to_string();
+    let port = uri.port_u16().unwrap_or_default();
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let mut all = Vec::new();
     for header in headers {
@@ -70,7 +75,8 @@ fn asked(request: &[String], headers: &[String]) -> anyhow::Result<Asked> {
             false => all.push((name.to_owned(), value.trim().to_owned())),
         }
     }
-    Ok(Asked { method: method.into(), is_https, host, target: target.into(), headers: all })
+    let (method, target) = (method.into(), target.into());
+    Ok(Asked { method, is_https, host, port, target, headers: all })
 }
 
 /// For people. Names and paths are users' texts: a terminal gets no control byte of them.
@@ -162,6 +168,7 @@ mod tests {
             method: "POST".into(),
             is_https: true,
             host: "x.test".into(),
+            port: 8443,
             target: "/a?b=1".into(),
             headers,
         };

@@ -167,7 +167,12 @@ fn start_status(
     let maps =
         [&options.configmap, &options.tcp_services_configmap, &options.udp_services_configmap];
     let maps = maps.into_iter().flatten().cloned().collect();
-    Ok(Some(Status::start(&flags.cluster.status_options(), client, pod, maps)?))
+    Ok(Some(Status::start(
+        &flags.cluster.status_options(&flags.gateway_controller_name),
+        client,
+        pod,
+        maps,
+    )?))
 }
 
 /// The receiver gets nothing where there is no dashboard.

@@ -96,7 +96,7 @@ pub struct ClusterFlags {
 
 impl ClusterFlags {
     /// What the writers of status and Events need of them.
-    pub fn status_options(&self) -> oxigress_status::Options {
+    pub fn status_options(&self, gateway_controller_name: &str) -> oxigress_status::Options {
         oxigress_status::Options {
             writes_status: self.update_status,
             empties_status: self.update_status_on_shutdown,
@@ -107,6 +107,7 @@ impl ClusterFlags {
             has_election: !self.disable_leader_election,
             election_id: self.election_id.clone(),
             election_ttl: self.election_ttl,
+            gateway_controller_name: gateway_controller_name.to_owned(),
             writes_events: !self.disable_sync_events,
         }
     }

@@ -30,6 +30,8 @@ const GROUPS: [Group; 9] = [
         common: &["ingress_class", "configmap", "default_ssl_certificate", "host_ownership"],
         others: &[
             "controller_class",
+            "gateway_api",
+            "gateway_controller_name",
             "ingress_class_by_name",
             "watch_ingress_without_class",
             "annotations_prefix",

@@ -36,7 +36,10 @@ impl Flags {
                 Ownership::Strict => HostOwnership::Strict,
             },
             regex_per_host: self.regex_per_host,
+            gateway_controller_name: self.gateway_controller_name.clone(),
+            http_port: self.http_port,
             https_port: self.https_port,
+            tls_port: self.tls_port(),
             reserved_ports: self.reserved_ports(),
             destinations: self.own_destinations(),
             local_addresses,
@@ -47,6 +50,7 @@ impl Flags {
     pub fn provider_options(&self) -> oxigress_provider::kubernetes::Options {
         oxigress_provider::kubernetes::Options {
             watch_namespace: Some(self.watch_namespace.clone()).filter(|name| !name.is_empty()),
+            gateway_api: self.gateway_api,
             watches_namespaces: self.cluster.namespace_selector().is_some(),
             configmap: key_of(&self.configmap),
             default_backend_service: key_of(&self.default_backend_service),
@@ -87,6 +91,11 @@ impl Flags {
 
     fn client_ports(&self) -> [(u16, &'static str); 2] {
         [(self.http_port, "--http-port"), (self.https_port, "--https-port")]
+    }
+
+    /// The port of nginx on which requests over TLS arrive.
+    pub fn tls_port(&self) -> u16 {
+        self.passthrough_port().map_or(self.https_port, |(port, _)| port)
     }
 
     fn passthrough_port(&self) -> Option<(u16, &'static str)> {

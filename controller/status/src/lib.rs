@@ -12,6 +12,7 @@
 mod address;
 mod event;
 mod explain;
+mod gateway;
 mod lease;
 mod options;
 mod update;
@@ -24,6 +25,7 @@ pub use options::Options;
 pub use update::{Change, Update};
 
 use event::EventQueue;
+use gateway::GatewayQueue;
 use kube::{Api, Client};
 use lease::{Election, Times};
 use oxigress_objects::Key;
@@ -68,9 +70,7 @@ impl Status {
         maps: BTreeSet<Key>,
     ) -> Result<Self, address::TwoSources> {
         let (source, problems) = address::Source::of(options, &pod)?;
-        for problem in problems {
-            tracing::error!("{problem}");
-        }
+        problems.iter().for_each(|problem| tracing::error!("{problem}"));
         let (stop, stopped) = oneshot::channel();
         let (give_back, given_back) = oneshot::channel::<()>();
         let (mut leadership, mut election) = (None, None);
@@ -100,6 +100,8 @@ impl Status {
             leadership: leadership.clone(),
             is_leader: false,
             status_queue: StatusQueue::default(),
+            gateway_queue: GatewayQueue::new(options.gateway_controller_name.clone()),
+            gateway_writes: JoinSet::new(),
             event_queue,
             writes: JoinSet::new(),
             pending_event: None,

@@ -24,6 +24,8 @@ pub struct Options {
     pub election_id: String,
     /// The value of `--election-ttl`.
     pub election_ttl: Duration,
+    /// The value of `--gateway-controller-name`.
+    pub gateway_controller_name: String,
     /// Whether `--disable-sync-events` is absent.
     pub writes_events: bool,
 }

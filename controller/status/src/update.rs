@@ -1,7 +1,8 @@
 //! What the controller loop has to tell the writer of status and Events, and where it waits.
 
 use oxigress_objects::acceptance::Acceptance;
-use oxigress_objects::published::Published;
+use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::published::{ObjectStatus, Published};
 use oxigress_objects::verdict::VerdictChanges;
 use oxigress_objects::{Key, ObjectRef};
 use std::collections::BTreeMap;
@@ -15,6 +16,10 @@ pub struct Update {
     pub published: BTreeMap<Key, Option<Published>>,
     /// What they are to this controller; none: nothing.
     pub acceptances: BTreeMap<Key, Option<Acceptance>>,
+    /// The status of objects of the Gateway API as it stands; none: they are gone.
+    pub statuses: BTreeMap<ObjectRef, Option<ObjectStatus>>,
+    /// What it is to say; none: nothing any more.
+    pub wanted: BTreeMap<ObjectRef, Option<Wanted>>,
     /// Verdicts that changed.
     pub verdicts: VerdictChanges,
     /// Objects that came, changed or went.
@@ -37,13 +42,20 @@ impl Update {
     fn merge(&mut self, news: Update) {
         self.published.extend(news.published);
         self.acceptances.extend(news.acceptances);
+        self.statuses.extend(news.statuses);
+        self.wanted.extend(news.wanted);
         self.verdicts.extend(news.verdicts);
         self.changed.extend(news.changed);
     }
 
     fn is_empty(&self) -> bool {
-        let Update { published, acceptances, verdicts, changed } = self;
-        published.is_empty() && acceptances.is_empty() && verdicts.is_empty() && changed.is_empty()
+        let Update { published, acceptances, statuses, wanted, verdicts, changed } = self;
+        statuses.is_empty()
+            && wanted.is_empty()
+            && published.is_empty()
+            && acceptances.is_empty()
+            && verdicts.is_empty()
+            && changed.is_empty()
     }
 }
 

@@ -241,7 +241,7 @@ fn first<V>((key, _): (&Key, V)) -> Key {
 }
 
 /// None for the first time, then ever longer: two controllers that want different things must not race.
-fn contest_pause(undone: u32) -> Duration {
+pub fn contest_pause(undone: u32) -> Duration {
     match undone {
         0 => Duration::ZERO,
         _ => Duration::from_secs(1).saturating_mul(1 << undone.min(10)).min(CONTEST_PAUSE),
@@ -288,7 +288,8 @@ pub fn published(ingress: &Ingress) -> Published {
     }
 }
 
-fn outcome(error: &Error) -> Outcome {
+/// What an error is to a write.
+pub fn outcome(error: &Error) -> Outcome {
     let why = crate::explain::explain(error);
     match error {
         Error::Api(status) if status.is_not_found() => Outcome::Gone,

@@ -2,6 +2,7 @@
 
 use crate::address::{AddressError, Trigger};
 use crate::event::{Draft, EventQueue};
+use crate::gateway::{self, GatewayOutcome, GatewayQueue, GatewayWrite};
 use crate::lease::Leadership;
 use crate::update::Mailbox;
 use crate::write::{Outcome, StatusQueue, Write};
@@ -49,6 +50,8 @@ pub struct Writer {
     pub leadership: Option<Leadership>,
     pub is_leader: bool,
     pub status_queue: StatusQueue,
+    pub gateway_queue: GatewayQueue,
+    pub gateway_writes: JoinSet<(GatewayWrite, GatewayOutcome)>,
     pub event_queue: EventQueue,
     pub writes: JoinSet<(Write, Outcome)>,
     pub pending_event: Option<PendingEvent>,
@@ -93,6 +96,11 @@ impl Writer {
                     self.apply(write, outcome);
                 }
             }
+            Some(done) = self.gateway_writes.join_next() => {
+                if let Ok((write, outcome)) = done {
+                    self.apply_gateway(write, outcome);
+                }
+            }
             (draft, outcome) = pending_unless(&mut self.pending_event) => {
                 self.pending_event = None;
                 if let event::Outcome::Refused(Some(why)) | event::Outcome::Unreachable(why) = &outcome {
@@ -119,6 +127,7 @@ impl Writer {
         if self.may_write() {
             at.extend(self.read_at.filter(|_| self.reading.is_none()));
             at.extend(self.status_queue.wakes_at().filter(|at| *at > now));
+            at.extend(self.gateway_queue.wakes_at(now));
         }
         if self.pending_event.is_none() && self.may_speak() {
             at.extend(self.speak_at);
@@ -162,6 +171,33 @@ impl Writer {
                 (write, outcome.unwrap_or_else(|_| late()))
             });
         }
+        self.start_gateway_writes(until.min(now + TIMEOUT), now);
+    }
+
+    /// Writes of the Gateway API, as many at a time as of Ingresses.
+    fn start_gateway_writes(&mut self, until: Instant, now: Instant) {
+        while self.gateway_writes.len() < AT_ONCE
+            && let Some(write) = self.gateway_queue.next(now)
+        {
+            let client = self.client.clone();
+            self.gateway_writes.spawn(async move {
+                let late = || Outcome::Unreachable("the API server does not answer".into());
+                let outcome = timeout_at(until, gateway::write(&client, &write)).await;
+                (write, outcome.unwrap_or_else(|_| GatewayOutcome::Not(late())))
+            });
+        }
+    }
+
+    fn apply_gateway(&mut self, write: GatewayWrite, outcome: GatewayOutcome) {
+        let object = &write.object;
+        match &outcome {
+            GatewayOutcome::Written(_) => tracing::debug!("{object}: status written"),
+            GatewayOutcome::Not(Outcome::Refused(why) | Outcome::Unreachable(why)) => {
+                self.causes.warn("gateway", format!("status of {object}: {why}"));
+            }
+            GatewayOutcome::Not(_) => {}
+        }
+        self.gateway_queue.apply(write, &outcome, Instant::now());
     }
 
     fn may_write(&self) -> bool {
@@ -181,6 +217,12 @@ impl Writer {
                 self.event_queue.forget(&ObjectRef::new(Kind::Ingress, key.clone()));
             }
             self.status_queue.publish(key, published, now);
+        }
+        for (object, seen) in news.statuses {
+            self.gateway_queue.publish(object, seen);
+        }
+        for (object, wanted) in news.wanted {
+            self.gateway_queue.want(object, wanted);
         }
         for (key, acceptance) in news.acceptances {
             self.status_queue.serve(key.clone(), acceptance == Some(Acceptance::Served), now);
@@ -216,6 +258,7 @@ impl Writer {
         self.is_leader = is_leader;
         self.event_queue.lead(is_leader);
         self.status_queue.unwant();
+        self.gateway_queue.reach(None);
         self.reading = None;
         self.failed_reads = 0;
         let source = self.source.as_ref().filter(|_| is_leader);
@@ -232,6 +275,7 @@ impl Writer {
             Ok(addresses) => {
                 self.failed_reads = 0;
                 if self.is_leader {
+                    self.gateway_queue.reach(Some(addresses.clone()));
                     self.status_queue.want(addresses, now);
                 }
                 self.interval

@@ -257,6 +257,7 @@ pub fn render(
         ("stream", stream::block(options, machine, streams)),
         ("health_check_path", options.health_check_path.clone()),
         ("listen_status", listen_status),
+        ("listen_gateways", keys::gateway_listeners(machine, streams)),
     ]);
     let values: BTreeMap<_, _> = values.into_iter().collect();
     fill(|name| match values.get(name) {

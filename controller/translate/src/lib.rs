@@ -16,6 +16,7 @@ mod backend;
 mod backend_ref;
 #[cfg(test)]
 mod fuzz;
+mod gateway;
 mod host;
 mod ingress;
 mod notes;
@@ -41,8 +42,10 @@ pub use translator::Translator;
 pub use translator::withheld::WithheldItem;
 
 use oxigress_core::model::Snapshot;
-use oxigress_objects::World;
+use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::verdict::Verdicts;
+use oxigress_objects::{ObjectRef, World};
+use std::collections::BTreeMap;
 
 /// What a world comes to.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +54,8 @@ pub struct Translation {
     pub snapshot: Snapshot,
     /// All there is to say.
     pub verdicts: Verdicts,
+    /// What the status of objects of the Gateway API is to say.
+    pub statuses: BTreeMap<ObjectRef, Wanted>,
 }
 
 /// Translates a whole world at once.

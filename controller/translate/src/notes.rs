@@ -26,6 +26,8 @@ pub enum Part {
     Secret(Key),
     /// The endpoints of one backend.
     Backend(BackendId),
+    /// The Gateway API.
+    Gateways,
     /// What nginx refused or has no room for.
     Withheld,
     /// Whether the change of one object waits for its namespace's share of time.

@@ -53,8 +53,14 @@ pub struct Options {
     pub host_ownership: HostOwnership,
     /// The value of `--regex-per-host`.
     pub regex_per_host: bool,
+    /// The value of `--gateway-controller-name`.
+    pub gateway_controller_name: String,
+    /// The value of `--http-port`.
+    pub http_port: u16,
     /// The value of `--https-port`.
     pub https_port: u16,
+    /// The port of nginx on which requests over TLS arrive: another one where TLS is passed through.
+    pub tls_port: u16,
     /// Ports of nginx and of this program, each with the flag that says so.
     pub reserved_ports: BTreeMap<u16, &'static str>,
     /// The value of `--disable-svc-external-name`.
@@ -88,7 +94,10 @@ impl Default for Options {
             udp_services_configmap: None,
             host_ownership: HostOwnership::Settings,
             regex_per_host: false,
+            gateway_controller_name: oxigress_objects::gateway::CONTROLLER.into(),
+            http_port: 80,
             https_port: 443,
+            tls_port: 443,
             reserved_ports: BTreeMap::new(),
             disable_svc_external_name: false,
             destinations: Destinations::default(),

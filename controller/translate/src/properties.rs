@@ -148,6 +148,7 @@ fn service() -> impl Strategy<Value = Object> {
         protocol: Protocol::Tcp,
         name: name.into(),
         number,
+        app_protocol: None,
         target: TargetPort::Number(number + 8_000),
     });
     let cluster_ip = option::of(Just([10, 0, 0, 1].into()));

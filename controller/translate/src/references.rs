@@ -5,6 +5,7 @@
 //!          wants does not depend on what there is.
 
 use crate::Options;
+use crate::gateway;
 use crate::ingress;
 use crate::ingress::class;
 use crate::patterns::Compiler;
@@ -22,6 +23,7 @@ pub struct ReferenceIndex {
     by_ingress: Relation<Key, ObjectRef>,
     /// What flags name, and the operator's ConfigMap.
     by_operator: BTreeSet<ObjectRef>,
+    by_gateways: BTreeSet<ObjectRef>,
 }
 
 impl ReferenceIndex {
@@ -33,6 +35,7 @@ impl ReferenceIndex {
             world: World::default(),
             by_ingress: Relation::default(),
             by_operator: BTreeSet::new(),
+            by_gateways: BTreeSet::new(),
         };
         wants.ask_operator();
         wants
@@ -43,6 +46,12 @@ impl ReferenceIndex {
         if !changed.config_maps.is_empty() {
             different.extend(self.ask_operator());
             all.extend(self.by_operator.iter().cloned());
+        }
+        if !changed.gateway_api.is_empty() {
+            let new = gateway::references(&self.options, &self.world.gateway_api);
+            different.extend(self.by_gateways.symmetric_difference(&new).cloned());
+            all.extend(new.iter().cloned());
+            self.by_gateways = new;
         }
         let touched = match changed.config_maps.is_empty() {
             true => {
@@ -94,13 +103,15 @@ impl References for ReferenceIndex {
     fn depends_on(&self, id: &ObjectRef) -> bool {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
+            Kind::Gateway | Kind::GatewayClass => true,
+            Kind::HTTPRoute | Kind::ReferenceGrant => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
             Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
         }
     }
 
     fn has(&self, id: &ObjectRef) -> bool {
-        self.by_operator.contains(id) || self.by_ingress.has(id)
+        self.by_operator.contains(id) || self.by_gateways.contains(id) || self.by_ingress.has(id)
     }
 
     fn apply(&mut self, seen: Seen) -> (BTreeSet<ObjectRef>, BTreeSet<ObjectRef>) {

@@ -2,6 +2,7 @@
 
 mod backends;
 mod certificates;
+mod gateways;
 mod hosts;
 mod known;
 pub mod relation;
@@ -11,6 +12,7 @@ pub mod withheld;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
 use crate::backend_ref::BackendRef;
+use crate::gateway::Built;
 use crate::host::alias::Alias;
 use crate::ingress::{self, Claims, class};
 use crate::notes::{Notes, Part};
@@ -26,6 +28,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::acceptance::Acceptance;
 use oxigress_objects::external_name::DnsName;
+use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::small::{SmallSet, compact};
 use oxigress_objects::verdict::{Note, VerdictChanges, Verdicts};
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
@@ -35,6 +38,15 @@ use oxigress_settings::grammar::url;
 use oxigress_settings::streams::Streams;
 use oxigress_settings::tracing::Exporter;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Who names policies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PolicyHolder {
+    /// The rules of a host.
+    Host(HostPattern),
+    /// The rules of Gateways' listeners.
+    Gateways,
+}
 
 /// Translates one change after the other.
 pub struct Translator {
@@ -63,7 +75,10 @@ pub struct Translator {
     pub(crate) referred: Relation<Key, ObjectRef>,
     /// Hosts and those that follow them.
     pub(crate) aliases: Relation<HostPattern, Alias>,
-    pub(crate) policies: Relation<HostPattern, PolicyId>,
+    pub(crate) policies: Relation<PolicyHolder, PolicyId>,
+    /// What is served of the Gateway API.
+    pub(crate) gateways: Built,
+    pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
     /// Ingresses and the bundles that they name.
     pub(crate) offered_bundles: Relation<Key, BundleId>,
     /// The bundles by id.
@@ -102,6 +117,8 @@ impl Translator {
             referred: Relation::default(),
             aliases: Relation::default(),
             policies: Relation::default(),
+            gateways: Built::default(),
+            new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),
             bundle_texts: BTreeMap::new(),
             bundles: Relation::default(),
@@ -117,7 +134,8 @@ impl Translator {
 
     /// All there is to serve and to say now.
     pub(crate) fn into_translation(self) -> Translation {
-        Translation { verdicts: self.notes.verdicts().clone(), snapshot: self.snapshot }
+        let (verdicts, statuses) = (self.notes.verdicts().clone(), self.gateways.statuses);
+        Translation { verdicts, statuses, snapshot: self.snapshot }
     }
 
     /// Gives back the memory that many first objects have left half used.
@@ -161,7 +179,8 @@ impl Translator {
     /// The TCP and UDP listeners, if they are others than when this was last asked.
     pub fn take_streams(&mut self) -> Option<Streams> {
         let is_new = std::mem::take(&mut self.is_new_streams);
-        let listeners = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
+        let streams = self.streams.iter().map(|(port, entry)| (*port, entry.listener));
+        let listeners = self.gateway_listeners().chain(streams);
         is_new.then(|| Streams {
             listeners: listeners.collect(),
             settings: self.settings.static_config.clone(),
@@ -197,6 +216,8 @@ impl Translator {
         for host in &hosts {
             self.merge_host(host, &mut backends);
         }
+        let certified = self.build_gateways(world, changed, is_new_settings, &hosts, &mut backends);
+        hosts.extend(certified);
         self.add_hosts_below(&mut hosts);
 
         let mut secrets = changed.secrets.clone();
@@ -375,6 +396,7 @@ impl Translator {
         };
         let settings = oxigress_core::model::Settings {
             default_backend: default_backend.filter(has_endpoints).cloned(),
+            listener_ports: self.gateways.ports.keys().copied().collect(),
             ..self.settings.published()
         };
         if settings != self.snapshot.settings {

@@ -12,6 +12,7 @@ mod backend;
 mod certificate;
 mod facts;
 mod failure;
+mod path_edit;
 pub mod redirect;
 pub mod rewrite;
 mod trace;
@@ -27,13 +28,14 @@ pub use failure::{Failure, Replacement, replace, withheld};
 pub use trace::{BackendReason, Reason, Silent, Trace};
 pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
-use crate::model::policy::{Policies, Redirect, Rewrite};
+use crate::model::policy::{PathEdit, Policies, Redirect, RedirectTo, Rewrite};
 use crate::patterns::Captures;
 use crate::policy::cors;
 use crate::record::{Kind, RuleView, ServerView, SettingsView};
-use crate::router;
 use crate::router::tls;
+use crate::router::{self, ServerMatch};
 use crate::text::template;
+use facts::Parts;
 use rewrite::Rewritten;
 use values::Routed;
 
@@ -259,8 +261,12 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     #[inline]
     fn find_rule(&mut self) -> Result<bool, Answer> {
         let (generation, facts) = (self.generation, self.facts);
-        let look = |pattern: &[u8]| generation.record(Kind::Server, pattern);
-        let server = router::find_server(facts.host(), look);
+        let server = match generation.has_listeners() {
+            false => router::find_server(facts.host(), |pattern| {
+                generation.record(Kind::Server, pattern)
+            }),
+            true => self.find_listener(),
+        };
         self.trace.server(server.map(|(_, found)| found));
         let Some((server, _)) = server else {
             *self.counter = Some(Counter::NoRule);
@@ -268,7 +274,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         };
         let view = ServerView::new(generation.value_of(server));
         let (path, patterns) = (facts.path(), generation.patterns());
-        let found = view.rule(path, patterns);
+        let found = view.rule(path, &Parts(facts), patterns);
         self.trace.rules(&view, path, patterns, found.as_ref().ok().and_then(Option::as_ref));
         let Ok(found) = found else {
             return Err(self.respond(500, Reason::NoAnswer));
@@ -280,6 +286,15 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         *self.counter = Some(Counter::Rule(server, found.rule.index()));
         (self.route.rule, self.route.captures) = (Some(found.rule), found.captures);
         Ok(found.lacks_slash)
+    }
+
+    /// The server of a host where Gateways have listeners, on this port or another one.
+    #[cold]
+    fn find_listener(&self) -> Option<(G::Record, ServerMatch)> {
+        let (generation, port) = (self.generation, self.facts.port());
+        let is_shared = !SettingsView::of(generation).is_listener_port(port);
+        let look = |kind, key: &[u8]| generation.record(kind, key);
+        router::find_listener(port, self.facts.host(), is_shared, look)
     }
 
     /// What the rule's policies answer before the request is sent anywhere.
@@ -307,6 +322,12 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if self.is_preflight(policies.origins()) {
             return Some(self.respond(204, Reason::Preflight));
         }
+        if let Some(to) = &source.redirect_to {
+            return Some(self.redirect_to(to, rule));
+        }
+        if let Some(edit) = &source.path_edit {
+            return self.edit_path(edit, rule);
+        }
         match (&source.redirect, &source.rewrite) {
             (Some(elsewhere), _) => {
                 Some(self.elsewhere(elsewhere, rule, source.relative_redirects))
@@ -330,6 +351,30 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.route.is_named = true;
         let captures = self.route.captures.as_deref();
         Routed { facts: self.facts, names: Some(RuleNames::of(rule)), captures }
+    }
+
+    /// The redirect of a route.
+    fn redirect_to(&mut self, to: &RedirectTo, rule: RuleView<'g>) -> Answer {
+        self.named(rule);
+        let (host, path, target) =
+            (self.facts.client_host(), self.facts.path(), self.facts.target());
+        match path_edit::location(to, host, path, target) {
+            Some(location) => {
+                self.trace.answer(Reason::RuleRedirects);
+                Answer::Redirect { code: to.code, location }
+            }
+            None => self.respond(400, Reason::RedirectLeadsNowhere),
+        }
+    }
+
+    /// Puts the path of a route in place of the client's.
+    fn edit_path(&mut self, edit: &PathEdit, rule: RuleView<'g>) -> Option<Answer> {
+        self.named(rule);
+        let Some(path) = path_edit::edited(edit, self.facts.path()) else {
+            return Some(self.respond(400, Reason::RewriteRefused));
+        };
+        self.edits.uri = Some((path, self.facts.args().to_vec()));
+        None
     }
 
     fn elsewhere(&mut self, to: &Redirect, rule: RuleView<'g>, is_relative: bool) -> Answer {

@@ -8,7 +8,9 @@
 
 mod backend;
 mod bundle;
+mod listener;
 pub mod policy;
+mod selection;
 mod text;
 
 pub use backend::{
@@ -16,11 +18,14 @@ pub use backend::{
     SameSite, Split,
 };
 pub use bundle::{Bundle, BundleId};
+pub use listener::ListenerHost;
+pub use selection::{Selection, ValueMatch, ValuePattern};
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
 pub use crate::record::table::Snapshot;
 use policy::{HeaderPattern, HeaderValue, PolicyId};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 crate::object::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
@@ -53,6 +58,9 @@ pub struct Settings {
     /// Requests with one of these `Referer`s are answered with 403.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_referers: Vec<HeaderPattern>,
+    /// Ports of nginx on which only [`Snapshot::listener_servers`] are served, and no other server.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub listener_ports: BTreeSet<u16>,
 }
 
 impl Default for Settings {
@@ -63,6 +71,7 @@ impl Default for Settings {
             hsts: None,
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
+            listener_ports: BTreeSet::new(),
         }
     }
 }
@@ -113,7 +122,8 @@ impl From<RedirectCode> for u16 {
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Server {
-    /// At most [`MAX_RULES`], no two with the same path pattern.
+    /// At most [`MAX_RULES`], no two with the same path pattern, unless they take other requests for it, or shares of the
+    /// same ones.
     #[serde(deserialize_with = "checked_rules")]
     pub rules: Vec<Rule>,
 }
@@ -127,8 +137,17 @@ fn checked_rules<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Rule>,
             rules.len()
         )));
     }
-    let mut seen = std::collections::BTreeSet::new();
-    match rules.iter().find(|rule| !seen.insert(&rule.path)) {
+    let mut seen = BTreeMap::new();
+    let mut twice = None;
+    for rule in &rules {
+        let criteria = rule.selection.as_deref().and_then(Selection::criteria);
+        let shares = rule.selection.as_ref().is_some_and(|selection| selection.weight.is_some());
+        let other = seen.insert((&rule.path, criteria), shares);
+        if other.is_some_and(|other| !(other && shares)) {
+            twice = twice.or(Some(rule));
+        }
+    }
+    match twice {
         Some(twice) => Err(D::Error::custom(format!(
             "path {} stands twice in one server: keep one",
             twice.path
@@ -156,6 +175,9 @@ pub struct Rule {
     /// be one that protects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyId>,
+    /// The requests for its path that the rule takes; absent: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Box<Selection>>,
 }
 
 /// The Kubernetes objects a rule comes from, for logs, metrics and variables.
@@ -197,6 +219,9 @@ pub struct Policy {
     /// text, and never at or below [`WELL_KNOWN`]. For a prefix: expressions compare with it as with the root.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
+    /// For an exact path: a request that lacks its slash is not redirected to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_strict: bool,
 }
 
 /// When plain HTTP is answered with a redirect to HTTPS.

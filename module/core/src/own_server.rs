@@ -113,6 +113,7 @@ pub fn find<'g, G: Generation<'g>>(
         method: "GET".into(),
         is_https,
         host: text(authority)?,
+        port: 0,
         target: text(target)?,
         headers: Vec::new(),
     };
@@ -238,6 +239,14 @@ impl<F: Facts> Facts for Hop<'_, F> {
 
     fn method(&self) -> &[u8] {
         self.url.method()
+    }
+
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        self.client.each_header(visit);
+    }
+
+    fn port(&self) -> u16 {
+        self.client.port()
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {

@@ -12,6 +12,7 @@ mod bundle;
 mod certificate;
 mod check;
 mod endpoints;
+mod listener;
 mod name;
 mod passthrough;
 mod policies;
@@ -31,7 +32,9 @@ pub use certificate::CertificateView;
 pub use check::{Checks, Fault, check};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use policies::{check_policies, decode_policies, policies};
-pub use server::{Considered, MatchResult, Route, RuleView, ServerView, encode_server};
+pub use server::{
+    Considered, MatchResult, NoParts, RequestParts, Route, RuleView, ServerView, encode_server,
+};
 pub use settings::SettingsView;
 pub use table::Kind;
 pub use tls::{check_tls_policy, decode_tls};

@@ -10,11 +10,12 @@
 pub mod session;
 pub mod tls;
 
-use crate::model::HostPattern;
+use crate::model::{HostPattern, ListenerHost};
 use crate::patterns::{NoAnswer, Patterns};
-use crate::record::{Kind, Records, Route, ServerView};
+use crate::record::{Kind, NoParts, Records, Route, ServerView};
+use std::io::Write;
 
-/// The rule for a request; `None`: no rule takes it, the default backend's turn.
+/// The rule for a request of which only host and path are known; `None`: no rule takes it, the default backend's turn.
 ///
 /// `host` is lower-case, without port or trailing dot, as nginx leaves it in `$host`; empty if the request
 /// named none. `path` is nginx's normal form.
@@ -25,7 +26,7 @@ pub fn route<'g>(
     patterns: &Patterns,
 ) -> Result<Option<Route<'g>>, NoAnswer> {
     match find_server(host, |pattern| records.value(Kind::Server, pattern)) {
-        Some((server, _)) => ServerView::new(server).rule(path, patterns),
+        Some((server, _)) => ServerView::new(server).rule(path, &NoParts, patterns),
         None => Ok(None),
     }
 }
@@ -53,6 +54,46 @@ pub fn find_server<S>(host: &[u8], look: impl Fn(&[u8]) -> Option<S>) -> Option<
     });
     named.or_else(|| Some((look(HostPattern::DEFAULT.as_bytes())?, ServerMatch::Default)))
 }
+
+/// What `look` finds as the server of a host on a port where Gateways listen: `look` is asked for a name and, for a listener's
+/// host, [`Kind::Listener`], else [`Kind::Server`]. The more specific name decides, of two equal ones the listener's. The star of
+/// a listener's host stands for several labels. On a port that `is_shared` with no other server, only listeners are looked for.
+pub fn find_listener<S>(
+    port: u16,
+    host: &[u8],
+    is_shared: bool,
+    look: impl Fn(Kind, &[u8]) -> Option<S>,
+) -> Option<(S, ServerMatch)> {
+    let mut key = [0; ListenerHost::MAX_BYTES];
+    let listener = |key: &mut [u8; ListenerHost::MAX_BYTES], star: &str, name: &[u8]| {
+        let mut rest = &mut key[..];
+        write!(rest, "{port}/{star}").and_then(|()| rest.write_all(name)).ok()?;
+        let left = rest.len();
+        look(Kind::Listener, key.get(..key.len() - left)?)
+    };
+    let server = |name: &[u8]| if is_shared { look(Kind::Server, name) } else { None };
+    if !host.is_empty() && host.len() <= HostPattern::MAX_BYTES && host[0] != b'*' {
+        let exact = listener(&mut key, "", host).or_else(|| server(host));
+        if let Some(found) = exact {
+            return Some((found, ServerMatch::Exact));
+        }
+        let dots = host.iter().enumerate().filter(|(at, byte)| **byte == b'.' && *at > 0);
+        for (level, (dot, _)) in dots.take(MAX_LEVELS).enumerate() {
+            let parent = host.get(dot..).unwrap_or_default();
+            let found = listener(&mut key, "*", parent);
+            let above = || by_pattern(host, |name| name.starts_with(b"*").then(|| server(name))?);
+            if let Some(found) = found.or_else(|| above().filter(|_| level == 0)) {
+                return Some((found, ServerMatch::Wildcard));
+            }
+        }
+    }
+    let name = HostPattern::DEFAULT.as_bytes();
+    let found = listener(&mut key, "", name).or_else(|| server(name));
+    found.map(|found| (found, ServerMatch::Default))
+}
+
+/// Most labels that a star of a listener's host stands for.
+const MAX_LEVELS: usize = 32;
 
 /// A server names this host: it is not the default server's.
 pub fn is_named<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {
@@ -97,6 +138,7 @@ mod tests {
                 origin: Default::default(),
                 policy: Default::default(),
                 policies: None,
+                selection: None,
             };
             snapshot
                 .servers
@@ -133,5 +175,36 @@ mod tests {
         assert_eq!(winner(&["*.test"], &format!("{}.test", "a".repeat(300)), "/in"), None);
         assert_eq!(winner(&["*.test"], ".test", "/in"), None);
         assert_eq!(winner(&["*.test"], "*.test", "/in"), None);
+    }
+
+    #[test]
+    fn a_listener_s_host_comes_before_the_same_host_of_all_ports() {
+        let find = |known: &[&str], port, host: &str, is_shared| {
+            let look = |kind, key: &[u8]| {
+                let key = str::from_utf8(key).unwrap().to_owned();
+                let is_kind = key.contains('/') == (kind == Kind::Listener);
+                (is_kind && known.contains(&&*key)).then_some(key)
+            };
+            find_listener(port, host.as_bytes(), is_shared, look).map(|(found, _)| found)
+        };
+        let known = ["80/a.test", "a.test", "b.test", "80/*.test", "*.c.test", "80/_", "_"];
+        for (port, host, expected) in [
+            (80, "a.test", "80/a.test"),
+            (81, "a.test", "a.test"),
+            (80, "b.test", "b.test"),
+            (80, "x.test", "80/*.test"),
+            (80, "x.y.test", "80/*.test"),
+            (80, "x.c.test", "*.c.test"),
+            (80, "x.y.c.test", "80/*.test"),
+            (80, "test", "80/_"),
+            (80, "", "80/_"),
+            (80, "*.test", "80/_"),
+            (81, "test", "_"),
+        ] {
+            assert_eq!(find(&known, port, host, true).as_deref(), Some(expected), "{port} {host}");
+        }
+        assert_eq!(find(&known, 81, "a.test", false), None);
+        assert_eq!(find(&known, 80, "b.test", false).as_deref(), Some("80/*.test"));
+        assert_eq!(find(&["_"], 80, &".a".repeat(120), false), None);
     }
 }

@@ -14,6 +14,10 @@ pub fn prepare(request: &Request<'_>, policies: &Policies) {
         let value = template::expand(header.value.parts(), request).unwrap_or_default();
         request.set_header(header.name.as_str().as_bytes(), &value);
     }
+    for header in &policies.added_request_headers {
+        let value = template::expand(header.value.parts(), request).unwrap_or_default();
+        request.add_header(header.name.as_str().as_bytes(), &value);
+    }
 }
 
 /// Parameters that policies have for FastCGI beside nginx.conf's.

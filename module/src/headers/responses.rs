@@ -2,6 +2,7 @@
 
 use crate::request::Request;
 use crate::zone::records::Held;
+use oxigress_core::http::header;
 use oxigress_core::model::policy::{Cors, Policies};
 use oxigress_core::policy::cors::{Decision, Origins};
 use oxigress_core::record::SettingsView;
@@ -41,6 +42,15 @@ pub fn finish(request: &Request<'_>, policies: &crate::route::policy::Compiled) 
         let (name, value) = (header.name.as_str().as_bytes(), header.value.as_str().as_bytes());
         // One that nginx keeps to itself is left out.
         request.set_response_header(name, value);
+    }
+    for added in &source.added_response_headers {
+        let (name, value) = (added.name.as_str().as_bytes(), added.value.as_str().as_bytes());
+        if !header::is_reserved(name) {
+            request.add_response_header(name, value);
+        }
+    }
+    for name in &source.removed_response_headers {
+        request.remove_response_header(name.as_str().as_bytes());
     }
     if let (Some(cors), Some(sharing)) = (&source.cors, &policies.responses.sharing) {
         is_done &= share(request, cors, sharing);

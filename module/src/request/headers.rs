@@ -19,6 +19,14 @@ impl<'r> Request<'r> {
         header::is_value(value) && self.nginx().push_header(name, value).is_some()
     }
 
+    /// Gives the endpoint this header beside those that the client sent. `false` for what no header may be, and when memory
+    /// is out.
+    pub fn add_header(&self, name: &[u8], value: &[u8]) -> bool {
+        !header::is_reserved(name)
+            && header::is_value(value)
+            && self.nginx().push_header(name, value).is_some()
+    }
+
     /// Takes all headers away that are alike: `-` and `_` are one.
     pub fn remove_header(&self, name: &[u8]) {
         if header::is_reserved(name) {

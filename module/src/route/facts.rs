@@ -77,6 +77,11 @@ impl<'g> Generation<'g> for Live<'g> {
     }
 
     #[inline]
+    fn has_listeners(&self) -> bool {
+        self.guard.count(Kind::Listener as u8) != 0
+    }
+
+    #[inline]
     fn has_host_policies(&self) -> bool {
         self.guard.count(Kind::Tls as u8) != 0
     }
@@ -201,6 +206,14 @@ impl Facts for RequestFacts<'_, '_> {
 
     fn method(&self) -> &[u8] {
         self.0.method()
+    }
+
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        self.0.headers().for_each(|(name, value)| visit(name, value));
+    }
+
+    fn port(&self) -> u16 {
+        self.0.local_port().unwrap_or_default()
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {

@@ -19,7 +19,7 @@ impl<'g> Records<'g> for Held<'g> {
 }
 
 /// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
-pub const JOURNAL_VERSION: u64 = 7;
+pub const JOURNAL_VERSION: u64 = 8;
 
 /// Requests are counted. One zone is of one mind: the process that makes it says so before it forks, and another
 /// mind gets another zone.
@@ -39,7 +39,9 @@ pub fn cells(kind: u8, value: &[u8]) -> CellNames<'_> {
             return cells_of_endpoints(value);
         }
         None if kind == retired::ENDPOINTS => return cells_of_endpoints(retired::value(value)),
-        Some(Kind::Server) if COUNTING.load(Relaxed) => ServerView::new(value).names().collect(),
+        Some(Kind::Server | Kind::Listener) if COUNTING.load(Relaxed) => {
+            ServerView::new(value).names().collect()
+        }
         Some(Kind::Backend) if COUNTING.load(Relaxed) => {
             BackendView::new(value).alternatives().collect()
         }

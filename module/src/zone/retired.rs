@@ -14,9 +14,9 @@ use oxigress_core::record::{BackendView, EndpointsView, Kind};
 use oxigress_store::{Guard, KeyHash, Record, Transaction, WriteError, WriterLock};
 
 /// The kind of endpoint sets that were removed.
-pub const ENDPOINTS: u8 = 14;
-const BACKEND: u8 = 13;
-const QUEUE: u8 = 12;
+pub const ENDPOINTS: u8 = 15;
+const BACKEND: u8 = 14;
+const QUEUE: u8 = 13;
 const _: () = assert!(Kind::ALL.len() <= QUEUE as usize, "these kinds are not the model's");
 
 /// Longer than all attempts of a request take with nginx's own time-outs, shorter than addresses take to belong to

@@ -36,6 +36,13 @@ impl Head {
             ("v1", "Secret") => Kind::Secret,
             ("v1", "ConfigMap") => Kind::ConfigMap,
             ("discovery.k8s.io/v1", "EndpointSlice") => Kind::EndpointSlice,
+            ("gateway.networking.k8s.io/v1", "GatewayClass") => Kind::GatewayClass,
+            ("gateway.networking.k8s.io/v1", "Gateway") => Kind::Gateway,
+            ("gateway.networking.k8s.io/v1", "HTTPRoute") => Kind::HTTPRoute,
+            (
+                "gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1",
+                "ReferenceGrant",
+            ) => Kind::ReferenceGrant,
             ("", _) | (_, "") => return Err(Found::Unusable(lacks_kind(within))),
             (version, kind) => {
                 return Err(match unknown::gone(version, kind) {
@@ -83,6 +90,7 @@ fn other_kind(within: &str, version: &str, kind: &str) -> String {
     let prefix = if within.is_empty() { String::new() } else { format!("{within} ") };
     format!(
         "{prefix}kind {kind} of {version} is not read: move it elsewhere, or use Ingress, IngressClass \
-         (networking.k8s.io/v1), Service, Secret, ConfigMap, Namespace (v1), EndpointSlice (discovery.k8s.io/v1)"
+         (networking.k8s.io/v1), Service, Secret, ConfigMap, Namespace (v1), EndpointSlice (discovery.k8s.io/v1), \
+         GatewayClass, Gateway, HTTPRoute, ReferenceGrant (gateway.networking.k8s.io/v1)"
     )
 }

@@ -56,6 +56,10 @@ fn resource(kind: &str) -> &'static str {
         "Secret" => "secrets",
         "ConfigMap" => "configmaps",
         "Namespace" => "namespaces",
+        "Gateway" => "gateways",
+        "GatewayClass" => "gatewayclasses",
+        "HTTPRoute" => "httproutes",
+        "ReferenceGrant" => "referencegrants",
         other => panic!("{other}"),
     }
 }
@@ -90,7 +94,7 @@ impl Fake {
         let mut state = self.state();
         state.version += 1;
         let meta = value["metadata"].as_object_mut().unwrap();
-        if !matches!(resource, "ingressclasses" | "namespaces") {
+        if !matches!(resource, "gatewayclasses" | "ingressclasses" | "namespaces") {
             meta.entry("namespace").or_insert_with(|| "default".into());
         }
         meta.insert("resourceVersion".into(), state.version.to_string().into());

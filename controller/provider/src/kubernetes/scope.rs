@@ -4,7 +4,7 @@
 //!          object elsewhere that a flag names.
 //! Source:  ingress-nginx's controller.
 
-use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_objects::{Key, Kind, ObjectRef, gateway};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -15,6 +15,8 @@ pub struct Options {
     pub watch_namespace: Option<String>,
     /// Whether labels of namespaces count, because of `--watch-namespace-selector`.
     pub watches_namespaces: bool,
+    /// The value of `--gateway-api`.
+    pub gateway_api: bool,
     /// The value of `--configmap`.
     pub configmap: Option<Key>,
     /// The value of `--default-backend-service`.
@@ -55,7 +57,12 @@ impl Subject {
             of(Kind::Secret),
             of(Kind::ConfigMap),
         ];
-        if options.watches_namespaces {
+        if options.gateway_api {
+            all.push(Subject { namespace: None, ..of(Kind::GatewayClass) });
+            all.extend([of(Kind::Gateway), of(Kind::HTTPRoute), of(Kind::ReferenceGrant)]);
+        }
+        // For the operator's selector, and for those of Gateways, if there are any.
+        if options.watches_namespaces || options.gateway_api {
             all.push(Subject { namespace: None, ..of(Kind::Namespace) });
         }
         let backend = &options.default_backend_service;
@@ -93,7 +100,7 @@ impl Subject {
 
     /// Whether the others are served without it.
     pub fn is_dispensable(&self) -> bool {
-        matches!(self.kind, Kind::IngressClass | Kind::Namespace)
+        matches!(self.kind, Kind::IngressClass | Kind::Namespace) || self.kind.is_of_gateway_api()
     }
 
     /// What the server leaves out by fields.
@@ -120,6 +127,10 @@ impl Subject {
         let (group, resource) = match self.kind {
             Kind::ConfigMap => ("", "configmaps"),
             Kind::EndpointSlice => ("discovery.k8s.io", "endpointslices"),
+            Kind::Gateway => (gateway::GROUP, "gateways"),
+            Kind::GatewayClass => (gateway::GROUP, "gatewayclasses"),
+            Kind::HTTPRoute => (gateway::GROUP, "httproutes"),
+            Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
             Kind::Ingress => ("networking.k8s.io", "ingresses"),
             Kind::IngressClass => ("networking.k8s.io", "ingressclasses"),
             Kind::Namespace => ("", "namespaces"),
@@ -156,6 +167,7 @@ mod tests {
     fn one_namespace_and_what_flags_name_elsewhere() {
         let options = Options {
             watch_namespace: Some("shop".into()),
+            gateway_api: true,
             configmap: Some(Key::new("system", "settings")),
             tcp_services_configmap: Some(Key::new("system", "settings")),
             udp_services_configmap: Some(Key::new("shop", "udp")),
@@ -170,6 +182,11 @@ mod tests {
             "EndpointSlice in shop",
             "Secret in shop",
             "ConfigMap in shop",
+            "GatewayClass",
+            "Gateway in shop",
+            "HTTPRoute in shop",
+            "ReferenceGrant in shop",
+            "Namespace",
             "ConfigMap system/settings",
             "EndpointSlice system/default",
             "Service system/default",

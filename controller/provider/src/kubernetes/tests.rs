@@ -23,6 +23,7 @@ struct Fixture {
 fn watched(options: &TranslateOptions) -> Options {
     Options {
         watch_namespace: options.watch_namespace.clone(),
+        gateway_api: false,
         watches_namespaces: options.watch_namespace_selector.is_some(),
         configmap: options.configmap.clone(),
         default_backend_service: options.default_backend_service.clone(),
@@ -94,6 +95,10 @@ impl Fixture {
             &watched(&options),
             Box::new(ReferenceIndex::new(options)),
         );
+        Self::of(fake, source)
+    }
+
+    fn of(fake: Fake, source: Kubernetes) -> Self {
         Fixture {
             fake,
             source,
@@ -403,7 +408,13 @@ async fn a_folder_and_an_api_server_with_the_same_objects_are_served_alike() {
         let options = options(&text);
         let (mut world, mut changed) = (World::default(), Changed::default());
         batch.seen.into_iter().for_each(|seen| world.apply(seen, &mut changed));
-        let f = Fixture::with(options.clone(), &[&text]).await;
+        let fake = Fake::default();
+        fake.apply(&text);
+        let scope = Options { gateway_api: true, ..watched(&options) };
+        let index = Box::new(ReferenceIndex::new(options.clone()));
+        let source = Kubernetes::watch(fake.client(), &scope, index);
+        let mut f = Fixture::of(fake, source);
+        f.next().await;
         assert_eq!(translate(&f.world, &options), translate(&world, &options), "{text}");
         compared += 1;
     }

@@ -5,6 +5,7 @@
 //! Source:  kube-rs's watcher pages lists, goes on after a broken connection where it stopped, lists again after 410,
 //!          and gives up a watch that is silent for longer than the server would let it last.
 
+use super::custom;
 use super::scope::Subject;
 use super::watch_health::WatchHealth;
 use futures_util::StreamExt;
@@ -18,7 +19,7 @@ use kube::{Api, Client, Resource};
 use oxigress_core::text::line::with_causes;
 use oxigress_net::pause::{LONGEST, SHORTEST, jitter};
 use oxigress_objects::convert::{self, WrongField};
-use oxigress_objects::published::{Address, Published};
+use oxigress_objects::published::{Address, ObjectStatus, Published};
 use oxigress_objects::{Kind, Object, ObjectRef};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -30,6 +31,8 @@ use tokio::sync::mpsc;
 pub const WATCH: u32 = 45;
 /// A watch that was open for so long was no failure: the next one is the first again.
 const STEADY: Duration = Duration::from_secs(10);
+/// Between two looks whether a kind has been defined.
+const KINDS_AGAIN: Duration = Duration::from_secs(5);
 /// Objects an answer of a list: large EndpointSlices make some 50 kB each.
 const PAGE: u32 = 250;
 
@@ -64,6 +67,8 @@ pub enum Failure {
     Refused,
     /// What it knew is too old to go on from: it lists again.
     TooOld,
+    /// The server has no such kind.
+    Unknown,
     /// No answer, or none of use.
     Broken,
 }
@@ -78,6 +83,8 @@ pub struct Found {
     pub what: What,
     /// The status of an Ingress.
     pub published: Option<Published>,
+    /// Of the Gateway API.
+    pub status: Option<ObjectStatus>,
 }
 
 /// What it is, read or not yet: most Secrets and ConfigMaps are dropped unread.
@@ -109,6 +116,10 @@ pub trait Watched:
     const KIND: Kind;
     /// What it is, and what is published of it.
     fn what(self) -> (What, Option<Published>);
+    /// Its status, where that is written and no [`Published`] says it.
+    fn status(&mut self) -> Option<ObjectStatus> {
+        None
+    }
 }
 
 impl Watched for networking::Ingress {
@@ -149,14 +160,38 @@ watched!(EndpointSlice, EndpointSlice, |it| What::Read(convert::endpoint_slice(i
 watched!(core::Secret, Secret, |it| What::Secret(Box::new(it)));
 watched!(core::ConfigMap, ConfigMap, |it| What::ConfigMap(Box::new(it)));
 
+macro_rules! watched_with_status {
+    ($($name:ident $kind:ident $convert:ident;)*) => {$(
+        impl Watched for custom::$name {
+            const KIND: Kind = Kind::$kind;
+
+            fn what(self) -> (What, Option<Published>) {
+                (What::Read(convert::$convert(self.0)), None)
+            }
+
+            fn status(&mut self) -> Option<ObjectStatus> {
+                let version = self.0.metadata.resource_version.clone().unwrap_or_default();
+                Some(ObjectStatus { version, status: std::mem::take(&mut self.0.status) })
+            }
+        }
+    )*};
+}
+watched_with_status! {
+    Gateway Gateway gateway;
+    GatewayClass GatewayClass gateway_class;
+    HttpRoute HTTPRoute http_route;
+    ReferenceGrant ReferenceGrant reference_grant;
+}
+
 /// Reads an object as it came.
 pub fn found<K: Watched>(mut object: K) -> Result<Found, WrongField> {
     // Written by every client and read by none of us.
     object.meta_mut().managed_fields = None;
     let id = convert::identify(K::KIND, object.meta())?;
     let version = object.meta().resource_version.as_ref().and_then(|text| text.parse().ok());
+    let status = object.status();
     let (what, published) = object.what();
-    Ok(Found { id, version: version.unwrap_or_default(), what, published })
+    Ok(Found { id, version: version.unwrap_or_default(), what, published, status })
 }
 
 /// Where a watch asks and tells.
@@ -179,6 +214,10 @@ impl Line {
         match self.subject.kind {
             Kind::ConfigMap => self.watch::<core::ConfigMap>(self.namespaced()).await,
             Kind::EndpointSlice => self.watch::<EndpointSlice>(self.namespaced()).await,
+            Kind::Gateway => self.watch::<custom::Gateway>(self.namespaced()).await,
+            Kind::GatewayClass => self.watch::<custom::GatewayClass>(self.all()).await,
+            Kind::HTTPRoute => self.watch::<custom::HttpRoute>(self.namespaced()).await,
+            Kind::ReferenceGrant => self.watch::<custom::ReferenceGrant>(self.namespaced()).await,
             Kind::Ingress => self.watch::<networking::Ingress>(self.namespaced()).await,
             Kind::IngressClass => self.watch::<networking::IngressClass>(self.all()).await,
             Kind::Namespace => self.watch::<core::Namespace>(self.all()).await,
@@ -290,10 +329,11 @@ impl Line {
         let failure = match code(error) {
             Some(403) => Failure::Refused,
             Some(410) => Failure::TooOld,
+            Some(404) if self.subject.kind.is_of_gateway_api() => Failure::Unknown,
             _ => Failure::Broken,
         };
         let was_open = match failure {
-            Failure::Refused => self.watch_health.refuse(self.number),
+            Failure::Refused | Failure::Unknown => self.watch_health.refuse(self.number),
             Failure::TooOld | Failure::Broken => self.watch_health.lose(self.number),
         };
         if was_open >= STEADY {
@@ -301,6 +341,11 @@ impl Line {
         }
         // If nobody listens, the next telling ends it.
         let _ = self.send(WatchEvent::Failed(failure, with_causes(error))).await;
+        if failure == Failure::Unknown {
+            // The kind may be defined any time.
+            tokio::time::sleep(KINDS_AGAIN.mul_f64(jitter())).await;
+            return failure;
+        }
         let pause = match *failures {
             // Too old is what a watch becomes; the list is wanted at once.
             0 if failure == Failure::TooOld => Duration::ZERO,

@@ -71,7 +71,15 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         Kind::ConfigMap => of::<ConfigMap>(client, &object.key).await,
         Kind::Secret => of::<Secret>(client, &object.key).await,
         Kind::Service => of::<Service>(client, &object.key).await,
-        Kind::EndpointSlice | Kind::Ingress | Kind::IngressClass | Kind::Namespace => Ok(None),
+        // Of the Gateway API the status says it.
+        Kind::EndpointSlice
+        | Kind::Gateway
+        | Kind::GatewayClass
+        | Kind::HTTPRoute
+        | Kind::Ingress
+        | Kind::IngressClass
+        | Kind::Namespace
+        | Kind::ReferenceGrant => Ok(None),
     }
 }
 

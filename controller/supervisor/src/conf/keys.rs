@@ -2,8 +2,10 @@
 
 use super::Machine;
 use crate::options::Options;
+use oxigress_core::model::StreamPort;
 use oxigress_settings::StaticConfig;
 use oxigress_settings::form::HTML;
+use oxigress_settings::streams::{HttpListener, Streams};
 use oxigress_settings::{ACCESS_LOG, ERROR_LOG};
 
 /// Placeholders and what they stand for.
@@ -205,6 +207,23 @@ pub fn addresses(machine: &Machine, keys: &StaticConfig) -> Vec<String> {
         }
     }
     all
+}
+
+/// The listeners of Gateways beside those of the flags.
+pub fn gateway_listeners(machine: &Machine, streams: &Streams) -> String {
+    let keys = &streams.settings;
+    let proxy = if keys.flag("use-proxy-protocol") { " proxy_protocol" } else { "" };
+    let mut text = String::new();
+    for (port, listener) in &streams.listeners {
+        let (StreamPort::Tcp(port), Some(http)) = (port, listener.http) else { continue };
+        let tls = if http == HttpListener::Https { " ssl" } else { "" };
+        for address in addresses(machine, keys) {
+            let line = format!("listen {address}{port}{tls}{proxy} backlog={};", machine.backlog);
+            text += if text.is_empty() { "" } else { "\n        " };
+            text += &line;
+        }
+    }
+    text
 }
 
 fn listeners(

@@ -154,7 +154,7 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
     let groups = [
         ("new", names(after.difference(&before).collect())),
         ("gone", names(before.difference(&after).collect())),
-        ("with other PROXY flags", names(before.intersection(&after).filter(is_other).collect())),
+        ("with other flags", names(before.intersection(&after).filter(is_other).collect())),
     ];
     let groups = groups.iter().filter(|(_, names)| !names.is_empty());
     let mut words: Vec<_> = groups.map(|(what, names)| format!("{what}: {names}")).collect();

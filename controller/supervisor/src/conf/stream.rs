@@ -10,7 +10,8 @@ use oxigress_settings::streams::{Listener, Streams};
 
 /// The block; nothing where nothing listens.
 pub fn block(options: &Options, machine: &Machine, streams: &Streams) -> String {
-    if streams.listeners.is_empty() && options.ssl_passthrough_port.is_none() {
+    let listeners = || streams.listeners.iter().filter(|(_, listener)| listener.http.is_none());
+    if listeners().next().is_none() && options.ssl_passthrough_port.is_none() {
         return String::new();
     }
     let keys = &streams.settings;
@@ -48,7 +49,7 @@ pub fn block(options: &Options, machine: &Machine, streams: &Streams) -> String 
     if let Some(inside) = options.ssl_passthrough_port {
         text += &passthrough(options.https_port, inside, machine, keys);
     }
-    for (port, listener) in &streams.listeners {
+    for (port, listener) in listeners() {
         text += &server(*port, *listener, machine, keys);
     }
     text + "}"
@@ -78,7 +79,7 @@ fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &StaticConfig) -
 }
 
 fn server(port: StreamPort, listener: Listener, machine: &Machine, keys: &StaticConfig) -> String {
-    let Listener { takes_proxy, sends_proxy } = listener;
+    let Listener { takes_proxy, sends_proxy, http: _ } = listener;
     let (number, parameters, more) = match port {
         StreamPort::Tcp(number) => {
             let takes = if takes_proxy { "proxy_protocol" } else { "" };
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn each_port_has_its_listeners_and_flags() {
         let port = |text| StreamPort::parse(text).unwrap();
-        let both = Listener { takes_proxy: true, sends_proxy: true };
+        let both = Listener { takes_proxy: true, sends_proxy: true, http: None };
         let listeners = [(port("tcp/9000"), both), (port("udp/53"), Listener::default())];
         let streams = Streams { listeners: listeners.into(), ..Streams::default() };
         let text = rendered(&Options::default(), &streams);

@@ -136,6 +136,7 @@ pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
         origin: Origin { path: "/".into(), ..Origin::default() },
         policy: Policy::default(),
         policies: Ids::default().of(&policies),
+        selection: None,
     };
     merged.policies.extend(rule.policies.clone().map(|id| (id, policies)));
     merged.server = Some(Server { rules: vec![rule] });
@@ -153,7 +154,8 @@ impl Ids {
     }
 }
 
-fn id_of(policies: &Policies) -> Option<PolicyId> {
+/// The id of policies: a digest of what they say; none: they say nothing.
+pub fn id_of(policies: &Policies) -> Option<PolicyId> {
     if *policies == Policies::default() {
         return None;
     }
@@ -374,7 +376,7 @@ impl<'a> Merge<'a> {
             };
             let origin = winner.by.origin(winner.leads, winner.path);
             let policy = winner.policy.clone();
-            Rule { path: pattern.clone(), backend, origin, policy, policies: id }
+            Rule { path: pattern.clone(), backend, origin, policy, policies: id, selection: None }
         });
         let rules = rules.collect();
         self.name_paths_without_canary(&winners);

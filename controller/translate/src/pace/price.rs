@@ -4,6 +4,7 @@
 //!          compiled, and the reading of the objects that it named until now. Of a Secret, ConfigMap or Service the same
 //!          for each Ingress that is read again because it names the object; of a Secret also its certificates and lists,
 //!          and the hosts that it is chosen for.
+//!          Of an HTTPRoute the expressions that are new in it.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
@@ -11,6 +12,7 @@ use crate::Translator;
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::patterns::{price_of, price_of_reading};
+use oxigress_objects::gateway::HttpRouteSpec;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
@@ -51,7 +53,13 @@ impl<'a> Prices<'a> {
             }
             Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
             Object::Service(new) => self.world.services.get(key) == Some(new),
-            Object::EndpointSlice(_) | Object::IngressClass(_) | Object::Namespace(_) => true,
+            Object::HTTPRoute(new) => return self.new_expressions(key, &new.spec).next().is_none(),
+            Object::EndpointSlice(_)
+            | Object::Gateway(_)
+            | Object::GatewayClass(_)
+            | Object::IngressClass(_)
+            | Object::Namespace(_)
+            | Object::ReferenceGrant(_) => true,
         };
         is_same
             || self.translator.is_operators(id)
@@ -88,12 +96,25 @@ impl<'a> Prices<'a> {
                 self.of_readers(id, texts.sum::<usize>() as u64)
             }
             Object::Service(_) => self.of_readers(id, 0),
-            Object::EndpointSlice(_) | Object::IngressClass(_) | Object::Namespace(_) => 0,
+            Object::HTTPRoute(new) => {
+                let new = self.new_expressions(&id.key, &new.spec);
+                new.map(price_of_reading).fold(0, u64::saturating_add)
+            }
+            Object::EndpointSlice(_)
+            | Object::Gateway(_)
+            | Object::GatewayClass(_)
+            | Object::IngressClass(_)
+            | Object::Namespace(_)
+            | Object::ReferenceGrant(_) => 0,
         }
     }
 
     /// What taking it over costs beside that: patterns that are compiled.
     pub fn of_rest(&self, id: &ObjectRef, object: &Object) -> u64 {
+        if let Object::HTTPRoute(new) = object {
+            let new = self.new_expressions(&id.key, &new.spec);
+            return new.filter_map(|text| price_of(text).ok()).fold(0, u64::saturating_add);
+        }
         let Object::Ingress(new) = object else {
             // Paths are compiled already, values are compiled whenever an Ingress is read.
             let values = self.readers_of(id).map(|(_, ingress)| {
@@ -110,6 +131,17 @@ impl<'a> Prices<'a> {
             Meaning::Path if !has_patterns || known.contains(text) => Ok(0),
             Meaning::Path | Meaning::Value => price_of(text),
         })
+    }
+
+    /// The expressions of a route that its older self does not have.
+    fn new_expressions<'r>(
+        &self,
+        route: &Key,
+        spec: &'r HttpRouteSpec,
+    ) -> impl Iterator<Item = &'r str> + use<'r, 'a> {
+        let old = self.world.gateway_api.http_routes.get(route);
+        let known: HashSet<&str> = old.into_iter().flat_map(|old| old.spec.expressions()).collect();
+        spec.expressions().filter(move |text| !known.contains(text))
     }
 
     /// What it costs that every Ingress that names an object of so many bytes is read again.

@@ -4,6 +4,9 @@ use super::*;
 use crate::pace::price::price_of_lists;
 use crate::{Options, Translator};
 use oxigress_objects::document::{self, Found};
+use oxigress_objects::gateway::{
+    HttpRouteMatch, HttpRouteRule, HttpRouteSpec, HttpValueMatch, Resource,
+};
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Rule, Target};
 use oxigress_objects::secret::{Fields, Offer, Secret};
 use oxigress_objects::{Changed, ConfigMap, Key, Kind, World};
@@ -130,6 +133,27 @@ fn a_namespace_that_changes_much_waits_and_others_do_not() {
     assert_eq!(bench.pace.due_at(), None);
     let news = [(first, false), (id("a", "two"), false)];
     assert_eq!(bench.pace.take_news(), news.into());
+}
+
+#[test]
+fn expressions_of_a_route_are_charged_unless_it_had_them() {
+    let route = |version: usize| {
+        let value = |number| {
+            let regex = Some("RegularExpression".into());
+            let value = format!("{version}{number}\\p{{L}}");
+            HttpValueMatch { r#type: regex, name: "x".into(), value }
+        };
+        let headers = (0..300).map(value).collect();
+        let one = HttpRouteMatch { headers, ..HttpRouteMatch::default() };
+        let rule = HttpRouteRule { matches: vec![one], ..HttpRouteRule::default() };
+        let spec = HttpRouteSpec { rules: vec![rule], ..HttpRouteSpec::default() };
+        Object::HTTPRoute(Arc::new(Resource { spec, ..Resource::default() }))
+    };
+    let mut bench = Bench::new();
+    let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", "one"));
+    let taken = (0..60).take_while(|version| bench.see(&id, Some(route(*version)), 0)).count();
+    assert!((10..50).contains(&taken), "{taken}");
+    assert_eq!(bench.price(&id, &route(taken - 1)), 0, "the same again");
 }
 
 #[test]

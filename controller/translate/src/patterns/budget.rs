@@ -243,7 +243,11 @@ mod tests {
         let is_closed = |pattern: &str, path: &str| {
             let snapshot = translate(&testing::world(&text(pattern)), &Options::default()).snapshot;
             let server = encode_server(&snapshot.servers[&HostPattern::parse("a.test").unwrap()]);
-            let route = ServerView::new(&server).rule(path.as_bytes(), &Patterns::default());
+            let route = ServerView::new(&server).rule(
+                path.as_bytes(),
+                &oxigress_core::record::NoParts,
+                &Patterns::default(),
+            );
             let route = route.unwrap().unwrap();
             let id = str::from_utf8(route.rule.policies()).unwrap();
             PolicyId::parse(id).is_ok_and(|id| snapshot.policies[&id].denied == Some(503))

@@ -67,9 +67,11 @@ impl Translator {
         }
         let referrers = self.leads.rights_from(&HostBackend::first_of(&id));
         let referrers: Vec<_> = referrers.take_while(|lead| lead.backend == id).collect();
+        let routes = self.gateways.leads.get(&id).map(|(_, routes)| routes.clone());
+        let routes = routes.unwrap_or_default();
         let is_default = self.default_backend.as_ref().is_some_and(|leads| leads.backend == id);
         let spec = match self.backend_specs.get(&id) {
-            Some(spec) if is_default || !referrers.is_empty() => spec,
+            Some(spec) if is_default || !referrers.is_empty() || !routes.is_empty() => spec,
             _ => return self.drop_backend(id),
         };
         let balancing = self.spec_owners.balancing_of(&id, spec);
@@ -87,6 +89,11 @@ impl Translator {
             let said = lack.iter().chain(&resolved.remark).cloned();
             notes.extend(said.map(|note| (object.clone(), note)));
         }
+        let of_routes = lack.iter().flat_map(|lack| {
+            // Whatever is missing is told by the route's conditions.
+            routes.iter().map(|route| (route.clone(), lack.clone()))
+        });
+        notes.extend(of_routes);
         if let (Some(lack), true) = (&resolved.lack, is_default) {
             let object = ObjectRef::new(Kind::Service, spec.leads.service.clone());
             notes.push((object, lack.note("requests that no Ingress takes get 404")));

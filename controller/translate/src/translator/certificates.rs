@@ -39,6 +39,9 @@ impl Translator {
         if *host == HostPattern::default_host() {
             chosen.certificate = certificate::default_certificate(world, &self.options);
         }
+        if chosen.certificate.is_none() {
+            chosen.certificate = self.gateways.certificates.get(host).cloned();
+        }
         self.notes.set(Part::Tls(host.clone()), chosen.notes);
         let different = self.secrets.set(host, chosen.secrets);
         secrets.extend(different.into_iter().map(Arc::unwrap_or_clone));

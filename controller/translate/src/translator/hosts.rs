@@ -1,6 +1,6 @@
 //! The hosts: who claims them, what follows them, their rules, policies and bundles.
 
-use super::{Translator, put};
+use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::HostBackend;
 use crate::host::alias::Alias;
 use crate::host::aliases;
@@ -95,7 +95,7 @@ impl Translator {
         backends.extend(touched.iter().map(|lead| lead.backend.clone()));
         let urls = self.urls.set(host, merged.urls);
         backends.extend(urls.iter().map(|url| url.0.clone()));
-        self.put_policies(host, merged.policies);
+        self.put_policies(PolicyHolder::Host(host.clone()), merged.policies);
         let Patch { upsert, remove, .. } = &mut self.patch;
         let servers = &mut self.snapshot.servers;
         put(servers, &mut upsert.servers, &mut remove.servers, host, merged.server);
@@ -132,10 +132,10 @@ impl Translator {
     /// A record stays as long as the rules of one host name it.
     pub(super) fn put_policies(
         &mut self,
-        host: &HostPattern,
+        holder: PolicyHolder,
         policies: BTreeMap<PolicyId, Arc<Policies>>,
     ) {
-        let touched = self.policies.set(host, policies.keys().cloned().collect());
+        let touched = self.policies.set(&holder, policies.keys().cloned().collect());
         for id in touched {
             let is_known = self.snapshot.policies.contains_key(&id);
             let Patch { upsert, remove, .. } = &mut self.patch;

@@ -56,8 +56,13 @@ impl Translator {
                 maps.into_iter().any(is) || self.settings.sources().any(|key| *key == object.key)
             }
             Kind::Secret => is(&options.default_ssl_certificate),
-            Kind::EndpointSlice | Kind::IngressClass | Kind::Namespace => true,
-            Kind::Ingress | Kind::Service => false,
+            Kind::EndpointSlice
+            | Kind::Gateway
+            | Kind::GatewayClass
+            | Kind::ReferenceGrant
+            | Kind::IngressClass
+            | Kind::Namespace => true,
+            Kind::HTTPRoute | Kind::Ingress | Kind::Service => false,
         }
     }
 }

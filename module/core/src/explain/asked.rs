@@ -18,6 +18,8 @@ pub struct Asked {
     pub is_https: bool,
     /// As in `Host`, perhaps with a port.
     pub host: String,
+    /// The port of nginx on which it arrives; 0: 80, or 443 over TLS.
+    pub port: u16,
     /// Path and query, as on the request line.
     pub target: String,
     /// Names and values.
@@ -27,7 +29,7 @@ pub struct Asked {
 /// A query that is not understood, and what would be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not understood: write host=NAME&path=/PATH, and perhaps method=GET, scheme=https and any number of \
+    "`{0}` is not understood: write host=NAME&path=/PATH, and perhaps method=GET, scheme=https, port=80 and any number of \
      header=NAME:VALUE, percent-encoded"
 )]
 pub struct InvalidQuery(String);
@@ -36,8 +38,8 @@ impl Asked {
     /// Reads the query of `GET /configuration/explain`, without its question mark.
     pub fn from_query(query: &[u8]) -> Result<Asked, InvalidQuery> {
         let mut headers = Vec::new();
-        let mut texts = [const { None::<String> }; 4];
-        const NAMES: [&str; 4] = ["method", "scheme", "host", "path"];
+        let mut texts = [const { None::<String> }; 5];
+        const NAMES: [&str; 5] = ["method", "scheme", "host", "path", "port"];
         for pair in query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
             let refuse = || InvalidQuery(shortened(&String::from_utf8_lossy(pair)));
             let mut parts = pair.splitn(2, |byte| *byte == b'=');
@@ -57,11 +59,16 @@ impl Asked {
                 return Err(refuse());
             }
         }
-        let [method, scheme, host, target] = texts;
+        let [method, scheme, host, target, port] = texts;
         let is_https = match scheme.as_deref() {
             None | Some("http") => false,
             Some("https") => true,
             Some(other) => return Err(InvalidQuery(format!("scheme={}", shortened(other)))),
+        };
+        let port = match port.as_deref().map(str::parse) {
+            None => 0,
+            Some(Ok(port)) => port,
+            Some(Err(_)) => return Err(InvalidQuery("port".into())),
         };
         let target = target.unwrap_or_else(|| "/".into());
         if !target.starts_with('/') {
@@ -71,6 +78,7 @@ impl Asked {
             method: method.unwrap_or_else(|| "GET".into()),
             is_https,
             host: host.unwrap_or_default(),
+            port,
             target,
             headers,
         })
@@ -85,11 +93,12 @@ impl Asked {
             ("host", &self.host),
             ("path", &self.target),
         ];
+        let port = (self.port != 0).then(|| ("port", self.port.to_string()));
         let headers =
             self.headers.iter().map(|(name, value)| ("header", format!("{name}:{value}")));
         let texts = texts.into_iter().map(|(name, value)| (name, value.to_owned()));
         let mut query = String::new();
-        for (name, value) in texts.chain(headers) {
+        for (name, value) in texts.chain(port).chain(headers) {
             let _ = write!(query, "{}{name}=", if query.is_empty() { "" } else { "&" });
             for byte in value.bytes() {
                 match byte {
@@ -224,6 +233,20 @@ impl Facts for AskedFacts<'_> {
 
     fn method(&self) -> &[u8] {
         self.asked.method.as_bytes()
+    }
+
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        for (name, value) in &self.asked.headers {
+            visit(name.as_bytes(), value.as_bytes());
+        }
+    }
+
+    fn port(&self) -> u16 {
+        match self.asked.port {
+            0 if self.asked.is_https => 443,
+            0 => 80,
+            port => port,
+        }
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {

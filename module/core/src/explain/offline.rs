@@ -63,6 +63,11 @@ where
         record::policies(self.records, id).map(|policies| Box::new(policies.into()))
     }
 
+    /// Looking costs little here.
+    fn has_listeners(&self) -> bool {
+        true
+    }
+
     fn has_host_policies(&self) -> bool {
         true
     }

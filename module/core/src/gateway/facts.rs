@@ -7,7 +7,7 @@ use crate::balancer::split;
 use crate::model::policy::{Policies, TlsPolicy};
 use crate::patterns::Patterns;
 use crate::policy::cors::Origins;
-use crate::record::{Kind, Records, SettingsView};
+use crate::record::{Kind, Records, RequestParts, SettingsView};
 use std::borrow::Cow;
 use std::ops::Deref;
 
@@ -23,6 +23,10 @@ pub trait Facts: split::Request {
     fn target(&self) -> &[u8];
     /// The method as it was sent.
     fn method(&self) -> &[u8];
+    /// Calls the function with the name and the value of each header line.
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
+    /// The port of nginx on which the request arrived. Asked only where Gateways listen.
+    fn port(&self) -> u16;
     /// The value of the first header of this lower-case name.
     fn first_header(&self, name: &[u8]) -> Option<&[u8]>;
     /// `scheme://` and the `Host` header as it was sent; `None` without one.
@@ -47,6 +51,27 @@ pub trait Facts: split::Request {
     fn certificate_subject(&self) -> Option<&[u8]>;
 }
 
+/// A request as its rule is selected by it.
+pub(super) struct Parts<'a, F>(pub &'a F);
+
+impl<F: Facts> RequestParts for Parts<'_, F> {
+    fn method(&self) -> &[u8] {
+        self.0.method()
+    }
+
+    fn args(&self) -> &[u8] {
+        self.0.args()
+    }
+
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        self.0.each_header(visit);
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
 /// The records of one generation, with what their holder keeps compiled of them.
 pub trait Generation<'g>: Records<'g> + Sized {
     /// A record that was found, for finding its cells.
@@ -68,6 +93,8 @@ pub trait Generation<'g>: Records<'g> + Sized {
     fn patterns(&self) -> &Patterns;
     /// The policies of this id; `None`: they, or a bundle that they name, are not there.
     fn policies(&self, id: &[u8]) -> Option<Self::Policies>;
+    /// Gateways have listeners.
+    fn has_listeners(&self) -> bool;
     /// Some host has a TLS policy.
     fn has_host_policies(&self) -> bool;
     /// The TLS policy of a request's host; `None`: it has none.

@@ -142,7 +142,7 @@ fn escape(text: &[u8], special: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-fn unescape(mut text: &[u8], to: &mut Vec<u8>) {
+pub(super) fn unescape(mut text: &[u8], to: &mut Vec<u8>) {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
     while let Some((&byte, rest)) = text.split_first() {
         let decoded = match rest {

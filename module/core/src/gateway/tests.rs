@@ -75,6 +75,12 @@ impl Facts for Generated {
     fn method(&self) -> &[u8] {
         self.method.as_bytes()
     }
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        self.headers.iter().for_each(|(name, value)| visit(name.as_bytes(), value.as_bytes()));
+    }
+    fn port(&self) -> u16 {
+        if self.is_tls { 443 } else { 80 }
+    }
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
         self.headers.get(str::from_utf8(name).unwrap()).map(|value| value.as_bytes())
     }

@@ -138,7 +138,9 @@ impl Reason {
             Reason::LacksSlash => {
                 "no rule takes the path, and with a slash behind it an exact one does"
             }
-            Reason::Denied => "denied: a setting that protects cannot be honoured",
+            Reason::Denied => {
+                "denied: a setting that protects cannot be honoured, or a route has no backend that may serve it"
+            }
             Reason::Preflight => "a preflight of CORS",
             Reason::RuleRedirects => "the rule is a redirect",
             Reason::RedirectLeadsNowhere => "the redirect leads nowhere",

@@ -9,6 +9,7 @@
 
 mod access;
 mod proxy;
+mod redirection;
 mod text;
 mod tls;
 mod tracing;
@@ -21,6 +22,7 @@ pub use proxy::{
     Condition, ConnectionHeader, HttpVersion, Protocol, Proxy, ProxyRedirect, Replacement,
     UpstreamTls,
 };
+pub use redirection::{PathEdit, RedirectTo};
 pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 pub use tracing::{Propagation, Sampling, Tracing};
@@ -42,6 +44,12 @@ pub struct Policies {
     /// The redirect that answers every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<Redirect>,
+    /// The redirect of a route that answers every request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redirect_to: Option<RedirectTo>,
+    /// The path that the endpoint sees, of a route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_edit: Option<PathEdit>,
     /// A redirect to HTTPS keeps the slash at the end of the request target.
     #[serde(skip_serializing_if = "is_false")]
     pub keeps_trailing_slash: bool,
@@ -76,6 +84,15 @@ pub struct Policies {
     /// and an empty value removes it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub request_headers: Vec<RequestHeader>,
+    /// Headers that the endpoint receives in addition to the client's of the same name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added_request_headers: Vec<RequestHeader>,
+    /// Headers of every response in addition to the endpoint's of the same name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub added_response_headers: Vec<ResponseHeader>,
+    /// Headers that are taken from responses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removed_response_headers: Vec<HeaderName>,
     /// Statuses that another backend answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Errors>,
@@ -233,6 +250,11 @@ impl Policies {
             mirror,
             denied: _,
             redirect: _,
+            redirect_to: _,
+            path_edit: _,
+            added_request_headers: _,
+            added_response_headers: _,
+            removed_response_headers: _,
             keeps_trailing_slash: _,
             redirect_port: _,
             relative_redirects: _,

@@ -15,11 +15,15 @@
 //! then the rule before it, or for the first one of a literal the last one of the longest literal that is a prefix of it. The
 //! only expressions that can match a path are the predecessor of the path among the literals and its parents: ten thousand
 //! others cost nothing.
+//!
+//! Rules that take only some of the requests for their path stand behind all these ([`selection`]); the rule of the path has the
+//! flag [`SELECTS`] then, and nobody else looks.
 
 mod considered;
 mod encode;
 mod matching;
 mod order;
+mod selection;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -27,6 +31,7 @@ mod view;
 pub use considered::{Considered, MatchResult};
 pub use encode::encode_server;
 pub use matching::Route;
+pub use selection::{NoParts, RequestParts};
 pub use view::{RuleView, ServerView};
 
 use super::table::Record;
@@ -56,6 +61,7 @@ impl Record for Servers {
                 origin: Default::default(),
                 policy: Default::default(),
                 policies: Some(policies),
+                selection: None,
             }],
             _ => Vec::new(),
         };
@@ -76,7 +82,9 @@ type Lengths = [U16; TEXTS];
 struct Header {
     rules: U32,
     exact: U32,
-    regexes: U32,
+    regexes: U16,
+    /// The rules with a [`crate::model::Selection`].
+    selected: U16,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
@@ -95,10 +103,17 @@ struct Entry {
 struct RuleHead {
     /// The id of the policies stands before this head.
     policies_bytes: U16,
-    /// The HTTPS redirect in the two lowest bits, then [`YIELDS`].
+    /// The HTTPS redirect in the two lowest bits, then the flags below.
     policy: u8,
     /// 0 prefix, 1 exact, 2 regular expression.
     kind: u8,
 }
 
+/// The two lowest bits.
+const REDIRECT: u8 = 3;
 const YIELDS: u8 = 4;
+/// The path has rules for some of its requests, whose index stands behind the rule.
+const SELECTS: u8 = 8;
+/// No rule takes those requests for the path that none of these take.
+const IS_EMPTY: u8 = 16;
+const IS_STRICT: u8 = 32;

@@ -1,7 +1,7 @@
 //! The record of settings that hold for every server.
 //!
 //! Layout: [`Header`], then texts with a [`TextHead`] each: the id of the default backend, `Strict-Transport-Security`, and the
-//! patterns of refused requests.
+//! patterns of refused requests; last the ports of listeners.
 
 use super::{Kind, Records, short};
 use crate::model::{RedirectCode, Settings};
@@ -26,6 +26,8 @@ struct TextHead {
 
 const BLOCKS_REFERER: u8 = 1;
 const IS_REGEX: u8 = 2;
+/// The ports of [`Settings::listener_ports`], two bytes each; only where there are any.
+const IS_PORTS: u8 = 4;
 
 /// The [`Settings`] of a generation, read in place.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +62,13 @@ impl<'g> SettingsView<'g> {
         self.texts().nth(1).map(|(_, text)| text).filter(|value| !value.is_empty())
     }
 
+    /// Whether only listeners of Gateways are served on a port.
+    pub fn is_listener_port(&self, port: u16) -> bool {
+        let ports = self.texts().find(|(role, _)| *role == IS_PORTS);
+        let ports = ports.map(|(_, text)| text).unwrap_or_default();
+        ports.chunks_exact(2).any(|bytes| *bytes == port.to_le_bytes())
+    }
+
     /// Whether any `User-Agent` or `Referer` is refused.
     #[inline]
     pub fn has_blocked(&self) -> bool {
@@ -68,7 +77,8 @@ impl<'g> SettingsView<'g> {
 
     /// Whether a request with these two headers is refused. A pattern that exceeds its budget refuses, since it protects.
     pub fn is_blocked(&self, patterns: &Patterns, agent: &[u8], referer: &[u8]) -> bool {
-        self.texts().skip(2).any(|(role, text)| {
+        let mut all = self.texts().skip(2).filter(|(role, _)| *role != IS_PORTS);
+        all.any(|(role, text)| {
             let value = if role & BLOCKS_REFERER == 0 { agent } else { referer };
             match role & IS_REGEX == 0 {
                 true => text.eq_ignore_ascii_case(value),
@@ -96,12 +106,14 @@ pub(super) fn encode_settings(settings: &Settings) -> Vec<u8> {
         has_blocked: u8::from(!agents.is_empty() || !referers.is_empty()),
     };
     let mut value = header.as_bytes().to_vec();
-    let mut put = |role: u8, text: &str| {
-        let text = short(text);
+    let mut put_bytes = |role: u8, text: &[u8]| {
         let head = TextHead { role, bytes: (text.len() as u16).into() };
         value.extend(head.as_bytes());
         value.extend(text);
     };
+    let ports: Vec<u8> =
+        settings.listener_ports.iter().flat_map(|port| port.to_le_bytes()).collect();
+    let mut put = |role: u8, text: &str| put_bytes(role, short(text));
     put(0, settings.default_backend.as_ref().map_or("", |id| id.as_str()));
     put(0, settings.hsts.as_ref().map_or("", |hsts| hsts.as_str()));
     let referers = referers.iter().map(|pattern| (BLOCKS_REFERER, pattern));
@@ -110,6 +122,9 @@ pub(super) fn encode_settings(settings: &Settings) -> Vec<u8> {
             Some(regex) => put(role | IS_REGEX, &regex),
             None => put(role, pattern.as_str()),
         }
+    }
+    if !ports.is_empty() {
+        put_bytes(IS_PORTS, &ports);
     }
     value
 }
@@ -136,6 +151,7 @@ mod tests {
             hsts: Some(HeaderValue::parse("max-age=5").unwrap()),
             blocked_user_agents: vec![pattern("Bad Agent"), pattern("~*^curl/")],
             blocked_referers: vec![pattern("~spam")],
+            listener_ports: [8_080].into(),
             ..Settings::default()
         };
         let one = One(encode_settings(&settings));
@@ -145,6 +161,7 @@ mod tests {
         let blocked = |agent: &str, referer: &str| {
             view.is_blocked(&Patterns::default(), agent.as_bytes(), referer.as_bytes())
         };
+        assert!(view.is_listener_port(8_080) && !view.is_listener_port(80));
         assert!(blocked("bad agent", "") && blocked("CURL/8", "") && blocked("", "a spam b"));
         assert!(!blocked("a bad agent", "SPAM") && !blocked("", "curl/8"));
         let none = One(encode_settings(&Settings::default()));

@@ -14,7 +14,8 @@ pub use operations::{Operations, RecordRef};
 
 use super::check::{Checks, Fault};
 use super::{
-    backend, bundle, certificate, endpoints, name, passthrough, policies, port, server, tls,
+    backend, bundle, certificate, endpoints, listener, name, passthrough, policies, port, server,
+    tls,
 };
 use crate::model::Settings;
 use crate::wire::native::Patch;
@@ -229,11 +230,13 @@ records! {
         7 Passthrough passthrough: passthrough::Passthroughs;
         /// The rules of hosts, by host pattern.
         1 Server servers: server::Servers;
+        /// The rules of hosts on ports of Gateways' listeners, which come before those of the same host without a port.
+        12 Listener listener_servers: listener::ListenerServers;
         /// The backend of a stream listener's port.
         8 Port ports: port::Ports;
         /// Exists in unit tests only.
         #[cfg(test)]
-        12 Specimen specimens: super::specimen::Specimens;
+        13 Specimen specimens: super::specimen::Specimens;
     }
 }
 

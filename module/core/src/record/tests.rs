@@ -90,5 +90,5 @@ const PINNED: [&str; 14] = [
     "7 pass.test: 6 bytes, bb70f5a4",
     "1 shop.test: 284 bytes, 5ad9ebe2",
     "8 tcp/1: 6 bytes, bb70f5a4",
-    "12 p: 4 bytes, bc93e7a5",
+    "13 p: 4 bytes, bc93e7a5",
 ];

@@ -23,7 +23,7 @@ pub enum Part<'a> {
 
 /// The variables that a text of a user may have: content and origin of the request, but nothing about this machine,
 /// other requests or secrets.
-const NAMES: [&str; 60] = [
+const NAMES: [&str; 61] = [
     "args",
     "best_http_host",
     "binary_remote_addr",
@@ -31,6 +31,7 @@ const NAMES: [&str; 60] = [
     "content_type",
     "document_root",
     "document_uri",
+    "dollar",
     "escaped_request_uri",
     "fastcgi_path_info",
     "fastcgi_script_name",
@@ -125,6 +126,8 @@ pub trait Values {
         match part {
             Part::Literal(text) => Cow::Borrowed(text),
             Part::Capture(number) => Cow::Borrowed(self.capture(number)),
+            // nginx has no way to write one that begins no name.
+            Part::Variable(b"dollar") => Cow::Borrowed(b"$"),
             Part::Variable(name) if name.iter().any(u8::is_ascii_uppercase) => {
                 let value = self.variable(alias(&name.to_ascii_lowercase()));
                 Cow::Owned(value.unwrap_or_default().into_owned())

@@ -4,7 +4,7 @@
 use super::native::Upsert;
 use super::{DecodeError, pointer_step};
 use crate::model::policy::HeaderPattern;
-use crate::model::{PathPattern, Snapshot};
+use crate::model::{PathPattern, Rule, Selection, Server, Snapshot, ValueMatch};
 use crate::patterns::{Allowance, check_length, is_plain, path_is_valid, pattern_is_valid};
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -18,6 +18,7 @@ pub struct Patterns<'d> {
 enum Meaning<'d> {
     Path(&'d str),
     Header(&'d HeaderPattern),
+    Value(&'d ValueMatch),
     Subject(&'d str),
 }
 
@@ -34,6 +35,7 @@ impl<'d> From<&'d Snapshot> for Patterns<'d> {
         let mut found = Patterns::default();
         found.put_settings(&snapshot.settings);
         found.put_tables(&snapshot.servers, &snapshot.tls);
+        found.put_servers("/listener_servers", &snapshot.listener_servers);
         found
     }
 }
@@ -43,6 +45,7 @@ impl<'d> From<&'d Upsert> for Patterns<'d> {
         let mut found = Patterns::default();
         upsert.settings.iter().for_each(|settings| found.put_settings(settings));
         found.put_tables(&upsert.servers, &upsert.tls);
+        found.put_servers("/listener_servers", &upsert.listener_servers);
         found
     }
 }
@@ -67,6 +70,9 @@ impl<'d> Patterns<'d> {
                 }
                 Meaning::Header(pattern) => {
                     pattern.regex().map_or(Ok(()), |text| pattern_is_valid(&text, any()))
+                }
+                Meaning::Value(value) => {
+                    value.regex().map_or(Ok(()), |text| pattern_is_valid(&text, any()))
                 }
                 Meaning::Subject(text) => pattern_is_valid(text, any()),
             };
@@ -97,16 +103,7 @@ impl<'d> Patterns<'d> {
             crate::model::policy::TlsPolicy,
         >,
     ) {
-        for (host, server) in servers {
-            for (index, rule) in server.rules.iter().enumerate() {
-                if let PathPattern::Regex(text) = &rule.path
-                    && !(is_plain(text) && check_length(text).is_ok())
-                {
-                    let at = Pointer { table: "/servers", key: host, field: "/rules", index };
-                    self.all.push((at, Meaning::Path(text)));
-                }
-            }
-        }
+        self.put_servers("/servers", servers);
         for (host, policy) in tls {
             let client = policy.client.as_ref();
             if let Some(subject) = client.and_then(|client| client.subject.as_ref()) {
@@ -117,12 +114,43 @@ impl<'d> Patterns<'d> {
     }
 }
 
+impl<'d> Patterns<'d> {
+    fn put_servers<K: Display>(
+        &mut self,
+        table: &'static str,
+        servers: &'d std::collections::BTreeMap<K, Server>,
+    ) {
+        for (host, server) in servers {
+            for (index, rule) in server.rules.iter().enumerate() {
+                if let PathPattern::Regex(text) = &rule.path
+                    && !(is_plain(text) && check_length(text).is_ok())
+                {
+                    let at = Pointer { table, key: host, field: "/rules", index };
+                    self.all.push((at, Meaning::Path(text)));
+                }
+                for value in values(rule).filter(|value| value.regex().is_some()) {
+                    let at = Pointer { table, key: host, field: "/rules", index };
+                    self.all.push((at, Meaning::Value(value)));
+                }
+            }
+        }
+    }
+}
+
+/// The values that a rule asks for.
+fn values(rule: &Rule) -> impl Iterator<Item = &ValueMatch> {
+    let selection = rule.selection.as_deref().into_iter();
+    selection.flat_map(|Selection { headers, query, .. }| headers.iter().chain(query))
+}
+
 impl Pointer<'_> {
     fn written(&self, tables: &str) -> String {
         let (table, field, index) = (self.table, self.field, self.index);
         let key = pointer_step(&self.key.to_string());
         match table {
-            "/servers" => format!("{tables}{table}/{key}{field}/{index}/path"),
+            "/servers" | "/listener_servers" => {
+                format!("{tables}{table}/{key}{field}/{index}/path")
+            }
             "/settings" => format!("{tables}{table}{field}/{index}"),
             _ => format!("{tables}{table}/{key}{field}"),
         }

@@ -37,9 +37,16 @@ fn fuzz_router() {
             origin: Origin::default(),
             policy: Policy::default(),
             policies: None,
+            selection: None,
         });
         let value = encode_server(&Server { rules: rules.collect() });
-        let Ok(found) = ServerView::new(&value).rule(path, &Patterns::default()) else { return };
+        let Ok(found) = ServerView::new(&value).rule(
+            path,
+            &oxigress_core::record::NoParts,
+            &Patterns::default(),
+        ) else {
+            return;
+        };
         let lacks_slash = found.as_ref().is_some_and(|route| route.lacks_slash);
         let found = found.map(|route| {
             let number: usize =

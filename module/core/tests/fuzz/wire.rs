@@ -102,7 +102,11 @@ fn records_say_the_same(snapshot: &Snapshot) {
                 assert_eq!(view.names().count(), server.rules.len());
                 for rule in &server.rules {
                     if let PathPattern::Exact(path) = &rule.path {
-                        let found = view.rule(path.as_bytes(), &patterns).unwrap().unwrap().rule;
+                        let found = view
+                            .rule(path.as_bytes(), &oxigress_core::record::NoParts, &patterns)
+                            .unwrap()
+                            .unwrap()
+                            .rule;
                         let id = rule.policies.as_ref().map_or("", |id| id.as_str());
                         assert_eq!(found.policies(), id.as_bytes());
                         let backend = rule.backend.as_ref().map(|id| id.as_str().as_bytes());

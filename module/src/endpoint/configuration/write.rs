@@ -384,6 +384,7 @@ fn takes_long(change: &Change, transaction: &Transaction<'_, ZoneLock>) -> bool 
     let is_for_openssl = match change.kind {
         Kind::Bundle | Kind::Certificate | Kind::Tls | Kind::Policies => true,
         Kind::Server
+        | Kind::Listener
         | Kind::Backend
         | Kind::Endpoints
         | Kind::Name

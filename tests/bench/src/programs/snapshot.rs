@@ -79,6 +79,7 @@ pub fn servers_of(numbers: Range<usize>) -> Result<BTreeMap<HostPattern, Server>
             origin,
             policy: Policy { https_redirect: HttpsRedirect::WithCertificate, ..Policy::default() },
             policies: None,
+            selection: None,
         };
         let server = Server { rules: vec![rule] };
         servers.insert(HostPattern::parse(&host(number))?, server);

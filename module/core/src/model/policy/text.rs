@@ -127,6 +127,12 @@ impl Template {
         }
     }
 
+    /// A text that stands for itself, also where it has a `$`.
+    pub fn literal(text: &str) -> Result<Self, Invalid> {
+        check_value(text)?;
+        Ok(Template(text.replace('$', "${dollar}")))
+    }
+
     /// A text without variables, whatever it holds: none is looked for in a text that has no `$`.
     pub fn empty() -> Self {
         Template(String::new())

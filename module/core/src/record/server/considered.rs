@@ -1,6 +1,7 @@
 //! The rules that were compared with a path, for `oxigress explain`.
 
 use super::order::covers;
+use super::selection::NoParts;
 use super::view::{RuleView, ServerView};
 use crate::model::{PathPattern, is_well_known};
 use crate::patterns::{Budget, NoAnswer, Patterns};
@@ -17,6 +18,8 @@ pub enum MatchResult {
     Weaker,
     /// The rule matches the path too, and yields to the winner.
     Yields,
+    /// The rule matches the path, and the request lacks what it asks for, or a stronger one takes it.
+    NotSelected,
     /// The path does not match the pattern.
     OtherPath,
     /// The pattern exceeds its budget on this path.
@@ -39,6 +42,9 @@ impl MatchResult {
             MatchResult::Yields => {
                 "it takes the path too: the winner is of another namespace, and no shorter than its plain beginning"
             }
+            MatchResult::NotSelected => {
+                "it takes the path too: the request lacks the method, header or parameter it asks for, or another rule takes it"
+            }
             MatchResult::OtherPath => "the path does not match the pattern",
             MatchResult::NoAnswer => "the pattern takes too much work on this path",
         }
@@ -59,7 +65,7 @@ pub struct Considered<'g> {
 impl<'g> ServerView<'g> {
     /// [`Self::compared`] with the winner that [`Self::rule`] finds.
     pub fn considered(&self, path: &[u8], patterns: &Patterns) -> Vec<Considered<'g>> {
-        let winner = self.rule(path, patterns);
+        let winner = self.rule(path, &NoParts, patterns);
         self.compared(path, patterns, winner.as_ref().ok().and_then(Option::as_ref))
     }
 
@@ -80,16 +86,20 @@ impl<'g> ServerView<'g> {
             let (PathPattern::Exact(text) | PathPattern::Prefix(text) | PathPattern::Regex(text)) =
                 &path;
             let strength = (index < self.exact, text.len(), text.to_owned());
+            for index in self.selected_of(index).filter(|_| matches == Ok(true)) {
+                let Some(rule) = self.body(index) else { continue };
+                let is_first = first == Some(index);
+                let result = if is_first { MatchResult::Wins } else { MatchResult::NotSelected };
+                let considered = Considered { rule, path: path.clone(), result };
+                found.push((strength.clone(), considered));
+            }
+            if rule.is_placeholder() {
+                return;
+            }
             let result = match matches {
                 _ if first == Some(index) && lacks_slash => MatchResult::LacksSlash,
                 _ if first == Some(index) => MatchResult::Wins,
-                Ok(true)
-                    if self.yields(index)
-                        && (is_well_known(requested) || !self.passes(index, first)) =>
-                {
-                    MatchResult::Yields
-                }
-                Ok(true) => MatchResult::Weaker,
+                Ok(true) => self.beaten(index, first, requested),
                 Ok(false) => MatchResult::OtherPath,
                 Err(NoAnswer) => MatchResult::NoAnswer,
             };
@@ -119,6 +129,14 @@ impl<'g> ServerView<'g> {
             wins(second).cmp(&wins(first)).then_with(|| b.cmp(a))
         });
         found.into_iter().map(|(_, considered)| considered).collect()
+    }
+
+    /// Why a rule that takes the path does not serve it.
+    fn beaten(&self, index: usize, winner: Option<usize>, path: &[u8]) -> MatchResult {
+        match self.yields(index) && (is_well_known(path) || !self.passes(index, winner)) {
+            true => MatchResult::Yields,
+            false => MatchResult::Weaker,
+        }
     }
 
     /// The path of a rule, as it was written.

@@ -1,6 +1,7 @@
 //! The rule of a path.
 
 use super::order::{covers, segment_order, strength};
+use super::selection::RequestParts;
 use super::view::{RuleView, ServerView};
 use crate::model::is_well_known;
 use crate::patterns::{Budget, Captures, NoAnswer, Patterns};
@@ -30,18 +31,34 @@ impl<'g> ServerView<'g> {
     /// Expressions that yield come last, so that they never change what other namespaces serve. An expression that
     /// exceeds its budget ends the search with [`NoAnswer`]: its rule may protect what the next one would open. A path
     /// without a rule belongs to the exact rule with one more slash, if there is one ([`Route::lacks_slash`]).
+    ///
+    /// A path whose rules take only some of its requests, and not this one, leaves it to the next shorter path.
     #[inline]
-    pub fn rule(&self, path: &[u8], patterns: &Patterns) -> Result<Option<Route<'g>>, NoAnswer> {
-        if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path)) {
-            return Ok(self.body(index).map(Route::plain));
+    pub fn rule(
+        &self,
+        path: &[u8],
+        request: &impl RequestParts,
+        patterns: &Patterns,
+    ) -> Result<Option<Route<'g>>, NoAnswer> {
+        if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path))
+            && let Some(rule) = self.select(index, request, patterns)?
+        {
+            return Ok(Some(Route::plain(rule)));
         }
-        let prefix = self.prefix(path);
+        let mut prefix = self.prefix(path);
+        let mut rule = None;
+        while let Some(index) = prefix {
+            rule = self.select(index, request, patterns)?;
+            if rule.is_some() {
+                break;
+            }
+            prefix = self.parent(index);
+        }
         if self.has_regexes()
-            && let Some(route) = self.regex(path, prefix, patterns)?
+            && let Some(route) = self.regex(path, request, prefix, patterns)?
         {
             return Ok(Some(route));
         }
-        let rule = prefix.and_then(|index| self.body(index));
         if self.exact > 0
             && rule.is_none_or(|rule| self.is_unclaimed_root(rule))
             && let Some(rule) = self.with_slash(path)
@@ -55,12 +72,13 @@ impl<'g> ServerView<'g> {
     #[cold]
     fn with_slash(&self, path: &[u8]) -> Option<RuleView<'g>> {
         let order = |candidate: &[u8]| candidate.iter().cmp(path.iter().chain(b"/"));
-        self.body(self.search(0, self.exact, order).ok()?)
+        let rule = self.body(self.search(0, self.exact, order).ok()?)?;
+        (!rule.is_strict() && !rule.is_placeholder()).then_some(rule)
     }
 
     /// Whether a rule is the root of a host that no Ingress claims: the default backend serves it.
     fn is_unclaimed_root(&self, rule: RuleView<'_>) -> bool {
-        rule.backend().is_none() && self.path(rule.index()) == Some(b"")
+        rule.backend().is_none() && !rule.is_strict() && self.path(rule.index()) == Some(b"")
     }
 
     /// The longest prefix that covers the path.
@@ -81,6 +99,7 @@ impl<'g> ServerView<'g> {
     fn regex(
         &self,
         path: &[u8],
+        request: &impl RequestParts,
         prefix: Option<usize>,
         patterns: &Patterns,
     ) -> Result<Option<Route<'g>>, NoAnswer> {
@@ -95,8 +114,10 @@ impl<'g> ServerView<'g> {
         let mut find = |all: &mut dyn Iterator<Item = (usize, &'g [u8])>| {
             for (index, text) in all {
                 let namespace = self.body(index).map(|rule| rule.namespace()).unwrap_or_default();
-                if let Some(captures) = patterns.of(namespace).captures(text, path, &mut budget)? {
-                    return Ok(Some((index, captures)));
+                if let Some(captures) = patterns.of(namespace).captures(text, path, &mut budget)?
+                    && let Some(rule) = self.select(index, request, patterns)?
+                {
+                    return Ok(Some((index, rule, captures)));
                 }
             }
             Ok(None)
@@ -105,7 +126,7 @@ impl<'g> ServerView<'g> {
             candidates.into_iter().partition(|(index, _)| self.yields(*index));
         let mut found = find(&mut own.into_iter())?;
         if !guests.is_empty() {
-            let winner = found.as_ref().map(|(index, _)| *index).or(prefix);
+            let winner = found.as_ref().map(|(index, ..)| *index).or(prefix);
             for guest in guests.into_iter().filter(|(index, _)| self.passes(*index, winner)) {
                 match find(&mut [guest].into_iter()) {
                     Ok(None) => {}
@@ -119,9 +140,9 @@ impl<'g> ServerView<'g> {
                 }
             }
         }
-        Ok(found.and_then(|(index, captures)| {
+        Ok(found.map(|(_, rule, captures)| {
             let captures = Some(Box::new(captures));
-            self.body(index).map(|rule| Route { rule, captures, lacks_slash: false })
+            Route { rule, captures, lacks_slash: false }
         }))
     }
 

@@ -4,17 +4,18 @@ use crate::model::{BackendId, HttpsRedirect, Origin, Policy};
 use crate::patterns::{Allowance, Patterns};
 use proptest::prelude::*;
 
-fn rule(path: PathPattern, backend: &str) -> Rule {
+pub(super) fn rule(path: PathPattern, backend: &str) -> Rule {
     Rule {
         path,
         backend: Some(BackendId::parse(backend).unwrap()),
         origin: Origin { ingress: "shop".into(), ..Origin::default() },
-        policy: Policy { https_redirect: HttpsRedirect::Always, yields: false },
+        policy: Policy { https_redirect: HttpsRedirect::Always, ..Policy::default() },
         policies: None,
+        selection: None,
     }
 }
 
-fn pattern(text: &str) -> PathPattern {
+pub(super) fn pattern(text: &str) -> PathPattern {
     match (text.strip_prefix('='), text.strip_prefix('~')) {
         (Some(exact), _) => PathPattern::exact(exact).unwrap(),
         (_, Some(regex)) => PathPattern::regex(regex, Allowance::unlimited()).unwrap(),
@@ -27,16 +28,16 @@ fn server(paths: &[&str]) -> Vec<u8> {
     encode_server(&Server { rules: rules.collect() })
 }
 
-fn winner(value: &[u8], path: &str) -> Option<String> {
+pub(super) fn winner(value: &[u8], path: &str) -> Option<String> {
     let patterns = Patterns::default();
-    let route = ServerView::new(value).rule(path.as_bytes(), &patterns).unwrap()?;
+    let route = ServerView::new(value).rule(path.as_bytes(), &NoParts, &patterns).unwrap()?;
     let backend = String::from_utf8(route.rule.backend().unwrap().to_vec()).unwrap();
     Some(if route.lacks_slash { format!("to {backend}") } else { backend })
 }
 
 fn found<'v>(value: &'v [u8], path: &[u8]) -> Option<RuleView<'v>> {
     let patterns = Patterns::default();
-    ServerView::new(value).rule(path, &patterns).unwrap().map(|route| route.rule)
+    ServerView::new(value).rule(path, &NoParts, &patterns).unwrap().map(|route| route.rule)
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
         costly.policy.yields = yields;
         let rules = vec![rule(pattern("/"), "own"), costly.clone()];
         let value = encode_server(&Server { rules });
-        let found = ServerView::new(&value).rule(path.as_bytes(), &patterns);
+        let found = ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns);
         found.map(|route| route.map(|route| route.rule.backend().unwrap() == b"own"))
     };
     assert!(answer(false).is_err(), "the pattern is not costly enough for this test");
@@ -156,7 +157,8 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let rules = vec![rule(pattern("/"), "own"), costly.clone()];
     let value = encode_server(&Server { rules });
     let path = format!("/shop/{}", "a".repeat(1_000));
-    let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
+    let found =
+        ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).unwrap().unwrap();
     assert_eq!(found.rule.backend(), Some(&b"own"[..]));
 
     // It may protect what its own namespace serves there.
@@ -164,7 +166,7 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     open.policy.yields = false;
     let rules = vec![rule(pattern("/"), "own"), open.clone(), costly.clone()];
     let value = encode_server(&Server { rules });
-    assert!(ServerView::new(&value).rule(path.as_bytes(), &patterns).is_err());
+    assert!(ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).is_err());
     // An expression of a third namespace does not end the search.
     let mut third = Rule { path: pattern("~/shop/a(?=a)(a+)+(a+)+(a+)+(a+)+b"), ..costly };
     third.origin.namespace = "third".into();
@@ -172,7 +174,8 @@ fn an_expression_that_yields_has_what_nobody_claims_and_costs_the_others_nothing
     let guarded = Rule { origin: open.origin.clone(), ..guarded };
     let rules = vec![rule(pattern("/"), "own"), open, third, guarded.clone()];
     let value = encode_server(&Server { rules });
-    let found = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
+    let found =
+        ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).unwrap().unwrap();
     assert!(found.captures.is_some(), "the guarded one serves it");
 }
 
@@ -225,7 +228,11 @@ fn a_path_that_lacks_the_slash_of_an_exact_one_leads_there_unless_a_rule_takes_i
     let value = encode_server(&Server { rules: vec![nobodys, rule(pattern("=/a/"), "=/a/")] });
     assert_eq!(winner(&value, "/a").as_deref(), Some("to =/a/"));
     assert!(
-        !ServerView::new(&value).rule(b"/b", &Patterns::default()).unwrap().unwrap().lacks_slash
+        !ServerView::new(&value)
+            .rule(b"/b", &NoParts, &Patterns::default())
+            .unwrap()
+            .unwrap()
+            .lacks_slash
     );
 }
 
@@ -303,7 +310,7 @@ fn a_pattern_is_anchored_as_a_whole_and_says_what_its_groups_matched() {
     let value = server(&["~/a(/|$)(.*)|/b([0-9]*)"]);
     let patterns = Patterns::default();
     let captures = |path: &'static [u8]| {
-        let route = ServerView::new(&value).rule(path, &patterns).unwrap()?;
+        let route = ServerView::new(&value).rule(path, &NoParts, &patterns).unwrap()?;
         let captures = route.captures.unwrap();
         Some([0, 1, 2, 3, 9].map(|group| captures.get(group, path).escape_ascii().to_string()))
     };
@@ -321,11 +328,12 @@ fn ten_thousand_patterns_with_other_beginnings_cost_nothing() {
     let patterns = Patterns::default();
     for n in [0, 7, 1_234, 9_999] {
         let path = format!("/SVC-{n}/x");
-        let route = ServerView::new(&value).rule(path.as_bytes(), &patterns).unwrap().unwrap();
+        let route =
+            ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).unwrap().unwrap();
         assert_eq!(route.rule.backend().unwrap(), format!("~/svc-{n}(/|$)(.*)").as_bytes());
         assert_eq!(route.captures.unwrap().get(2, path.as_bytes()), b"x");
     }
-    assert!(ServerView::new(&value).rule(b"/svd", &patterns).unwrap().is_none());
+    assert!(ServerView::new(&value).rule(b"/svd", &NoParts, &patterns).unwrap().is_none());
     assert_eq!(patterns.of_paths_kept(), 4, "no other was compiled");
 }
 
@@ -334,7 +342,7 @@ fn a_pattern_without_an_answer_ends_the_search() {
     let value = server(&["/", r"~/(?=a)(a|a)*b\1\1"]);
     let path = format!("/{}!", "a".repeat(900));
     let patterns = Patterns::default();
-    assert!(ServerView::new(&value).rule(path.as_bytes(), &patterns).is_err());
+    assert!(ServerView::new(&value).rule(path.as_bytes(), &NoParts, &patterns).is_err());
     assert_eq!(winner(&value, "/b").as_deref(), Some("/"));
 }
 

@@ -1,7 +1,9 @@
 //! A server and its rules, read in place.
 
 use super::order::{folded_order, starts_with_folded};
-use super::{Entry, Header, Lengths, RuleHead, TEXTS, YIELDS};
+use super::{
+    Entry, Header, IS_EMPTY, IS_STRICT, Lengths, REDIRECT, RuleHead, SELECTS, TEXTS, YIELDS,
+};
 use crate::model::HttpsRedirect;
 use std::cmp::Ordering;
 use zerocopy::FromBytes;
@@ -16,20 +18,23 @@ pub struct ServerView<'g> {
     pub(super) exact: usize,
     /// The index of the first regular expression.
     pub(super) regexes: usize,
+    /// The index of the first rule with a selection.
+    pub(super) selected: usize,
 }
 
 impl<'g> ServerView<'g> {
     /// A view of a record's value.
     pub fn new(value: &'g [u8]) -> Self {
-        let empty = ServerView { value, entries: &[], exact: 0, regexes: 0 };
+        let empty = ServerView { value, entries: &[], exact: 0, regexes: 0, selected: 0 };
         let Ok((header, rest)) = Header::ref_from_prefix(value) else { return empty };
         let rules = header.rules.get() as usize;
         let Ok((entries, _)) = <[Entry]>::ref_from_prefix_with_elems(rest, rules) else {
             return empty;
         };
         let exact = header.exact.get() as usize;
-        let regexes = rules.saturating_sub(header.regexes.get() as usize);
-        ServerView { value, entries, exact, regexes }
+        let selected = rules.saturating_sub(header.selected.get().into());
+        let regexes = selected.saturating_sub(header.regexes.get().into());
+        ServerView { value, entries, exact, regexes, selected }
     }
 
     /// The number of rules of the server.
@@ -42,10 +47,11 @@ impl<'g> ServerView<'g> {
         self.entries.is_empty()
     }
 
-    /// All rules, in the order of [`RuleView::index`].
+    /// All rules, in the order of [`RuleView::index`]. A path without a rule of its own is left out.
     pub fn rules(&self) -> impl Iterator<Item = RuleView<'g>> + use<'g> {
         let server = *self;
-        (0..self.len()).map_while(move |index| server.body(index))
+        let all = (0..self.len()).map_while(move |index| server.body(index));
+        all.filter(|rule| !rule.is_placeholder())
     }
 
     /// The names of all rules, in their order: each rule's kind, path, backend and origin.
@@ -58,7 +64,7 @@ impl<'g> ServerView<'g> {
     }
 
     pub(super) fn has_regexes(&self) -> bool {
-        self.regexes < self.len()
+        self.regexes < self.selected
     }
 
     pub(super) fn path(&self, index: usize) -> Option<&'g [u8]> {
@@ -80,6 +86,23 @@ impl<'g> ServerView<'g> {
         rest.get(..usize::from(bytes.get()))
     }
 
+    /// What stands behind a rule, and behind the literal of a regular expression.
+    pub(super) fn after(&self, index: usize) -> Option<&'g [u8]> {
+        let rest = self.value.get(self.entries.get(index)?.body_end()?..)?;
+        match (self.regexes..self.selected).contains(&index) {
+            true => rest.get(2 + self.literal(index)?.len()..),
+            false => Some(rest),
+        }
+    }
+
+    /// What stands before the id of a rule's policies.
+    pub(super) fn before(&self, index: usize) -> Option<&'g [u8]> {
+        let before = self.value.get(..self.entries.get(index)?.path_at.get() as usize)?;
+        let (before, head) = RuleHead::ref_from_suffix(before).ok()?;
+        before.get(..before.len().checked_sub(usize::from(head.policies_bytes.get()))?)
+    }
+
+    #[inline]
     pub(super) fn body(&self, index: usize) -> Option<RuleView<'g>> {
         let entry = self.entries.get(index)?;
         let body = self.value.get(entry.body_at.get() as usize..entry.body_end()?)?;
@@ -112,7 +135,7 @@ impl<'g> ServerView<'g> {
 
     /// The regular expressions whose literal the path starts with, and their texts.
     pub(super) fn candidates(&self, path: &[u8]) -> Vec<(usize, &'g [u8])> {
-        let (mut low, mut high) = (self.regexes, self.len());
+        let (mut low, mut high) = (self.regexes, self.selected);
         while low < high {
             let middle = low.midpoint(high);
             match folded_order(self.literal(middle).unwrap_or_default(), path) {
@@ -151,7 +174,7 @@ pub struct RuleView<'g> {
 impl<'g> RuleView<'g> {
     /// When a plain HTTP request is redirected to HTTPS.
     pub fn https_redirect(&self) -> HttpsRedirect {
-        match self.policy & !YIELDS {
+        match self.policy & REDIRECT {
             1 => HttpsRedirect::WithCertificate,
             2 => HttpsRedirect::Always,
             _ => HttpsRedirect::Never,
@@ -160,6 +183,28 @@ impl<'g> RuleView<'g> {
 
     pub(super) fn yields(&self) -> bool {
         self.policy & YIELDS != 0
+    }
+
+    /// Rules for some of the requests for the path come before this one.
+    #[inline]
+    pub(super) fn selects(&self) -> bool {
+        self.policy & SELECTS != 0
+    }
+
+    /// It stands only for the rules of its path that take some of the requests.
+    pub(super) fn is_placeholder(&self) -> bool {
+        self.policy & IS_EMPTY != 0
+    }
+
+    /// Nobody is redirected to its path for lacking a slash.
+    pub(super) fn is_strict(&self) -> bool {
+        self.policy & IS_STRICT != 0
+    }
+
+    /// What stands behind the six texts of the rule.
+    pub(super) fn after_texts(&self) -> &'g [u8] {
+        let total: usize = self.lengths.iter().map(|length| usize::from(length.get())).sum();
+        self.texts.get(total..).unwrap_or_default()
     }
 
     /// The id of the rule's policies; empty if it has none.
@@ -182,7 +227,7 @@ impl<'g> RuleView<'g> {
     /// Whether no Ingress has the rule: it stands for the paths without a rule of the host, with the host's policies.
     pub fn is_unclaimed(&self) -> bool {
         let [backend, _, _, service, _, path] = self.texts();
-        backend.is_empty() && service.is_empty() && path == b"/"
+        backend.is_empty() && service.is_empty() && path == b"/" && !self.is_strict()
     }
 
     pub(super) fn namespace(&self) -> &'g [u8] {

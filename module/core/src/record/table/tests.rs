@@ -50,7 +50,7 @@ fn a_pointer_leads_to_its_record() {
 
 /// Has each kind once, so that an operation that forgets a kind is seen.
 fn one_of_each() -> Snapshot {
-    let body = br#"{"servers": {"a": {}}, "backends": {"n/s/1": {}}, "endpoints": {"n/s/1": []},
+    let body = br#"{"servers": {"a": {}}, "listener_servers": {"80/a": {}}, "backends": {"n/s/1": {}}, "endpoints": {"n/s/1": []},
         "certificates": {"c": {"chain": "x", "key": "y"}}, "names": {"a": "c"},
         "passthrough": {"a": "n/s/1"}, "ports": {"tcp/1": "n/s/1"}, "policies": {"p": {}}, "tls": {"a": {}},
         "specimens": {"p": 7}}"#;

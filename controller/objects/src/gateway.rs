@@ -1,0 +1,291 @@
+//! Objects of the Gateway API, as far as they are read.
+//!
+//! Shape:   the fields of `gateway.networking.k8s.io` under their own names. What has a closed list of values there is text here:
+//!          a value that is not known is told in the object's status, as the API wants it, and does not hide the object.
+//! Source:  Gateway API v1.7.
+//! Rejected: the crate `gateway-api` 0.22, which is of v1.5.1, wants older `kube` and `k8s-openapi`, refuses a whole object for
+//!          one unknown value, and keeps fields that nobody reads.
+
+use crate::{Key, Kind, ObjectRef};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The API group.
+pub const GROUP: &str = "gateway.networking.k8s.io";
+
+/// A default name of this controller in GatewayClasses.
+pub const CONTROLLER: &str = "oxigress.io/gateway-controller";
+
+/// What every object has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// metadata.creationTimestamp, in seconds.
+    pub created: i64,
+    /// metadata.generation, which its status names; 0 in a folder.
+    pub generation: i64,
+}
+
+/// An object of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resource<S> {
+    /// Age and generation.
+    pub meta: Meta,
+    /// What it says.
+    pub spec: S,
+}
+
+/// A GatewayClass.
+pub type GatewayClass = Resource<GatewayClassSpec>;
+/// A Gateway.
+pub type Gateway = Resource<GatewaySpec>;
+/// An HTTPRoute.
+pub type HttpRoute = Resource<HttpRouteSpec>;
+/// A ReferenceGrant.
+pub type ReferenceGrant = Resource<ReferenceGrantSpec>;
+
+/// A field that nothing is made of. It is declared, so that nobody is told that it is misspelt, and not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread;
+
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        // `IgnoredAny` would count as an unknown field.
+        serde_json::Value::deserialize(from).map(|_| Unread)
+    }
+}
+
+macro_rules! spec {
+    ($($(#[$doc:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        #[allow(missing_docs, reason = "the fields of the Gateway API")]
+        pub struct $name { $(pub $field: $type,)* }
+    )*};
+}
+
+spec! {
+    /// spec of a GatewayClass.
+    struct GatewayClassSpec {
+        controller_name: String,
+        parameters_ref: Option<ObjectName>,
+        description: Unread,
+    }
+    /// spec of a Gateway.
+    struct GatewaySpec {
+        gateway_class_name: String,
+        listeners: Vec<Listener>,
+        addresses: Vec<GatewayAddress>,
+        infrastructure: Unread,
+        allowed_listeners: Unread,
+        default_scope: Unread,
+        tls: Unread,
+    }
+    /// An address that a Gateway asks for.
+    struct GatewayAddress {
+        r#type: Option<String>,
+        value: String,
+    }
+    /// A port, and who may use it.
+    struct Listener {
+        name: String,
+        hostname: Option<String>,
+        port: i64,
+        protocol: String,
+        tls: Option<ListenerTls>,
+        allowed_routes: AllowedRoutes,
+    }
+    /// How a listener speaks TLS.
+    struct ListenerTls {
+        mode: Option<String>,
+        certificate_refs: Vec<ObjectName>,
+        options: Unread,
+    }
+    /// The routes that may attach to a listener.
+    struct AllowedRoutes {
+        namespaces: RouteNamespaces,
+        kinds: Vec<RouteKind>,
+    }
+    /// The namespaces of such routes.
+    struct RouteNamespaces {
+        from: Option<String>,
+        selector: Option<LabelSelector>,
+    }
+    /// A kind of routes.
+    struct RouteKind {
+        group: Option<String>,
+        kind: String,
+    }
+    /// Which labels an object has.
+    struct LabelSelector {
+        match_labels: BTreeMap<String, String>,
+        match_expressions: Vec<LabelExpression>,
+    }
+    /// What one label is.
+    struct LabelExpression {
+        key: String,
+        operator: String,
+        values: Vec<String>,
+    }
+    /// The name of another object.
+    struct ObjectName {
+        group: Option<String>,
+        kind: Option<String>,
+        namespace: Option<String>,
+        name: String,
+    }
+    /// What a route attaches to.
+    struct ParentRef {
+        group: Option<String>,
+        kind: Option<String>,
+        namespace: Option<String>,
+        name: String,
+        section_name: Option<String>,
+        port: Option<i64>,
+    }
+    /// spec of an HTTPRoute.
+    struct HttpRouteSpec {
+        parent_refs: Vec<ParentRef>,
+        hostnames: Vec<String>,
+        use_default_gateways: Unread,
+        rules: Vec<HttpRouteRule>,
+    }
+    /// A rule of an HTTPRoute.
+    struct HttpRouteRule {
+        name: Option<String>,
+        matches: Vec<HttpRouteMatch>,
+        filters: Vec<HttpRouteFilter>,
+        backend_refs: Vec<HttpBackendRef>,
+        timeouts: Option<HttpRouteTimeouts>,
+        retry: Option<serde_json::Value>,
+        session_persistence: Option<serde_json::Value>,
+    }
+    /// Which requests a rule takes.
+    struct HttpRouteMatch {
+        path: Option<HttpPathMatch>,
+        headers: Vec<HttpValueMatch>,
+        query_params: Vec<HttpValueMatch>,
+        method: Option<String>,
+    }
+    /// Which paths.
+    struct HttpPathMatch {
+        r#type: Option<String>,
+        value: Option<String>,
+    }
+    /// Which value a header or a parameter has.
+    struct HttpValueMatch {
+        r#type: Option<String>,
+        name: String,
+        value: String,
+    }
+    /// What is done with a request or a response.
+    struct HttpRouteFilter {
+        r#type: String,
+        request_header_modifier: Option<HeaderFilter>,
+        response_header_modifier: Option<HeaderFilter>,
+        request_redirect: Option<RedirectFilter>,
+        url_rewrite: Option<RewriteFilter>,
+        request_mirror: Unread,
+        extension_ref: Unread,
+        cors: Unread,
+        external_auth: Unread,
+    }
+    /// Changes of headers.
+    struct HeaderFilter {
+        set: Vec<Header>,
+        add: Vec<Header>,
+        remove: Vec<String>,
+    }
+    /// A header.
+    struct Header {
+        name: String,
+        value: String,
+    }
+    /// A redirect.
+    struct RedirectFilter {
+        scheme: Option<String>,
+        hostname: Option<String>,
+        path: Option<PathModifier>,
+        port: Option<i64>,
+        status_code: Option<i64>,
+    }
+    /// Another host and path for the endpoint.
+    struct RewriteFilter {
+        hostname: Option<String>,
+        path: Option<PathModifier>,
+    }
+    /// A change of the path.
+    struct PathModifier {
+        r#type: String,
+        replace_full_path: Option<String>,
+        replace_prefix_match: Option<String>,
+    }
+    /// Who serves, and its share.
+    struct HttpBackendRef {
+        group: Option<String>,
+        kind: Option<String>,
+        namespace: Option<String>,
+        name: String,
+        port: Option<i64>,
+        weight: Option<i64>,
+        filters: Vec<HttpRouteFilter>,
+    }
+    /// How long a request may take; Go's durations.
+    struct HttpRouteTimeouts {
+        request: Option<String>,
+        backend_request: Option<String>,
+    }
+    /// spec of a ReferenceGrant.
+    struct ReferenceGrantSpec {
+        from: Vec<GrantFrom>,
+        to: Vec<GrantTo>,
+    }
+    /// Who may refer.
+    struct GrantFrom {
+        group: String,
+        kind: String,
+        namespace: String,
+    }
+    /// To what.
+    struct GrantTo {
+        group: String,
+        kind: String,
+        name: Option<String>,
+    }
+}
+
+impl HttpRouteSpec {
+    /// The regular expressions of its matches, as written.
+    pub fn expressions(&self) -> impl Iterator<Item = &str> {
+        let matches = self.rules.iter().flat_map(|rule| &rule.matches);
+        let values = matches.flat_map(|one| one.headers.iter().chain(&one.query_params));
+        let all = values.filter(|value| value.r#type.as_deref() == Some("RegularExpression"));
+        all.map(|value| &*value.value)
+    }
+}
+
+/// The objects of the Gateway API that were seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the API's own names")]
+pub struct GatewayObjects {
+    pub classes: Objects<GatewayClass>,
+    pub gateways: Objects<Gateway>,
+    pub http_routes: Objects<HttpRoute>,
+    pub grants: Objects<ReferenceGrant>,
+}
+
+impl GatewayObjects {
+    /// All of them.
+    pub fn names(&self) -> BTreeSet<ObjectRef> {
+        let GatewayObjects { classes, gateways, http_routes, grants } = self;
+        let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
+        let all = classes.keys().map(of(Kind::GatewayClass));
+        let all = all.chain(gateways.keys().map(of(Kind::Gateway)));
+        let all = all.chain(http_routes.keys().map(of(Kind::HTTPRoute)));
+        all.chain(grants.keys().map(of(Kind::ReferenceGrant))).collect()
+    }
+}
+
+/// Objects of one kind.
+pub type Objects<T> = BTreeMap<Key, Arc<T>>;

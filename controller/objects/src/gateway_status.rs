@@ -1,0 +1,85 @@
+//! What the status of an object of the Gateway API is to say.
+
+use crate::gateway::ParentRef;
+
+/// A condition, without the time of its last change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type, such as `Accepted`.
+    pub name: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why, in a word of the specification.
+    pub reason: &'static str,
+    /// Why, for a reader.
+    pub message: String,
+}
+
+impl Condition {
+    /// One that holds and has nothing more to say.
+    pub fn yes(name: &'static str, reason: &'static str) -> Self {
+        Condition { name, holds: true, reason, message: String::new() }
+    }
+
+    /// One that does not hold.
+    pub fn no(name: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Condition { name, holds: false, reason, message: message.into() }
+    }
+}
+
+/// The status of an object of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The generation that it is about.
+    pub generation: i64,
+    /// What it says.
+    pub content: Content,
+}
+
+/// What differs between the kinds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Of a GatewayClass.
+    Class {
+        /// The conditions.
+        conditions: Vec<Condition>,
+        /// Names of features, sorted.
+        features: &'static [&'static str],
+    },
+    /// Of a Gateway.
+    Gateway {
+        /// The conditions.
+        conditions: Vec<Condition>,
+        /// One for each listener.
+        listeners: Vec<ListenerStatus>,
+    },
+    /// Of a route: what this controller says about its parents, in the order of the route.
+    Route {
+        /// The controller's name in the classes of these parents.
+        controller: String,
+        /// One for each parent of ours.
+        parents: Vec<ParentStatus>,
+    },
+}
+
+/// What is said about a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: String,
+    /// Kinds of routes that it takes.
+    pub kinds: Vec<&'static str>,
+    /// How many are attached.
+    pub attached: usize,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// What is said about a route at one of its parents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentStatus {
+    /// The parent, as the route names it.
+    pub parent: ParentRef,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+}

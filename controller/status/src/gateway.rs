@@ -1,0 +1,268 @@
+//! Which objects of the Gateway API have another status than they should, and writing it.
+//!
+//! Shape:   [`GatewayQueue`] knows what each status is to say and what it says; [`merge`] makes of both the status to be written, in
+//!          which what others have written stays: conditions of other types, and other controllers' parents of a route.
+//! Errors:  a conflict waits for the object's next version; whatever else is tried again, ever more slowly.
+//! Source:  Gateway API v1.7.
+
+mod merge;
+
+use crate::write::{Outcome, contest_pause, outcome};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use oxigress_objects::gateway::GROUP;
+use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::published::{Address, ObjectStatus};
+use oxigress_objects::{Kind, ObjectRef};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// After an answer that was none of use.
+const AGAIN: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+
+/// What is known of one object.
+#[derive(Default)]
+struct Entry {
+    seen: Option<ObjectStatus>,
+    wanted: Option<Wanted>,
+    /// Writes of the same content, one after the other.
+    repeated: u32,
+    failures: u32,
+    /// Not before.
+    at: Option<Instant>,
+    is_under_way: bool,
+}
+
+/// A status that is to be written.
+pub struct GatewayWrite {
+    /// Whose.
+    pub object: ObjectRef,
+    version: String,
+    status: Value,
+}
+
+/// The objects whose status is written, and what it is to say.
+pub struct GatewayQueue {
+    controller: String,
+    addresses: Option<Vec<Address>>,
+    entries: BTreeMap<ObjectRef, Entry>,
+    /// Those to look at.
+    due: BTreeSet<ObjectRef>,
+}
+
+impl GatewayQueue {
+    /// For the controller of this name in GatewayClasses.
+    pub fn new(controller: String) -> Self {
+        GatewayQueue { controller, addresses: None, entries: BTreeMap::new(), due: BTreeSet::new() }
+    }
+
+    /// An object as it stands; none: it is gone.
+    pub fn publish(&mut self, object: ObjectRef, seen: Option<ObjectStatus>) {
+        match seen {
+            None => {
+                if let Some(entry) = self.entries.get_mut(&object) {
+                    entry.seen = None;
+                }
+            }
+            Some(seen) => {
+                let entry = self.entries.entry(object.clone()).or_default();
+                entry.seen = Some(seen);
+                self.due.insert(object);
+            }
+        }
+    }
+
+    /// What a status is to say; none: nothing of ours any more.
+    pub fn want(&mut self, object: ObjectRef, wanted: Option<Wanted>) {
+        let entry = self.entries.entry(object.clone()).or_default();
+        (entry.wanted, entry.repeated, entry.at) = (wanted, 0, None);
+        self.due.insert(object);
+    }
+
+    /// Where clients reach the Gateways; none: nobody knows, and nothing is written.
+    pub fn reach(&mut self, addresses: Option<Vec<Address>>) {
+        if self.addresses != addresses {
+            self.addresses = addresses;
+            self.due.extend(self.entries.keys().cloned());
+        }
+    }
+
+    /// The next status to write.
+    pub fn next(&mut self, now: Instant) -> Option<GatewayWrite> {
+        let addresses = self.addresses.as_ref()?;
+        let due = std::mem::take(&mut self.due);
+        let mut due = due.into_iter();
+        let mut found = None;
+        let mut later = BTreeSet::new();
+        for object in due.by_ref() {
+            let Some(entry) = self.entries.get_mut(&object) else { continue };
+            if entry.is_under_way || entry.at.is_some_and(|at| at > now) {
+                later.insert(object);
+                continue;
+            }
+            let Some(seen) = &entry.seen else { continue };
+            let status = merge::merge(
+                object.kind,
+                &seen.status,
+                entry.wanted.as_ref(),
+                addresses,
+                &self.controller,
+            );
+            if status == seen.status {
+                continue;
+            }
+            entry.is_under_way = true;
+            let version = seen.version.clone();
+            later.insert(object.clone());
+            found = Some(GatewayWrite { object, version, status });
+            break;
+        }
+        later.extend(due);
+        self.due = later;
+        found
+    }
+
+    /// What became of a write.
+    pub fn apply(&mut self, write: GatewayWrite, outcome: &GatewayOutcome, now: Instant) {
+        let Some(entry) = self.entries.get_mut(&write.object) else { return };
+        entry.is_under_way = false;
+        match outcome {
+            GatewayOutcome::Written(seen) => {
+                entry.failures = 0;
+                let pause = contest_pause(entry.repeated);
+                entry.repeated = entry.repeated.saturating_add(1);
+                entry.at = Some(now + pause);
+                if entry.seen.as_ref().is_some_and(|known| known.version == write.version) {
+                    entry.seen = Some(seen.clone());
+                }
+            }
+            GatewayOutcome::Not(Outcome::Gone) => entry.seen = None,
+            GatewayOutcome::Not(_) => {
+                let pause = AGAIN[0].saturating_mul(1 << entry.failures.min(10)).min(AGAIN[1]);
+                entry.failures = entry.failures.saturating_add(1);
+                entry.at = Some(now + pause);
+            }
+        }
+        if entry.seen.is_none() && entry.wanted.is_none() {
+            self.entries.remove(&write.object);
+        }
+        self.due.insert(write.object);
+    }
+
+    /// When something is due that is not yet.
+    pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        self.addresses.as_ref()?;
+        let at = |object| self.entries.get(object)?.at.filter(|at| *at > now);
+        self.due.iter().filter_map(at).min()
+    }
+}
+
+/// What became of a write.
+pub enum GatewayOutcome {
+    /// It stands so.
+    Written(ObjectStatus),
+    /// It does not.
+    Not(Outcome),
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    let plural = match kind {
+        Kind::GatewayClass => "gatewayclasses",
+        Kind::Gateway => "gateways",
+        _ => "httproutes",
+    };
+    ApiResource {
+        group: GROUP.into(),
+        version: "v1".into(),
+        api_version: format!("{GROUP}/v1"),
+        kind: kind.to_string(),
+        plural: plural.into(),
+    }
+}
+
+/// Asks the API server to replace a status.
+pub async fn write(client: &Client, write: &GatewayWrite) -> GatewayOutcome {
+    let resource = resource(write.object.kind);
+    let api: Api<DynamicObject> = match &*write.object.key.namespace {
+        "" => Api::all_with(client.clone(), &resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
+    };
+    let patch = json!({"metadata": {"resourceVersion": write.version}, "status": write.status});
+    let name = &write.object.key.name;
+    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(mut object) => GatewayOutcome::Written(ObjectStatus {
+            version: object.metadata.resource_version.take().unwrap_or_default(),
+            status: object.data.get_mut("status").map(Value::take).unwrap_or_default(),
+        }),
+        Err(error) => GatewayOutcome::Not(outcome(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_objects::Key;
+    use oxigress_objects::gateway_status::{Condition, Content};
+
+    fn class(holds: bool) -> Option<Wanted> {
+        let condition = Condition { name: "Accepted", holds, reason: "r", message: String::new() };
+        let content = Content::Class { conditions: vec![condition], features: &["A"] };
+        Some(Wanted { generation: 1, content })
+    }
+
+    fn seen(version: u32, status: Value) -> Option<ObjectStatus> {
+        Some(ObjectStatus { version: version.to_string(), status })
+    }
+
+    #[tokio::test]
+    async fn a_status_is_written_once_and_again_only_when_it_differs() {
+        let (mut queue, now) = (GatewayQueue::new("c".into()), Instant::now());
+        let object = || ObjectRef::new(Kind::GatewayClass, Key::new("", "a"));
+        queue.want(object(), class(true));
+        queue.publish(object(), seen(1, Value::Null));
+        assert!(queue.next(now).is_none(), "nobody knows where clients reach it");
+        queue.reach(Some(Vec::new()));
+        let write = queue.next(now).unwrap();
+        assert_eq!(write.version, "1");
+        assert!(queue.next(now).is_none(), "one write at a time");
+        let status = write.status.clone();
+        queue.apply(
+            write,
+            &GatewayOutcome::Written(ObjectStatus { version: "2".into(), status: status.clone() }),
+            now,
+        );
+        assert!(queue.next(now).is_none());
+        // Somebody undoes it, again and again.
+        let mut writes = 0;
+        for step in 0..600u32 {
+            let now = now + Duration::from_secs(step.into());
+            queue.publish(object(), seen(3 + step, Value::Null));
+            if let Some(write) = queue.next(now) {
+                writes += 1;
+                let status = write.status.clone();
+                let version = "x".into();
+                queue.apply(write, &GatewayOutcome::Written(ObjectStatus { version, status }), now);
+            }
+        }
+        assert!((5..20).contains(&writes), "{writes}");
+        queue.want(object(), class(false));
+        assert!(queue.next(now).is_some(), "something new is written at once");
+    }
+
+    #[tokio::test]
+    async fn a_conflict_is_tried_again_with_the_next_version() {
+        let (mut queue, now) = (GatewayQueue::new("c".into()), Instant::now());
+        let object = || ObjectRef::new(Kind::GatewayClass, Key::new("", "a"));
+        queue.reach(Some(Vec::new()));
+        queue.want(object(), class(true));
+        queue.publish(object(), seen(1, Value::Null));
+        let write = queue.next(now).unwrap();
+        queue.apply(write, &GatewayOutcome::Not(Outcome::Conflict), now);
+        assert!(queue.next(now).is_none());
+        queue.publish(object(), seen(2, Value::Null));
+        let at = queue.wakes_at(now).unwrap();
+        assert_eq!(queue.next(at).unwrap().version, "2");
+    }
+}

@@ -1,0 +1,118 @@
+//! The Gateway API to servers of listeners, and to what is said about each object.
+//!
+//! Shape:   [`build`] is one pure function: [`listener`] says which listeners are ours and stand, [`attach`] which routes attach to
+//!          which of them, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
+//!          port together, with those of Ingresses. The records are those of Ingresses: rules, policies, backends.
+//! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
+//!          and name; this also holds between an HTTPRoute and an Ingress. Both are told.
+//! Tenancy: a route that no listener allows adds nothing, and neither does one whose host belongs to a more specific listener.
+//! Errors:  none; what is wrong becomes a condition of the object, and everything else is served.
+//! Source:  Gateway API v1.7. Rejected: rules of all ports in one server, since a host may differ from port to port.
+
+mod attach;
+mod filter;
+mod host;
+mod listener;
+mod parents;
+mod route;
+mod scope;
+mod serve;
+mod status;
+mod target;
+
+pub use listener::references;
+pub use status::FEATURES;
+
+use crate::Options;
+use crate::backend_ref::BackendRef;
+use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::{BackendId, CertificateId, HostPattern, ListenerHost, Server};
+use oxigress_core::patterns::Allowance;
+use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::service::Service;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, ObjectRef, World};
+use oxigress_settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the Gateway API comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Built {
+    /// The hosts of listeners.
+    pub servers: BTreeMap<ListenerHost, Server>,
+    /// The policies that their rules name.
+    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// The Services' ports that they lead to, and the routes that say so.
+    pub leads: BTreeMap<BackendId, (BackendRef, BTreeSet<ObjectRef>)>,
+    /// The certificates of listeners' hosts.
+    pub certificates: BTreeMap<HostPattern, CertificateId>,
+    /// Ports of nginx beside those of Ingresses; whether they speak TLS.
+    pub ports: BTreeMap<u16, bool>,
+    /// What the status of each object of ours is to say.
+    pub statuses: BTreeMap<ObjectRef, Wanted>,
+    /// What there is to say about objects.
+    pub notes: Vec<(ObjectRef, Note)>,
+    /// Regular expressions, what they cost, and why they cannot be served.
+    pub patterns: route::Patterns,
+    /// The Services that were looked at.
+    pub services: BTreeMap<Key, Option<Arc<Service>>>,
+}
+
+/// The servers of Ingresses, which are served beside routes, and who owns a host.
+pub struct Beside<'a> {
+    /// By host.
+    pub servers: &'a BTreeMap<HostPattern, Server>,
+    /// The namespace of the oldest Ingress that names a host, and its time of creation.
+    pub owner: &'a dyn Fn(&HostPattern) -> Option<(String, i64)>,
+}
+
+/// Everything that is served of the Gateway API.
+///
+/// `old` is what was built before: expressions that were tried then are not tried again.
+pub fn build(
+    world: &World,
+    options: &Options,
+    settings: &Settings,
+    beside: &Beside<'_>,
+    old: &Built,
+) -> Built {
+    let objects = &world.gateway_api;
+    let mut built = Built::default();
+    let classes = listener::classes(options, objects, &mut built);
+    if classes.is_empty() {
+        return built;
+    }
+    let mut gateways = listener::gateways(world, options, &classes, &mut built);
+    let mut serving = serve::Serving::default();
+    let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
+    // The newest are over the budget of their namespace.
+    let mut routes: Vec<_> = objects.http_routes.iter().collect();
+    routes.sort_by_key(|(key, route)| (route.meta.created, *key));
+    for (key, route) in routes {
+        let attached = attach::attach(world, options, key, route, &mut gateways);
+        if attached.is_empty() {
+            continue;
+        }
+        let allowance = allowances.entry(&key.namespace);
+        let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
+        let route_and_key = (key, &**route);
+        let rules =
+            route::rules(world, settings, route_and_key, &old.patterns, allowance, &mut built);
+        serving.add(key, route, &attached, &rules, &gateways);
+        parents::put_status(options, key, route, &attached, &rules, &mut built);
+    }
+    listener::finish(&gateways, &mut built);
+    serving.finish(world, options, beside, &gateways, &mut built);
+    built
+}
+
+impl Built {
+    /// Whether one of the Services that were looked at is another one now.
+    pub fn depends_on(&self, world: &World, services: &BTreeSet<Key>) -> bool {
+        services.iter().any(|key| {
+            let now = world.services.get(key);
+            self.services.get(key).is_some_and(|then| then.as_ref() != now)
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! Filters of routes to policies.
+
+use oxigress_core::http::header;
+use oxigress_core::model::PathPattern;
+use oxigress_core::model::policy::{
+    HeaderName, HeaderValue, PathEdit, Policies, RedirectTo, RequestHeader, ResponseHeader,
+    Template,
+};
+use oxigress_objects::gateway::{
+    HeaderFilter, HttpRouteFilter, PathModifier, RedirectFilter, RewriteFilter,
+};
+
+/// Why a filter cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The rule is dropped.
+    Unsupported(String),
+    /// Its requests get 500.
+    Unresolved(String),
+}
+
+impl<E: std::fmt::Display> From<E> for Refusal {
+    fn from(why: E) -> Self {
+        Refusal::Unsupported(format!("filters: {why}"))
+    }
+}
+
+/// Adds what the filters say. Redirects name the listener, so they are answered apart.
+pub fn apply<'r>(
+    filters: &'r [HttpRouteFilter],
+    path: &PathPattern,
+    policies: &mut Policies,
+) -> Result<Option<&'r RedirectFilter>, Refusal> {
+    let mut redirect = None;
+    for filter in filters {
+        match &*filter.r#type {
+            "RequestHeaderModifier" => {
+                if let Some(changes) = &filter.request_header_modifier {
+                    request_headers(changes, policies)?;
+                }
+            }
+            "ResponseHeaderModifier" => {
+                if let Some(changes) = &filter.response_header_modifier {
+                    response_headers(changes, policies)?;
+                }
+            }
+            "RequestRedirect" => redirect = filter.request_redirect.as_ref().or(redirect),
+            "URLRewrite" => {
+                if let Some(rewrite) = &filter.url_rewrite {
+                    rewrite_url(rewrite, path, policies)?;
+                }
+            }
+            "ExtensionRef" => {
+                let message = "filters: no kind of ExtensionRef is served: remove it";
+                return Err(Refusal::Unresolved(message.into()));
+            }
+            other => {
+                let message = format!("filters: {other} is not served: remove it");
+                return Err(Refusal::Unsupported(message));
+            }
+        }
+    }
+    Ok(redirect)
+}
+
+fn request_headers(changes: &HeaderFilter, policies: &mut Policies) -> Result<(), Refusal> {
+    let header = |name: &str, value: &str| -> Result<RequestHeader, Refusal> {
+        if header::is_managed(name.as_bytes()) {
+            return Err(format!("{name} is set by the gateway alone: remove it").into());
+        }
+        Ok(RequestHeader { name: free_name(name)?, value: Template::literal(value)? })
+    };
+    for one in &changes.set {
+        policies.request_headers.push(header(&one.name, &one.value)?);
+    }
+    for name in &changes.remove {
+        policies.request_headers.push(header(name, "")?);
+    }
+    for one in &changes.add {
+        policies.added_request_headers.push(header(&one.name, &one.value)?);
+    }
+    Ok(())
+}
+
+fn response_headers(changes: &HeaderFilter, policies: &mut Policies) -> Result<(), Refusal> {
+    let header = |name: &str, value: &str| -> Result<ResponseHeader, Refusal> {
+        Ok(ResponseHeader { name: free_name(name)?, value: HeaderValue::parse(value)? })
+    };
+    for one in &changes.set {
+        policies.response_headers.push(header(&one.name, &one.value)?);
+    }
+    for one in &changes.add {
+        policies.added_response_headers.push(header(&one.name, &one.value)?);
+    }
+    for name in &changes.remove {
+        policies.removed_response_headers.push(free_name(name)?);
+    }
+    Ok(())
+}
+
+/// The name of a header that neither frames nor routes a message.
+fn free_name(name: &str) -> Result<HeaderName, Refusal> {
+    if header::is_reserved(name.as_bytes()) {
+        return Err(format!("{name} frames or routes messages, so no filter changes it").into());
+    }
+    Ok(HeaderName::parse(name)?)
+}
+
+fn rewrite_url(
+    rewrite: &RewriteFilter,
+    path: &PathPattern,
+    policies: &mut Policies,
+) -> Result<(), Refusal> {
+    if let Some(host) = &rewrite.hostname {
+        policies.upstream_host = Some(Template::literal(host)?);
+    }
+    if let Some(change) = &rewrite.path {
+        policies.path_edit = Some(path_edit(change, path)?);
+    }
+    Ok(())
+}
+
+fn path_edit(change: &PathModifier, path: &PathPattern) -> Result<PathEdit, Refusal> {
+    let value = |text: &Option<String>| HeaderValue::parse(text.clone().unwrap_or_default());
+    match (&*change.r#type, path) {
+        ("ReplaceFullPath", _) => Ok(PathEdit::Full(value(&change.replace_full_path)?)),
+        ("ReplacePrefixMatch", PathPattern::Prefix(prefix)) => Ok(PathEdit::Prefix {
+            from: HeaderValue::parse(prefix.clone())?,
+            to: value(&change.replace_prefix_match)?,
+        }),
+        ("ReplacePrefixMatch", _) => {
+            Err("ReplacePrefixMatch wants a match of type PathPrefix".into())
+        }
+        (other, _) => Err(format!("path.type {other} is unknown").into()),
+    }
+}
+
+/// A redirect at a listener that speaks TLS or not, on this port of its Gateway.
+pub fn redirect(
+    filter: &RedirectFilter,
+    path: &PathPattern,
+    is_tls: bool,
+    listener_port: i64,
+) -> Result<RedirectTo, Refusal> {
+    let own = if is_tls { "https" } else { "http" };
+    let scheme = filter.scheme.as_deref().unwrap_or(own);
+    let known = match scheme {
+        "http" => 80,
+        "https" => 443,
+        other => return Err(format!("requestRedirect.scheme {other} is unknown").into()),
+    };
+    let port = match (filter.port, &filter.scheme) {
+        (Some(port), _) => port,
+        (None, Some(_)) => known,
+        (None, None) => listener_port,
+    };
+    let code = filter.status_code.unwrap_or(302);
+    let code = u16::try_from(code).ok().filter(|code| matches!(code, 301 | 302 | 303 | 307 | 308));
+    Ok(RedirectTo {
+        code: code.ok_or("requestRedirect.statusCode is none of 301, 302, 303, 307, 308")?,
+        scheme: HeaderValue::parse(scheme)?,
+        host: filter.hostname.clone().map(HeaderValue::parse).transpose()?,
+        port: u16::try_from(port).ok().filter(|_| port != known),
+        path: filter.path.as_ref().map(|change| path_edit(change, path)).transpose()?,
+    })
+}

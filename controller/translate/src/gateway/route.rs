@@ -1,0 +1,293 @@
+//! The rules of an HTTPRoute, before it is known where they are served.
+
+use super::filter::{self, Refusal};
+use super::{Built, target};
+use crate::backend_ref::BackendRef;
+use oxigress_core::model::policy::{HeaderName, Policies};
+use oxigress_core::model::{Invalid, PathPattern, Selection, ValueMatch, ValuePattern};
+use oxigress_core::patterns::{Allowance, pattern_is_valid, price_of, price_of_reading};
+use oxigress_objects::gateway::{
+    HttpBackendRef, HttpRoute, HttpRouteMatch, HttpRouteRule, HttpValueMatch, RedirectFilter,
+};
+use oxigress_objects::gateway_status::Condition;
+use oxigress_objects::{Key, World};
+use oxigress_settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What the expressions of one route may cost to compile, in nanoseconds: some 600 ordinary ones.
+const OF_ROUTE: u64 = 20_000_000;
+/// What those of all routes of a namespace may cost, in nanoseconds.
+pub const OF_NAMESPACE: u64 = 500_000_000;
+
+/// Regular expressions that were tried.
+pub type Patterns = BTreeMap<String, Tried>;
+
+/// What came of trying an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// What compiling it costs, in nanoseconds.
+    price: u64,
+    result: Result<(), Invalid>,
+}
+
+/// What an HTTPRoute says.
+#[derive(Default)]
+pub struct CompiledRoute {
+    /// Each match of each rule, in their order.
+    pub rules: Vec<CompiledRule>,
+    /// Why rules are left out.
+    pub invalid: Option<String>,
+    /// What is referred to and cannot be used.
+    pub unresolved: Option<Condition>,
+}
+
+/// A match of a rule.
+pub struct CompiledRule {
+    /// The paths.
+    pub path: PathPattern,
+    /// As written.
+    pub written: String,
+    /// What else a request has; without a weight.
+    pub selection: Selection,
+    /// Who serves, by weight; more than one share the requests.
+    pub targets: Vec<Target>,
+    /// The redirect that answers, with policies of its own.
+    pub redirect: Option<Redirect>,
+}
+
+/// A redirect, and what else is done with its requests.
+type Redirect = (RedirectFilter, Policies);
+
+/// A part of the requests of a rule.
+#[derive(Clone)]
+pub struct Target {
+    /// Its share.
+    pub weight: u32,
+    /// Who serves; `None`: the policies answer.
+    pub leads: Option<BackendRef>,
+    /// What is done with the requests.
+    pub policies: Arc<Policies>,
+}
+
+/// Reads a route.
+pub fn rules(
+    world: &World,
+    settings: &Settings,
+    (key, route): (&Key, &HttpRoute),
+    tried: &Patterns,
+    namespace: &mut Allowance,
+    built: &mut Built,
+) -> CompiledRoute {
+    let mut compiled = CompiledRoute::default();
+    let mut allowance = Allowance::of(OF_ROUTE);
+    for (place, rule) in route.spec.rules.iter().enumerate() {
+        let mut reader = Reader {
+            tried,
+            world,
+            settings,
+            key,
+            compiled: &mut compiled,
+            built,
+            allowance: &mut allowance,
+            namespace,
+        };
+        if let Err(why) = reader.rule(rule) {
+            compiled.invalid.get_or_insert(format!("rules[{place}].{why}"));
+        }
+    }
+    compiled
+}
+
+struct Reader<'a, 'w> {
+    world: &'w World,
+    tried: &'a Patterns,
+    settings: &'a Settings,
+    key: &'a Key,
+    compiled: &'a mut CompiledRoute,
+    built: &'a mut Built,
+    allowance: &'a mut Allowance,
+    namespace: &'a mut Allowance,
+}
+
+impl Reader<'_, '_> {
+    /// Either all of a rule is served or nothing of it.
+    fn rule(&mut self, rule: &HttpRouteRule) -> Result<(), String> {
+        let unread = [
+            ("retry", rule.retry.is_some()),
+            ("sessionPersistence", rule.session_persistence.is_some()),
+            ("timeouts", rule.timeouts.is_some()),
+        ];
+        if let Some((name, _)) = unread.iter().find(|(_, is_there)| *is_there) {
+            return Err(format!("{name} is not served: remove it"));
+        }
+        let any = [HttpRouteMatch::default()];
+        let matches = if rule.matches.is_empty() { &any[..] } else { &rule.matches };
+        let mut read = Vec::new();
+        for (place, one) in matches.iter().enumerate() {
+            let at = |why| format!("matches[{place}].{why}");
+            let (path, written, selection) = self.match_of(one).map_err(at)?;
+            let (targets, redirect) = self.targets(rule, &path)?;
+            read.push(CompiledRule { path, written, selection, targets, redirect });
+        }
+        self.compiled.rules.extend(read);
+        Ok(())
+    }
+
+    fn match_of(
+        &mut self,
+        one: &HttpRouteMatch,
+    ) -> Result<(PathPattern, String, Selection), String> {
+        let path = one.path.clone().unwrap_or_default();
+        let written = path.value.unwrap_or_else(|| "/".into());
+        let pattern = match path.r#type.as_deref() {
+            None | Some("PathPrefix") => PathPattern::prefix(&written),
+            Some("Exact") => PathPattern::exact(&written),
+            Some(other) => return Err(format!("path.type {other} is not served: use PathPrefix")),
+        };
+        let pattern = pattern.map_err(|why| format!("path: {why}"))?;
+        let method = one.method.as_deref().map(HeaderName::parse).transpose();
+        let selection = Selection {
+            method: method.map_err(|why| format!("method: {why}"))?,
+            headers: self.values(&one.headers, "headers", true)?,
+            query: self.values(&one.query_params, "queryParams", false)?,
+            weight: None,
+        };
+        Ok((pattern, written, selection))
+    }
+
+    /// Of several with one name the first counts.
+    fn values(
+        &mut self,
+        all: &[HttpValueMatch],
+        field: &str,
+        in_any_case: bool,
+    ) -> Result<Vec<ValueMatch>, String> {
+        let mut values: Vec<ValueMatch> = Vec::new();
+        for one in all {
+            let name = if in_any_case { one.name.to_ascii_lowercase() } else { one.name.clone() };
+            if values.iter().any(|value| value.name == name) {
+                continue;
+            }
+            let pattern = match one.r#type.as_deref() {
+                None | Some("Exact") => ValuePattern::Exact(one.value.clone()),
+                Some("RegularExpression") => ValuePattern::Regex(one.value.clone()),
+                Some(other) => return Err(format!("{field}: type {other} is unknown")),
+            };
+            let value = ValueMatch::new(name, pattern).map_err(|why| format!("{field}: {why}"))?;
+            if let Some(regex) = value.regex() {
+                self.compile(regex).map_err(|why| format!("{field}: {why}"))?;
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// Charges an expression to the route and its namespace, also one that was tried before: what is served does not depend
+    /// on what was.
+    fn compile(&mut self, regex: String) -> Result<(), Invalid> {
+        let over = || {
+            Invalid::new(format!(
+                "the regular expressions of this route take more than {} ms to compile, or those of its namespace more than \
+                 {} ms: use fewer or simpler ones",
+                OF_ROUTE / 1_000_000,
+                OF_NAMESPACE / 1_000_000
+            ))
+        };
+        let known = self.built.patterns.get(&regex).or_else(|| self.tried.get(&regex)).cloned();
+        let reading = price_of_reading(&regex);
+        if self.allowance.left().min(self.namespace.left()) < reading {
+            return Err(over());
+        }
+        let price = match &known {
+            Some(known) => Ok(known.price),
+            None => price_of(&regex),
+        };
+        let cost = *price.as_ref().unwrap_or(&reading);
+        let Some(part) =
+            self.allowance.split(cost).filter(|_| self.namespace.split(cost).is_some())
+        else {
+            return Err(over());
+        };
+        let result = match (known, price) {
+            (Some(known), _) => known.result,
+            (None, Err(why)) => Err(why),
+            (None, Ok(_)) => pattern_is_valid(&regex, part),
+        };
+        self.built.patterns.insert(regex, Tried { price: cost, result: result.clone() });
+        result
+    }
+
+    fn targets(
+        &mut self,
+        rule: &HttpRouteRule,
+        path: &PathPattern,
+    ) -> Result<(Vec<Target>, Option<Redirect>), String> {
+        let mut policies = self.settings.defaults.policies.clone();
+        let redirect = match filter::apply(&rule.filters, path, &mut policies) {
+            Ok(redirect) => redirect.cloned(),
+            Err(Refusal::Unsupported(why)) => return Err(why),
+            Err(Refusal::Unresolved(why)) => {
+                self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
+                return Ok((vec![failing(1)], None));
+            }
+        };
+        if let Some(redirect) = redirect {
+            return Ok((Vec::new(), Some((redirect, policies))));
+        }
+        let mut targets = Vec::new();
+        for reference in &rule.backend_refs {
+            let weight = reference.weight.unwrap_or(1);
+            let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
+            let target = self.target(reference, weight, path, policies.clone())?;
+            targets.push(target);
+        }
+        targets.retain(|target| target.weight > 0);
+        if targets.is_empty() {
+            targets.push(failing(1));
+        }
+        Ok((targets, None))
+    }
+
+    fn target(
+        &mut self,
+        reference: &HttpBackendRef,
+        weight: u32,
+        path: &PathPattern,
+        mut policies: Policies,
+    ) -> Result<Target, String> {
+        let resolved = target::resolve(self.world, self.key, reference, self.built);
+        let (leads, protocol) = match resolved {
+            Ok(resolved) => resolved,
+            Err(condition) => {
+                self.unresolved(condition);
+                return Ok(failing(weight));
+            }
+        };
+        target::speak(&mut policies, protocol);
+        match filter::apply(&reference.filters, path, &mut policies) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Err("backendRefs: filters: RequestRedirect is not served".into()),
+            Err(Refusal::Unsupported(why)) => return Err(format!("backendRefs: {why}")),
+            Err(Refusal::Unresolved(why)) => {
+                self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
+                return Ok(failing(weight));
+            }
+        }
+        let users = self.built.leads.entry(leads.backend.clone());
+        let (_, users) = users.or_insert_with(|| (leads.clone(), BTreeSet::new()));
+        users.insert(target::object(self.key));
+        Ok(Target { weight, leads: Some(leads), policies: Arc::new(policies) })
+    }
+
+    /// The first thing counts.
+    fn unresolved(&mut self, condition: Condition) {
+        self.compiled.unresolved.get_or_insert(condition);
+    }
+}
+
+/// A share that nobody may serve: 500, as the specification says.
+fn failing(weight: u32) -> Target {
+    let policies = Policies { denied: Some(500), ..Policies::default() };
+    Target { weight, leads: None, policies: Arc::new(policies) }
+}

@@ -1,0 +1,70 @@
+//! What is said about the objects: their status, and verdicts for the log and `check`.
+
+use super::Built;
+use oxigress_objects::gateway_status::{Condition, Content, Wanted};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef};
+
+/// The features of the conformance suite that are served, in the order of the API.
+pub const FEATURES: &[&str] = &[
+    "Gateway",
+    "GatewayHTTPListenerIsolation",
+    "GatewayPort8080",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ReferenceGrant",
+];
+
+pub fn accepted() -> Condition {
+    Condition::yes("Accepted", "Accepted")
+}
+
+pub fn programmed() -> Condition {
+    Condition::yes("Programmed", "Programmed")
+}
+
+/// Notes what a status is to say, and says the same to whoever reads the log.
+pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut Built) {
+    let object = ObjectRef::new(kind, key.clone());
+    let about = |place: &str, conditions: &[Condition]| {
+        let bad = conditions.iter().filter(|condition| {
+            condition.holds == matches!(condition.name, "Conflicted" | "PartiallyInvalid")
+        });
+        bad.map(|condition| {
+            let Condition { name, reason, message, .. } = condition;
+            let not = if condition.holds { "" } else { "not " };
+            (object.clone(), Note::rejected(format!("{place}{not}{name}, {reason}: {message}")))
+        })
+        .collect::<Vec<_>>()
+    };
+    match &content {
+        Content::Class { conditions, .. } => built.notes.extend(about("", conditions)),
+        Content::Gateway { conditions, listeners } => {
+            built.notes.extend(about("", conditions));
+            for listener in listeners {
+                let place = format!("listener {}: ", listener.name);
+                built.notes.extend(about(&place, &listener.conditions));
+            }
+        }
+        Content::Route { parents, .. } => {
+            for parent in parents {
+                let place = format!("parent {}: ", parent.parent.name);
+                built.notes.extend(about(&place, &parent.conditions));
+            }
+        }
+    }
+    built.statuses.insert(object, Wanted { generation, content });
+}

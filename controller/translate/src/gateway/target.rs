@@ -1,0 +1,103 @@
+//! Who serves the requests of a rule, and who may be referred to.
+
+use super::Built;
+use crate::backend_ref::BackendRef;
+use oxigress_core::model::BackendId;
+use oxigress_core::model::policy::{Policies, Protocol, Proxy};
+use oxigress_objects::gateway::{self, HttpBackendRef};
+use oxigress_objects::gateway_status::Condition;
+use oxigress_objects::ingress::Port;
+use oxigress_objects::{Key, Kind, ObjectRef, World};
+
+/// Whether an object of one kind and namespace may refer to another one: within its namespace, or by a ReferenceGrant there.
+pub fn is_granted(
+    world: &World,
+    (from_group, from_kind, from_namespace): (&str, &str, &str),
+    (to_group, to_kind): (&str, &str),
+    to: &Key,
+) -> bool {
+    if *from_namespace == *to.namespace {
+        return true;
+    }
+    let grants = world.gateway_api.grants.range(Key::new(&to.namespace, "")..);
+    let mut grants = grants.take_while(|(key, _)| key.namespace == to.namespace);
+    grants.any(|(_, grant)| {
+        let is_from = grant.spec.from.iter().any(|from| {
+            from.group == from_group && from.kind == from_kind && from.namespace == from_namespace
+        });
+        let is_name = |name: &Option<String>| {
+            name.as_ref().is_none_or(|name| name.is_empty() || *name == to.name)
+        };
+        is_from
+            && grant.spec.to.iter().any(|granted| {
+                granted.group == to_group && granted.kind == to_kind && is_name(&granted.name)
+            })
+    })
+}
+
+/// The Service's port that a reference means, or why it is none.
+pub fn resolve(
+    world: &World,
+    route: &Key,
+    reference: &HttpBackendRef,
+    built: &mut Built,
+) -> Result<(BackendRef, Option<Protocol>), Condition> {
+    let refuse = |reason, message: String| Err(Condition::no("ResolvedRefs", reason, message));
+    let group = reference.group.as_deref().unwrap_or_default();
+    let kind = reference.kind.as_deref().unwrap_or("Service");
+    let name = &reference.name;
+    if (group, kind) != ("", "Service") {
+        return refuse("InvalidKind", format!("backendRefs: {kind} {name} is no Service"));
+    }
+    let namespace = reference.namespace.as_deref().unwrap_or(&route.namespace);
+    let service = Key::new(namespace, name.as_str());
+    let from = (gateway::GROUP, "HTTPRoute", &*route.namespace);
+    if !is_granted(world, from, ("", "Service"), &service) {
+        let message = format!(
+            "backendRefs: no ReferenceGrant in namespace {namespace} allows Service {service}"
+        );
+        return refuse("RefNotPermitted", message);
+    }
+    let known = world.services.get(&service);
+    built.services.insert(service.clone(), known.cloned());
+    let Some(known) = known else {
+        return refuse("BackendNotFound", format!("Service {service} does not exist"));
+    };
+    let number = reference.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+    let Some(number) = number else {
+        return refuse("BackendNotFound", format!("backendRefs: {service} has no port: add one"));
+    };
+    let port = known.ports.iter().find(|port| port.number == number);
+    let Some(port) = port.filter(|_| known.external_name.is_none()) else {
+        if known.external_name.is_some() {
+            let message = format!("Service {service} is an ExternalName, which routes may not use");
+            return refuse("UnsupportedProtocol", message);
+        }
+        return refuse("BackendNotFound", format!("Service {service} has no port {number}"));
+    };
+    let protocol = match port.app_protocol.as_deref() {
+        Some("kubernetes.io/h2c") => Some(Protocol::Grpc),
+        Some("https" | "kubernetes.io/wss") => {
+            let message = format!("appProtocol of Service {service} needs a BackendTLSPolicy");
+            return refuse("UnsupportedProtocol", message);
+        }
+        _ => None,
+    };
+    // Not the one of Ingresses, whose annotations say how it balances.
+    match BackendId::parse(format!("{service}/{number}//route")) {
+        Ok(backend) => Ok((BackendRef { service, port: Port::Number(number), backend }, protocol)),
+        Err(why) => refuse("BackendNotFound", why.to_string()),
+    }
+}
+
+/// Sets what an endpoint is spoken to with.
+pub fn speak(policies: &mut Policies, protocol: Option<Protocol>) {
+    if protocol.is_some() {
+        policies.proxy.get_or_insert_with(Proxy::default).protocol = protocol;
+    }
+}
+
+/// The object of a route.
+pub fn object(route: &Key) -> ObjectRef {
+    ObjectRef::new(Kind::HTTPRoute, route.clone())
+}

@@ -1,0 +1,129 @@
+//! The Gateway API: built again as a whole when one of its objects, or what it depends on, changes; the delta has what differs.
+
+use super::{PolicyHolder, Translator, put};
+use crate::backend::spec::BackendSpec;
+use crate::gateway::{self, Beside, Built};
+use crate::notes::Part;
+use oxigress_core::model::{BackendId, HostPattern, StreamPort};
+use oxigress_core::wire::native::Patch;
+use oxigress_objects::gateway_status::Wanted;
+use oxigress_objects::{Changed, ObjectRef, World};
+use oxigress_settings::streams::{HttpListener, Listener};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+impl Translator {
+    /// What the status of objects of the Gateway API is to say, where it is something else than when this was last asked; none:
+    /// nothing any more.
+    pub fn take_statuses(&mut self) -> BTreeMap<ObjectRef, Option<Wanted>> {
+        std::mem::take(&mut self.new_statuses)
+    }
+
+    /// What the status of objects of the Gateway API is to say.
+    pub fn statuses(&self) -> &BTreeMap<ObjectRef, Wanted> {
+        &self.gateways.statuses
+    }
+
+    /// Builds what is served of the Gateway API, if `changed` or one of the `hosts` of Ingresses touches it. Adds the backends
+    /// that have to be looked at; answers the hosts whose certificate may be another one.
+    pub(super) fn build_gateways(
+        &mut self,
+        world: &World,
+        changed: &Changed,
+        is_new_settings: bool,
+        hosts: &BTreeSet<HostPattern>,
+        backends: &mut BTreeSet<BackendId>,
+    ) -> BTreeSet<HostPattern> {
+        if !self.touches_gateways(world, changed, is_new_settings, hosts) {
+            return BTreeSet::new();
+        }
+        let owner = |host: &HostPattern| {
+            let (key, created) = self.owner_of(host)?;
+            Some((key.namespace.to_string(), created))
+        };
+        let beside = Beside { servers: &self.snapshot.servers, owner: &owner };
+        let built = gateway::build(world, &self.options, &self.settings, &beside, &self.gateways);
+        self.put_gateways(built, backends)
+    }
+
+    fn touches_gateways(
+        &self,
+        world: &World,
+        changed: &Changed,
+        is_new_settings: bool,
+        hosts: &BTreeSet<HostPattern>,
+    ) -> bool {
+        let now = &self.gateways;
+        if !changed.gateway_api.is_empty() {
+            return true;
+        }
+        if now.statuses.is_empty() {
+            return false;
+        }
+        let is_beside = || {
+            let mut served = now.servers.keys().map(|at| &at.host);
+            served.any(|host| hosts.contains(host))
+        };
+        is_new_settings
+            || !changed.namespaces.is_empty()
+            || !changed.secrets.is_empty()
+            || now.depends_on(world, &changed.services)
+            || is_beside()
+    }
+
+    fn put_gateways(
+        &mut self,
+        mut built: Built,
+        backends: &mut BTreeSet<BackendId>,
+    ) -> BTreeSet<HostPattern> {
+        let notes = std::mem::take(&mut built.notes);
+        self.notes.set(Part::Gateways, notes);
+        let old = std::mem::take(&mut self.gateways);
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        let all = &mut self.snapshot.listener_servers;
+        let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
+        for at in old.servers.keys().filter(|at| !built.servers.contains_key(at)) {
+            put(all, upserts, removals, at, None);
+        }
+        for (at, server) in std::mem::take(&mut built.servers) {
+            put(all, upserts, removals, &at, Some(server.clone()));
+            built.servers.insert(at, server);
+        }
+        let policies =
+            built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));
+        self.put_policies(PolicyHolder::Gateways, policies.collect());
+        for (id, entry) in built.leads.iter().filter(|(id, entry)| old.leads.get(id) != Some(entry))
+        {
+            self.backend_specs.insert(id.clone(), BackendSpec::own(&entry.0, Default::default()));
+            backends.insert(id.clone());
+        }
+        backends.extend(old.leads.keys().filter(|id| !built.leads.contains_key(id)).cloned());
+        self.is_new_streams |= old.ports != built.ports;
+        for object in old.statuses.keys().filter(|object| !built.statuses.contains_key(object)) {
+            self.new_statuses.insert(object.clone(), None);
+        }
+        for (object, status) in &built.statuses {
+            if old.statuses.get(object) != Some(status) {
+                self.new_statuses.insert(object.clone(), Some(status.clone()));
+            }
+        }
+        let mut hosts = BTreeSet::new();
+        for (host, id) in old.certificates.iter().chain(&built.certificates) {
+            if old.certificates.get(host) != Some(id) || built.certificates.get(host) != Some(id) {
+                hosts.insert(host.clone());
+            }
+        }
+        self.gateways = built;
+        hosts
+    }
+
+    /// The listeners of Gateways beside those of TCP and UDP services, which come first.
+    pub(super) fn gateway_listeners(&self) -> impl Iterator<Item = (StreamPort, Listener)> {
+        self.gateways.ports.iter().filter_map(|(port, is_tls)| {
+            let http = Some(if *is_tls { HttpListener::Https } else { HttpListener::Http });
+            let port = StreamPort::Tcp(NonZeroU16::new(*port)?);
+            Some((port, Listener { http, ..Listener::default() }))
+        })
+    }
+}
