@@ -339,8 +339,9 @@ mod tests {
         let algorithm = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
         let time = b"\x17\x0d260101000000Z";
         let entry = |n: usize| {
-            // DER writes numbers without leading zeros, and OpenSSL accepts no others.
-            let serial = tagged(2, &u32::try_from(n + (1 << 24)).unwrap().to_be_bytes());
+            // DER writes numbers and their lengths without leading zeros; others are refused.
+            let number = u32::try_from(n + (1 << 24)).unwrap().to_be_bytes();
+            let serial = [&[2, 4][..], &number].concat();
             tagged(0x30, &[&serial[..], time].concat())
         };
         let revoked = tagged(0x30, &(0..entries).flat_map(entry).collect::<Vec<_>>());

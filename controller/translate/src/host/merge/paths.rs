@@ -61,7 +61,11 @@ impl<'a> Merge<'a> {
         let (by, leads, policy) = match self.lost_root {
             Some((by, claim)) => (by, Some(&claim.leads), by.policy("/", self.settings)),
             // As the root that stands where nobody claims one.
-            None if is_default => (first, first.default_backend.as_ref(), Policy::default()),
+            None if is_default => {
+                let mut own = self.view.mains.iter().filter(|by| by.is_catch_all && owner.has(by));
+                let by = own.find(|by| by.default_backend.is_some()).copied().unwrap_or(first);
+                (by, by.default_backend.as_ref(), Policy::default())
+            }
             None => (first, first.default_backend.as_ref(), first.policy("/", self.settings)),
         };
         let policy = Policy { yields: true, ..policy };
