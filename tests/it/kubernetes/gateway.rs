@@ -150,12 +150,16 @@ fn definitions_come_routes_are_served_and_each_status_says_so() {
             ("Accepted", "True", "ListenersNotValid"),
         )?;
         let first = "/status/listeners/0/conditions";
-        let programmed = site.has("Gateway", "web", first, ("Programmed", "True", "Programmed"))?;
+        site.has("Gateway", "web", first, ("Programmed", "True", "Programmed"))?;
         let second = "/status/listeners/1/conditions";
         site.has("Gateway", "web", second, ("Accepted", "False", "UnsupportedProtocol"))?;
-        let status = &programmed["status"];
-        ensure!(status["addresses"][0]["value"] == "192.0.2.7", "{status}");
-        ensure!(status["listeners"][0]["attachedRoutes"] == 1, "{status}");
+        // The listener may have been programmed before the route came.
+        until("the route at the listener", || {
+            let status = &site.get("Gateway", "web")?["status"];
+            ensure!(status["addresses"][0]["value"] == "192.0.2.7", "{status}");
+            ensure!(status["listeners"][0]["attachedRoutes"] == 1, "{status}");
+            Ok(())
+        })?;
         let class = cluster.get("GatewayClass", "", "ours")?;
         ensure!(condition(&class["status"]["conditions"], "Accepted").is_some(), "{class}");
 
