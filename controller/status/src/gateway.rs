@@ -92,35 +92,33 @@ impl GatewayQueue {
     /// The next status to write.
     pub fn next(&mut self, now: Instant) -> Option<GatewayWrite> {
         let addresses = self.addresses.as_ref()?;
-        let due = std::mem::take(&mut self.due);
-        let mut due = due.into_iter();
+        let mut settled = Vec::new();
         let mut found = None;
-        let mut later = BTreeSet::new();
-        for object in due.by_ref() {
-            let Some(entry) = self.entries.get_mut(&object) else { continue };
-            if entry.is_under_way || entry.at.is_some_and(|at| at > now) {
-                later.insert(object);
+        for object in &self.due {
+            let entry = self.entries.get_mut(object);
+            if entry.as_ref().is_some_and(|it| it.is_under_way || it.at.is_some_and(|at| at > now))
+            {
                 continue;
             }
-            let Some(seen) = &entry.seen else { continue };
-            let status = merge::merge(
-                object.kind,
-                &seen.status,
-                entry.wanted.as_ref(),
-                addresses,
-                &self.controller,
-            );
-            if status == seen.status {
-                continue;
+            let different = entry.and_then(|entry| {
+                let seen = entry.seen.as_ref()?;
+                let wanted = entry.wanted.as_ref();
+                let status =
+                    merge::merge(object.kind, &seen.status, wanted, addresses, &self.controller);
+                (status != seen.status).then(|| {
+                    entry.is_under_way = true;
+                    GatewayWrite { object: object.clone(), version: seen.version.clone(), status }
+                })
+            });
+            if different.is_some() {
+                found = different;
+                break;
             }
-            entry.is_under_way = true;
-            let version = seen.version.clone();
-            later.insert(object.clone());
-            found = Some(GatewayWrite { object, version, status });
-            break;
+            settled.push(object.clone());
         }
-        later.extend(due);
-        self.due = later;
+        for object in settled {
+            self.due.remove(&object);
+        }
         found
     }
 

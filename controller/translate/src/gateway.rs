@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Built {
-    /// The hosts of listeners.
+    /// The hosts of listeners; they become the snapshot's.
     pub servers: BTreeMap<ListenerHost, Server>,
     /// The policies that their rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,

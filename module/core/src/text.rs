@@ -3,4 +3,5 @@
 pub mod hex;
 pub mod line;
 pub mod log;
+pub mod percent;
 pub mod template;

@@ -62,7 +62,7 @@ impl Translator {
             return false;
         }
         let is_beside = || {
-            let mut served = now.servers.keys().map(|at| &at.host);
+            let mut served = self.snapshot.listener_servers.keys().map(|at| &at.host);
             served.any(|host| hosts.contains(host))
         };
         is_new_settings
@@ -83,12 +83,13 @@ impl Translator {
         let Patch { upsert, remove, .. } = &mut self.patch;
         let all = &mut self.snapshot.listener_servers;
         let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
-        for at in old.servers.keys().filter(|at| !built.servers.contains_key(at)) {
-            put(all, upserts, removals, at, None);
+        let servers = std::mem::take(&mut built.servers);
+        let gone: Vec<_> = all.keys().filter(|at| !servers.contains_key(at)).cloned().collect();
+        for at in gone {
+            put(all, upserts, removals, &at, None);
         }
-        for (at, server) in std::mem::take(&mut built.servers) {
-            put(all, upserts, removals, &at, Some(server.clone()));
-            built.servers.insert(at, server);
+        for (at, server) in servers {
+            put(all, upserts, removals, &at, Some(server));
         }
         let policies =
             built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));

@@ -2,8 +2,10 @@
 //!
 //! Source:  HTTPPathModifier, HTTPRequestRedirectFilter.
 
-use super::rewrite::{escape_path, unescape};
+use super::redirect::without_port;
+use super::rewrite::escape_path;
 use crate::model::policy::{PathEdit, RedirectTo};
+use crate::text::percent::unescape;
 
 /// The path, decoded, in place of the client's; begins with a slash. `None`: the path has a segment `.` or `..` then, or a
 /// control byte.
@@ -55,14 +57,6 @@ pub fn location(to: &RedirectTo, host: &[u8], path: &[u8], target: &[u8]) -> Opt
         }
     }
     Some(location)
-}
-
-fn without_port(host: &[u8]) -> &[u8] {
-    let end = match host.first() {
-        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
-        _ => host.iter().position(|byte| *byte == b':'),
-    };
-    end.and_then(|end| host.get(..end)).unwrap_or(host)
 }
 
 #[cfg(test)]

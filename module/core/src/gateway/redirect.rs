@@ -24,13 +24,18 @@ pub fn is_redirected(
 ///
 /// `host` is the `Host` header as sent; `target` the raw path and query.
 pub fn location(host: &[u8], port: Option<u16>, target: &[u8], keeps_slash: bool) -> Vec<u8> {
-    let name = match host.first() {
-        Some(b'[') => host.iter().position(|&byte| byte == b']').map(|end| &host[..=end]),
-        _ => host.iter().position(|&byte| byte == b':').map(|colon| &host[..colon]),
-    };
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
     let target = if keeps_slash { target } else { without_slash(target) };
-    [&b"https://"[..], name.unwrap_or(host), port.as_bytes(), target].concat()
+    [&b"https://"[..], without_port(host), port.as_bytes(), target].concat()
+}
+
+/// The host of a `Host` header; an IPv6 address keeps its brackets.
+pub(super) fn without_port(host: &[u8]) -> &[u8] {
+    let end = match host.first() {
+        Some(b'[') => host.iter().position(|byte| *byte == b']').map(|end| end + 1),
+        _ => host.iter().position(|byte| *byte == b':'),
+    };
+    end.and_then(|end| host.get(..end)).unwrap_or(host)
 }
 
 /// The value of `Location` for a rule's redirect. `None`: it leads nowhere, or is too long.

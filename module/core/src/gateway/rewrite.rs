@@ -9,6 +9,7 @@
 //!          stands for a space.
 
 use crate::model::policy::Rewrite;
+use crate::text::percent::unescape;
 use crate::text::template::{self, Part, Values};
 
 /// What becomes of a request with a rewrite.
@@ -139,18 +140,6 @@ fn escape(text: &[u8], special: &[u8], to: &mut Vec<u8>) {
             let digit = |n: u8| b"0123456789ABCDEF".get(usize::from(n)).copied().unwrap_or(b'0');
             to.extend([b'%', digit(byte >> 4), digit(byte & 15)]);
         }
-    }
-}
-
-pub(super) fn unescape(mut text: &[u8], to: &mut Vec<u8>) {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
-    while let Some((&byte, rest)) = text.split_first() {
-        let decoded = match rest {
-            [high, low, ..] if byte == b'%' => digit(*high).zip(digit(*low)),
-            _ => None,
-        };
-        to.push(decoded.map_or(byte, |(high, low)| high << 4 | low));
-        text = if decoded.is_some() { rest.get(2..).unwrap_or_default() } else { rest };
     }
 }
 

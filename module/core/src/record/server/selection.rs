@@ -14,6 +14,7 @@ use super::view::{RuleView, ServerView};
 use super::{Lengths, RuleHead};
 use crate::model::{Rule, Selection, ValueMatch, ValuePattern};
 use crate::patterns::{Budget, NoAnswer, Patterns};
+use crate::text::percent::unescape;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -286,21 +287,10 @@ fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Cow::Borrowed(text);
     }
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let spaced: Vec<u8> =
+        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
     let mut all = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let pair = digit(text.get(at + 1)).zip(digit(text.get(at + 2)));
-        match (byte, pair) {
-            (b'%', Some((high, low))) => {
-                all.push((high * 16 + low) as u8);
-                at += 2;
-            }
-            (b'+', _) => all.push(b' '),
-            (byte, _) => all.push(*byte),
-        }
-        at += 1;
-    }
+    unescape(&spaced, &mut all);
     Cow::Owned(all)
 }
 
