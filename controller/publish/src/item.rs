@@ -1,10 +1,11 @@
 //! What can be withheld by itself: a record, or what one namespace has added to another one's host.
 //!
-//! Several namespaces may have rules in one server. The record belongs to the namespace of its host; the rules of another
-//! namespace are an item of their own, so that whatever is wrong with them, and whatever room they take, costs neither
-//! the owner of the host nor a third namespace anything.
+//! Several namespaces may have rules in one server. The record belongs to the namespace of its host, that of a Gateway's
+//! listener to the operator; the rules of another namespace are an item of their own, so that whatever is wrong with them,
+//! and whatever room they take, costs neither the owner of the host nor a third namespace anything.
 
-use oxigress_core::model::{HostPattern, Rule, Server, Snapshot};
+use super::owners::{BY_OPERATOR, HostOwner, View, host_owner};
+use oxigress_core::model::{HostPattern, ListenerHost, Rule, Server, Snapshot};
 use oxigress_core::record::table::RecordRef;
 use oxigress_core::record::{Kind, encode_server};
 use oxigress_core::wire::native::Patch;
@@ -47,6 +48,60 @@ impl fmt::Display for Item {
     }
 }
 
+/// The records that hold rules, of a snapshot or of a delta: hosts, and hosts of Gateways' listeners.
+#[derive(Clone, Copy)]
+pub struct RuleRecords<'s> {
+    servers: &'s BTreeMap<HostPattern, Server>,
+    listeners: &'s BTreeMap<ListenerHost, Server>,
+}
+
+impl<'s> From<&'s Snapshot> for RuleRecords<'s> {
+    fn from(snapshot: &'s Snapshot) -> Self {
+        RuleRecords { servers: &snapshot.servers, listeners: &snapshot.listener_servers }
+    }
+}
+
+impl<'s> From<&'s Patch> for RuleRecords<'s> {
+    fn from(patch: &'s Patch) -> Self {
+        let upsert = &patch.upsert;
+        RuleRecords { servers: &upsert.servers, listeners: &upsert.listener_servers }
+    }
+}
+
+impl<'s> RuleRecords<'s> {
+    /// Whether records of this kind hold rules, which may be of several namespaces.
+    pub fn is_kind(kind: Kind) -> bool {
+        matches!(kind, Kind::Server | Kind::Listener)
+    }
+
+    /// The rules of one record; `None`: it has none, or is not there.
+    pub fn get(self, record: &RecordRef) -> Option<&'s Server> {
+        match record.kind {
+            Kind::Server => self.servers.get(&HostPattern::parse(&record.key).ok()?),
+            Kind::Listener => self.listeners.get(&ListenerHost::parse(&record.key).ok()?),
+            _ => None,
+        }
+    }
+
+    /// All of them, each with its name.
+    pub fn all(self) -> impl Iterator<Item = (RecordRef, &'s Server)> {
+        let record = |kind, key: String| RecordRef { kind, key };
+        let servers = self.servers.iter();
+        let servers =
+            servers.map(move |(at, server)| (record(Kind::Server, at.to_string()), server));
+        let listeners = self.listeners.iter();
+        servers.chain(
+            listeners.map(move |(at, server)| (record(Kind::Listener, at.to_string()), server)),
+        )
+    }
+}
+
+/// Whose a record with rules is; the rules of all other namespaces are their own.
+pub fn owner_of<'s>(view: &View<'s>, record: &RecordRef) -> HostOwner<'s> {
+    let host = HostPattern::parse(&record.key).ok().filter(|_| record.kind == Kind::Server);
+    host.map_or(BY_OPERATOR, |host| host_owner(view, &host))
+}
+
 /// The namespace of a rule, where it is another one than the owner of the host.
 pub fn guest_of<'s>(owner: &str, rule: &'s Rule) -> Option<&'s str> {
     let namespace = rule.origin.namespace.as_str();
@@ -73,17 +128,24 @@ pub fn bytes_of(rules: &[&Rule]) -> usize {
     of(rules.iter().map(|rule| (*rule).clone()).collect()) - of(Vec::new())
 }
 
-/// Bytes of a server's record; 0: there is no such server.
-pub fn bytes_of_server(snapshot: &Snapshot, host: &str) -> u64 {
-    let host = HostPattern::parse(host).ok();
-    let server = host.and_then(|host| snapshot.servers.get(&host));
+/// Bytes of a record with rules; 0: there is no such record.
+pub fn bytes_of_record(snapshot: &Snapshot, record: &RecordRef) -> u64 {
+    let server = RuleRecords::from(snapshot).get(record);
     server.map_or(0, |server| encode_server(server).len() as u64)
 }
 
 /// Takes the rules of a guest out of what a delta writes.
-pub fn take_rules(patch: &mut Patch, host: &str, guest: &str) {
-    let host = HostPattern::parse(host);
-    if let Some(server) = host.ok().and_then(|host| patch.upsert.servers.get_mut(&host)) {
+pub fn take_rules(patch: &mut Patch, record: &RecordRef, guest: &str) {
+    let key = &record.key;
+    let upsert = &mut patch.upsert;
+    let server = match record.kind {
+        Kind::Server => HostPattern::parse(key).ok().and_then(|at| upsert.servers.get_mut(&at)),
+        Kind::Listener => {
+            ListenerHost::parse(key).ok().and_then(|at| upsert.listener_servers.get_mut(&at))
+        }
+        _ => None,
+    };
+    if let Some(server) = server {
         server.rules.retain(|rule| rule.origin.namespace != guest);
     }
 }

@@ -169,7 +169,8 @@ impl<'s> Owners<'s> {
     }
 }
 
-const BY_OPERATOR: HostOwner<'static> = HostOwner { namespace: OPERATOR, created: 0 };
+/// The operator, as the owner of what no host's Ingress decides.
+pub const BY_OPERATOR: HostOwner<'static> = HostOwner { namespace: OPERATOR, created: 0 };
 
 /// The rules of Gateways' listeners.
 fn of_listeners<'s>(view: &View<'s>) -> impl Iterator<Item = &'s Rule> {

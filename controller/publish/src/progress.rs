@@ -1,14 +1,16 @@
 //! The publisher always makes progress: whatever nginx refuses, everything else goes live.
 
 use super::*;
+use crate::item::RuleRecords;
 use oxigress_core::model::policy::{PolicyId, TlsPolicy};
-use oxigress_core::model::{Backend, BackendId, EndpointSet, HostPattern, Server};
+use oxigress_core::model::{Backend, BackendId, EndpointSet, HostPattern, ListenerHost, Server};
 use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::record::{Change, Kind, delta_records};
 use oxigress_core::wire::native::{Applied, Fault, Whole};
 use oxigress_core::wire::{decode, pointer_step};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 
 mod guests;
 mod tenants;
@@ -143,10 +145,9 @@ impl Endpoint {
 fn is_refused(patch: &Patch, record: &RecordRef) -> bool {
     match record.kind {
         Kind::Tls => patch.upsert.tls.iter().any(|(k, v)| k.as_str() == record.key && !v.denied),
-        Kind::Server => patch.upsert.servers.iter().any(|(key, server)| {
-            let is_closed = server.rules.first().is_some_and(|rule| rule.policies.is_some());
-            key.as_str() == record.key && !is_closed
-        }),
+        Kind::Server | Kind::Listener => RuleRecords::from(patch)
+            .get(record)
+            .is_some_and(|server| server.rules.first().is_none_or(|rule| rule.policies.is_none())),
         _ => {
             let mut keys = Vec::new();
             TABLES.iter().for_each(|table| (table.keys)(patch, &mut keys));
@@ -168,24 +169,46 @@ fn size(snapshot: &Snapshot) -> u64 {
     records.iter().filter(|change| change.kind != Kind::Settings).map(bytes).sum()
 }
 
-/// A snapshot with the records of `numbers`, some of each kind.
+/// A snapshot with the records of `numbers`, some of each kind in the list of kinds.
 fn snapshot(numbers: impl IntoIterator<Item = usize>) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for number in numbers {
         let host = HostPattern::parse(format!("h{number}.test").as_str()).unwrap();
         let id = BackendId::parse(format!("n{}/s{number}/80", number % 3)).unwrap();
-        match number % 5 {
-            0 => drop(snapshot.servers.insert(host, Server::default())),
-            1 => drop(snapshot.backends.insert(id, Backend::default())),
-            2 => drop(snapshot.endpoints.insert(id, EndpointSet::default())),
-            3 => {
+        let name = format!("n{}/t{number}", number % 3);
+        let all = &mut snapshot;
+        match TABLES[number % TABLES.len()].kind {
+            Kind::Server => drop(all.servers.insert(host, Server::default())),
+            Kind::Backend => drop(all.backends.insert(id, Backend::default())),
+            Kind::Endpoints => drop(all.endpoints.insert(id, EndpointSet::default())),
+            Kind::Policies => {
                 let id = PolicyId::parse(format!("p{number}")).unwrap();
-                drop(snapshot.policies.insert(id, Default::default()));
+                drop(all.policies.insert(id, Default::default()));
             }
-            _ => drop(snapshot.tls.insert(host, TlsPolicy::default())),
+            Kind::Tls => drop(all.tls.insert(host, TlsPolicy::default())),
+            Kind::Certificate => {
+                let pair = serde_json::json!({"chain": "x", "key": "y"});
+                all.certificates.insert(parsed(&name), serde_json::from_value(pair).unwrap());
+            }
+            Kind::Name => drop(all.names.insert(host, parsed(&name))),
+            Kind::Passthrough => drop(all.passthrough.insert(host, id)),
+            Kind::Port => drop(all.ports.insert(parsed(&format!("tcp/{}", 1 + number)), id)),
+            Kind::Bundle => {
+                drop(all.bundles.insert(parsed(&format!("{number:064x}")), parsed("text")))
+            }
+            Kind::Listener => {
+                let at = ListenerHost { port: NonZeroU16::MIN, host };
+                drop(all.listener_servers.insert(at, Server::default()));
+            }
+            Kind::Settings | Kind::General => unreachable!("not tables of records"),
         }
     }
     snapshot
+}
+
+/// A value from its text on the wire.
+fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> T {
+    serde_json::from_value(text.into()).unwrap()
 }
 
 fn records(snapshot: &Snapshot) -> Vec<RecordRef> {
@@ -251,7 +274,7 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let numbers = || proptest::collection::btree_set(0..40_usize, 0..40);
+    let numbers = || proptest::collection::btree_set(0..90_usize, 0..40);
     let steps = proptest::collection::vec(numbers(), 1..5);
     let restarts = proptest::collection::vec(any::<bool>(), 5);
     (
@@ -259,7 +282,7 @@ fn case() -> impl Strategy<Value = Case> {
         numbers(),
         any::<bool>(),
         1..5_usize,
-        prop_oneof![Just(500_usize), Just(5_000), Just(1 << 20)],
+        prop_oneof![Just(2_000_usize), Just(5_000), Just(1 << 20)],
         restarts,
     )
         .prop_map(|(steps, refused, names_faults, most_faults, body_limit, restarts)| Case {

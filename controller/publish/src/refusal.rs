@@ -1,15 +1,13 @@
 //! What a refusal means: what is withheld, so that everything else goes on.
 
 use super::client::Answer;
-use super::item::{self, Item};
+use super::item::{self, Item, RuleRecords};
 use super::owners::View;
-use super::owners::host_owner;
 use super::room;
 use super::withheld::{self, Reason, Room};
 use super::{Next, Publisher, Sent, describe, parts, problem};
 use hyper::StatusCode;
-use oxigress_core::model::{HostPattern, Server, Snapshot};
-use oxigress_core::record::Kind;
+use oxigress_core::model::Snapshot;
 use oxigress_core::record::table::{Operations, RecordRef};
 use oxigress_core::wire::native::{Patch, Problem};
 use std::collections::BTreeMap;
@@ -23,10 +21,10 @@ enum Refused<'s> {
 }
 
 impl Refused<'_> {
-    fn servers(&self) -> &BTreeMap<HostPattern, Server> {
+    fn rules(&self) -> RuleRecords<'_> {
         match self {
-            Refused::Delta(patch) => &patch.upsert.servers,
-            Refused::Whole(snapshot) => &snapshot.servers,
+            Refused::Delta(patch) => RuleRecords::from(&**patch),
+            Refused::Whole(snapshot) => RuleRecords::from(*snapshot),
         }
     }
 
@@ -75,7 +73,7 @@ impl Publisher {
             }
             false => (self.withhold_named(&refused, &problem, view), Default::default()),
         };
-        let removals = self.withheld.take_removals();
+        let removals = self.withheld.take_removals(view.snapshot);
         self.pending.follow(removals);
         match refused {
             Refused::Whole(_) if is_named => self.needs_whole = true,
@@ -132,7 +130,7 @@ impl Publisher {
             }
             let text =
                 oxigress_core::text::line::one_line(&format!("{error} (at {pointer})")).to_string();
-            let item = self.blamed(refused.servers(), record, Some(pointer), view);
+            let item = self.blamed(refused.rules(), record, Some(pointer), view);
             faults.entry(item).or_insert(text);
         }
         for (item, text) in faults {
@@ -144,25 +142,22 @@ impl Publisher {
         is_named
     }
 
-    /// What to withhold of a refused record: of a server with rules of guests the rules of the one that the pointer leads
+    /// What to withhold of a refused record: of one with rules of guests the rules of the one that the pointer leads
     /// to; where it leads to none, the guests go one by one, the one with the most rules first, and the record last.
-    /// `servers` are those of the request, but for what is withheld of them.
+    /// `rules` are those of the request, but for what is withheld of them.
     fn blamed(
         &self,
-        servers: &BTreeMap<HostPattern, Server>,
+        rules: RuleRecords<'_>,
         record: RecordRef,
         pointer: Option<&str>,
         view: &View<'_>,
     ) -> Item {
-        let host = HostPattern::parse(&record.key).ok().filter(|_| record.kind == Kind::Server);
-        let Some((host, server)) = host.and_then(|host| servers.get_key_value(&host)) else {
-            return record.into();
-        };
+        let Some(server) = rules.get(&record) else { return record.into() };
         if self.withheld.contains(&record.clone().into()) {
             // It was sent closed.
             return record.into();
         }
-        let owner = host_owner(view, host).namespace;
+        let owner = item::owner_of(view, &record).namespace;
         let absent = self.withheld.guests_of(&record);
         let sent = server.rules.iter().filter(|rule| !absent.contains(&*rule.origin.namespace));
         let index = pointer.and_then(|pointer| pointer.rsplit_once("/rules/"));
@@ -208,7 +203,7 @@ impl Publisher {
             if item.guest.is_some() {
                 // What is left of the server is written beside the old one: where there is no room for that, it is closed for
                 // a moment, which makes room. To bring the guest back takes the whole server.
-                needs = item::bytes_of_server(view.snapshot, &item.record.key).max(bytes);
+                needs = item::bytes_of_record(view.snapshot, &item.record).max(bytes);
                 if needs - bytes > lack.room.free
                     && let Some(table) = Operations::of_kind(item.record.kind)
                 {
@@ -250,7 +245,7 @@ impl Publisher {
         };
         let text = describe(answer);
         let is_withheld = single.record.is_some_and(|record| {
-            let item = self.blamed(&single.patch.upsert.servers, record, None, view);
+            let item = self.blamed(RuleRecords::from(&single.patch), record, None, view);
             tracing::error!("nginx refuses {item}, which is withheld: {text}");
             self.withheld.insert(item, Reason::Refused(text.clone()))
         });

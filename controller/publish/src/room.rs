@@ -6,13 +6,13 @@
 //! these the largest; then endpoints; then what several namespaces need. Rules that it has added to another namespace's
 //! host wait without that host. All this depends on the snapshot alone, so every replica decides alike.
 
-use super::item::{self, Item};
-use super::owners::{OPERATOR, Owner, Owners, View, host_owner};
+use super::item::{self, Item, RuleRecords};
+use super::owners::{OPERATOR, Owner, Owners, View};
 use super::withheld::{Withheld, keeps_old};
 use oxigress_core::model::Backend;
 use oxigress_core::record::table::{Operations, RecordRef, TABLES};
 use oxigress_core::record::{Kind, encode_endpoints};
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// What a record takes in the zone besides key and value: its header and its part of the index.
 const OVERHEAD: u64 = 128;
@@ -51,8 +51,8 @@ struct Account {
 pub struct Ledger<'s> {
     candidates: Vec<Candidate<'s>>,
     accounts: BTreeMap<&'s str, Account>,
-    /// Places of the rules that guests have added, by host: they go with it.
-    guests: HashMap<String, Vec<usize>>,
+    /// Places of the rules that guests have added, by record: they go with it.
+    guests: BTreeMap<RecordRef, Vec<usize>>,
 }
 
 impl<'s> Ledger<'s> {
@@ -64,7 +64,7 @@ impl<'s> Ledger<'s> {
             key(a).cmp(&key(b)).then_with(|| a.item.cmp(&b.item))
         });
         let mut accounts: BTreeMap<&str, Account> = BTreeMap::new();
-        let mut guests: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut guests: BTreeMap<RecordRef, Vec<usize>> = BTreeMap::new();
         for (place, candidate) in candidates.iter().enumerate() {
             for namespace in &candidate.owner.namespaces {
                 let account = accounts.entry(namespace).or_default();
@@ -72,7 +72,7 @@ impl<'s> Ledger<'s> {
                 account.candidates.push(place);
             }
             if candidate.item.guest.is_some() {
-                guests.entry(candidate.item.record.key.clone()).or_default().push(place);
+                guests.entry(candidate.item.record.clone()).or_default().push(place);
             }
         }
         Ledger { candidates, accounts, guests }
@@ -103,8 +103,8 @@ impl<'s> Ledger<'s> {
                 account.bytes -= bytes;
             }
         }
-        if item.is_record(|kind| kind == Kind::Server) {
-            for guest in self.guests.remove(&item.record.key).unwrap_or_default() {
+        if item.is_record(RuleRecords::is_kind) {
+            for guest in self.guests.remove(&item.record).unwrap_or_default() {
                 bytes += self.take(guest).map_or(0, |(_, bytes)| bytes);
             }
         }
@@ -152,9 +152,10 @@ impl<'s> Ledger<'s> {
 fn candidates<'s>(view: &View<'s>, withheld: &Withheld) -> Vec<Candidate<'s>> {
     let owners = Owners::of(view);
     let mut all = Vec::new();
-    let mut put = |kind: Kind, key: String, bytes: usize| {
-        let owner = owners.get(kind, &key);
-        let item = Item::from(RecordRef { kind, key });
+    let mut put = |record: RecordRef, bytes: usize| {
+        let kind = record.kind;
+        let owner = owners.get(kind, &record.key);
+        let item = Item::from(record);
         let (mut turn, mut bytes) = (turn(kind, &owner), bytes as u64 + OVERHEAD);
         if withheld.contains(&item) {
             if withheld.is_absent(&item.record) || !(has_closed_form(kind) || keeps_old(kind)) {
@@ -167,36 +168,36 @@ fn candidates<'s>(view: &View<'s>, withheld: &Withheld) -> Vec<Candidate<'s>> {
     let (guests, guest_bytes) = guests(view, withheld);
     for table in &TABLES {
         (table.sizes)(view.snapshot, &mut |key, bytes| {
-            let of_guests = guest_bytes.get(key.as_str()).filter(|_| table.kind == Kind::Server);
-            put(table.kind, key, bytes.saturating_sub(of_guests.copied().unwrap_or(0)));
+            let record = RecordRef { kind: table.kind, key };
+            let of_guests = guest_bytes.get(&record).copied().unwrap_or(0);
+            put(record, bytes.saturating_sub(of_guests));
         });
     }
     let plain = Backend::default();
     for (id, set) in &view.snapshot.endpoints {
         let backend = view.snapshot.backends.get(id).unwrap_or(&plain);
         let bytes = encode_endpoints(set, backend, id.as_str()).len() + id.as_str().len();
-        put(Kind::Endpoints, id.to_string(), bytes);
+        put(RecordRef { kind: Kind::Endpoints, key: id.to_string() }, bytes);
     }
     all.extend(guests);
     all
 }
 
-/// What guests have in servers, as candidates, and the bytes of all of them by host.
+/// What guests have in records with rules, as candidates, and the bytes of all of them by record.
 fn guests<'s>(
     view: &View<'s>,
     withheld: &Withheld,
-) -> (Vec<Candidate<'s>>, HashMap<&'s str, usize>) {
-    let (mut all, mut bytes_of) = (Vec::new(), HashMap::new());
-    for (host, server) in &view.snapshot.servers {
-        let by_host = host_owner(view, host);
-        for (namespace, rules) in item::guests(by_host.namespace, &server.rules) {
+) -> (Vec<Candidate<'s>>, BTreeMap<RecordRef, usize>) {
+    let (mut all, mut bytes_of) = (Vec::new(), BTreeMap::new());
+    for (record, server) in RuleRecords::from(view.snapshot).all() {
+        let owner = item::owner_of(view, &record);
+        for (namespace, rules) in item::guests(owner.namespace, &server.rules) {
             let bytes = item::bytes_of(&rules);
-            *bytes_of.entry(host.as_str()).or_default() += bytes;
-            let record = RecordRef { kind: Kind::Server, key: host.to_string() };
+            *bytes_of.entry(record.clone()).or_default() += bytes;
             let is_closed = withheld.contains(&record.clone().into());
-            let item = Item::of_guest(record, namespace);
+            let item = Item::of_guest(record.clone(), namespace);
             if !is_closed && !withheld.contains(&item) {
-                let owner = Owner { namespaces: vec![namespace], created: by_host.created };
+                let owner = Owner { namespaces: vec![namespace], created: owner.created };
                 let bytes = bytes as u64;
                 all.push(Candidate { turn: Turn::Own, bytes, item, owner, is_taken: false });
             }

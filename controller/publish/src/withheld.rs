@@ -45,7 +45,8 @@ pub struct Withheld {
     reasons: BTreeMap<Item, Reason>,
     /// Of the records, those whose closed form was refused too.
     absent: BTreeSet<RecordRef>,
-    removals: Vec<RecordRef>,
+    /// Hosts without their TLS policies, and why.
+    removals: Vec<(String, Reason)>,
     /// Told by the last refusal.
     full_at: Option<Room>,
     /// Bytes that records without room may take now.
@@ -130,22 +131,27 @@ impl Withheld {
         if item.guest.is_some() {
             return false;
         }
-        if item.record.kind == Kind::Tls {
+        if item.record.kind == Kind::Tls
+            && let Some(reason) = self.reasons.get(&item)
+        {
             // Without its policy the host must not be served at all.
-            let server = RecordRef { kind: Kind::Server, key: item.record.key.clone() };
-            let reason = self.reasons.get(&item).cloned();
-            reason.and_then(|reason| self.reasons.insert(server.clone().into(), reason));
-            self.absent.insert(server.clone());
-            self.removals.push(server);
+            self.removals.push((item.record.key.clone(), reason.clone()));
         }
         self.absent.insert(item.record)
     }
 
-    /// Records that have to go though nothing was said about them.
-    pub fn take_removals(&mut self) -> Patch {
+    /// Records that have to go though nothing was said about them: all that serve a host without its TLS policy.
+    pub fn take_removals(&mut self, snapshot: &Snapshot) -> Patch {
         let mut patch = Patch::default();
-        for record in std::mem::take(&mut self.removals) {
-            Operations::of_kind(record.kind).map(|table| (table.remove)(&mut patch, &record.key));
+        for (host, reason) in std::mem::take(&mut self.removals) {
+            let listeners = snapshot.listener_servers.keys().filter(|at| at.host.as_str() == host);
+            let listeners = listeners.map(|at| (Kind::Listener, at.to_string()));
+            for (kind, key) in listeners.chain([(Kind::Server, host.clone())]) {
+                Operations::of_kind(kind).map(|table| (table.remove)(&mut patch, &key));
+                let record = RecordRef { kind, key };
+                self.reasons.insert(record.clone().into(), reason.clone());
+                self.absent.insert(record);
+            }
         }
         patch
     }
@@ -165,7 +171,7 @@ impl Withheld {
         for item in touched {
             let record = &item.record;
             if let Some(guest) = &item.guest {
-                item::take_rules(patch, &record.key, guest);
+                item::take_rules(patch, record, guest);
                 continue;
             }
             let Some(table) = Operations::of_kind(record.kind) else {

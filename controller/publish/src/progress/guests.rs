@@ -4,6 +4,8 @@ use super::tenants::endpoint_of;
 use super::*;
 use crate::item::Item;
 use crate::owners::HostOwner;
+use oxigress_core::model::{ListenerHost, Rule};
+use std::num::NonZeroU16;
 
 /// Rules of a host of the namespace `o`: each with its namespace, its bytes, and whether nginx refuses it.
 type Rules = BTreeMap<u8, (&'static str, usize, bool)>;
@@ -31,6 +33,16 @@ fn snapshot_of(hosts: &[Rules], is_kept: impl Fn(&Rules, &str) -> bool) -> Snaps
     Snapshot { servers: servers.collect(), ..Snapshot::default() }
 }
 
+fn listener(host: HostPattern) -> ListenerHost {
+    ListenerHost { port: NonZeroU16::MIN, host }
+}
+
+/// The same rules on listeners of one port.
+fn on_listeners(snapshot: Snapshot) -> Snapshot {
+    let servers = snapshot.servers.into_iter().map(|(host, server)| (listener(host), server));
+    Snapshot { listener_servers: servers.collect(), ..Snapshot::default() }
+}
+
 fn view(snapshot: &Snapshot) -> View<'_> {
     View { snapshot, owner: &|_| Some(HostOwner { namespace: "o", created: 1 }) }
 }
@@ -51,13 +63,17 @@ fn bytes_of_owner(own: &Snapshot) -> u64 {
 fn refuse_rules(outgoing: &Outgoing, names_rules: bool) -> Option<Answer> {
     let body: serde_json::Value = serde_json::from_slice(&outgoing.body).unwrap_or_default();
     let within = if outgoing.method == Method::PUT { "snapshot" } else { "upsert" };
-    let servers = body[within]["servers"].as_object()?;
-    let faults = servers.iter().flat_map(|(host, server)| {
+    let tables = ["servers", "listener_servers"];
+    let servers = tables.iter().flat_map(|table| {
+        let all = body[within][table].as_object().into_iter().flatten();
+        all.map(move |(key, server)| (format!("/{within}/{table}/{}", pointer_step(key)), server))
+    });
+    let faults = servers.flat_map(|(record, server)| {
         let rules = server["rules"].as_array().unwrap().iter().enumerate();
         let bad = rules.filter(|(_, rule)| rule["path"].to_string().contains("/bad/"));
         bad.map(move |(place, _)| match names_rules {
-            true => format!("/{within}/servers/{host}/rules/{place}/path"),
-            false => format!("/{within}/servers/{host}/rules"),
+            true => format!("{record}/rules/{place}/path"),
+            false => format!("{record}/rules"),
         })
     });
     let mut faults = faults.take(10).map(|pointer| Fault { pointer, error: "bad".into() });
@@ -83,6 +99,14 @@ fn send_all(
         requests += 1;
         assert!(requests < 1_000, "no end");
     }
+}
+
+/// What had no room for a moment comes back with the next look.
+fn look(publisher: &mut Publisher, endpoint: &mut Endpoint, snapshot: &Snapshot) {
+    let outgoing = publisher.look();
+    let answer = endpoint.answer(&outgoing);
+    publisher.answered(Ok(answer), Duration::ZERO, &view(snapshot));
+    send_all(publisher, endpoint, &view(snapshot), true);
 }
 
 proptest! {
@@ -123,6 +147,71 @@ proptest! {
         }
     }
 
+    /// A listener belongs to no namespace: it lacks the rules of the namespaces that have a bad one, and is never closed.
+    #[test]
+    fn a_listener_lacks_exactly_the_rules_of_the_namespaces_with_bad_ones(
+        first in hosts(1..20, true),
+        second in hosts(1..20, true),
+        names_rules in any::<bool>(),
+    ) {
+        let mut endpoint = endpoint_of(1 << 30, 1 << 20);
+        let mut publisher = Publisher::new(0);
+        let mut old = Snapshot::default();
+        for hosts in [&first, &second] {
+            let new = on_listeners(snapshot_of(hosts, |_, _| true));
+            publisher.change(Patch::between(&old, &new));
+            send_all(&mut publisher, &mut endpoint, &view(&new), names_rules);
+            for (number, rules) in hosts.iter().enumerate() {
+                let live = &endpoint.live.listener_servers[&listener(host(number))];
+                for namespace in ["o", "g", "h"] {
+                    let of = |rule: &&Rule| rule.origin.namespace == namespace;
+                    let all = rules.values().filter(|(of, ..)| *of == namespace);
+                    let is_bad = all.clone().any(|(_, _, is_bad)| *is_bad);
+                    let has_bad = rules.values().any(|(_, _, is_bad)| *is_bad);
+                    let count = live.rules.iter().filter(of).count();
+                    prop_assert!(live.rules.iter().all(|rule| rule.policies.is_none()), "closed");
+                    if is_bad {
+                        prop_assert_eq!(count, 0, "{}", namespace);
+                    } else if names_rules || !has_bad {
+                        prop_assert_eq!(count, all.count(), "{}", namespace);
+                    }
+                }
+            }
+            old = new;
+        }
+    }
+
+    /// A namespace that fills the zone with rules on a listener that it shares loses these, and nobody else loses any.
+    #[test]
+    fn a_namespace_that_fills_the_zone_costs_others_nothing_on_a_shared_listener(
+        hosts in hosts(10..400, false),
+        more in 0..10_000_u64,
+        is_new in any::<bool>(),
+    ) {
+        let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
+        let mut endpoint = endpoint_of(3 * bytes_of_owner(&own) + more, 1 << 20);
+        let own = on_listeners(own);
+        let mut publisher = Publisher::new(0);
+        let new = on_listeners(snapshot_of(&hosts, |_, _| true));
+        if !is_new {
+            publisher.change(Patch::between(&Snapshot::default(), &own));
+            send_all(&mut publisher, &mut endpoint, &view(&own), true);
+        }
+        publisher.change(Patch::between(&own, &new));
+        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        for _ in 0..3 {
+            look(&mut publisher, &mut endpoint, &new);
+        }
+        for (at, server) in &own.listener_servers {
+            let mut live = endpoint.live.listener_servers[at].clone();
+            live.rules.retain(|rule| rule.origin.namespace == "o");
+            prop_assert_eq!(&live, server, "{}", at);
+        }
+        endpoint.capacity = 1 << 30;
+        look(&mut publisher, &mut endpoint, &new);
+        prop_assert_eq!(&endpoint.live, &new);
+    }
+
     /// A guest that fills the zone with rules on others' hosts loses these, and no host loses a rule of its owner.
     #[test]
     fn a_guest_that_fills_the_zone_closes_no_host(
@@ -145,10 +234,7 @@ proptest! {
         send_all(&mut publisher, &mut endpoint, &view(&new), true);
         // What had no room for a moment comes back with the next look.
         for _ in 0..3 {
-            let outgoing = publisher.look();
-            let answer = endpoint.answer(&outgoing);
-            publisher.answered(Ok(answer), Duration::ZERO, &view(&new));
-            send_all(&mut publisher, &mut endpoint, &view(&new), true);
+            look(&mut publisher, &mut endpoint, &new);
         }
         for (host, server) in &own.servers {
             let mut live = endpoint.live.servers[host].clone();
@@ -157,10 +243,7 @@ proptest! {
         }
         // With room again, everything is served.
         endpoint.capacity = 1 << 30;
-        let outgoing = publisher.look();
-        let answer = endpoint.answer(&outgoing);
-        publisher.answered(Ok(answer), Duration::ZERO, &view(&new));
-        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        look(&mut publisher, &mut endpoint, &new);
         prop_assert_eq!(&endpoint.live, &new);
     }
 
@@ -185,7 +268,7 @@ proptest! {
             let mut bytes = 0;
             for (number, rules) in hosts.iter().enumerate() {
                 let live = &endpoint.live.servers[&host(number)];
-                let of_guest = |rule: &&oxigress_core::model::Rule| rule.origin.namespace == guest;
+                let of_guest = |rule: &&Rule| rule.origin.namespace == guest;
                 let kept: Vec<_> = live.rules.iter().filter(of_guest).collect();
                 bytes += crate::item::bytes_of(&kept) as u64;
                 let wanted = rules.values().filter(|(namespace, ..)| *namespace == guest).count();

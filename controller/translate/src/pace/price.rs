@@ -1,9 +1,10 @@
 //! What taking a change over costs the controller.
 //!
-//! Cost:    of an Ingress the reading of its regular expressions, the compiling of those that the translator has not
-//!          compiled, and the reading of the objects that it named until now. Of a Secret, ConfigMap or Service the same
-//!          for each Ingress that is read again because it names the object; of a Secret also its certificates and lists,
-//!          and the hosts that it is chosen for.
+//! Cost:    of an Ingress its paths, the rules of all Ingresses on its hosts and their aliases, which are merged again, the
+//!          reading of its regular expressions, the compiling of those that the translator has not compiled, and the
+//!          reading of the objects that it names or named. Of a Secret, ConfigMap or Service the same for each Ingress that
+//!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
+//!          is chosen for.
 //!          Of an HTTPRoute the expressions that are new in it.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
@@ -16,7 +17,7 @@ use oxigress_objects::gateway::HttpRouteSpec;
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// What reading a certificate costs.
 const CERTIFICATE: u64 = 125_000;
@@ -26,6 +27,8 @@ const BYTE_OF_LISTS: u64 = 20;
 const INGRESS: u64 = 60_000;
 /// What reading a path again costs.
 const PATH: u64 = 5_000;
+/// What merging a rule costs that the Ingress did not have itself.
+const RULE: u64 = 4_000;
 /// What a byte of an object costs each time that an Ingress takes it over.
 const BYTE: u64 = 5;
 /// What choosing a certificate for a host again costs.
@@ -64,10 +67,7 @@ impl<'a> Prices<'a> {
         is_same
             || self.translator.is_operators(id)
             || match object {
-                Object::Ingress(new) => {
-                    self.translator.objects_of(key).next().is_none()
-                        && budget::patterns(new, self.prefix()).next().is_none()
-                }
+                Object::Ingress(_) => false,
                 Object::Secret(new) => {
                     self.translator.readers_of(id).next().is_none()
                         && self.translator.hosts_with(key) == 0
@@ -81,9 +81,14 @@ impl<'a> Prices<'a> {
     pub fn of_reading(&self, id: &ObjectRef, object: &Object) -> u64 {
         match object {
             Object::Ingress(new) => {
-                let named = self.translator.objects_of(&id.key);
-                let bytes: u64 = named.map(|object| self.bytes_of(object)).sum();
-                bytes * BYTE
+                let paths = new.rules.iter().map(|rule| rule.paths.len()).sum::<usize>() as u64;
+                let rules = self.translator.rules_beside(&id.key, new) as u64;
+                let hosts = (new.rules.len() + new.tls.len()) as u64;
+                INGRESS
+                    + paths * PATH
+                    + rules * RULE
+                    + hosts * HOST
+                    + self.bytes_named(&id.key, new) * BYTE
                     + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
             }
             Object::Secret(new) => {
@@ -161,6 +166,21 @@ impl<'a> Prices<'a> {
         let world = self.world;
         let all = self.translator.readers_of(id);
         all.filter_map(|key| Some((key, world.ingresses.get(key)?.as_ref())))
+    }
+
+    /// The bytes of the Secrets and ConfigMaps that an Ingress named when it was last read, or that one of its annotations
+    /// has the name of now.
+    fn bytes_named(&self, key: &Key, new: &Ingress) -> u64 {
+        let old = self.translator.objects_of(key).cloned();
+        let new = new.annotations.iter().filter(|(name, _)| name.starts_with(self.prefix()));
+        let new = new.flat_map(|(_, text)| {
+            let text = text.trim();
+            let (namespace, name) = text.split_once('/').unwrap_or((&key.namespace, text));
+            let named = Key::new(namespace, name);
+            [Kind::Secret, Kind::ConfigMap].map(|kind| ObjectRef::new(kind, named.clone()))
+        });
+        let all: BTreeSet<ObjectRef> = old.chain(new).collect();
+        all.iter().map(|object| self.bytes_of(object)).sum()
     }
 
     fn bytes_of(&self, object: &ObjectRef) -> u64 {

@@ -325,6 +325,57 @@ fn endpoints_cost_no_reading() {
     assert_eq!(bench.translator.touched_by(&bench.world, &changed).len(), 10);
 }
 
+/// An Ingress of `namespace` on one host, with so many plain paths below `/prefix`.
+fn plain(namespace: &str, name: &str, prefix: &str, paths: usize) -> Seen {
+    let path = |number| Path {
+        path: format!("/{prefix}/{number}"),
+        path_type: PathType::Prefix,
+        target: Target::Service { name: "s".into(), port: Port::Number(80) },
+    };
+    let rules = vec![Rule { host: "large.test".into(), paths: (0..paths).map(path).collect() }];
+    (id(namespace, name), one(annotated(Ingress { rules, ..Ingress::default() }, &[])))
+}
+
+#[test]
+fn plain_paths_cost_too_and_those_that_others_have_on_the_same_host() {
+    let mut bench = Bench::new();
+    let small = |prefix: &str| plain("b", "small", prefix, 1);
+    let price = |bench: &Bench, (id, object): Seen| bench.price(&id, &object.unwrap());
+    let alone = price(&bench, small("x"));
+    assert!((50_000..150_000).contains(&alone), "{alone}");
+    bench.apply([plain("a", "large", "x", 5_000)]);
+    let large = price(&bench, plain("a", "large", "y", 5_000));
+    assert!(large > 24_000_000, "{large}: all of its paths are read and merged again");
+    let beside = price(&bench, small("x"));
+    assert!(beside > alone + 19_000_000, "{beside}: the host is merged with all its rules");
+    let edits = (0..300).take_while(|n| {
+        let (id, object) = plain("a", "large", &n.to_string(), 5_000);
+        bench.see(&id, object, 0)
+    });
+    let count = edits.count();
+    assert!((60..90).contains(&count), "{count}");
+    let (id, object) = plain("c", "other", "x", 1);
+    assert!(bench.see(&id, object, 0), "another namespace");
+}
+
+#[test]
+fn a_new_ingress_pays_for_the_objects_that_it_names() {
+    let mut bench = Bench::new();
+    bench.apply([users(500_000, "a"), headers("a")]);
+    let named = |name: &str, secret: &str| {
+        let basic = [("x.io/auth-type", "basic"), ("x.io/auth-secret", secret)];
+        (id("a", name), one(annotated(Ingress::default(), &basic)))
+    };
+    let edits = (0..5_000).take_while(|n| {
+        let (id, object) = named(&format!("i{n}"), ["users", "a/users"][n % 2]);
+        bench.see(&id, object, 0)
+    });
+    let count = edits.count();
+    assert!((500..1_000).contains(&count), "{count}: each reads half a megabyte");
+    let (id, object) = named("other", "nobody");
+    assert!(bench.price(&id, &object.unwrap()) < 100_000);
+}
+
 /// Prints what reading takes beside what is charged: `cargo test --release -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
@@ -335,5 +386,16 @@ fn what_is_charged_is_what_it_takes() {
         let price = bench.price(&id, object.as_ref().unwrap());
         let took = bench.apply([(id.clone(), object)]);
         println!("{id}: charged {:?}, took {took:?}", Duration::from_nanos(price));
+    }
+    for (what, (id, object)) in [
+        ("new", plain("a", "large", "x", 10_000)),
+        ("all paths", plain("a", "large", "y", 10_000)),
+        ("a guest", plain("b", "guest", "x", 1)),
+        ("one path beside", plain("b", "guest", "y", 1)),
+        ("a small one", plain("c", "small", "z", 1)),
+    ] {
+        let price = bench.price(&id, object.as_ref().unwrap());
+        let took = bench.apply([(id, object)]);
+        println!("{what}: charged {:?}, took {took:?}", Duration::from_nanos(price));
     }
 }

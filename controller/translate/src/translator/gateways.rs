@@ -7,7 +7,7 @@ use crate::notes::Part;
 use oxigress_core::model::{BackendId, HostPattern, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
-use oxigress_objects::{Changed, ObjectRef, World};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings::streams::{HttpListener, Listener};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
@@ -67,9 +67,18 @@ impl Translator {
         };
         is_new_settings
             || !changed.namespaces.is_empty()
-            || !changed.secrets.is_empty()
+            || self.names_one_of(world, &changed.secrets)
             || now.depends_on(world, &changed.services)
             || is_beside()
+    }
+
+    /// Whether a listener names one of the Secrets: what others write into theirs builds nothing again.
+    fn names_one_of(&self, world: &World, secrets: &BTreeSet<Key>) -> bool {
+        let named = match secrets.is_empty() {
+            true => BTreeSet::new(),
+            false => gateway::references(&self.options, &world.gateway_api),
+        };
+        secrets.iter().any(|key| named.contains(&ObjectRef::new(Kind::Secret, key.clone())))
     }
 
     fn put_gateways(

@@ -1,11 +1,12 @@
 //! What the prices of changes are told from ([`crate::pace::price`]).
 
 use crate::Translator;
+use crate::host::aliases::MAX_COPIED_RULES;
+use oxigress_core::model::HostPattern;
 use oxigress_objects::ingress::Ingress;
 #[cfg(test)]
 use oxigress_objects::{Changed, World};
 use oxigress_objects::{Key, Kind, ObjectRef};
-#[cfg(test)]
 use std::collections::BTreeSet;
 
 impl Translator {
@@ -29,6 +30,30 @@ impl Translator {
     /// The objects that an Ingress named when it was last read.
     pub(crate) fn objects_of(&self, ingress: &Key) -> impl Iterator<Item = &ObjectRef> {
         self.referred.of(ingress)
+    }
+
+    /// How many rules beside its own are merged again when an Ingress changes: those that its hosts have by others, those of
+    /// their aliases, and those that it adds to new aliases.
+    pub(crate) fn rules_beside(&self, key: &Key, ingress: &Ingress) -> usize {
+        let claimed = self.claims.get(key).into_iter().flat_map(|claims| claims.hosts.keys());
+        let named = ingress.rules.iter().filter_map(|rule| HostPattern::parse(&rule.host).ok());
+        let mut hosts: BTreeSet<HostPattern> = claimed.cloned().chain(named).collect();
+        if ingress.default_backend.is_some() || ingress.rules.iter().any(|r| r.host.is_empty()) {
+            hosts.insert(HostPattern::default_host());
+        }
+        let aliases = hosts.iter().flat_map(|host| self.aliases.of(host));
+        let aliases: Vec<_> = aliases.map(|alias| alias.host.clone()).collect();
+        hosts.extend(aliases);
+        let own = |host| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
+        let rules_of = |host| {
+            let all = self.snapshot.servers.get(host).map_or(0, |server| server.rules.len());
+            all.saturating_sub(own(host))
+        };
+        let merged: usize = hosts.iter().map(rules_of).sum();
+        let names = format!("{}/server-alias", self.options.annotations_prefix);
+        let names = ingress.annotations.get(&names).map_or(0, |names| names.split(',').count());
+        let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
+        merged + paths.saturating_mul(names).min(MAX_COPIED_RULES)
     }
 
     /// How many hosts choose a certificate again when a Secret changes.

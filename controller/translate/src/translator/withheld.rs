@@ -69,22 +69,30 @@ impl Translator {
         let all: BTreeSet<Identity> =
             withheld.iter().map(|item| (item.record.clone(), item.guest.clone())).collect();
         let mut objects: BTreeMap<Identity, BTreeSet<ObjectRef>> = BTreeMap::new();
-        let mut of_ingress = |kind, key: &str, rule: &Rule| {
+        let mut add = |kind, key: &str, rule: &Rule| {
             let record = RecordRef { kind, key: key.to_owned() };
-            // Of a server alone the rules of a guest are withheld by themselves.
-            let by_guest = (kind == record::Kind::Server)
+            // The rules of a guest are withheld by themselves.
+            let by_guest = matches!(kind, record::Kind::Server | record::Kind::Listener)
                 .then(|| (record.clone(), Some(rule.origin.namespace.clone())));
             for item in by_guest.into_iter().chain([(record, None)]) {
                 if all.contains(&item) {
-                    let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
-                    objects.entry(item).or_default().insert(ObjectRef::new(Kind::Ingress, key));
+                    objects.entry(item).or_default().extend(self.objects_of_rule(rule));
                 }
             }
         };
         for (host, server) in &self.snapshot.servers {
             for rule in &server.rules {
-                for (kind, key) in self.records_of(host, rule) {
-                    of_ingress(kind, key, rule);
+                for (kind, key) in self.records_of_host(host).chain(self.records_of(rule)) {
+                    add(kind, key, rule);
+                }
+            }
+        }
+        for (listener, server) in &self.snapshot.listener_servers {
+            let listener = listener.to_string();
+            for rule in &server.rules {
+                add(record::Kind::Listener, &listener, rule);
+                for (kind, key) in self.records_of(rule) {
+                    add(kind, key, rule);
                 }
             }
         }
@@ -106,23 +114,36 @@ impl Translator {
 }
 
 impl Translator {
-    /// Kinds and keys of the records that a rule needs.
-    fn records_of<'a>(
+    /// The Ingress or the HTTPRoute that has a rule; of a rule of a listener that may be both, both.
+    fn objects_of_rule(&self, rule: &Rule) -> impl Iterator<Item = ObjectRef> {
+        let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
+        let route = ObjectRef::new(Kind::HTTPRoute, key.clone());
+        let route = self.gateways.statuses.contains_key(&route).then_some(route);
+        let is_ingress = route.is_none() || self.claims.contains_key(&key);
+        let ingress = is_ingress.then(|| ObjectRef::new(Kind::Ingress, key));
+        route.into_iter().chain(ingress)
+    }
+
+    /// Kinds and keys of the records that stand under a host.
+    fn records_of_host<'a>(
         &'a self,
         host: &'a HostPattern,
-        rule: &'a Rule,
     ) -> impl Iterator<Item = (record::Kind, &'a str)> {
-        use record::Kind::{Backend, Bundle, Endpoints, Name, Passthrough, Policies, Server, Tls};
+        use record::Kind::{Bundle, Name, Passthrough, Server, Tls};
+        let bundles = self.snapshot.tls.get(host).into_iter().flat_map(|tls| tls.bundles());
         let of_host = [Server, Tls, Name, Passthrough].map(|kind| (kind, host.as_str()));
-        let tls = self.snapshot.tls.get(host).into_iter();
+        of_host.into_iter().chain(bundles.map(|id| (Bundle, id.as_str())))
+    }
+
+    /// Kinds and keys of the other records that a rule needs.
+    fn records_of<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = (record::Kind, &'a str)> {
+        use record::Kind::{Backend, Bundle, Endpoints, Policies};
         let policies = rule.policies.iter();
         let said = policies.clone().filter_map(|id| self.snapshot.policies.get(id));
-        let bundles = tls.flat_map(|tls| tls.bundles());
-        let bundles = bundles.chain(said.flat_map(|policies| policies.bundles()));
+        let bundles = said.flat_map(|policies| policies.bundles());
         let backend = rule.backend.iter();
-        of_host
-            .into_iter()
-            .chain(bundles.map(|id| (Bundle, id.as_str())))
+        bundles
+            .map(|id| (Bundle, id.as_str()))
             .chain(policies.map(|id| (Policies, id.as_str())))
             .chain(backend.flat_map(|id| [(Backend, id.as_str()), (Endpoints, id.as_str())]))
     }
