@@ -91,6 +91,12 @@ parity: build kubernetes ## the genuine ingress-nginx beside Oxigress: what both
 	  --features oxigress-store/failpoints
 	@$(CARGO_TARGET_DIR)/debug/oxigress-parity $(PARITY)
 
+.PHONY: conformance conformance-suite
+conformance: build kubernetes conformance-suite ## the Gateway API's own suite; reports in docs/conformance; needs root
+	$(CARGO) test $(tested) --features oxigress-store/failpoints --test it kubernetes::conformance -- --ignored --nocapture
+conformance-suite: packages
+	@nginx-build/cluster/conformance
+
 .PHONY: soak
 soak: build failpoints kubernetes ## the long proofs, written down in docs/soak.md; SOAK="kills zone" chooses
 	@nginx-build/checks/soak $(SOAK)

@@ -43,6 +43,7 @@ mod docs {
 
 /// The controller at a real API server.
 mod kubernetes {
+    mod conformance;
     mod faults;
     mod gateway;
     mod objects;

@@ -2,11 +2,12 @@
 //!
 //! Shape:   [`Cluster::shared`] is one a test binary, where each test has its [`Tenant`]; [`Cluster::start`] is a test's
 //!          own, to be stopped and killed. Both live in the [`crate::network`] that the calling thread joins.
-//! Limits:  nothing else of Kubernetes runs: no scheduler, kubelet, kube-proxy or controller manager. Pods are local
-//!          processes ([`Tenant::pod`]), EndpointSlices are written by the test, a deleted Namespace stays for ever.
+//! Limits:  nothing else of Kubernetes runs unless a test starts it ([`Cluster::start_controllers`], [`kubelet`]). Else Pods are
+//!          local processes ([`Tenant::pod`]), EndpointSlices are written by the test, a deleted Namespace stays for ever.
 //! Users:   known by certificates; RBAC decides.
 
 mod credentials;
+pub mod kubelet;
 mod objects;
 mod tenant;
 
@@ -219,7 +220,7 @@ impl Cluster {
             "--request-timeout=10s".into(),
         ];
         arguments.extend_from_slice(&self.flags);
-        start_kept("kube-apiserver", arguments, self.api_log())
+        start_kept("kube-apiserver", dist::kubernetes("kube-apiserver")?, arguments, self.api_log())
     }
 
     fn api_log(&self) -> PathBuf {
@@ -254,6 +255,28 @@ impl Cluster {
     /// Lets the API server run again after [`Self::pause_api`].
     pub fn resume_api(&self) -> Result<()> {
         self.api().as_mut().context("kube-apiserver does not run")?.signal(Signal::CONT)
+    }
+
+    /// Starts kube-controller-manager with what makes Pods of Deployments, EndpointSlices of Services, and cleans up.
+    pub fn start_controllers(&self) -> Result<Process> {
+        const RUNNING: [&str; 5] = [
+            "deployment-controller",
+            "replicaset-controller",
+            "endpointslice-controller",
+            "garbage-collector-controller",
+            "namespace-controller",
+        ];
+        let arguments = vec![
+            format!("--kubeconfig={}", self.kubeconfig().display()),
+            format!("--controllers={}", RUNNING.join(",")),
+            format!("--cert-dir={}", self.folder.join("controllers").display()),
+            format!("--secure-port={}", free_port()?),
+            "--leader-elect=false".into(),
+            "--authentication-skip-lookup=true".into(),
+        ];
+        let log = self.folder.join("kube-controller-manager.log");
+        let program = dist::conformance("kube-controller-manager")?;
+        start_kept("kube-controller-manager", program, arguments, log)
     }
 
     /// Drops etcd's past. The API server keeps a part of it in its memory: a watch from the past gets 410 Gone when that
@@ -304,7 +327,8 @@ fn start_etcd(folder: &Path, port: u16) -> Result<Process> {
         "--unsafe-no-fsync".into(),
         "--log-level=warn".into(),
     ];
-    let mut etcd = start_kept("etcd", arguments, folder.join("etcd.log"))?;
+    let mut etcd =
+        start_kept("etcd", dist::kubernetes("etcd")?, arguments, folder.join("etcd.log"))?;
     wait::until("etcd", || {
         // An error of `ended` would be waited for; that it has ended shows as no answer.
         let ended = etcd.ended()?;
@@ -317,12 +341,16 @@ fn start_etcd(folder: &Path, port: u16) -> Result<Process> {
 }
 
 /// Starts a program that ends with the test's process, even when that is killed.
-fn start_kept(program: &'static str, arguments: Vec<String>, log: PathBuf) -> Result<Process> {
-    let path = dist::kubernetes(program)?;
+fn start_kept(
+    name: &'static str,
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: PathBuf,
+) -> Result<Process> {
     network::keep(move || {
         let mut command = Command::new("setpriv");
-        command.arg("--pdeathsig=KILL").arg(path).args(arguments);
-        Process::start(program, &mut command, &log)
+        command.arg("--pdeathsig=KILL").arg(program).args(arguments);
+        Process::start(name, &mut command, &log)
     })?
 }
 

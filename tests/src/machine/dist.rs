@@ -49,6 +49,15 @@ pub fn kubernetes(program: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// What the conformance suite of the Gateway API needs.
+pub fn conformance(name: &str) -> Result<PathBuf> {
+    let path = target().join("conformance").join(name);
+    if !path.exists() {
+        bail!("{} is missing: run `make conformance`", path.display());
+    }
+    Ok(path)
+}
+
 /// The folder of the genuine ingress-nginx.
 pub fn ingress_nginx() -> Result<PathBuf> {
     let folder = target().join("ingress-nginx");

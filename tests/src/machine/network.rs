@@ -125,7 +125,8 @@ fn enter_new() -> Result<()> {
     fs::write(nonlocal, "1").with_context(|| nonlocal.display().to_string())
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
+/// Changes the namespace of the calling thread.
+pub fn ip(arguments: &[&str]) -> Result<()> {
     let output = Command::new("ip").args(arguments).output();
     let output = output.context("run ip: install iproute2 (`make packages`)")?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -111,7 +111,9 @@ impl Controller {
             }
             _ => Vec::new(),
         };
-        let (http_port, https_port, health_port) = (free_port()?, free_port()?, free_port()?);
+        let (http_port, https_port) = (port(flags, "http")?, port(flags, "https")?);
+        let health_port = free_port()?;
+        let flags: Vec<_> = flags.iter().filter(|flag| !is_port(flag)).cloned().collect();
         let mut arguments = vec![
             format!("--runtime-dir={}", runtime.display()),
             format!("--http-port={http_port}"),
@@ -125,7 +127,7 @@ impl Controller {
             arguments.push("--dashboard-address=off".into());
         }
         arguments.extend(source);
-        arguments.extend_from_slice(flags);
+        arguments.extend(flags);
         let output = directory.join("output");
         let (process, nginx_role) = match is_apart {
             false if into.is_some() => {
@@ -402,6 +404,17 @@ impl Drop for Controller {
             let _ = signal_pid(master, Signal::TERM);
         }
     }
+}
+
+fn is_port(flag: &str) -> bool {
+    flag.starts_with("--http-port=") || flag.starts_with("--https-port=")
+}
+
+/// The port that the flags name, or a free one.
+fn port(flags: &[String], scheme: &str) -> Result<u16> {
+    let name = format!("--{scheme}-port=");
+    let given = flags.iter().find_map(|flag| flag.strip_prefix(&name));
+    given.map_or_else(free_port, |given| Ok(given.parse()?))
 }
 
 fn run(

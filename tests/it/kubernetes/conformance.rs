@@ -1,0 +1,102 @@
+//! The conformance suite of the Gateway API, as its authors wrote it, on a real API server.
+//!
+//! kube-apiserver, etcd, kube-controller-manager, the definitions, the suite and the echo in the Pods are of pinned Go modules
+//! (`make conformance`); the kubelet is a stand-in.
+
+use anyhow::{Context, Result, ensure};
+use oxigress_tests::cluster::Cluster;
+use oxigress_tests::cluster::kubelet::{HOST, StandInKubelet};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::place::Directory;
+use oxigress_tests::process::Process;
+use oxigress_tests::wait::until;
+use oxigress_tests::{dist, network, pass};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+const CLASS: &str = "oxigress";
+
+/// Everything at its place; ends with the value.
+struct Site {
+    cluster: Cluster,
+    _parts: (Process, StandInKubelet, Controller),
+}
+
+fn start(directory: &Directory) -> Result<Site> {
+    let cluster = Cluster::start(directory)?;
+    let controllers = cluster.start_controllers()?;
+    let kubelet = StandInKubelet::start(&cluster, directory, dist::conformance("echo")?)?;
+    for file in fs::read_dir(dist::conformance("crd")?)? {
+        let path = file?.path();
+        let text = fs::read_to_string(&path)?;
+        cluster.apply(&text).with_context(|| path.display().to_string())?;
+    }
+    cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: oxigress}}")?;
+    let flags = [
+        "--gateway-api".into(),
+        "--http-port=80".into(),
+        "--https-port=443".into(),
+        format!("--publish-status-address={HOST}"),
+    ];
+    let controller = Controller::start_in_pod(&cluster, ["oxigress", "pod"], directory, 2, &flags)?;
+    until("the definitions", || {
+        cluster.apply(&format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {{name: {CLASS}}}, \
+             spec: {{controllerName: oxigress.io/gateway-controller}}}}"
+        ))
+    })?;
+    until("the class", || {
+        let class = cluster.get("GatewayClass", "", CLASS)?;
+        ensure!(class["status"]["supportedFeatures"].is_array(), "{class}");
+        Ok(())
+    })?;
+    Ok(Site { cluster, _parts: (controllers, kubelet, controller) })
+}
+
+/// Runs the suite; `CONFORMANCE` has further flags for it.
+fn run(site: &Site, directory: &Directory, profiles: &str, name: &str) -> Result<()> {
+    let (log, written) = (directory.join("suite.log"), directory.join("report.yaml"));
+    let mut command = Command::new("setpriv");
+    command.arg("--pdeathsig=KILL").arg(dist::conformance("suite")?);
+    command.args(["-test.run=^TestConformance$", "-test.v", "-test.timeout=60m"]);
+    command.args([
+        format!("-gateway-class={CLASS}"),
+        format!("-conformance-profiles={profiles}"),
+        format!("-report-output={}", written.display()),
+        format!("-version={}", env!("CARGO_PKG_VERSION")),
+    ]);
+    command.args(["-organization=oxigress", "-project=oxigress", "-url=https://oxigress.io"]);
+    command.arg("-contact=https://oxigress.io");
+    let more = std::env::var("CONFORMANCE").unwrap_or_default();
+    command.args(more.split_whitespace()).env("KUBECONFIG", site.cluster.kubeconfig());
+    let output = log.clone();
+    let mut suite = network::keep(move || Process::start("the suite", &mut command, &output))??;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = suite.ended()? {
+            break status;
+        }
+        ensure!(start.elapsed() < Duration::from_secs(3600), "the suite does not end");
+        thread::sleep(Duration::from_millis(100));
+    };
+    let said = fs::read_to_string(&log)?;
+    let failed: Vec<_> =
+        said.lines().filter(|line| line.trim_start().starts_with("--- FAIL")).collect();
+    let report = fs::read_to_string(&written).unwrap_or_default();
+    println!("{profiles}, {:?}\n{report}", start.elapsed());
+    if more.is_empty() && !report.is_empty() {
+        fs::write(dist::repository().join("docs/conformance").join(name), report)?;
+    }
+    ensure!(status.success(), "{}\n{}", failed.join("\n"), log.display());
+    Ok(())
+}
+
+#[test]
+#[ignore = "minutes, and Go modules of a newer Go: make conformance"]
+fn gateway_http() {
+    pass("conformance", |directory| {
+        let site = start(directory)?;
+        run(&site, directory, "GATEWAY-HTTP", "gateway-http.yaml")
+    });
+}
