@@ -261,12 +261,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     #[inline]
     fn find_rule(&mut self) -> Result<bool, Answer> {
         let (generation, facts) = (self.generation, self.facts);
-        let server = match generation.has_listeners() {
-            false => router::find_server(facts.host(), |pattern| {
-                generation.record(Kind::Server, pattern)
-            }),
-            true => self.find_listener(),
-        };
+        let server = self.find_server();
         self.trace.server(server.map(|(_, found)| found));
         let Some((server, _)) = server else {
             *self.counter = Some(Counter::NoRule);
@@ -286,6 +281,17 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         *self.counter = Some(Counter::Rule(server, found.rule.index()));
         (self.route.rule, self.route.captures) = (Some(found.rule), found.captures);
         Ok(found.lacks_slash)
+    }
+
+    /// The server of the request's host.
+    #[inline]
+    fn find_server(&self) -> Option<(G::Record, ServerMatch)> {
+        match self.generation.has_listeners() {
+            false => router::find_server(self.facts.host(), |pattern| {
+                self.generation.record(Kind::Server, pattern)
+            }),
+            true => self.find_listener(),
+        }
     }
 
     /// The server of a host where Gateways have listeners, on this port or another one.

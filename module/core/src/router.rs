@@ -56,8 +56,8 @@ pub fn find_server<S>(host: &[u8], look: impl Fn(&[u8]) -> Option<S>) -> Option<
 }
 
 /// What `look` finds as the server of a host on a port where Gateways listen: `look` is asked for a name and, for a listener's
-/// host, [`Kind::Listener`], else [`Kind::Server`]. The more specific name decides, of two equal ones the listener's. The star of
-/// a listener's host stands for several labels. On a port that `is_shared` with no other server, only listeners are looked for.
+/// host, [`Kind::Listener`], else [`Kind::Server`]. The more specific name decides, of two equal ones the listener's. A listener's
+/// host may have a star for one label, as a server has, or one for several ([`ListenerHost::is_deep`]). On a port that `is_shared` with no other server, only listeners are looked for.
 pub fn find_listener<S>(
     port: u16,
     host: &[u8],
@@ -80,7 +80,8 @@ pub fn find_listener<S>(
         let dots = host.iter().enumerate().filter(|(at, byte)| **byte == b'.' && *at > 0);
         for (level, (dot, _)) in dots.take(MAX_LEVELS).enumerate() {
             let parent = host.get(dot..).unwrap_or_default();
-            let found = listener(&mut key, "*", parent);
+            let one_label = if level == 0 { listener(&mut key, "*", parent) } else { None };
+            let found = one_label.or_else(|| listener(&mut key, "**", parent));
             let above = || by_pattern(host, |name| name.starts_with(b"*").then(|| server(name))?);
             if let Some(found) = found.or_else(|| above().filter(|_| level == 0)) {
                 return Some((found, ServerMatch::Wildcard));
@@ -187,15 +188,18 @@ mod tests {
             };
             find_listener(port, host.as_bytes(), is_shared, look).map(|(found, _)| found)
         };
-        let known = ["80/a.test", "a.test", "b.test", "80/*.test", "*.c.test", "80/_", "_"];
+        let known =
+            ["80/a.test", "a.test", "b.test", "80/**.test", "*.c.test", "80/*.d.test", "80/_", "_"];
         for (port, host, expected) in [
             (80, "a.test", "80/a.test"),
             (81, "a.test", "a.test"),
             (80, "b.test", "b.test"),
-            (80, "x.test", "80/*.test"),
-            (80, "x.y.test", "80/*.test"),
+            (80, "x.test", "80/**.test"),
+            (80, "x.y.test", "80/**.test"),
             (80, "x.c.test", "*.c.test"),
-            (80, "x.y.c.test", "80/*.test"),
+            (80, "x.y.c.test", "80/**.test"),
+            (80, "x.d.test", "80/*.d.test"),
+            (80, "x.y.d.test", "80/**.test"),
             (80, "test", "80/_"),
             (80, "", "80/_"),
             (80, "*.test", "80/_"),
@@ -204,7 +208,7 @@ mod tests {
             assert_eq!(find(&known, port, host, true).as_deref(), Some(expected), "{port} {host}");
         }
         assert_eq!(find(&known, 81, "a.test", false), None);
-        assert_eq!(find(&known, 80, "b.test", false).as_deref(), Some("80/*.test"));
+        assert_eq!(find(&known, 80, "b.test", false).as_deref(), Some("80/**.test"));
         assert_eq!(find(&["_"], 80, &".a".repeat(120), false), None);
     }
 }

@@ -28,7 +28,8 @@ pub type Patterns = BTreeMap<String, Tried>;
 pub struct Tried {
     /// What compiling it costs, in nanoseconds.
     price: u64,
-    result: Result<(), Invalid>,
+    /// Whether it can be served; `None`: it was beyond the budget and not compiled.
+    result: Option<Result<(), Invalid>>,
 }
 
 /// What an HTTPRoute says.
@@ -207,14 +208,17 @@ impl Reader<'_, '_> {
         let Some(part) =
             self.allowance.split(cost).filter(|_| self.namespace.split(cost).is_some())
         else {
+            // What was read of it need not be read again.
+            let result = known.and_then(|known| known.result);
+            self.built.patterns.entry(regex).or_insert(Tried { price: cost, result });
             return Err(over());
         };
-        let result = match (known, price) {
-            (Some(known), _) => known.result,
+        let result = match (known.and_then(|known| known.result), price) {
+            (Some(result), _) => result,
             (None, Err(why)) => Err(why),
             (None, Ok(_)) => pattern_is_valid(&regex, part),
         };
-        self.built.patterns.insert(regex, Tried { price: cost, result: result.clone() });
+        self.built.patterns.insert(regex, Tried { price: cost, result: Some(result.clone()) });
         result
     }
 

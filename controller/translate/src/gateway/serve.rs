@@ -2,6 +2,7 @@
 
 use super::attach::Attachment;
 use super::filter;
+use super::host::covers;
 use super::listener::{Gateways, ListenerState, most_specific};
 use super::route::{CompiledRoute, CompiledRule, Target};
 use super::{Beside, Built, target};
@@ -14,7 +15,7 @@ use oxigress_core::model::{
 };
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -26,7 +27,14 @@ pub struct Serving {
     policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// Policies whose addresses are remembered.
     kept: Vec<Arc<Policies>>,
+    /// Rules of each namespace, of all listeners.
+    counts: BTreeMap<Name, usize>,
+    /// Routes for which their namespaces had no room.
+    left_out: BTreeSet<Key>,
 }
+
+/// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
+const MAX_OF_NAMESPACE: usize = 20_000;
 
 /// Creation, then name.
 type Age = (i64, Key);
@@ -55,15 +63,30 @@ impl Serving {
                 let Some(port) = listener.port.filter(|_| listener.is_serving()) else { continue };
                 for host in hosts {
                     let is_its = most_specific(gateways, port, host) == Some(&listener.host);
-                    let at = ListenerHost { port, host: host.clone() };
+                    let at = ListenerHost::deep(port, host.clone());
                     if is_its && served.insert(at.clone()) {
                         let rules = self.candidates(key, compiled, listener);
+                        let count = rules.iter().map(|candidate| candidate.rules.len()).sum();
+                        if !self.has_room(key, count) {
+                            continue;
+                        }
                         let age = (route.meta.created, key.clone());
                         self.hosts.entry(at).or_default().insert(age, rules);
                     }
                 }
             }
         }
+    }
+
+    /// Whether the namespace may have so many more rules. Hosts, matches and backends of a route multiply.
+    fn has_room(&mut self, key: &Key, count: usize) -> bool {
+        let all = self.counts.entry(key.namespace.clone()).or_default();
+        let has_room = *all + count <= MAX_OF_NAMESPACE;
+        match has_room {
+            true => *all += count,
+            false => drop(self.left_out.insert(key.clone())),
+        }
+        has_room
     }
 
     fn candidates(
@@ -133,13 +156,27 @@ impl Serving {
             if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
                 built.certificates.entry(host.clone()).or_insert(id);
             }
-            self.hosts.entry(ListenerHost { port, host }).or_default();
+            self.hosts.entry(ListenerHost::deep(port, host)).or_default();
         }
+        let message = format!(
+            "the routes of a namespace have at most {MAX_OF_NAMESPACE} rules, each counted once for every host, match and \
+             backend: this one is not served where it would exceed that: use fewer of them"
+        );
+        let left_out = std::mem::take(&mut self.left_out);
+        built.notes.extend(
+            left_out.iter().map(|key| (target::object(key), Note::rejected(message.clone()))),
+        );
         let mut named = BTreeSet::new();
         for (at, routes) in &self.hosts {
-            let server = merge(world, options, beside, at, routes, built);
-            named.extend(server.rules.iter().filter_map(|rule| rule.policies.clone()));
-            built.servers.insert(at.clone(), server);
+            // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
+            let is_beside = at.is_deep && beside.servers.contains_key(&at.host);
+            let one_label = ListenerHost::of_one_label(at.port, at.host.clone());
+            for at in is_beside.then_some(&one_label).into_iter().chain([at]) {
+                let place = Place { at, guests: guests_of(gateways, at) };
+                let server = merge(world, options, beside, &place, routes, built);
+                named.extend(server.rules.iter().filter_map(|rule| rule.policies.clone()));
+                built.servers.insert(at.clone(), server);
+            }
         }
         self.policies.retain(|id, _| named.contains(id));
         built.policies = self.policies;
@@ -166,47 +203,103 @@ struct Winner {
     rules: Vec<Rule>,
 }
 
+/// A host on a port.
+struct Place<'p> {
+    at: &'p ListenerHost,
+    /// The namespaces of the Gateways that listen there: they obtain certificates for the host.
+    guests: BTreeSet<&'p str>,
+}
+
 /// The rules of a host on a port, while those of its objects are put together.
 #[derive(Default)]
 struct Merge {
     all: BTreeMap<(PathPattern, Selection), Winner>,
+    /// The oldest object that has a path, whatever its conditions are.
+    paths: BTreeMap<PathPattern, Age>,
     /// Rules that no Ingress has: they stand for what the owner leaves open.
     kept: Vec<Rule>,
     /// The number of all rules.
     count: usize,
-    is_full: bool,
+    /// The number of those that other namespaces than the owner's have added.
+    guests: usize,
+    /// Objects of which rules found no place.
+    full: BTreeSet<Key>,
 }
+
+/// Most rules of other namespaces than the owner's in one host: the others are the owner's, who may be younger than they.
+const MAX_GUESTS: usize = MAX_RULES / 4;
 
 fn merge(
     world: &World,
     options: &Options,
     beside: &Beside<'_>,
-    at: &ListenerHost,
+    place: &Place<'_>,
     routes: &BTreeMap<Age, Vec<Candidate>>,
     built: &mut Built,
 ) -> Server {
-    let is_shared = [options.http_port, options.tls_port].contains(&at.port.get());
+    let at = place.at;
+    let is_shared = [options.http_port, options.tls_port].contains(&at.port.get()) && !at.is_deep;
     let ingresses = beside.servers.get(&at.host).filter(|_| is_shared);
-    let owner = is_shared.then(|| (beside.owner)(&at.host)).flatten();
+    let by_ingress = is_shared.then(|| (beside.owner)(&at.host)).flatten();
     let mut merge = Merge::default();
     for rule in ingresses.into_iter().flat_map(|server| &server.rules) {
         merge.put_ingress(world, rule);
     }
-    for (age, candidates) in routes {
-        for (place, candidate) in candidates.iter().enumerate() {
-            match refused(options, owner.as_ref(), age, candidate) {
+    let owner = Owner::of(by_ingress.as_ref(), routes);
+    let is_owners =
+        |age: &Age| owner.as_ref().is_none_or(|owner| age.1.namespace == owner.namespace);
+    let (own, guests): (Vec<_>, Vec<_>) = routes.iter().partition(|(age, _)| is_owners(age));
+    for (age, candidates) in own.into_iter().chain(guests) {
+        for (number, candidate) in candidates.iter().enumerate() {
+            let refusal = owner.as_ref().filter(|_| !is_owners(age)).and_then(|owner| {
+                refused(options, owner, place, age, candidate)
+                    .or_else(|| merge.refused(options, age, candidate))
+            });
+            match refusal {
                 Some(why) => built.notes.push((
                     target::object(&age.1),
                     Note::rejected(format!("host {}, path {}: {why}", at.host, candidate.path)),
                 )),
-                None => merge.put_route(at, age, place, candidate, built),
+                None => merge.put_route(at, (age, number), candidate, is_owners(age), built),
             }
         }
     }
-    if merge.is_full {
-        note_full(at, routes, built);
-    }
+    merge.note_full(at, built);
     merge.finish()
+}
+
+/// Whose a host on a port is: the namespace of the oldest object that names it.
+struct Owner<'o> {
+    namespace: &'o str,
+    kind: Kind,
+}
+
+impl<'o> Owner<'o> {
+    fn of(
+        by_ingress: Option<&'o (String, i64)>,
+        routes: &'o BTreeMap<Age, Vec<Candidate>>,
+    ) -> Option<Self> {
+        let route = routes.keys().next();
+        let is_older =
+            |owner: &&(String, i64)| route.is_none_or(|(created, _)| owner.1 <= *created);
+        match (by_ingress.filter(is_older), route) {
+            (Some((namespace, _)), _) => Some(Owner { namespace, kind: Kind::Ingress }),
+            (None, Some((_, key))) => {
+                Some(Owner { namespace: &key.namespace, kind: Kind::HTTPRoute })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+/// The namespaces of the Gateways that have listeners for a host.
+fn guests_of<'g>(gateways: &'g Gateways<'_>, at: &ListenerHost) -> BTreeSet<&'g str> {
+    let listens = |state: &&super::listener::GatewayState<'_>| {
+        let mut all = state.listeners.iter();
+        all.any(|one| one.is_accepted() && one.port == Some(at.port) && covers(&one.host, &at.host))
+    };
+    let all = gateways.iter().filter(|(_, state)| listens(state));
+    all.map(|(key, _)| &*key.namespace).collect()
 }
 
 impl Merge {
@@ -218,17 +311,35 @@ impl Merge {
         let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
         let created = world.ingresses.get(&key).map_or(i64::MAX, |ingress| ingress.created);
         let (age, rules) = ((created, key), vec![rule.clone()]);
+        self.paths.insert(rule.path.clone(), age.clone());
         let winner = Winner { age, place: 0, kind: Kind::Ingress, rules };
         self.all.insert((rule.path.clone(), Selection::default()), winner);
+    }
+
+    /// Why a route may not take a part of the requests of a path: like the canary of an Ingress it must be of the namespace that
+    /// has the path.
+    fn refused(&self, options: &Options, age: &Age, candidate: &Candidate) -> Option<String> {
+        let is_shared = options.host_ownership == HostOwnership::Shared;
+        if is_shared || candidate.selection == Selection::default() {
+            return None;
+        }
+        let older = self.paths.get(&candidate.path).filter(|older| *older < age)?;
+        (older.1.namespace != age.1.namespace).then(|| {
+            format!(
+                "{}, which is older and of another namespace, has the path, and only objects of that namespace take a part \
+                 of its requests: use a path of your own",
+                older.1
+            )
+        })
     }
 
     /// Gives a route what it asks for, unless an older object has it.
     fn put_route(
         &mut self,
         at: &ListenerHost,
-        age: &Age,
-        place: usize,
+        (age, place): (&Age, usize),
         candidate: &Candidate,
+        is_owners: bool,
         built: &mut Built,
     ) {
         let Candidate { path, selection, rules } = candidate;
@@ -238,17 +349,33 @@ impl Merge {
             return say(at, path, winner, (Kind::HTTPRoute, &age.1), built);
         }
         let count = self.count + rules.len() - old.map_or(0, |loser| loser.rules.len());
-        if count > MAX_RULES {
-            self.is_full = true;
+        let guests = self.guests + if is_owners { 0 } else { rules.len() };
+        if count > MAX_RULES || guests > MAX_GUESTS {
+            self.full.insert(age.1.clone());
             return;
         }
-        self.count = count;
+        (self.count, self.guests) = (count, guests);
+        let path_age = self.paths.entry(path.clone()).or_insert_with(|| age.clone());
+        if *age < *path_age {
+            path_age.clone_from(age);
+        }
         let (age, rules) = (age.clone(), rules.clone());
         let winner = Winner { age, place, kind: Kind::HTTPRoute, rules };
         if let Some(loser) = old {
             say(at, path, &winner, (loser.kind, &loser.age.1), built);
         }
         self.all.insert(asked, winner);
+    }
+
+    fn note_full(&self, at: &ListenerHost, built: &mut Built) {
+        let message = format!(
+            "host {}: at most {MAX_RULES} rules in one host, of which {MAX_GUESTS} are of other namespaces than the one that \
+             has the host: rules that found no place are not served",
+            at.host
+        );
+        let all =
+            self.full.iter().map(|key| (target::object(key), Note::rejected(message.clone())));
+        built.notes.extend(all);
     }
 
     fn finish(self) -> Server {
@@ -266,33 +393,28 @@ impl Merge {
     }
 }
 
-fn note_full(at: &ListenerHost, routes: &BTreeMap<Age, Vec<Candidate>>, built: &mut Built) {
-    let message = format!(
-        "host {}: at most {MAX_RULES} rules in one host: what came last is not served",
-        at.host
-    );
-    let youngest = routes.keys().next_back();
-    built.notes.extend(youngest.map(|(_, key)| (target::object(key), Note::rejected(message))));
-}
-
-/// Why a route may not have a path of a host that an older Ingress of another namespace names.
+/// Why a route may not have a path of a host that an older object of another namespace names.
 fn refused(
     options: &Options,
-    owner: Option<&(String, i64)>,
+    owner: &Owner<'_>,
+    place: &Place<'_>,
     age: &Age,
     candidate: &Candidate,
 ) -> Option<String> {
-    let (namespace, created) = owner?;
-    if *namespace == age.1.namespace || *created > age.0 {
-        return None;
-    }
-    let whose = format!("namespace {namespace} owns the host by an older Ingress");
+    let Owner { namespace, kind } = owner;
+    let whose = format!("namespace {namespace} owns the host by an older {kind}");
+    let is_challenge = owner::is_well_known(&candidate.path);
     match options.host_ownership {
-        HostOwnership::Strict => {
+        HostOwnership::Strict if *kind == Kind::Ingress => {
             Some(format!("{whose}, and --host-ownership=strict leaves it alone there"))
         }
-        HostOwnership::Settings if owner::is_well_known(&candidate.path) => Some(whose),
-        HostOwnership::Settings | HostOwnership::Shared => None,
+        HostOwnership::Strict | HostOwnership::Settings
+            if is_challenge
+                && (*kind == Kind::Ingress || !place.guests.contains(&*age.1.namespace)) =>
+        {
+            Some(whose)
+        }
+        _ => None,
     }
 }
 

@@ -4,7 +4,8 @@ use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
 use crate::gateway::{self, Beside, Built};
 use crate::notes::Part;
-use oxigress_core::model::{BackendId, HostPattern, StreamPort};
+use oxigress_core::model::policy::TlsPolicy;
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
@@ -62,8 +63,11 @@ impl Translator {
             return false;
         }
         let is_beside = || {
+            let is_above = |above: HostPattern| hosts.contains(&above);
             let mut served = self.snapshot.listener_servers.keys().map(|at| &at.host);
-            served.any(|host| hosts.contains(host))
+            hosts.contains(&HostPattern::default_host())
+                || served
+                    .any(|host| hosts.contains(host) || host.wildcard_above().is_some_and(is_above))
         };
         is_new_settings
             || !changed.namespaces.is_empty()
@@ -94,8 +98,8 @@ impl Translator {
         let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
         let servers = std::mem::take(&mut built.servers);
         let gone: Vec<_> = all.keys().filter(|at| !servers.contains_key(at)).cloned().collect();
-        for at in gone {
-            put(all, upserts, removals, &at, None);
+        for at in &gone {
+            put(all, upserts, removals, at, None);
         }
         for (at, server) in servers {
             put(all, upserts, removals, &at, Some(server));
@@ -118,6 +122,7 @@ impl Translator {
                 self.new_statuses.insert(object.clone(), Some(status.clone()));
             }
         }
+        self.separate_tls(&gone);
         let mut hosts = BTreeSet::new();
         for (host, id) in old.certificates.iter().chain(&built.certificates) {
             if old.certificates.get(host) != Some(id) || built.certificates.get(host) != Some(id) {
@@ -126,6 +131,27 @@ impl Translator {
         }
         self.gateways = built;
         hosts
+    }
+
+    /// A host that routes alone serve has a TLS policy that says nothing where one of a wildcard above it, or of the default
+    /// host, would hold else: what an Ingress says about these is not about this host. Hosts of Ingresses have their own.
+    fn separate_tls(&mut self, gone: &[ListenerHost]) {
+        let all = self.snapshot.listener_servers.keys().chain(gone).map(|at| at.host.clone());
+        let hosts: BTreeSet<HostPattern> = all.collect();
+        let default = HostPattern::default_host();
+        for host in hosts.iter().filter(|host| !self.snapshot.servers.contains_key(host)) {
+            let has = |pattern: &HostPattern| {
+                pattern != host
+                    && self.snapshot.tls.contains_key(pattern)
+                    && self.snapshot.servers.contains_key(pattern)
+            };
+            let is_served = *host != default
+                && self.snapshot.listener_servers.keys().any(|at| at.host == *host);
+            let is_below = has(&default) || host.wildcard_above().as_ref().is_some_and(has);
+            let policy = (is_served && is_below).then(TlsPolicy::default);
+            let Patch { upsert, remove, .. } = &mut self.patch;
+            put(&mut self.snapshot.tls, &mut upsert.tls, &mut remove.tls, host, policy);
+        }
     }
 
     /// The listeners of Gateways beside those of TCP and UDP services, which come first.

@@ -6,14 +6,14 @@
 //!
 //! Source: statuses from ngx_http_process_request.
 
+use super::facts::Parts;
 use super::values::Routed;
 use super::{
     Answer, CompiledHostPolicy, Decider, Facts, Generation, Reason, Trace, is_sent_to_https,
 };
 use crate::model::policy::{ClientCertificates, VerifyClient};
 use crate::patterns::Budget;
-use crate::record::Route;
-use crate::router;
+use crate::record::{Route, ServerView};
 use crate::text::template;
 
 /// nginx's own statuses; the client sees 400, the page names the reason.
@@ -86,11 +86,13 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 
     /// Plain HTTP shows no certificate. What goes on to be sent to HTTPS may come, and so may what certificate
-    /// authorities ask for, if a rule of its own takes it.
+    /// authorities ask for, if a rule of its own takes it. The rule is that which would serve the request.
     fn may_come_without_tls(&self) -> bool {
         let (generation, facts) = (self.generation, self.facts);
         let path = facts.path();
-        let found = router::route(generation, facts.host(), path, generation.patterns());
+        let Some((server, _)) = self.find_server() else { return false };
+        let view = ServerView::new(generation.value_of(server));
+        let found = view.rule(path, &Parts(facts), generation.patterns());
         let Ok(Some(Route { rule, .. })) = found else { return false };
         let [.., named] = rule.texts();
         (named.starts_with(CHALLENGES) && path.starts_with(CHALLENGES))

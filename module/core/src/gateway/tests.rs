@@ -423,3 +423,36 @@ fn request(host: &'static str, path: &str) -> Generated {
         random: 0,
     }
 }
+
+#[test]
+fn a_route_beside_an_ingress_lets_nobody_in_without_a_certificate() {
+    let rule = |path: &str, https: &str| json!({"path": {"prefix": path}, "backend": "own", "policy": {"https_redirect": https}});
+    let records = records(json!({
+        "servers": {"a.test": {"rules": [rule("/", "always")]}},
+        "listener_servers": {"80/a.test": {"rules": [rule("/", "always"), rule("/api", "never")]}},
+        "tls": {"a.test": {"client": {"authorities": CA, "verify": "on", "depth": 1}}},
+        "bundles": {CA: "PEM"},
+        "backends": {"own": {}},
+        "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
+    }));
+    let answer = |path: &str| {
+        let generation = generation(&records);
+        let facts = Generated {
+            host: "a.test",
+            path: path.into(),
+            args: "",
+            method: "GET",
+            headers: BTreeMap::new(),
+            cookie: None,
+            is_tls: false,
+            client_scheme: "http",
+            was_asked: true,
+            shown: Shown::Nothing,
+            subject: "",
+            random: 0,
+        };
+        decide(&generation, &facts, &mut Silent).answer
+    };
+    assert!(matches!(answer("/x"), Answer::Redirect { .. }), "sent to HTTPS");
+    assert_eq!(answer("/api/x"), Answer::Respond(496), "the route is not");
+}

@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 
 /// A host on one port of nginx.
 ///
-/// Text form, also on the wire: `8080/shop.example`. The star of `8080/*.example` stands for one or more labels, as the Gateway
-/// API has it; `8080/_` is every other host.
+/// Text form, also on the wire: `8080/shop.example`. The star of `8080/*.example` stands for one label, as that of an Ingress
+/// does; `8080/**.example` is one or more labels, as the Gateway API has it; `8080/_` is every other host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ListenerHost {
@@ -16,17 +16,34 @@ pub struct ListenerHost {
     pub port: NonZeroU16,
     /// The hosts.
     pub host: HostPattern,
+    /// The star of the host stands for one or more labels; false where there is no star.
+    pub is_deep: bool,
 }
 
 impl ListenerHost {
     /// Most bytes of the text form.
-    pub const MAX_BYTES: usize = HostPattern::MAX_BYTES + 8;
+    pub const MAX_BYTES: usize = HostPattern::MAX_BYTES + 9;
+
+    /// The hosts that the Gateway API means by `host`: its star stands for one or more labels.
+    pub fn deep(port: NonZeroU16, host: HostPattern) -> Self {
+        ListenerHost { port, is_deep: host.is_wildcard(), host }
+    }
+
+    /// The hosts that an Ingress means by `host`: its star stands for one label.
+    pub fn of_one_label(port: NonZeroU16, host: HostPattern) -> Self {
+        ListenerHost { port, host, is_deep: false }
+    }
 
     /// Reads a port, a slash and a host pattern.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let (port, host) = text.split_once('/').unwrap_or_default();
         match port.parse() {
-            Ok(port) => Ok(ListenerHost { port, host: HostPattern::parse(host)? }),
+            Ok(port) => {
+                let is_deep = host.starts_with("**.");
+                let host =
+                    HostPattern::parse(host.get(usize::from(is_deep)..).unwrap_or_default())?;
+                Ok(ListenerHost { port, host, is_deep })
+            }
             Err(_) => Err(Invalid::new(format!(
                 "listener host {:?} is not a port from 1 to 65535, `/` and a host",
                 shorten(text)
@@ -51,6 +68,7 @@ impl From<ListenerHost> for String {
 
 impl fmt::Display for ListenerHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.port, self.host)
+        let star = if self.is_deep { "*" } else { "" };
+        write!(f, "{}/{star}{}", self.port, self.host)
     }
 }

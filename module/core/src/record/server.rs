@@ -21,6 +21,7 @@
 
 mod considered;
 mod encode;
+mod inspection;
 mod matching;
 mod order;
 mod selection;

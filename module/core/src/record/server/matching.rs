@@ -1,5 +1,6 @@
 //! The rule of a path.
 
+use super::inspection::Inspection;
 use super::order::{covers, segment_order, strength};
 use super::selection::RequestParts;
 use super::view::{RuleView, ServerView};
@@ -40,22 +41,23 @@ impl<'g> ServerView<'g> {
         request: &impl RequestParts,
         patterns: &Patterns,
     ) -> Result<Option<Route<'g>>, NoAnswer> {
+        let mut asked = Inspection::new(request);
         if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path))
-            && let Some(rule) = self.select(index, request, patterns)?
+            && let Some(rule) = self.select(index, &mut asked, patterns)?
         {
             return Ok(Some(Route::plain(rule)));
         }
         let mut prefix = self.prefix(path);
         let mut rule = None;
         while let Some(index) = prefix {
-            rule = self.select(index, request, patterns)?;
+            rule = self.select(index, &mut asked, patterns)?;
             if rule.is_some() {
                 break;
             }
             prefix = self.parent(index);
         }
         if self.has_regexes()
-            && let Some(route) = self.regex(path, request, prefix, patterns)?
+            && let Some(route) = self.regex(path, &mut asked, prefix, patterns)?
         {
             return Ok(Some(route));
         }
@@ -99,7 +101,7 @@ impl<'g> ServerView<'g> {
     fn regex(
         &self,
         path: &[u8],
-        request: &impl RequestParts,
+        asked: &mut Inspection<'_, impl RequestParts>,
         prefix: Option<usize>,
         patterns: &Patterns,
     ) -> Result<Option<Route<'g>>, NoAnswer> {
@@ -115,7 +117,7 @@ impl<'g> ServerView<'g> {
             for (index, text) in all {
                 let namespace = self.body(index).map(|rule| rule.namespace()).unwrap_or_default();
                 if let Some(captures) = patterns.of(namespace).captures(text, path, &mut budget)?
-                    && let Some(rule) = self.select(index, request, patterns)?
+                    && let Some(rule) = self.select(index, asked, patterns)?
                 {
                     return Ok(Some((index, rule, captures)));
                 }

@@ -8,14 +8,14 @@
 //!         (`u16` each) those without an exact condition.
 //! Cost:   a request's method, headers and parameters are looked up by hash, and only the rules that are found so are compared:
 //!         a thousand rules that differ in one header cost what ten do.
-//! Errors: an expression that exceeds its budget ends the search with [`NoAnswer`].
+//!         A request has a number of steps for all of them together ([`Inspection`]).
+//! Errors: a request that takes more steps, or an expression beyond its budget, ends the search with [`NoAnswer`].
 
+use super::inspection::Inspection;
 use super::view::{RuleView, ServerView};
 use super::{Lengths, RuleHead};
 use crate::model::{Rule, Selection, ValueMatch, ValuePattern};
-use crate::patterns::{Budget, NoAnswer, Patterns};
-use crate::text::percent::unescape;
-use std::borrow::Cow;
+use crate::patterns::{NoAnswer, Patterns};
 use std::collections::BTreeMap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -89,7 +89,7 @@ struct Keyed {
 
 /// What a key is taken from; part of its hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+pub(super) enum Source {
     Method = 1,
     Header = 2,
     Query = 3,
@@ -100,7 +100,7 @@ fn fnv(seed: u32, bytes: impl Iterator<Item = u8>) -> u32 {
     bytes.fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-fn name_hash(source: Source, name: &[u8]) -> u32 {
+pub(super) fn name_hash(source: Source, name: &[u8]) -> u32 {
     let seed = 0x811c_9dc5 ^ source as u32;
     match source {
         Source::Header => fnv(seed, name.iter().map(u8::to_ascii_lowercase)),
@@ -258,40 +258,18 @@ impl<'g> IndexView<'g> {
     }
 
     /// The rules that may take a request, the strongest first.
-    fn candidates(&self, request: &impl RequestParts) -> Vec<u16> {
+    fn candidates(
+        &self,
+        asked: &mut Inspection<'_, impl RequestParts>,
+    ) -> Result<Vec<u16>, NoAnswer> {
         let mut found: Vec<u16> = self.open.iter().map(|rule| rule.get()).collect();
-        self.look_up(name_hash(Source::Method, b""), request.method(), &mut found);
-        request.each_header(&mut |name, value| {
-            self.look_up(name_hash(Source::Header, name), value, &mut found);
-        });
-        for (name, value) in parameters(request.args()) {
-            self.look_up(name_hash(Source::Query, &name), &value, &mut found);
-        }
+        self.look_up(name_hash(Source::Method, b""), asked.request.method(), &mut found);
+        asked.each_value(|name, value| self.look_up(name, value, &mut found))?;
+        asked.step(found.len())?;
         found.sort_unstable();
         found.dedup();
-        found
+        Ok(found)
     }
-}
-
-/// The names and values of a query, decoded.
-fn parameters(args: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
-    args.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
-        let (name, value) = pair.split_at(at);
-        (decoded(name), decoded(value.get(1..).unwrap_or_default()))
-    })
-}
-
-/// A part of a query as forms write it: `+` is a space.
-fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Cow::Borrowed(text);
-    }
-    let spaced: Vec<u8> =
-        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-    let mut all = Vec::with_capacity(text.len());
-    unescape(&spaced, &mut all);
-    Cow::Owned(all)
 }
 
 /// What a selected rule asks for, read in place.
@@ -345,11 +323,11 @@ impl<'g> ServerView<'g> {
     pub(super) fn select(
         &self,
         index: usize,
-        request: &impl RequestParts,
+        asked: &mut Inspection<'_, impl RequestParts>,
         patterns: &Patterns,
     ) -> Result<Option<RuleView<'g>>, NoAnswer> {
         match self.body(index) {
-            Some(rule) if rule.selects() => self.select_among(index, rule, request, patterns),
+            Some(rule) if rule.selects() => self.select_among(index, rule, asked, patterns),
             rule => Ok(rule),
         }
     }
@@ -359,16 +337,16 @@ impl<'g> ServerView<'g> {
         &self,
         index: usize,
         rule: RuleView<'g>,
-        request: &impl RequestParts,
+        asked: &mut Inspection<'_, impl RequestParts>,
         patterns: &Patterns,
     ) -> Result<Option<RuleView<'g>>, NoAnswer> {
-        let view = self.after(index).and_then(IndexView::new);
-        let candidates = view.map(|view| view.candidates(request)).unwrap_or_default();
-        let mut budget = Budget::OF_VALUES;
-        for candidate in candidates {
+        let Some(view) = self.after(index).and_then(IndexView::new) else {
+            return Ok((!rule.is_placeholder()).then_some(rule));
+        };
+        for candidate in view.candidates(asked)? {
             let candidate = usize::from(candidate);
-            if self.takes(candidate, request, patterns, &mut budget)? {
-                return Ok(self.body(self.share(candidate, request)));
+            if self.takes(candidate, asked, patterns)? {
+                return Ok(self.body(self.share(candidate, asked.request)));
             }
         }
         Ok((!rule.is_placeholder()).then_some(rule))
@@ -388,41 +366,25 @@ impl<'g> ServerView<'g> {
     fn takes(
         &self,
         index: usize,
-        request: &impl RequestParts,
+        asked: &mut Inspection<'_, impl RequestParts>,
         patterns: &Patterns,
-        budget: &mut Budget,
     ) -> Result<bool, NoAnswer> {
         let Some(rule) = self.body(index) else { return Ok(false) };
         let Some((method, headers, query)) = Conditions(rule.after_texts()).read() else {
             return Ok(false);
         };
-        if !method.is_empty() && method != request.method() {
+        if !method.is_empty() && method != asked.request.method() {
             return Ok(false);
         }
         let patterns = patterns.of(rule.namespace());
-        let mut is_equal = |condition: &ConditionView<'_>, value: &[u8]| match condition.is_regex {
-            true => patterns.is_match(condition.text, value, budget).ok_or(NoAnswer),
-            false => Ok(condition.text == value),
-        };
-        for condition in &headers {
-            let mut found = Ok(false);
-            request.each_header(&mut |name, value| {
-                if found == Ok(false) && name.eq_ignore_ascii_case(condition.name) {
-                    found = is_equal(condition, value);
-                }
-            });
-            if !found? {
-                return Ok(false);
-            }
-        }
-        for condition in &query {
-            let mut found = false;
-            for (_, value) in
-                parameters(request.args()).filter(|(name, _)| **name == *condition.name)
-            {
-                found = found || is_equal(condition, &value)?;
-            }
-            if !found {
+        let headers = headers.iter().map(|one| (Source::Header, one));
+        for (source, condition) in headers.chain(query.iter().map(|one| (Source::Query, one))) {
+            let is_met =
+                asked.has(source, condition.name, |value, budget| match condition.is_regex {
+                    true => patterns.is_match(condition.text, value, budget).ok_or(NoAnswer),
+                    false => Ok(condition.text == value),
+                });
+            if !is_met? {
                 return Ok(false);
             }
         }

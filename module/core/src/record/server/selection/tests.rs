@@ -157,3 +157,33 @@ fn a_thousand_selections_on_one_path_cost_what_ten_do() {
     // Measured 2026-11: a few hundred nanoseconds with optimisation; without it both are slower alike.
     assert!(thousand < 3 * ten, "{ten} ns for 10, {thousand} ns for 1,000");
 }
+
+/// However many rules, conditions, parameters and paths below each other there are, a request has its steps.
+#[test]
+fn a_request_takes_so_many_steps_and_then_has_no_rule() {
+    let conditions = |number: usize| {
+        let common: Vec<_> = (0..14).map(|n| format!("q:a{n}=1")).collect();
+        format!("{} q:u{number}=1 q:absent=1", common.join(" "))
+    };
+    let rules = |count: usize| {
+        let rules = (0..count).map(|number| selecting("/", "b", &conditions(number)));
+        encode_server(&Server { rules: rules.chain([rule(pattern("/"), "plain")]).collect() })
+    };
+    let asked = |value: &[u8], path: &str, args: &str| {
+        let headers = vec![("x-one", "1")];
+        let parts = Parts { method: "GET", args, headers, random: 0 };
+        let route = ServerView::new(value).rule(path.as_bytes(), &parts, &Patterns::default());
+        route.map(|route| route.is_some())
+    };
+    let all = |count: usize| {
+        let unique: Vec<_> = (0..count).map(|n| format!("u{n}=1")).collect();
+        let common: Vec<_> = (0..14).map(|n| format!("a{n}=1")).collect();
+        format!("{}&{}", common.join("&"), unique.join("&"))
+    };
+    assert_eq!(asked(&rules(1_000), "/", &all(10)), Ok(true), "an ordinary request");
+    assert_eq!(asked(&rules(1_000), "/", &all(1_000)), Err(NoAnswer), "it has the keys of all");
+    let nested = (1..=200).map(|depth| selecting(&"/d".repeat(depth), "b", "h:x-absent=1"));
+    let nested = encode_server(&Server { rules: nested.collect() });
+    assert_eq!(asked(&nested, &"/d".repeat(200), "a=1&b=2"), Ok(false), "few parameters");
+    assert_eq!(asked(&nested, &"/d".repeat(200), &all(200)), Err(NoAnswer), "many, for each path");
+}

@@ -1,0 +1,116 @@
+//! One request, while rules ask for its method, headers and parameters.
+//!
+//! Cost:   its headers and its query are read once, by the first rule that asks. Every value that is looked at is a step of
+//!         [`MOST_STEPS`], whatever the number of rules, of paths below each other and of conditions, so that a request
+//!         keeps a worker for some 2 milliseconds at most. The expressions of all rules have one budget.
+//! Errors: a request that takes more steps has no rule ([`NoAnswer`]).
+
+use super::selection::{RequestParts, Source, name_hash};
+use crate::patterns::{Budget, NoAnswer};
+use crate::text::percent::unescape;
+use std::borrow::Cow;
+
+/// Steps of one request. One of 100 headers and parameters takes as many for each path with conditions; each rule that is
+/// compared takes one, and so does each of its conditions.
+const MOST_STEPS: u32 = 20_000;
+
+/// A header or a parameter of a request.
+struct Value {
+    source: Source,
+    /// [`name_hash`] of its name.
+    hash: u32,
+    name: Box<[u8]>,
+    value: Box<[u8]>,
+}
+
+/// What rules have asked of a request until now.
+pub(super) struct Inspection<'r, R> {
+    pub request: &'r R,
+    /// Sorted by hash; of one name in the order of the request.
+    values: Option<Vec<Value>>,
+    steps: u32,
+    budget: Budget,
+}
+
+impl<'r, R: RequestParts> Inspection<'r, R> {
+    pub fn new(request: &'r R) -> Self {
+        Inspection { request, values: None, steps: MOST_STEPS, budget: Budget::OF_VALUES }
+    }
+
+    /// Takes steps, as long as there are any.
+    pub fn step(&mut self, count: usize) -> Result<(), NoAnswer> {
+        let count = u32::try_from(count).map_err(|_| NoAnswer)?;
+        self.steps = self.steps.checked_sub(count).ok_or(NoAnswer)?;
+        Ok(())
+    }
+
+    /// Calls the function with the hash of each name and the value.
+    pub fn each_value(&mut self, mut visit: impl FnMut(u32, &[u8])) -> Result<(), NoAnswer> {
+        let count = self.values().len();
+        self.step(count)?;
+        self.values().iter().for_each(|one| visit(one.hash, &one.value));
+        Ok(())
+    }
+
+    /// Whether one of the values of a name is as `is_wanted` says.
+    pub fn has(
+        &mut self,
+        source: Source,
+        name: &[u8],
+        mut is_wanted: impl FnMut(&[u8], &mut Budget) -> Result<bool, NoAnswer>,
+    ) -> Result<bool, NoAnswer> {
+        let hash = name_hash(source, name);
+        let from = self.values().partition_point(|one| one.hash < hash);
+        let count = self.values().iter().skip(from).take_while(|one| one.hash == hash).count();
+        self.step(1 + count)?;
+        let Inspection { values, budget, .. } = self;
+        for one in values.iter().flatten().skip(from).take(count) {
+            let is_named = match source {
+                Source::Header => one.name.eq_ignore_ascii_case(name),
+                Source::Method | Source::Query => *one.name == *name,
+            };
+            if one.source == source && is_named && is_wanted(&one.value, budget)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn values(&mut self) -> &[Value] {
+        let request = self.request;
+        self.values.get_or_insert_with(|| values_of(request))
+    }
+}
+
+fn values_of(request: &impl RequestParts) -> Vec<Value> {
+    let mut all = Vec::new();
+    let mut put = |source, name: &[u8], value: &[u8]| {
+        let (hash, name, value) = (name_hash(source, name), name.into(), value.into());
+        all.push(Value { source, hash, name, value });
+    };
+    request.each_header(&mut |name, value| put(Source::Header, name, value));
+    parameters(request.args()).for_each(|(name, value)| put(Source::Query, &name, &value));
+    all.sort_by_key(|one| one.hash);
+    all
+}
+
+/// The names and values of a query, decoded.
+fn parameters(args: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
+    args.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+        let (name, value) = pair.split_at(at);
+        (decoded(name), decoded(value.get(1..).unwrap_or_default()))
+    })
+}
+
+/// A part of a query as forms write it: `+` is a space.
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let spaced: Vec<u8> =
+        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    let mut all = Vec::with_capacity(text.len());
+    unescape(&spaced, &mut all);
+    Cow::Owned(all)
+}
