@@ -24,14 +24,16 @@ pub use listener::references;
 pub use status::FEATURES;
 
 use crate::Options;
+use crate::age::Age;
 use crate::backend_ref::BackendRef;
+use crate::host::owner::GatewayClaim;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, CertificateId, HostPattern, ListenerHost, Server};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, ObjectRef, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -105,6 +107,39 @@ pub fn build(
     listener::finish(&gateways, &mut built);
     serving.finish(world, options, beside, &gateways, &mut built);
     built
+}
+
+/// The hosts that accepted listeners and attached routes name, each with the oldest of them. That of all hosts is nobody's.
+pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, GatewayClaim> {
+    let objects = &world.gateway_api;
+    let (mut scratch, mut all) = (Built::default(), BTreeMap::new());
+    let classes = listener::classes(options, objects, &mut scratch);
+    if classes.is_empty() {
+        return all;
+    }
+    let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
+    let mut put = |host: &HostPattern, claim: GatewayClaim| {
+        if *host != HostPattern::default_host() {
+            let oldest = all.entry(host.clone()).or_insert_with(|| claim.clone());
+            *oldest = claim.min(oldest.clone());
+        }
+    };
+    let age = |created, key: &Key| Age { created, key: key.clone() };
+    for (key, state) in &gateways {
+        for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+            let age = age(state.gateway.meta.created, key);
+            put(&listener.host, GatewayClaim { age, kind: Kind::Gateway });
+        }
+    }
+    for (key, route) in &objects.http_routes {
+        let attached = attach::attach(world, options, key, route, &mut gateways);
+        let hosts = attached.iter().flat_map(|at| &at.listeners).flat_map(|(_, hosts)| hosts);
+        for host in hosts.collect::<BTreeSet<_>>() {
+            let age = age(route.meta.created, key);
+            put(host, GatewayClaim { age, kind: Kind::HTTPRoute });
+        }
+    }
+    all
 }
 
 impl Built {

@@ -8,6 +8,7 @@
 
 use crate::Reviews;
 use crate::Translator;
+use crate::age::Age;
 use crate::backend;
 use crate::backend::Usage;
 use crate::backend_ref::BackendRef;
@@ -268,7 +269,7 @@ impl Translator {
         if claims.canary().is_some() {
             return Vec::new();
         }
-        let alone = HostView::of_claims(self.options.host_ownership, &[claims]);
+        let alone = HostView::of_claims(self.options.host_ownership, &[claims], None);
         let notes_of = |host| about(&claims.key, self.merge_one(host, &alone).notes);
         claims.hosts.keys().flat_map(notes_of).collect()
     }
@@ -298,7 +299,11 @@ impl Translator {
             return notes;
         }
         let aliases = claims.hosts.keys().flat_map(|host| {
-            let view = HostView::of_claims(mode, &self.claims_among(host, claims));
+            let view = HostView::of_claims(
+                mode,
+                &self.claims_among(host, claims),
+                self.gateway_claims.get(host),
+            );
             let own = aliases::of(host, &view.owner).into_iter();
             own.filter(|new| new.age.key == claims.key).map(|new| (new, host.clone()))
         });
@@ -310,7 +315,13 @@ impl Translator {
             let onto = own.iter().filter(|(alias, _)| alias.host == *host);
             aliases.extend(onto.map(|(alias, source)| (alias, source)));
             aliases.sort();
-            let held = owner::hold(mode, host, &self.claims_among(host, claims), &aliases);
+            let held = owner::hold(
+                mode,
+                host,
+                &self.claims_among(host, claims),
+                &aliases,
+                self.gateway_claims.get(host),
+            );
             notes.extend(self.take_over(host, &held, claims));
             let mut refusals = held.notes;
             if let Holder::Claims(view) = &held.holder
@@ -326,11 +337,13 @@ impl Translator {
 
     /// An old Ingress that names a new host would be its oldest.
     fn take_over(&self, host: &HostPattern, held: &Held<'_>, claims: &Claims) -> Option<Note> {
-        let owner = self.hold(host).by?.key;
+        let Held { by: Some(Age { key: owner, .. }), kind, .. } = self.hold(host) else {
+            return None;
+        };
         let is_taken = held.by.as_ref().is_some_and(|by| by.key == claims.key);
         (is_taken && owner.namespace != claims.key.namespace).then(|| {
             Note::rejected(format!(
-                "host {host} belongs to namespace {}, whose Ingress {owner} names it; this Ingress is older and would take \
+                "host {host} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take \
                  it over: name the host in a new Ingress",
                 owner.namespace
             ))
@@ -342,7 +355,11 @@ impl Translator {
         let mut notes = Vec::new();
         for host in claims.hosts.keys() {
             let all = self.claims_among(host, claims);
-            let view = HostView::of_claims(self.options.host_ownership, &all);
+            let view = HostView::of_claims(
+                self.options.host_ownership,
+                &all,
+                self.gateway_claims.get(host),
+            );
             notes.extend(about(&claims.key, self.merge_one(host, &view).notes));
             let chosen = certificate::choose(world, &self.options, host, &view.owner);
             // A Secret that nobody named yet may only not have been read yet.

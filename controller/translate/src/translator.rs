@@ -14,6 +14,7 @@ use crate::backend::stream;
 use crate::backend_ref::BackendRef;
 use crate::gateway::Built;
 use crate::host::alias::Alias;
+use crate::host::owner::GatewayClaim;
 use crate::ingress::{self, Claims, class};
 use crate::notes::{Notes, Part};
 use crate::patterns::Compiler;
@@ -78,6 +79,8 @@ pub struct Translator {
     pub(crate) policies: Relation<PolicyHolder, PolicyId>,
     /// What is served of the Gateway API.
     pub(crate) gateways: Built,
+    /// The hosts that routes and listeners of Gateways name.
+    pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
     /// Ingresses and the bundles that they name.
     pub(crate) offered_bundles: Relation<Key, BundleId>,
@@ -118,6 +121,7 @@ impl Translator {
             aliases: Relation::default(),
             policies: Relation::default(),
             gateways: Built::default(),
+            gateway_claims: BTreeMap::new(),
             new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),
             bundle_texts: BTreeMap::new(),
@@ -197,7 +201,7 @@ impl Translator {
     pub fn update(&mut self, world: &World, changed: &Changed) -> (Patch, VerdictChanges) {
         let is_first = std::mem::take(&mut self.is_first);
         let is_new_settings = self.read_settings(world, changed, is_first);
-        let mut hosts = BTreeSet::new();
+        let mut hosts = self.read_gateway_claims(world, changed);
         let mut backends = BTreeSet::new();
         let mut ingresses = self.touched_ingresses(world, changed, is_new_settings);
         let turned = self.count_patterns(world, &ingresses);

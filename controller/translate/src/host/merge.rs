@@ -98,8 +98,8 @@ pub fn merge(
         }
     }
     merging.name_aliases_left_out(source);
-    if let Some(first) = view.owner.first() {
-        merging.complete(first);
+    if view.has_owner() {
+        merging.complete(view.owner.first());
     }
     for by in &view.canaries {
         // One that is refused would join a wider path than it means.
@@ -248,7 +248,7 @@ impl<'a> Merge<'a> {
             let message = format!(
                 "{place} is left to namespace {}, which owns the host: who answers below {WELL_KNOWN}/ has certificates \
                  issued for it: use a host of your own",
-                self.view.owner.first().map_or("", |first| &first.key.namespace)
+                self.view.owner_namespace()
             );
             return self.refuse(by, message);
         }

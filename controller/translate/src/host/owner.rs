@@ -1,7 +1,7 @@
 //! Whose a host is, and what only its owner may say.
 //!
-//! Shape:   a host belongs to the namespace of the oldest Ingress that names it, by a rule, by `server-alias` or as the
-//!          other name of `from-to-www-redirect`. [`hold`] is the one place that decides this. What an Ingress says
+//! Shape:   a host belongs to the namespace of the oldest object that names it: an Ingress by a rule, by `server-alias` or as
+//!          the other name of `from-to-www-redirect`, or a route or listener of a Gateway. [`hold`] is the one place that decides this. What an Ingress says
 //!          about whole hosts is [`Sealed`]: only an [`Owner`] opens it, so a new setting cannot forget to ask.
 //! Errors:  none. What another namespace says about a host is ignored and noted; a setting that protects closes the
 //!          paths of the Ingress that says it, and no others.
@@ -13,9 +13,9 @@ use crate::host::alias::Alias;
 use crate::ingress::{Claim, Claims};
 use oxigress_core::model::{self, HostPattern, PathPattern, WELL_KNOWN};
 use oxigress_core::patterns::literal_prefix;
-use oxigress_objects::Key;
 use oxigress_objects::ingress::Tls;
 use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind};
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
@@ -115,10 +115,28 @@ impl<'a> Owner<'a> {
     }
 }
 
+/// The oldest route or listener of a Gateway that names a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GatewayClaim {
+    /// Its creation and its name.
+    pub age: Age,
+    /// HTTPRoute or Gateway.
+    pub kind: Kind,
+}
+
+impl GatewayClaim {
+    /// Whether it is older than the oldest Ingress, where that counts.
+    fn is_elder(&self, mode: HostOwnership, ingress: Option<&Age>) -> bool {
+        mode != HostOwnership::Shared && ingress.is_none_or(|oldest| self.age < *oldest)
+    }
+}
+
 /// The claims on a host, as its owner lets them stand; each list oldest first.
 #[derive(Clone, Debug)]
 pub struct HostView<'a> {
     mode: HostOwnership,
+    /// What makes its namespace the owner, if that is no Ingress.
+    elder: Option<&'a GatewayClaim>,
     /// The Ingresses whose settings hold.
     pub owner: Owner<'a>,
     /// The Ingresses whose paths are served.
@@ -131,12 +149,26 @@ pub struct HostView<'a> {
 
 impl<'a> HostView<'a> {
     /// For the owner that the claims alone make.
-    pub fn of_claims(mode: HostOwnership, claims: &[&'a Claims]) -> Self {
+    pub fn of_claims(
+        mode: HostOwnership,
+        claims: &[&'a Claims],
+        by_gateway: Option<&'a GatewayClaim>,
+    ) -> Self {
         let first = claims.iter().find(|by| by.canary().is_none());
-        HostView::new(mode, claims, first.map_or("", |by| &by.key.namespace))
+        let oldest = first.map(|by| by.age());
+        let elder = by_gateway.filter(|claim| claim.is_elder(mode, oldest.as_ref()));
+        HostView::new(mode, claims, oldest.as_ref(), elder)
     }
 
-    fn new(mode: HostOwnership, claims: &[&'a Claims], namespace: &str) -> Self {
+    /// The owner is the namespace of `elder`, or else of the Ingress of this age.
+    fn new(
+        mode: HostOwnership,
+        claims: &[&'a Claims],
+        oldest: Option<&Age>,
+        elder: Option<&'a GatewayClaim>,
+    ) -> Self {
+        let by = elder.map(|claim| &claim.age).or(oldest);
+        let namespace = by.map_or("", |by| &*by.key.namespace);
         let is_owner = |by: &&Claims| by.key.namespace == namespace;
         let is_served = |by: &&Claims| mode != HostOwnership::Strict || is_owner(by);
         let (canaries, mains): (Vec<&Claims>, Vec<&Claims>) =
@@ -151,6 +183,7 @@ impl<'a> HostView<'a> {
         };
         HostView {
             mode,
+            elder,
             strangers: of(claims, &|by| {
                 !is_shared && !is_owner(by) && (by.canary().is_none() || !is_served(by))
             }),
@@ -158,6 +191,16 @@ impl<'a> HostView<'a> {
             mains: of(&mains, &|by| is_served(by)),
             owner,
         }
+    }
+
+    /// Whether the owner is known: it has an Ingress here, or a route or listener.
+    pub fn has_owner(&self) -> bool {
+        self.elder.is_some() || self.owner.first().is_some()
+    }
+
+    /// The name of the namespace that owns the host.
+    pub fn owner_namespace(&self) -> &str {
+        self.owner.namespace.as_deref().unwrap_or_default()
     }
 
     /// Whether a canary may take a part of the requests of a path that `main` has.
@@ -192,8 +235,11 @@ impl<'a> HostView<'a> {
 
     /// What there is to say to other namespaces about a host that is not theirs.
     pub fn refusals(&self, host: &HostPattern) -> Vec<(Key, Note)> {
-        let Some(first) = self.owner.first() else { return Vec::new() };
-        let whose = whose(host, &first.key);
+        let whose = match (self.elder, self.owner.first()) {
+            (Some(elder), _) => whose(host, elder.kind, &elder.age.key),
+            (None, Some(first)) => whose(host, Kind::Ingress, &first.key),
+            (None, None) => return Vec::new(),
+        };
         let owner = self.owner.merged();
         let mut notes = Vec::new();
         for by in &self.strangers {
@@ -287,13 +333,13 @@ fn ignored(
     notes
 }
 
-fn whose(host: &HostPattern, by: &Key) -> String {
+fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
     let host = match host.as_str() {
         HostPattern::DEFAULT => "the default host".into(),
         host => format!("host {host}"),
     };
     format!(
-        "{host} belongs to namespace {}, whose Ingress {by} is the oldest that names it",
+        "{host} belongs to namespace {}, whose {kind} {by} is the oldest that names it",
         by.namespace
     )
 }
@@ -317,8 +363,10 @@ pub enum Holder<'a> {
 pub struct Held<'a> {
     /// What the host is served from.
     pub holder: Holder<'a>,
-    /// By which Ingress; None: nobody names it.
+    /// The oldest object that names it; None: nobody does.
     pub by: Option<Age>,
+    /// The kind of that object.
+    pub kind: Kind,
     /// What there is to say to those who name it too.
     pub notes: Vec<(Key, Note)>,
 }
@@ -332,6 +380,7 @@ pub fn hold<'a>(
     host: &HostPattern,
     claims: &[&'a Claims],
     aliases: &[(&'a Alias, &'a HostPattern)],
+    by_gateway: Option<&'a GatewayClaim>,
 ) -> Held<'a> {
     let mut mains = claims.iter().filter(|by| by.canary().is_none()).map(|by| by.age());
     let rule = mains.next();
@@ -340,11 +389,14 @@ pub fn hold<'a>(
         HostOwnership::Shared => rule.or(alias),
         HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
     };
+    let elder = by_gateway.filter(|claim| claim.is_elder(mode, by.as_ref()));
+    let view = HostView::new(mode, claims, by.as_ref(), elder);
+    let kind = elder.map_or(Kind::Ingress, |claim| claim.kind);
+    let by = elder.map(|claim| claim.age.clone()).or(by);
     let namespace = by.as_ref().map_or("", |by| by.key.namespace.as_str());
-    let view = HostView::new(mode, claims, namespace);
     let mut notes = Vec::new();
     if let (Some(by), true) = (&by, mode != HostOwnership::Shared) {
-        let whose = whose(host, &by.key);
+        let whose = whose(host, kind, &by.key);
         for (alias, source) in aliases.iter().filter(|(f, _)| f.age.key.namespace != namespace) {
             let name = alias.annotation();
             notes.push((
@@ -354,7 +406,7 @@ pub fn hold<'a>(
                 )),
             ));
         }
-        if view.owner.first().is_none() {
+        if !view.has_owner() {
             notes.extend(view.strangers.iter().map(|stranger| {
                 let message = format!(
                     "{whose} (by an annotation of another host): its paths there are not served: use a host of your own"
@@ -363,9 +415,11 @@ pub fn hold<'a>(
             }));
         }
     }
-    let holder = match aliases.first() {
+    // What a route or listener names follows another host only where its own namespace says so.
+    let may_follow = |alias: &Alias| elder.is_none() || alias.age.key.namespace == namespace;
+    let holder = match aliases.iter().find(|(alias, _)| may_follow(alias)) {
         Some((alias, source)) if view.owner.first().is_none() => Holder::Alias { alias, source },
         _ => Holder::Claims(view),
     };
-    Held { holder, by, notes }
+    Held { holder, by, kind, notes }
 }

@@ -33,14 +33,16 @@ impl Translator {
                 chosen
             }
         };
+        if chosen.certificate.is_none() {
+            chosen.certificate = self.gateways.certificates.get(host).cloned();
+        }
         if chosen.certificate.is_none() && self.is_below_foreign_certificate(host, &held) {
             chosen.certificate = Some(certificate::none());
         }
         if *host == HostPattern::default_host() {
-            chosen.certificate = certificate::default_certificate(world, &self.options);
-        }
-        if chosen.certificate.is_none() {
-            chosen.certificate = self.gateways.certificates.get(host).cloned();
+            let default = certificate::default_certificate(world, &self.options);
+            let by_gateway = || self.gateways.certificates.get(host).cloned();
+            chosen.certificate = default.or_else(by_gateway);
         }
         self.notes.set(Part::Tls(host.clone()), chosen.notes);
         let different = self.secrets.set(host, chosen.secrets);

@@ -48,6 +48,25 @@ impl Translator {
         self.put_gateways(built, backends)
     }
 
+    /// Reads which hosts routes and listeners name; answers those whose Ingresses it concerns.
+    pub(super) fn read_gateway_claims(
+        &mut self,
+        world: &World,
+        changed: &Changed,
+    ) -> BTreeSet<HostPattern> {
+        if changed.gateway_api.is_empty() && changed.namespaces.is_empty() {
+            return BTreeSet::new();
+        }
+        let new = gateway::claims(world, &self.options);
+        let old = std::mem::replace(&mut self.gateway_claims, new);
+        let hosts = old.keys().chain(self.gateway_claims.keys());
+        let is_named = |host: &&HostPattern| {
+            self.claimants.contains_key(*host) || !self.aliases_onto(host).is_empty()
+        };
+        let is_new = |host: &&HostPattern| old.get(*host) != self.gateway_claims.get(*host);
+        hosts.filter(is_new).filter(is_named).cloned().collect()
+    }
+
     fn touches_gateways(
         &self,
         world: &World,

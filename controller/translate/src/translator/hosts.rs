@@ -36,7 +36,8 @@ impl Translator {
 
     /// The claims on a host, as the oldest of them lets them stand.
     pub(crate) fn view_of(&self, host: &HostPattern) -> HostView<'_> {
-        HostView::of_claims(self.options.host_ownership, &self.claims_on(host))
+        let by_gateway = self.gateway_claims.get(host);
+        HostView::of_claims(self.options.host_ownership, &self.claims_on(host), by_gateway)
     }
 
     /// Who wants `host` to follow another one, in their order, each with that one: of many, the first by name.
@@ -48,7 +49,8 @@ impl Translator {
 
     pub(crate) fn hold(&self, host: &HostPattern) -> owner::Held<'_> {
         let mode = self.options.host_ownership;
-        owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host))
+        let by_gateway = self.gateway_claims.get(host);
+        owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host), by_gateway)
     }
 
     /// Adds the hosts that follow one of `hosts`, or did.

@@ -13,19 +13,24 @@ use std::sync::Arc;
 
 impl<'a> Merge<'a> {
     /// The root, which every host has, and what holds for the whole host.
-    pub(super) fn complete(&mut self, first: &'a Claims) {
+    /// `first` is the oldest Ingress of the host's owner.
+    pub(super) fn complete(&mut self, first: Option<&'a Claims>) {
         if *self.host == HostPattern::default_host() {
             for by in self.view.mains.iter().filter(|by| by.is_catch_all) {
                 self.catch_all(by);
             }
-        } else if !self.winners.contains_key(&root()) {
+        } else if let Some(first) = first
+            && !self.winners.contains_key(&root())
+        {
             // With the policies of the host's first Ingress: what nothing else takes is redirected,
             // closed or sent on as that one says.
             let policy = first.policy("/", self.settings);
             let policies = first.policies("/", self.settings);
             self.insert(first, root(), first.default_backend.as_ref(), "/", policy, policies);
         }
-        self.keep_well_known(first);
+        if let Some(first) = first {
+            self.keep_well_known(first);
+        }
         self.send_root_to_app();
         let mut unprotected = self.view.unprotected();
         if self.tls_of.is_some() {
