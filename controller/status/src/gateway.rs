@@ -2,6 +2,8 @@
 //!
 //! Shape:   [`GatewayQueue`] knows what each status is to say and what it says; [`merge`] makes of both the status to be written, in
 //!          which what others have written stays: conditions of other types, and other controllers' parents of a route.
+//! Turns:   namespaces take turns, one status each, so that one whose objects change all the time delays nobody else. What is in
+//!          its pause is not looked at until that has passed.
 //! Errors:  a conflict waits for the object's next version; whatever else is tried again, ever more slowly.
 //! Source:  Gateway API v1.7.
 
@@ -13,9 +15,10 @@ use kube::{Api, Client};
 use oxigress_objects::gateway::GROUP;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::published::{Address, ObjectStatus};
-use oxigress_objects::{Kind, ObjectRef};
+use oxigress_objects::{Kind, Name, ObjectRef};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -48,14 +51,25 @@ pub struct GatewayQueue {
     controller: String,
     addresses: Option<Vec<Address>>,
     entries: BTreeMap<ObjectRef, Entry>,
-    /// Those to look at.
-    due: BTreeSet<ObjectRef>,
+    /// Those to look at, by namespace.
+    due: BTreeMap<Name, BTreeSet<ObjectRef>>,
+    /// The namespace that had the last turn.
+    last: Name,
+    /// Those in their pause, by its end.
+    paused: BTreeSet<(Instant, ObjectRef)>,
 }
 
 impl GatewayQueue {
     /// For the controller of this name in GatewayClasses.
     pub fn new(controller: String) -> Self {
-        GatewayQueue { controller, addresses: None, entries: BTreeMap::new(), due: BTreeSet::new() }
+        GatewayQueue {
+            controller,
+            addresses: None,
+            entries: BTreeMap::new(),
+            due: BTreeMap::new(),
+            last: Name::from(""),
+            paused: BTreeSet::new(),
+        }
     }
 
     /// An object as it stands; none: it is gone.
@@ -65,11 +79,12 @@ impl GatewayQueue {
                 if let Some(entry) = self.entries.get_mut(&object) {
                     entry.seen = None;
                 }
+                self.forget(&object);
             }
             Some(seen) => {
                 let entry = self.entries.entry(object.clone()).or_default();
                 entry.seen = Some(seen);
-                self.due.insert(object);
+                self.look_at(object);
             }
         }
     }
@@ -78,48 +93,80 @@ impl GatewayQueue {
     pub fn want(&mut self, object: ObjectRef, wanted: Option<Wanted>) {
         let entry = self.entries.entry(object.clone()).or_default();
         (entry.wanted, entry.repeated, entry.at) = (wanted, 0, None);
-        self.due.insert(object);
+        self.forget(&object);
+        self.look_at(object);
+    }
+
+    fn look_at(&mut self, object: ObjectRef) {
+        self.due.entry(object.key.namespace.clone()).or_default().insert(object);
+    }
+
+    /// Nothing is known of an object that is gone and about which nothing is to be said.
+    fn forget(&mut self, object: &ObjectRef) {
+        let is_over =
+            |entry: &Entry| entry.seen.is_none() && entry.wanted.is_none() && !entry.is_under_way;
+        if self.entries.get(object).is_some_and(is_over) {
+            self.entries.remove(object);
+        }
     }
 
     /// Where clients reach the Gateways; none: nobody knows, and nothing is written.
     pub fn reach(&mut self, addresses: Option<Vec<Address>>) {
         if self.addresses != addresses {
             self.addresses = addresses;
-            self.due.extend(self.entries.keys().cloned());
+            let all: Vec<_> = self.entries.keys().cloned().collect();
+            all.into_iter().for_each(|object| self.look_at(object));
         }
     }
 
     /// The next status to write.
     pub fn next(&mut self, now: Instant) -> Option<GatewayWrite> {
+        self.addresses.as_ref()?;
+        while let Some((at, _)) = self.paused.first()
+            && *at <= now
+            && let Some((_, object)) = self.paused.pop_first()
+        {
+            self.look_at(object);
+        }
+        while let Some(object) = self.take_due() {
+            let found = self.different(object, now);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// One object of the namespace whose turn it is.
+    fn take_due(&mut self) -> Option<ObjectRef> {
+        let after = (Bound::Excluded(&self.last), Bound::Unbounded);
+        let next = self.due.range::<Name, _>(after).next().or_else(|| self.due.first_key_value());
+        let namespace = next?.0.clone();
+        let all = self.due.get_mut(&namespace)?;
+        let object = all.pop_first();
+        if all.is_empty() {
+            self.due.remove(&namespace);
+        }
+        self.last = namespace;
+        object
+    }
+
+    /// The write that an object needs, if it needs one now. One that is under way is looked at again when it is over.
+    fn different(&mut self, object: ObjectRef, now: Instant) -> Option<GatewayWrite> {
         let addresses = self.addresses.as_ref()?;
-        let mut settled = Vec::new();
-        let mut found = None;
-        for object in &self.due {
-            let entry = self.entries.get_mut(object);
-            if entry.as_ref().is_some_and(|it| it.is_under_way || it.at.is_some_and(|at| at > now))
-            {
-                continue;
-            }
-            let different = entry.and_then(|entry| {
-                let seen = entry.seen.as_ref()?;
-                let wanted = entry.wanted.as_ref();
-                let status =
-                    merge::merge(object.kind, &seen.status, wanted, addresses, &self.controller);
-                (status != seen.status).then(|| {
-                    entry.is_under_way = true;
-                    GatewayWrite { object: object.clone(), version: seen.version.clone(), status }
-                })
-            });
-            if different.is_some() {
-                found = different;
-                break;
-            }
-            settled.push(object.clone());
+        let entry = self.entries.get_mut(&object).filter(|entry| !entry.is_under_way)?;
+        if let Some(at) = entry.at.filter(|at| *at > now) {
+            self.paused.insert((at, object));
+            return None;
         }
-        for object in settled {
-            self.due.remove(&object);
+        let seen = entry.seen.as_ref()?;
+        let wanted = entry.wanted.as_ref();
+        let status = merge::merge(object.kind, &seen.status, wanted, addresses, &self.controller);
+        if status == seen.status {
+            return None;
         }
-        found
+        entry.is_under_way = true;
+        Some(GatewayWrite { object, version: seen.version.clone(), status })
     }
 
     /// What became of a write.
@@ -143,17 +190,14 @@ impl GatewayQueue {
                 entry.at = Some(now + pause);
             }
         }
-        if entry.seen.is_none() && entry.wanted.is_none() {
-            self.entries.remove(&write.object);
-        }
-        self.due.insert(write.object);
+        self.forget(&write.object);
+        self.look_at(write.object);
     }
 
     /// When something is due that is not yet.
     pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
         self.addresses.as_ref()?;
-        let at = |object| self.entries.get(object)?.at.filter(|at| *at > now);
-        self.due.iter().filter_map(at).min()
+        self.paused.first().map(|(at, _)| *at).filter(|at| *at > now)
     }
 }
 
@@ -247,6 +291,41 @@ mod tests {
         assert!((5..20).contains(&writes), "{writes}");
         queue.want(object(), class(false));
         assert!(queue.next(now).is_some(), "something new is written at once");
+    }
+
+    #[tokio::test]
+    async fn namespaces_take_turns_and_what_is_gone_is_forgotten() {
+        let (mut queue, now) = (GatewayQueue::new("c".into()), Instant::now());
+        queue.reach(Some(Vec::new()));
+        let object = |namespace: &str, name: usize| {
+            ObjectRef::new(Kind::GatewayClass, Key::new(namespace, format!("o{name}")))
+        };
+        for name in 0..50 {
+            queue.publish(object("a", name), seen(1, Value::Null));
+            queue.want(object("a", name), class(true));
+        }
+        queue.publish(object("b", 0), seen(1, Value::Null));
+        queue.want(object("b", 0), class(true));
+        // The first namespace changes all the time.
+        let turns = (0..4).map(|step| {
+            let write = queue.next(now).unwrap();
+            let namespace = write.object.key.namespace.to_string();
+            let status = write.status.clone();
+            let version = "2".into();
+            queue.apply(write, &GatewayOutcome::Written(ObjectStatus { version, status }), now);
+            (0..50).for_each(|name| queue.want(object("a", name), class(step % 2 == 1)));
+            namespace
+        });
+        let turns: Vec<_> = turns.collect();
+        assert!(turns[..2].contains(&"b".to_owned()), "{turns:?}");
+        for (namespace, count) in [("a", 50), ("b", 1)] {
+            for name in 0..count {
+                queue.publish(object(namespace, name), None);
+                queue.want(object(namespace, name), None);
+            }
+        }
+        while queue.next(now + Duration::from_secs(60)).is_some() {}
+        assert_eq!((queue.entries.len(), queue.due.len(), queue.paused.len()), (0, 0, 0));
     }
 
     #[tokio::test]
