@@ -45,7 +45,7 @@ mod docs {
 mod kubernetes {
     mod conformance;
     mod faults;
-    mod gateway;
+    pub mod gateway;
     mod objects;
     mod outage;
     mod status;

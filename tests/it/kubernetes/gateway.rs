@@ -11,7 +11,7 @@ use oxigress_tests::place::free_port;
 use oxigress_tests::wait::{block_on, until};
 use serde_json::{Value, json};
 
-const GROUP: &str = "gateway.networking.k8s.io";
+pub const GROUP: &str = "gateway.networking.k8s.io";
 const CONTROLLER: &str = "oxigress.test/gateway";
 
 /// A definition of a kind whose status is written apart, as those of the API.
@@ -38,7 +38,8 @@ fn definition(kind: &str, plural: &str, version: &str, is_namespaced: bool) -> V
     })
 }
 
-fn define(cluster: &Cluster) -> Result<()> {
+/// Defines the kinds of the Gateway API.
+pub fn define(cluster: &Cluster) -> Result<()> {
     for (kind, plural, version, is_namespaced) in [
         ("GatewayClass", "gatewayclasses", "v1", false),
         ("Gateway", "gateways", "v1", true),

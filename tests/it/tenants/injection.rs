@@ -1,7 +1,7 @@
 //! User text never reaches a file that nginx parses.
 //!
 //! One test for each way in which text of an object came into ingress-nginx's nginx.conf, or led to a file of the user's
-//! choice; the numbers are those of its CVEs. Each test puts every payload of [`BREAKOUTS`] into its place, waits until
+//! choice; the numbers are those of its CVEs. Each test puts every one of the [`payloads`] into its place, waits until
 //! the objects are taken up, and compares nginx.conf and the files of the runtime folder with those of before, byte by
 //! byte.
 
@@ -16,17 +16,42 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Texts that end a value, a directive or a block of nginx.conf, or name a file.
-const BREAKOUTS: &[&str] = &[
-    "x;\n}\n}\nload_module /dev/shm/pwned.so;\n#",
-    "\"; } location /pwned { return 200 pwned; } #",
-    "'; include /etc/passwd; '",
-    "x\r\nssl_engine pwned;\r\n#",
+/// Texts that end a value, a directive, a block, a line, a comment or a template.
+const ENDS: [&str; 10] = [
+    "x;\n",
+    "\"; ",
+    "'; ",
+    "x\r\n",
+    "\\\";}\\n",
+    "#;\n}\n",
+    "x;\n}\n}\n",
+    "; } ",
+    "{{end}}}; ",
+    "\u{85}\u{2028};\n",
+];
+/// What nginx would be made to do.
+const DIRECTIVES: [&str; 6] = [
+    "load_module /dev/shm/pwned.so;",
+    "location /pwned { return 200 pwned; }",
+    "include /etc/passwd;",
+    "ssl_engine pwned;",
+    "server { listen 6666; }",
+    "lua_code_cache off;",
+];
+/// Texts that name files, variables and programs.
+const OTHERS: [&str; 4] = [
     "${pwned}$(id)`id`{{pwned}}{{nginx_conf}}",
     "../../../../../../etc/passwd",
     "https://pwned.test/#;\n}\nserver { listen 6666; }\n",
-    "\\\";}\\nlua_code_cache off;\\n",
+    "$http_x|/bin/sh",
 ];
+
+/// Every end with every directive, and the others.
+fn payloads() -> Vec<String> {
+    let all =
+        ENDS.iter().flat_map(|end| DIRECTIVES.iter().map(move |what| format!("{end}{what}\n#")));
+    all.chain(OTHERS.map(str::to_owned)).collect()
+}
 
 /// Files that may differ: the journal, which nginx reads as data, locks and the pid.
 const DATA: &[&str] = &["journal", "nginx.pid"];
@@ -93,7 +118,7 @@ fn nothing_is_written(case: &str, object: impl Fn(&str, &str) -> String) {
         let good = ingress("good", &[], "/") + &shop(endpoint.address.port());
         controller.serve("good.yaml", &good)?;
         let before = tree(&directory.join("run"))?;
-        for (number, payload) in BREAKOUTS.iter().enumerate() {
+        for (number, payload) in payloads().iter().enumerate() {
             let name = format!("bad-{number}");
             controller.write(&format!("{name}.yaml"), &object(&name, payload))?;
         }
@@ -221,5 +246,85 @@ fn secrets() {
              [{{ hosts: [{name}.test], secretName: {name} }}]\n",
             ingress(name, &[("auth-type", "basic"), ("auth-secret", name)], "/")
         )
+    });
+}
+
+/// Fields of what an Ingress leads to: names of ports and protocols, other hosts, labels, and values of ConfigMaps.
+#[test]
+fn services_slices_and_config_maps() {
+    nothing_is_written("injection-services", |name, payload| {
+        let text = quoted(payload);
+        let led = ingress(name, &[("custom-headers", name)], "/")
+            .replace("name: shop", &format!("name: {name}"));
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default, annotations: {{ x: {text} }} }}\n\
+             spec: {{ type: ExternalName, externalName: {text}, ports: [{{ port: 80, name: {text}, appProtocol: {text} }}] }}\n\
+             ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+             metadata: {{ name: {name}, namespace: default, labels: {{ kubernetes.io/service-name: {name}, x: {text} }} }}\n\
+             addressType: IPv4\nports: [{{ port: 80, name: {text}, appProtocol: {text} }}]\n\
+             endpoints: [{{ addresses: [{text}], hostname: {text}, zone: {text} }}]\n\
+             ---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: {name}, namespace: default }}\n\
+             data: {{ X-Value: {text}, {text}: value }}\n\
+             ---\napiVersion: networking.k8s.io/v1\nkind: IngressClass\nmetadata: {{ name: {name} }}\n\
+             spec: {{ controller: {text}, parameters: {{ kind: {text}, name: {text} }} }}\n{led}"
+        )
+    });
+}
+
+/// Fields of the Gateway API. Listeners are of port 80: another port is the operator's, and is written as a number.
+#[test]
+fn gateways_and_routes() {
+    nothing_is_written("injection-gateways", |name, payload| {
+        let (text, group) = (quoted(payload), "gateway.networking.k8s.io");
+        let value = format!("{{ name: {text}, value: {text}, type: RegularExpression }}");
+        let plain = format!("{{ name: {text}, value: {text} }}");
+        let filters = [
+            format!(
+                "type: RequestHeaderModifier, requestHeaderModifier: {{ set: [{plain}], remove: [{text}] }}"
+            ),
+            format!("type: ResponseHeaderModifier, responseHeaderModifier: {{ add: [{plain}] }}"),
+            format!(
+                "type: URLRewrite, urlRewrite: {{ hostname: {text}, path: {{ type: ReplaceFullPath, replaceFullPath: {text} }} }}"
+            ),
+            format!(
+                "type: RequestRedirect, requestRedirect: {{ scheme: {text}, hostname: {text}, path: {{ type: ReplacePrefixMatch, replacePrefixMatch: {text} }} }}"
+            ),
+            format!("type: {text}, extensionRef: {{ group: {text}, kind: {text}, name: {text} }}"),
+        ];
+        let rules: Vec<_> = filters
+            .iter()
+            .map(|filter| {
+                format!(
+                    "{{ name: {text}, matches: [{{ path: {{ type: PathPrefix, value: {path} }}, method: {text}, headers: [{value}, {plain}], \
+                     queryParams: [{value}, {plain}] }}, {{ path: {{ type: RegularExpression, value: {path} }} }}], filters: [{{ {filter} }}], \
+                     backendRefs: [{{ name: shop, port: 80, namespace: {text} }}, {{ name: {text}, kind: {text}, port: 80 }}, {{ name: shop, port: 80 }}] }}",
+                    path = quoted(&format!("/{payload}"))
+                )
+            })
+            .collect();
+        let rules = rules.join(", ");
+        let object = |kind: &str, spec: &str| {
+            format!(
+                "---\napiVersion: {group}/v1\nkind: {kind}\nmetadata: {{ name: {name}, namespace: default, annotations: {{ x: {text} }} }}\nspec: {{ {spec} }}\n"
+            )
+        };
+        let parent =
+            format!("parentRefs: [{{ name: {name} }}, {{ name: {text}, sectionName: {text} }}]");
+        [
+            object("GatewayClass", "controllerName: oxigress.io/gateway-controller"),
+            object(
+                "Gateway",
+                &format!(
+                    "gatewayClassName: {name}, addresses: [{{ value: {text} }}], listeners: [{{ name: {text}, port: 80, protocol: HTTP, hostname: {text} }}, \
+                     {{ name: other, port: 80, protocol: {text} }}, {{ name: tls, port: 443, protocol: HTTPS, tls: {{ certificateRefs: [{{ name: {text}, namespace: {text} }}] }} }}, \
+                     {{ name: own, port: 80, protocol: HTTP, hostname: {name}.test }}]"
+                ),
+            ),
+            object("HTTPRoute", &format!("{parent}, hostnames: [{text}], rules: [{rules}]")),
+            object("HTTPRoute", &format!("{parent}, hostnames: [{name}.test], rules: [{rules}]"))
+                .replace(&format!("name: {name}, namespace"), &format!("name: {name}-2, namespace")),
+            object("ReferenceGrant", &format!("from: [{{ group: {text}, kind: {text}, namespace: {text} }}], to: [{{ group: {text}, kind: {text} }}]")),
+        ]
+        .concat()
     });
 }

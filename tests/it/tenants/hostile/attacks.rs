@@ -1,7 +1,7 @@
 //! The list of attacks. The numbers are those of what they are aimed at:
 //!
 //! 2. work: time and memory that a tenant or a client can cause;
-//! 3. hosts: what a namespace says about another one's host;
+//! 3. hosts: what a namespace says about another one's host, by Ingresses and by routes;
 //! 4. requests: one request that has two meanings;
 //! 5. destinations: connections to where none may lead, and endpoints that answer what no endpoint would.
 
@@ -9,6 +9,7 @@ mod bundles;
 mod clients;
 mod destinations;
 mod endpoints;
+mod gateway;
 mod hosts;
 mod patterns;
 mod requests;
@@ -47,6 +48,7 @@ pub fn all() -> impl Iterator<Item = Attack> {
         volume::ATTACKS,
         clients::ATTACKS,
         hosts::ATTACKS,
+        gateway::ATTACKS,
         requests::ATTACKS,
         destinations::ATTACKS,
         endpoints::ATTACKS,

@@ -1,6 +1,6 @@
 //! The namespace that is to notice nothing: its hosts, the load on them, and its edits.
 
-use super::objects::{Ingress, secret, served, slice};
+use super::objects::{Ingress, route, rule, secret, served, slice};
 use super::scene::Scene;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Event;
@@ -16,7 +16,7 @@ use oxigress_tests::fake_dns::FakeDns;
 use oxigress_tests::load::{Closes, Load, Plan, Report};
 use oxigress_tests::mutual::Identity;
 use oxigress_tests::wait::{DEADLINE, block_on, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
@@ -34,6 +34,12 @@ pub const LIMITED: &str = "limited.blue.test";
 pub const PATHS: &str = "paths.blue.test";
 /// With an auth server that lets nobody in, and whose answers are kept under a key that others can guess.
 pub const CACHED: &str = "cached.blue.test";
+/// A host that only a route names.
+pub const ROUTED: &str = "routed.blue.test";
+/// A path of [`MUTUAL`] that only a route has.
+pub const ROUTED_PATH: &str = "/routed";
+/// All names below it are of an Ingress that asks for certificates.
+pub const DEEP: &str = "deep.blue.test";
 const FRESH: &str = "fresh.blue.test";
 pub const EDITED: &str = "edited.blue.test";
 
@@ -51,6 +57,8 @@ pub struct Blue {
     pub namespace: String,
     class: String,
     cluster: &'static Cluster,
+    /// The namespace of the Gateway.
+    gateway: String,
     /// Its endpoints by name; they serve as long as this lives.
     pub pods: Vec<Endpoint>,
     visitors: AtomicUsize,
@@ -58,7 +66,7 @@ pub struct Blue {
 }
 
 impl Blue {
-    pub fn new(tenant: &Tenant<'static>, dns: &FakeDns) -> Result<Self> {
+    pub fn new(tenant: &Tenant<'static>, gateway: &str, dns: &FakeDns) -> Result<Self> {
         let names = [
             "blue-a",
             "blue-b",
@@ -74,6 +82,7 @@ impl Blue {
             namespace: tenant.namespace.clone(),
             class: tenant.class.clone(),
             cluster: tenant.cluster,
+            gateway: gateway.to_owned(),
             pods,
             visitors: AtomicUsize::new(0),
             mistakes: AtomicUsize::new(0),
@@ -111,6 +120,10 @@ impl Blue {
         }
         all.extend(served("web", at("blue-a")?));
         all.push(slice("web-1", "web", &[at("blue-b")?]));
+        let everything = json!([rule(json!([]), "web")]);
+        all.push(route("routed", &self.gateway, &[ROUTED], everything));
+        let beside = json!([rule(json!([{"path": {"value": ROUTED_PATH}}]), "web")]);
+        all.push(route("beside", &self.gateway, &[MUTUAL], beside));
         all.extend(self.ingresses()?);
         Ok(all)
     }
@@ -137,6 +150,7 @@ impl Blue {
                 .tls(&[SECURE], "tls"),
             web("login", LOGIN).with("auth-url", &auth),
             web("mutual", MUTUAL).with("auth-tls-secret", &authority).tls(&[MUTUAL], "tls"),
+            web("deep", &format!("*.{DEEP}")).with("auth-tls-secret", &authority),
             web("cached", CACHED)
                 .with("auth-url", &deny)
                 .with("auth-cache-key", "all")
@@ -159,10 +173,10 @@ impl Blue {
         Ingress::new(&self.class, "edited").host(EDITED).path(&path, "Prefix", "web")
     }
 
-    /// What is asked for all the time.
-    fn requests() -> Vec<Request> {
+    /// What is asked for all the time; the Gateway listens for plain HTTP alone.
+    fn requests(is_tls: bool) -> Vec<Request> {
         let right = basic("blue", "blue");
-        vec![
+        let mut all = vec![
             Request::get(SHOP, "/"),
             Request::get(SHOP, "/cart/1"),
             Request::get(SECURE, "/").header("Authorization", &right),
@@ -171,7 +185,11 @@ impl Blue {
             Request::new("POST", SHOP, "/cart/form").body("a=b".repeat(500)),
             Request::get(STICKY, "/"),
             Request::get(LIMITED, "/"),
-        ]
+        ];
+        if !is_tls {
+            all.push(Request::get(ROUTED, "/path?a=1"));
+        }
+        all
     }
 
     pub fn load(controller: &Controller) -> Result<Loads> {
@@ -182,7 +200,11 @@ impl Blue {
             requests_per_connection: REQUESTS_PER_CONNECTION,
             closes: Closes::Never,
             check: Some(Arc::new(check)),
-            ..Plan::new(address.clone(), Self::requests(), connections)
+            ..Plan::new(
+                address.clone(),
+                Self::requests(matches!(address, Address::Tls(..))),
+                connections,
+            )
         };
         let fresh = |plan: Plan| Plan { is_fresh: true, ..plan };
         Ok(Loads(vec![

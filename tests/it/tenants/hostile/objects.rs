@@ -4,6 +4,8 @@ use openssl::base64;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
+use crate::kubernetes::gateway::GROUP;
+
 const PREFIX: &str = "nginx.ingress.kubernetes.io";
 
 /// An Ingress that is put together.
@@ -72,6 +74,21 @@ fn push(list: &mut Value, item: Value) {
         Some(list) => list.push(item),
         None => *list = json!([item]),
     }
+}
+
+/// An HTTPRoute of these hosts on the Gateway `web` of a namespace.
+pub fn route(name: &str, gateway: &str, hosts: &[&str], rules: Value) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "HTTPRoute", "metadata": {"name": name},
+        "spec": {
+            "parentRefs": [{"name": "web", "namespace": gateway}], "hostnames": hosts, "rules": rules,
+        },
+    })
+}
+
+/// A rule of a route, to a Service's port 80.
+pub fn rule(matches: Value, service: &str) -> Value {
+    json!({"matches": matches, "backendRefs": [{"name": service, "port": 80}]})
 }
 
 /// A Service with port 80.

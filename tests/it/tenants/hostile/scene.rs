@@ -1,10 +1,11 @@
 //! The product on a cluster with blue's hosts, and what hostile tenants would like to reach.
 
-use super::blue::{Blue, SHOP};
+use super::blue::{Blue, ROUTED, SHOP};
+use crate::kubernetes::gateway::{GROUP, define};
 use anyhow::{Context, Result, ensure};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, Response, handshake, send};
-use oxigress_tests::cluster::Cluster;
+use oxigress_tests::cluster::{Cluster, Tenant};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::fake_dns::FakeDns;
@@ -34,6 +35,8 @@ pub struct Scene {
     /// Where hostile clients and endpoints run, with less priority: they would have machines of their own.
     pub hostile: Runtime,
     pub webhook_port: u16,
+    /// The namespace of the Gateway that everybody may use.
+    pub gateway: String,
     pub metadata: Endpoint,
     pub inside: Endpoint,
 }
@@ -56,7 +59,8 @@ impl Scene {
         let dns = FakeDns::start()?;
         let resolv_conf = directory.join("resolv.conf");
         fs::write(&resolv_conf, dns.line())?;
-        let blue = Blue::new(&tenant, &dns)?;
+        let gateway_class = common_gateway(cluster, &own)?;
+        let blue = Blue::new(&tenant, &own.namespace, &dns)?;
         let certificate = Certificate::new("webhook", &["localhost"])?;
         let webhook_port = free_port()?;
         let mut flags = webhook_flags(directory, &certificate, webhook_port)?;
@@ -68,6 +72,8 @@ impl Scene {
             format!("--ssl-passthrough-proxy-port={}", free_port()?),
             "--publish-status-address=192.0.2.1".into(),
             "--journal=on".into(),
+            "--gateway-api".into(),
+            format!("--gateway-controller-name={gateway_class}"),
         ]);
         let pod = [own.namespace.as_str(), "pod"];
         let controller = Controller::start_in_pod(cluster, pod, directory, WORKERS, &flags)?;
@@ -83,6 +89,7 @@ impl Scene {
             dns,
             hostile: hostile_runtime()?,
             webhook_port,
+            gateway: own.namespace.clone(),
             metadata: at("metadata", METADATA.into(), 80)?,
             inside: at("inside", Ipv4Addr::LOCALHOST.into(), 0)?,
         };
@@ -119,11 +126,31 @@ impl Scene {
             let endpoint = answer.endpoint().unwrap_or_default();
             ensure!(names.contains(&endpoint.as_str()), "{SHOP}{path} is {answer}");
         }
+        let answer = self.get(ROUTED, "/")?;
+        let endpoint = answer.endpoint().unwrap_or_default();
+        ensure!(["blue-a", "blue-b"].contains(&endpoint.as_str()), "{ROUTED} is {answer}");
         let port = self.controller.https_port;
         let shown = block_on(handshake(&Address::https(port, SHOP)))?;
         ensure!(shown == "blue", "{SHOP} shows the certificate {shown}");
         Ok(())
     }
+}
+
+/// A Gateway of the operator's on the HTTP port, for routes of all namespaces; the name of its controller.
+fn common_gateway(cluster: &Cluster, own: &Tenant<'_>) -> Result<String> {
+    define(cluster)?;
+    let controller = format!("oxigress.test/gateway-{}", own.namespace);
+    let class = format!(
+        "{{apiVersion: {GROUP}/v1, kind: GatewayClass, metadata: {{name: $NAMESPACE}}, spec: {{controllerName: {controller}}}}}"
+    );
+    let gateway = format!(
+        "{{apiVersion: {GROUP}/v1, kind: Gateway, metadata: {{name: web}}, spec: {{gatewayClassName: $NAMESPACE, \
+         listeners: [{{name: http, port: 80, protocol: HTTP, allowedRoutes: {{namespaces: {{from: All}}}}}}]}}}}"
+    );
+    for text in [class, gateway] {
+        until("the Gateway", || own.apply(&text))?;
+    }
+    Ok(controller)
 }
 
 fn at(name: &str, ip: IpAddr, port: u16) -> Result<Endpoint> {

@@ -2,6 +2,7 @@
 
 use super::objects::{Ingress, served};
 use super::scene::Scene;
+use crate::kubernetes::gateway::GROUP;
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
@@ -90,6 +91,13 @@ impl<'s> Villain<'s> {
             "EndpointSlice" => ApiResource::erase::<EndpointSlice>(&()),
             "Secret" => ApiResource::erase::<Secret>(&()),
             "ConfigMap" => ApiResource::erase::<ConfigMap>(&()),
+            "HTTPRoute" => ApiResource {
+                group: GROUP.into(),
+                version: "v1".into(),
+                api_version: format!("{GROUP}/v1"),
+                kind: kind.into(),
+                plural: "httproutes".into(),
+            },
             _ => bail!("a hostile tenant writes no {kind}"),
         };
         Ok(Api::namespaced_with(self.scene.cluster.client()?, &self.namespace, &resource))
@@ -122,7 +130,7 @@ impl<'s> Villain<'s> {
     pub fn clean(&self) -> Result<()> {
         let (own, parameters) = (ListParams::default(), DeleteParams::default());
         let own = own.labels(&format!("{LABEL}={}", self.attack));
-        for kind in ["Ingress", "EndpointSlice", "Service", "Secret", "ConfigMap"] {
+        for kind in ["Ingress", "HTTPRoute", "EndpointSlice", "Service", "Secret", "ConfigMap"] {
             let api = self.api(kind)?;
             let delete = again(|| api.delete_collection(&parameters, &own));
             block_on(delete).with_context(|| format!("delete every {kind} of {}", self.attack))?;
