@@ -175,6 +175,11 @@ pub struct Flags {
     /// Serve Gateways of GatewayClasses with this controller name
     #[arg(long, value_name = "NAME", default_value = oxigress_objects::gateway::CONTROLLER)]
     pub gateway_controller_name: String,
+    /// Addresses of this machine that Gateways have for themselves, one each
+    ///
+    /// Networks of at most 1024 addresses. A Gateway for which none is left is served on all other addresses.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', value_parser = small_network)]
+    pub gateway_addresses: Vec<IpNet>,
     /// Serve Ingresses whose annotation kubernetes.io/ingress.class has this value
     #[arg(long, value_name = "NAME", default_value = "nginx")]
     pub ingress_class: String,
@@ -347,6 +352,14 @@ fn port() -> RangedI64ValueParser<u16> {
 fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     network.map_err(|_| "write networks such as 10.0.0.0/8 or fd00::/8".into())
+}
+
+fn small_network(text: &str) -> Result<IpNet, String> {
+    let network = network(text)?;
+    match network.max_prefix_len() - network.prefix_len() {
+        0..=10 => Ok(network),
+        _ => Err("write addresses, or networks of at most 1024 of them".into()),
+    }
 }
 
 /// Where the dashboard listens if nobody says.

@@ -10,7 +10,7 @@ use clap::Parser;
 use oxigress_core::model::Snapshot;
 use oxigress_core::model::{HttpsRedirect, Rule};
 use oxigress_objects::document::{self, Found};
-use oxigress_objects::gateway_status::{Condition, Content, Wanted};
+use oxigress_objects::gateway_status::{Addresses, Condition, Content, Wanted};
 use oxigress_objects::verdict::Verdicts;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
@@ -208,14 +208,18 @@ fn status_view(wanted: &Wanted) -> Value {
     let lines = |all: &[Condition]| all.iter().map(line).collect::<Vec<_>>();
     match &wanted.content {
         Content::Class { conditions, .. } => json!(lines(conditions)),
-        Content::Gateway { conditions, listeners } => {
+        Content::Gateway { conditions, listeners, addresses } => {
             let listeners = listeners.iter().map(|listener| {
                 let mut all = lines(&listener.conditions);
                 all.push(format!("{} routes, {:?}", listener.attached, listener.kinds));
                 (listener.name.clone(), json!(all))
             });
             let listeners: Map<String, Value> = listeners.collect();
-            json!({"conditions": lines(conditions), "listeners": listeners})
+            let mut view = json!({"conditions": lines(conditions), "listeners": listeners});
+            if let Addresses::Own(own) = addresses {
+                view["addresses"] = json!(own);
+            }
+            view
         }
         Content::Route { parents, .. } => {
             let parents = parents.iter().map(|parent| {

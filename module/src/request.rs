@@ -24,6 +24,7 @@ use crate::worker::Worker;
 use nginx::{Address, Header};
 use oxigress_core::model::policy::Mirror;
 use std::cell::{Cell, OnceCell};
+use std::net::IpAddr;
 use std::ptr::NonNull;
 
 use route::Route;
@@ -133,6 +134,13 @@ impl<'r> Request<'r> {
     /// does, costs a system call and answers the same port.
     pub fn local_port(&self) -> Option<u16> {
         Some(self.seen.connection().local()?.ip()?.port())
+    }
+
+    /// The address of this machine that the client has sent to. The kernel is asked: a listener may have all addresses.
+    pub fn local_address(&self) -> Option<IpAddr> {
+        let connection = self.seen.connection();
+        connection.local_port()?;
+        Some(connection.local()?.ip()?.ip().to_canonical())
     }
 
     /// How many header lines came; those of a name that nginx ignores are left out.

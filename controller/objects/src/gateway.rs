@@ -186,10 +186,30 @@ spec! {
         response_header_modifier: Option<HeaderFilter>,
         request_redirect: Option<RedirectFilter>,
         url_rewrite: Option<RewriteFilter>,
-        request_mirror: Unread,
+        request_mirror: Option<MirrorFilter>,
         extension_ref: Unread,
-        cors: Unread,
+        cors: Option<CorsFilter>,
         external_auth: Unread,
+    }
+    /// A copy of requests.
+    struct MirrorFilter {
+        backend_ref: HttpBackendRef,
+        percent: Option<u32>,
+        fraction: Option<Fraction>,
+    }
+    /// A share.
+    struct Fraction {
+        numerator: u32,
+        denominator: Option<u32>,
+    }
+    /// Who may read across origins.
+    struct CorsFilter {
+        allow_origins: Vec<String>,
+        allow_methods: Vec<String>,
+        allow_headers: Vec<String>,
+        expose_headers: Vec<String>,
+        allow_credentials: Option<bool>,
+        max_age: Option<i64>,
     }
     /// Changes of headers.
     struct HeaderFilter {

@@ -1,6 +1,7 @@
 //! What the status of an object of the Gateway API is to say.
 
 use crate::gateway::ParentRef;
+use std::net::IpAddr;
 
 /// A condition, without the time of its last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub enum Content {
         /// The conditions.
         conditions: Vec<Condition>,
         /// Names of features, sorted.
-        features: &'static [&'static str],
+        features: Vec<&'static str>,
     },
     /// Of a Gateway.
     Gateway {
@@ -52,6 +53,8 @@ pub enum Content {
         conditions: Vec<Condition>,
         /// One for each listener.
         listeners: Vec<ListenerStatus>,
+        /// Where it is served.
+        addresses: Addresses,
     },
     /// Of a route: what this controller says about its parents, in the order of the route.
     Route {
@@ -60,6 +63,15 @@ pub enum Content {
         /// One for each parent of ours.
         parents: Vec<ParentStatus>,
     },
+}
+
+/// Where a Gateway is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// Where Ingresses are.
+    Shared,
+    /// Here alone.
+    Own(Vec<IpAddr>),
 }
 
 /// What is said about a listener.

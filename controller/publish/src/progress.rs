@@ -197,7 +197,7 @@ fn snapshot(numbers: impl IntoIterator<Item = usize>) -> Snapshot {
                 drop(all.bundles.insert(parsed(&format!("{number:064x}")), parsed("text")))
             }
             Kind::Listener => {
-                let at = ListenerHost::deep(NonZeroU16::MIN, host);
+                let at = ListenerHost::deep(NonZeroU16::MIN, None, host);
                 drop(all.listener_servers.insert(at, Server::default()));
             }
             Kind::Settings | Kind::General => unreachable!("not tables of records"),

@@ -32,6 +32,7 @@ const GROUPS: [Group; 9] = [
             "controller_class",
             "gateway_api",
             "gateway_controller_name",
+            "gateway_addresses",
             "ingress_class_by_name",
             "watch_ingress_without_class",
             "annotations_prefix",

@@ -37,6 +37,11 @@ impl Flags {
             },
             regex_per_host: self.regex_per_host,
             gateway_controller_name: self.gateway_controller_name.clone(),
+            gateway_addresses: self
+                .gateway_addresses
+                .iter()
+                .flat_map(ipnet::IpNet::hosts)
+                .collect(),
             http_port: self.http_port,
             https_port: self.https_port,
             tls_port: self.tls_port(),

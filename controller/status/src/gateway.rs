@@ -250,7 +250,7 @@ mod tests {
 
     fn class(holds: bool) -> Option<Wanted> {
         let condition = Condition { name: "Accepted", holds, reason: "r", message: String::new() };
-        let content = Content::Class { conditions: vec![condition], features: &["A"] };
+        let content = Content::Class { conditions: vec![condition], features: vec!["A"] };
         Some(Wanted { generation: 1, content })
     }
 

@@ -9,11 +9,13 @@
 //! Errors:  none; what is wrong becomes a condition of the object, and everything else is served.
 //! Source:  Gateway API v1.7. Rejected: rules of all ports in one server, since a host may differ from port to port.
 
+mod address;
 mod attach;
 mod filter;
 mod host;
 mod listener;
 mod parents;
+mod rank;
 mod route;
 mod scope;
 mod serve;
@@ -21,7 +23,6 @@ mod status;
 mod target;
 
 pub use listener::references;
-pub use status::FEATURES;
 
 use crate::Options;
 use crate::age::Age;
@@ -36,6 +37,7 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What the Gateway API comes to.
@@ -51,6 +53,8 @@ pub struct Built {
     pub certificates: BTreeMap<HostPattern, CertificateId>,
     /// Ports of nginx beside those of Ingresses; whether they speak TLS.
     pub ports: BTreeMap<u16, bool>,
+    /// Addresses that Gateways have for themselves.
+    pub addresses: BTreeSet<IpAddr>,
     /// What the status of each object of ours is to say.
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
@@ -134,7 +138,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
     for (key, route) in &objects.http_routes {
         let attached = attach::attach(world, options, key, route, &mut gateways);
         let hosts = attached.iter().flat_map(|at| &at.listeners).flat_map(|(_, hosts)| hosts);
-        for host in hosts.collect::<BTreeSet<_>>() {
+        for host in hosts.map(|(host, _)| host).collect::<BTreeSet<_>>() {
             let age = age(route.meta.created, key);
             put(host, GatewayClaim { age, kind: Kind::HTTPRoute });
         }

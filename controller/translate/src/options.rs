@@ -55,6 +55,8 @@ pub struct Options {
     pub regex_per_host: bool,
     /// The value of `--gateway-controller-name`.
     pub gateway_controller_name: String,
+    /// The value of `--gateway-addresses`, each address.
+    pub gateway_addresses: BTreeSet<IpAddr>,
     /// The value of `--http-port`.
     pub http_port: u16,
     /// The value of `--https-port`.
@@ -95,6 +97,7 @@ impl Default for Options {
             host_ownership: HostOwnership::Settings,
             regex_per_host: false,
             gateway_controller_name: oxigress_objects::gateway::CONTROLLER.into(),
+            gateway_addresses: BTreeSet::new(),
             http_port: 80,
             https_port: 443,
             tls_port: 443,

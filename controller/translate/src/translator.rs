@@ -401,6 +401,7 @@ impl Translator {
         let settings = oxigress_core::model::Settings {
             default_backend: default_backend.filter(has_endpoints).cloned(),
             listener_ports: self.gateways.ports.keys().copied().collect(),
+            listener_addresses: self.gateways.addresses.clone(),
             ..self.settings.published()
         };
         if settings != self.snapshot.settings {

@@ -28,7 +28,7 @@ pub use failure::{Failure, Replacement, replace, withheld};
 pub use trace::{BackendReason, Reason, Silent, Trace};
 pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 
-use crate::model::policy::{PathEdit, Policies, Redirect, RedirectTo, Rewrite};
+use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewrite};
 use crate::patterns::Captures;
 use crate::policy::cors;
 use crate::record::{Kind, RuleView, ServerView, SettingsView};
@@ -298,9 +298,12 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     #[cold]
     fn find_listener(&self) -> Option<(G::Record, ServerMatch)> {
         let (generation, port) = (self.generation, self.facts.port());
-        let is_shared = !SettingsView::of(generation).is_listener_port(port);
+        let settings = SettingsView::of(generation);
+        let own = settings.has_listener_addresses().then(|| self.facts.address()).flatten();
+        let own = own.filter(|address| settings.is_listener_address(*address));
+        let is_shared = own.is_none() && !settings.is_listener_port(port);
         let look = |kind, key: &[u8]| generation.record(kind, key);
-        router::find_listener(port, self.facts.host(), is_shared, look)
+        router::find_listener((port, own), self.facts.host(), is_shared, look)
     }
 
     /// What the rule's policies answer before the request is sent anywhere.
@@ -325,7 +328,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         if let Some(status) = source.denied {
             return Some(self.respond(status, Reason::Denied));
         }
-        if self.is_preflight(policies.origins()) {
+        if self.is_preflight(policies.origins(), source.cors.as_ref()) {
             return Some(self.respond(204, Reason::Preflight));
         }
         if let Some(to) = &source.redirect_to {
@@ -344,11 +347,16 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     }
 
     /// A browser asks whether its origin may read, which is answered for the endpoint.
-    fn is_preflight(&self, origins: Option<&cors::Origins>) -> bool {
+    fn is_preflight(&self, origins: Option<&cors::Origins>, written: Option<&Cors>) -> bool {
         let Some(origins) = origins.filter(|_| self.facts.method() == b"OPTIONS") else {
             return false;
         };
         let origin = self.facts.first_header(b"origin");
+        // An origin that may not read is answered too, without permission.
+        if written.is_some_and(|cors| cors.is_of_route) {
+            let asked = self.facts.first_header(b"access-control-request-method");
+            return origin.is_some() && asked.is_some();
+        }
         matches!(origins.decide(origin), cors::Decision::Shared(_))
     }
 

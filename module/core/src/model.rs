@@ -27,6 +27,7 @@ use policy::{HeaderPattern, HeaderValue, PolicyId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 crate::object::objects!(Settings, Server, Rule, Origin, Policy, Certificate);
 
@@ -61,6 +62,9 @@ pub struct Settings {
     /// Ports of nginx on which only [`Snapshot::listener_servers`] are served, and no other server.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub listener_ports: BTreeSet<u16>,
+    /// Addresses of this machine that Gateways have for themselves: the same holds for them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub listener_addresses: BTreeSet<IpAddr>,
 }
 
 impl Default for Settings {
@@ -72,6 +76,7 @@ impl Default for Settings {
             blocked_user_agents: Vec::new(),
             blocked_referers: Vec::new(),
             listener_ports: BTreeSet::new(),
+            listener_addresses: BTreeSet::new(),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::gateway::{
 use crate::model::policy::{Policies, Protocol};
 use crate::text::template::Part;
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 /// A server of this gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,6 +248,10 @@ impl<F: Facts> Facts for Hop<'_, F> {
 
     fn port(&self) -> u16 {
         self.client.port()
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.client.address()
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {

@@ -14,6 +14,7 @@ use crate::model::{HostPattern, ListenerHost};
 use crate::patterns::{NoAnswer, Patterns};
 use crate::record::{Kind, NoParts, Records, Route, ServerView};
 use std::io::Write;
+use std::net::IpAddr;
 
 /// The rule for a request of which only host and path are known; `None`: no rule takes it, the default backend's turn.
 ///
@@ -55,11 +56,12 @@ pub fn find_server<S>(host: &[u8], look: impl Fn(&[u8]) -> Option<S>) -> Option<
     named.or_else(|| Some((look(HostPattern::DEFAULT.as_bytes())?, ServerMatch::Default)))
 }
 
-/// What `look` finds as the server of a host on a port where Gateways listen: `look` is asked for a name and, for a listener's
-/// host, [`Kind::Listener`], else [`Kind::Server`]. The more specific name decides, of two equal ones the listener's. A listener's
-/// host may have a star for one label, as a server has, or one for several ([`ListenerHost::is_deep`]). On a port that `is_shared` with no other server, only listeners are looked for.
+/// What `look` finds as the server of a host on a port, and perhaps an address, where Gateways listen: `look` is asked for a name
+/// and, for a listener's host, [`Kind::Listener`], else [`Kind::Server`]. The more specific name decides, of two equal ones the
+/// listener's. A listener's host may have a star for one label, as a server has, or one for several ([`ListenerHost::is_deep`]).
+/// On a port that `is_shared` with no other server, only listeners are looked for.
 pub fn find_listener<S>(
-    port: u16,
+    (port, address): (u16, Option<IpAddr>),
     host: &[u8],
     is_shared: bool,
     look: impl Fn(Kind, &[u8]) -> Option<S>,
@@ -67,7 +69,11 @@ pub fn find_listener<S>(
     let mut key = [0; ListenerHost::MAX_BYTES];
     let listener = |key: &mut [u8; ListenerHost::MAX_BYTES], star: &str, name: &[u8]| {
         let mut rest = &mut key[..];
-        write!(rest, "{port}/{star}").and_then(|()| rest.write_all(name)).ok()?;
+        let place = match address {
+            Some(address) => write!(rest, "{port}@{address}/{star}"),
+            None => write!(rest, "{port}/{star}"),
+        };
+        place.and_then(|()| rest.write_all(name)).ok()?;
         let left = rest.len();
         look(Kind::Listener, key.get(..key.len() - left)?)
     };
@@ -180,14 +186,22 @@ mod tests {
 
     #[test]
     fn a_listener_s_host_comes_before_the_same_host_of_all_ports() {
-        let find = |known: &[&str], port, host: &str, is_shared| {
+        let find_at = |known: &[&str], at, host: &str, is_shared| {
             let look = |kind, key: &[u8]| {
                 let key = str::from_utf8(key).unwrap().to_owned();
                 let is_kind = key.contains('/') == (kind == Kind::Listener);
                 (is_kind && known.contains(&&*key)).then_some(key)
             };
-            find_listener(port, host.as_bytes(), is_shared, look).map(|(found, _)| found)
+            find_listener(at, host.as_bytes(), is_shared, look).map(|(found, _)| found)
         };
+        let find = |known: &[&str], port, host: &str, is_shared| {
+            find_at(known, (port, None), host, is_shared)
+        };
+        let address = Some("10.0.0.7".parse().unwrap());
+        let own = ["80/a.test", "80@10.0.0.7/**.test"];
+        let found = find_at(&own, (80, address), "a.test", false);
+        assert_eq!(found.as_deref(), Some("80@10.0.0.7/**.test"));
+        assert_eq!(find(&own, 80, "b.test", true), None);
         let known =
             ["80/a.test", "a.test", "b.test", "80/**.test", "*.c.test", "80/*.d.test", "80/_", "_"];
         for (port, host, expected) in [

@@ -69,7 +69,9 @@ pub fn secure(request: &Request<'_>) -> bool {
 
 /// An endpoint's own headers stay where the origin may not read.
 fn share(request: &Request<'_>, cors: &Cors, sharing: &Sharing) -> bool {
-    if sharing.origins.vary() && !request.has_response_header(b"Vary", varies_by_origin) {
+    let echoes = cors.is_of_route && cors.credentials;
+    if (sharing.origins.vary() || echoes) && !request.has_response_header(b"Vary", varies_by_origin)
+    {
         // The next client's answer is another one, also where this one's says nothing.
         if !request.add_response_header(b"Vary", b"Origin") {
             return false;
@@ -82,10 +84,20 @@ fn share(request: &Request<'_>, cors: &Cors, sharing: &Sharing) -> bool {
     if !cors.credentials {
         request.remove_response_header(b"Access-Control-Allow-Credentials");
     }
+    // Browsers take no star for an answer where credentials are sent.
+    let named = |allowed: &'_ [u8], header: &[u8]| match allowed {
+        b"*" if echoes => request.header(header).unwrap_or(allowed).to_vec(),
+        _ => allowed.to_vec(),
+    };
+    let (methods, headers) = (cors.methods.as_str().as_bytes(), cors.headers.as_str().as_bytes());
     (!cors.credentials || set("Access-Control-Allow-Credentials", b"true"))
-        && set("Access-Control-Allow-Origin", origin)
-        && set("Access-Control-Allow-Methods", cors.methods.as_str().as_bytes())
-        && set("Access-Control-Allow-Headers", cors.headers.as_str().as_bytes())
+        && set("Access-Control-Allow-Origin", &named(origin, b"origin"))
+        && set("Access-Control-Allow-Methods", &named(methods, b"access-control-request-method"))
+        && (headers.is_empty()
+            || set(
+                "Access-Control-Allow-Headers",
+                &named(headers, b"access-control-request-headers"),
+            ))
         && cors
             .exposed
             .as_ref()

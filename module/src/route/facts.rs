@@ -17,6 +17,7 @@ use oxigress_core::record::{EndpointsView, Kind, Records, SettingsView};
 use oxigress_core::text::template::Values;
 use oxigress_store::{Guard, KeyHash, Place, Record};
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 /// The live generation, with what the worker keeps compiled of it.
@@ -214,6 +215,10 @@ impl Facts for RequestFacts<'_, '_> {
 
     fn port(&self) -> u16 {
         self.0.local_port().unwrap_or_default()
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.0.local_address()
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {

@@ -182,6 +182,12 @@ fn change_upstream(conf: &UpstreamConf, policies: &Policies) {
     timeout(proxy.send_timeout_seconds, UpstreamConf::set_send_timeout);
     timeout(proxy.read_timeout_seconds, UpstreamConf::set_read_timeout);
     timeout(proxy.next_upstream_timeout_seconds, UpstreamConf::set_next_upstream_timeout);
+    if let Some(ms) = proxy.timeout_ms {
+        conf.set_connect_timeout(ms as usize);
+        conf.set_send_timeout(ms as usize);
+        conf.set_read_timeout(ms as usize);
+        conf.set_next_upstream_timeout(ms as usize);
+    }
     if let Some(is_on) = proxy.buffering {
         conf.set_buffering(is_on.into());
     }

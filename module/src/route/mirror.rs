@@ -40,16 +40,18 @@ impl PhaseHandler for Precontent {
     fn run(raw: &nginx::Request) -> Code {
         let request = Request::of(raw).filter(|request| request.is_main() && !request.is_error());
         let Some(request) = request else { return Code::DECLINED };
-        let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
-        let Some(mirror) = mirror else { return Code::DECLINED };
+        let mut mirrors = mirrors(&request).peekable();
+        if mirrors.peek().is_none() {
+            return Code::DECLINED;
+        }
         match request.copied() {
             Copied::Done => return Code::DECLINED,
             Copied::Reading => return Code::DONE,
             Copied::Not => {}
         }
-        if mirror.without_body {
+        if mirrors.all(|mirror| mirror.without_body) {
             request.set_copied(Copied::Done);
-            send(&request, mirror);
+            send_all(&request);
             return Code::DECLINED;
         }
         request.set_copied(Copied::Reading);
@@ -68,16 +70,25 @@ impl BodyHandler for Body {
     fn run(raw: &nginx::Request) -> AfterBody {
         if let Some(request) = Request::of(raw) {
             request.set_copied(Copied::Done);
-            let mirror = request.policies().and_then(|policies| policies.source.mirror.as_ref());
-            mirror.into_iter().for_each(|mirror| send(&request, mirror));
+            send_all(&request);
         }
         AfterBody::RunPhases
     }
 }
 
-fn send(request: &Request<'_>, mirror: &Mirror) {
-    if try_send(request, mirror).is_none() {
-        request.log_error(format_args!("ingress: the copy of the request is not sent"));
+fn mirrors<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r Mirror> + use<'r> {
+    request.policies().into_iter().flat_map(|policies| policies.source.mirrors())
+}
+
+fn send_all(request: &Request<'_>) {
+    let is_meant = |mirror: &&Mirror| match mirror.share {
+        Some((part, all)) => request.worker().random() % u64::from(all.get()) < u64::from(part),
+        None => true,
+    };
+    for mirror in mirrors(request).filter(is_meant) {
+        if try_send(request, mirror).is_none() {
+            request.log_error(format_args!("ingress: the copy of the request is not sent"));
+        }
     }
 }
 

@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 const CLASS: &str = "oxigress";
+/// What Gateways may have for themselves.
+const ADDRESSES: &str = "10.246.0.0/24";
+/// One of them, and one that is none.
+const STATIC: [&str; 2] = ["10.246.0.250", "10.247.0.1"];
 
 /// Everything at its place; ends with the value.
 struct Site {
@@ -38,7 +42,9 @@ fn start(directory: &Directory) -> Result<Site> {
         "--http-port=80".into(),
         "--https-port=443".into(),
         format!("--publish-status-address={HOST}"),
+        format!("--gateway-addresses={ADDRESSES}"),
     ];
+    network::ip(&["route", "add", "local", ADDRESSES, "dev", "lo"])?;
     let controller = Controller::start_in_pod(&cluster, ["oxigress", "pod"], directory, 2, &flags)?;
     until("the definitions", || {
         cluster.apply(&format!(
@@ -65,6 +71,8 @@ fn run(site: &Site, directory: &Directory, profiles: &str, name: &str) -> Result
         format!("-conformance-profiles={profiles}"),
         format!("-report-output={}", written.display()),
         format!("-version={}", env!("CARGO_PKG_VERSION")),
+        format!("-usable-address={}", STATIC[0]),
+        format!("-unusable-address={}", STATIC[1]),
     ]);
     command.args(["-organization=oxigress", "-project=oxigress", "-url=https://oxigress.io"]);
     command.arg("-contact=https://oxigress.io");

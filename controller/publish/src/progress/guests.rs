@@ -34,7 +34,7 @@ fn snapshot_of(hosts: &[Rules], is_kept: impl Fn(&Rules, &str) -> bool) -> Snaps
 }
 
 fn listener(host: HostPattern) -> ListenerHost {
-    ListenerHost::deep(NonZeroU16::MIN, host)
+    ListenerHost::deep(NonZeroU16::MIN, None, host)
 }
 
 /// The same rules on listeners of one port.

@@ -3,9 +3,12 @@
 use k8s_openapi::jiff::{Timestamp, Unit};
 use oxigress_objects::Kind;
 use oxigress_objects::gateway::{GROUP, ParentRef};
-use oxigress_objects::gateway_status::{Condition, Content, ListenerStatus, ParentStatus, Wanted};
+use oxigress_objects::gateway_status::{
+    Addresses, Condition, Content, ListenerStatus, ParentStatus, Wanted,
+};
 use oxigress_objects::published::Address;
 use serde_json::{Map, Value, json};
+use std::net::IpAddr;
 
 /// The types of conditions that are ours: one that is not said any more goes.
 const OURS: [&str; 5] =
@@ -35,12 +38,16 @@ pub fn merge(
             let features = features.iter().map(|name| json!({"name": name}));
             status.insert("supportedFeatures".into(), features.collect());
         }
-        Content::Gateway { conditions, listeners } => {
+        Content::Gateway { conditions, listeners, addresses: own } => {
             put_conditions(&mut status, conditions, at);
             let old = status.remove("listeners").unwrap_or_default();
             let listeners = listeners.iter().map(|listener| listener_of(&old, listener, at));
             status.insert("listeners".into(), listeners.collect());
-            let addresses: Value = addresses.iter().map(address_of).collect();
+            let ip = |ip: &IpAddr| json!({"type": "IPAddress", "value": ip});
+            let addresses: Value = match own {
+                Addresses::Shared => addresses.iter().map(address_of).collect(),
+                Addresses::Own(own) => own.iter().map(ip).collect(),
+            };
             status.insert("addresses".into(), addresses);
         }
         Content::Route { controller, parents } => {
@@ -189,7 +196,8 @@ mod tests {
             attached: 2,
             conditions: vec![Condition::yes("Accepted", "Accepted")],
         };
-        let content = Content::Gateway { conditions: Vec::new(), listeners: vec![listener] };
+        let (conditions, listeners) = (Vec::new(), vec![listener]);
+        let content = Content::Gateway { conditions, listeners, addresses: Addresses::Shared };
         let address = Address { ip: "192.0.2.1".into(), ..Address::default() };
         let wanted = Wanted { generation: 1, content };
         let status = merge(Kind::Gateway, &Value::Null, Some(&wanted), &[address], "us");

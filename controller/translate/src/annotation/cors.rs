@@ -44,6 +44,7 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
         exposed: None,
         credentials: true,
         max_age: 1_728_000,
+        is_of_route: false,
     };
     let list = |text: &str, is_item: fn(&str) -> bool| {
         let is_list = text.split(',').all(|item| is_item(item.trim()));

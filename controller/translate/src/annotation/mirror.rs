@@ -19,5 +19,6 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
         HeaderValue::parse(text).ok().filter(|_| oxigress_settings::grammar::is_plain(text, b"[]"))
     });
     let without_body = has_body == Some(false);
-    policies.mirror = Some(Mirror { to: url.to, target: url.target, host, without_body });
+    policies.mirror =
+        Some(Mirror { to: url.to, target: url.target, host, without_body, share: None });
 }

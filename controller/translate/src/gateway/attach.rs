@@ -17,8 +17,8 @@ pub struct Attachment<'w> {
     pub parent: &'w ParentRef,
     /// The Gateway.
     pub gateway: Key,
-    /// The listeners, by their place, with the hosts that are served there.
-    pub listeners: Vec<(usize, Vec<HostPattern>)>,
+    /// The listeners, by their place.
+    pub listeners: Listeners,
     /// Why there are none.
     pub refusal: Option<Condition>,
 }
@@ -56,7 +56,8 @@ pub fn attach<'w>(
     all
 }
 
-type Listeners = Vec<(usize, Vec<HostPattern>)>;
+/// Listeners of a Gateway, by their place, with the hosts that are served there, and which of the route's own each comes from.
+type Listeners = Vec<(usize, Vec<(HostPattern, HostPattern)>)>;
 
 fn at(
     world: &World,
@@ -100,7 +101,9 @@ fn at(
         hosts.push(HostPattern::default_host());
     }
     let meet = |listener: &ListenerState<'_>| {
-        let meet = hosts.iter().filter_map(|host| intersection(&listener.host, host));
+        let meet = hosts
+            .iter()
+            .filter_map(|host| Some((intersection(&listener.host, host)?, host.clone())));
         meet.collect::<Vec<_>>()
     };
     let found = found.into_iter().map(|(place, listener)| (place, meet(listener)));

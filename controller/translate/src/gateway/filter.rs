@@ -3,12 +3,14 @@
 use oxigress_core::http::header;
 use oxigress_core::model::PathPattern;
 use oxigress_core::model::policy::{
-    HeaderName, HeaderValue, PathEdit, Policies, RedirectTo, RequestHeader, ResponseHeader,
-    Template,
+    Cors, HeaderName, HeaderValue, PathEdit, Policies, Proxy, RedirectTo, RequestHeader,
+    ResponseHeader, Template,
 };
 use oxigress_objects::gateway::{
-    HeaderFilter, HttpRouteFilter, PathModifier, RedirectFilter, RewriteFilter,
+    CorsFilter, HeaderFilter, HttpRouteFilter, HttpRouteTimeouts, MirrorFilter, PathModifier,
+    RedirectFilter, RewriteFilter,
 };
+use std::num::NonZeroU32;
 
 /// Why a filter cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +52,13 @@ pub fn apply<'r>(
                     rewrite_url(rewrite, path, policies)?;
                 }
             }
+            // Read apart: it names a Service.
+            "RequestMirror" => {}
+            "CORS" => {
+                if let Some(filter) = &filter.cors {
+                    policies.cors = Some(cors(filter)?);
+                }
+            }
             "ExtensionRef" => {
                 let message = "filters: no kind of ExtensionRef is served: remove it";
                 return Err(Refusal::Unresolved(message.into()));
@@ -61,6 +70,87 @@ pub fn apply<'r>(
         }
     }
     Ok(redirect)
+}
+
+fn cors(filter: &CorsFilter) -> Result<Cors, Refusal> {
+    let is_any = filter.allow_origins.iter().any(|origin| origin == "*");
+    let origins = filter.allow_origins.iter().map(HeaderValue::parse);
+    let list = |names: &[String]| HeaderValue::parse(names.join(", "));
+    let methods = match filter.allow_methods.is_empty() {
+        // Those that need no permission.
+        true => HeaderValue::parse("GET, HEAD, POST")?,
+        false => list(&filter.allow_methods)?,
+    };
+    Ok(Cors {
+        origins: (!is_any).then(|| origins.collect()).transpose()?,
+        methods,
+        headers: list(&filter.allow_headers)?,
+        exposed: match filter.expose_headers.is_empty() {
+            true => None,
+            false => Some(list(&filter.expose_headers)?),
+        },
+        credentials: filter.allow_credentials.unwrap_or_default(),
+        max_age: filter.max_age.unwrap_or(5),
+        is_of_route: true,
+    })
+}
+
+/// Sets how long an attempt may take. Of both the shorter one counts, and `0s` is no limit.
+pub fn timeouts(timeouts: &HttpRouteTimeouts, policies: &mut Policies) -> Result<(), String> {
+    /// As good as none.
+    const DAY_MS: u32 = 24 * 60 * 60 * 1_000;
+    let read = |name: &str, text: &Option<String>| match text.as_deref() {
+        None => Ok(None),
+        Some(text) => duration_ms(text)
+            .map(|ms| Some(if ms == 0 { DAY_MS } else { ms.min(DAY_MS) }))
+            .ok_or_else(|| {
+                format!("timeouts.{name}: {text} is no duration such as 500ms or 1m30s")
+            }),
+    };
+    let request = read("request", &timeouts.request)?;
+    let backend = read("backendRequest", &timeouts.backend_request)?;
+    let shorter = request.into_iter().chain(backend).min();
+    if let Some(ms) = shorter {
+        policies.proxy.get_or_insert_with(Proxy::default).timeout_ms = Some(ms);
+    }
+    Ok(())
+}
+
+/// Numbers with the units h, m, s and ms.
+fn duration_ms(text: &str) -> Option<u32> {
+    let (mut rest, mut sum) = (text, 0_u32);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = rest.split_at(end);
+        let end = unit.find(|c: char| c.is_ascii_digit()).unwrap_or(unit.len());
+        let (unit, after) = unit.split_at(end);
+        let each = match unit {
+            "h" => 3_600_000,
+            "m" => 60_000,
+            "s" => 1_000,
+            "ms" => 1,
+            _ => return None,
+        };
+        sum = sum.checked_add(number.parse::<u32>().ok()?.checked_mul(each)?)?;
+        rest = after;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+/// The share of requests that a filter copies; `None`: all.
+pub fn share(filter: &MirrorFilter) -> Result<Option<(u32, NonZeroU32)>, String> {
+    let of = |part: u32, all: u32| match NonZeroU32::new(all).filter(|all| part <= all.get()) {
+        Some(all) => Ok(Some((part, all))),
+        None => Err(format!("filters: requestMirror: {part} of {all} is no share")),
+    };
+    match (&filter.percent, &filter.fraction) {
+        (Some(percent), None) => of(*percent, 100),
+        (None, Some(fraction)) => of(fraction.numerator, fraction.denominator.unwrap_or(100)),
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => {
+            Err("filters: requestMirror: percent and fraction exclude each other".into())
+        }
+    }
 }
 
 fn request_headers(changes: &HeaderFilter, policies: &mut Policies) -> Result<(), Refusal> {

@@ -1,25 +1,29 @@
 //! GatewayClasses and Gateways of ours, and their listeners.
 //!
-//! All Gateways are served by one nginx, on its addresses: listeners of several Gateways on one port and host are one, whose
-//! routes come after each other by age.
+//! All Gateways are served by one nginx: listeners of several Gateways on one port and host are one, whose routes come after each
+//! other by age, unless the Gateways have addresses of their own.
 
+use super::Built;
+use super::address::{self, Place, Refusal};
 use super::host::specificity;
 use super::scope::is_watched;
 use super::status::{self, accepted, programmed};
 use super::target::is_granted;
-use super::{Built, FEATURES};
 use crate::Options;
-use oxigress_core::model::{CertificateId, HostPattern};
+use oxigress_core::model::{CertificateId, HostPattern, ListenerHost};
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, Listener, ObjectName};
 use oxigress_objects::gateway_status::{Condition, Content, ListenerStatus};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 /// A Gateway of ours.
 pub struct GatewayState<'w> {
     /// As it is written.
     pub gateway: &'w Gateway,
+    /// Where it is served.
+    pub place: Place,
     /// In its order.
     pub listeners: Vec<ListenerState<'w>>,
 }
@@ -47,6 +51,16 @@ pub struct ListenerState<'w> {
     refusal: Option<Condition>,
     conflict: Option<Condition>,
     unresolved: Option<Condition>,
+}
+
+impl GatewayState<'_> {
+    /// The addresses in the names of its hosts; `None` stands for those that it shares.
+    pub fn addresses(&self) -> Vec<Option<IpAddr>> {
+        match self.place.own() {
+            [] => vec![None],
+            own => own.iter().copied().map(Some).collect(),
+        }
+    }
 }
 
 impl ListenerState<'_> {
@@ -80,7 +94,7 @@ pub fn classes(options: &Options, objects: &GatewayObjects, built: &mut Built) -
             ),
         };
         let conditions = vec![condition];
-        let content = Content::Class { conditions, features: FEATURES };
+        let content = Content::Class { conditions, features: status::features(options) };
         status::put(Kind::GatewayClass, key, class.meta.generation, content, built);
     }
     ours
@@ -116,13 +130,20 @@ pub fn gateways<'w>(
         classes.contains(&gateway.spec.gateway_class_name)
             && is_watched(world, options, &key.namespace)
     });
-    let mut gateways: Gateways<'w> = ours
-        .map(|(key, gateway)| {
-            let listeners = gateway.spec.listeners.iter();
-            let listeners = listeners.map(|spec| state(world, options, key, spec)).collect();
-            (key, GatewayState { gateway, listeners })
-        })
-        .collect();
+    let mut ours: Vec<_> = ours.map(|(key, gateway)| (key, &**gateway)).collect();
+    ours.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
+    let places = address::assign(options, ours.iter().copied());
+    let mut gateways: Gateways<'w> = BTreeMap::new();
+    for ((key, gateway), (_, place)) in ours.into_iter().zip(places) {
+        built.addresses.extend(place.own());
+        let listeners = gateway.spec.listeners.iter();
+        let mut listeners: Vec<_> =
+            listeners.map(|spec| state(world, options, key, spec)).collect();
+        if matches!(place, Place::Nowhere(_)) {
+            listeners.iter_mut().for_each(|listener| listener.port = None);
+        }
+        gateways.insert(key, GatewayState { gateway, place, listeners });
+    }
     for state in gateways.values_mut() {
         find_conflicts(&mut state.listeners);
     }
@@ -313,18 +334,20 @@ pub fn finish(gateways: &Gateways<'_>, built: &mut Built) {
             0 => Condition::no("Programmed", "Invalid", "no listener is valid"),
             _ => programmed(),
         });
-        if let Some(address) = state.gateway.spec.addresses.first() {
-            let message = format!(
-                "spec.addresses: {} cannot be assigned: all Gateways are served on the addresses of this controller: remove it",
-                address.value
-            );
-            conditions = vec![
-                Condition::no("Accepted", "UnsupportedAddress", message.clone()),
-                Condition::no("Programmed", "AddressNotAssigned", message),
-            ];
+        match &state.place {
+            Place::Nowhere(Refusal::Unsupported(why)) => {
+                let not = Condition::no("Programmed", "Invalid", why.message.clone());
+                conditions = vec![why.clone(), not];
+            }
+            Place::Nowhere(Refusal::Unusable(why)) => {
+                conditions.retain(|condition| condition.name != why.name);
+                conditions.push(why.clone());
+            }
+            Place::Shared | Place::Own(_) => {}
         }
         let listeners = state.listeners.iter().map(listener_status).collect();
-        let content = Content::Gateway { conditions, listeners };
+        let addresses = state.place.published();
+        let content = Content::Gateway { conditions, listeners, addresses };
         status::put(Kind::Gateway, key, state.gateway.meta.generation, content, built);
     }
 }
@@ -358,14 +381,15 @@ fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
     }
 }
 
-/// The most specific of the listeners' hosts on a port that covers a host.
-pub fn most_specific<'g>(
-    gateways: &'g Gateways<'_>,
-    port: NonZeroU16,
-    host: &HostPattern,
-) -> Option<&'g HostPattern> {
-    let all = gateways.values().flat_map(|state| &state.listeners);
-    let of_port = all.filter(|listener| listener.is_accepted() && listener.port == Some(port));
+/// The most specific of the listeners' hosts on a port that covers a host, among those of the same address.
+pub fn most_specific<'g>(gateways: &'g Gateways<'_>, at: &ListenerHost) -> Option<&'g HostPattern> {
+    let host = &at.host;
+    let beside = gateways.values().filter(|state| match at.address {
+        Some(address) => state.place.own().contains(&address),
+        None => matches!(state.place, Place::Shared),
+    });
+    let all = beside.flat_map(|state| &state.listeners);
+    let of_port = all.filter(|listener| listener.is_accepted() && listener.port == Some(at.port));
     let hosts = of_port.map(|listener| &listener.host);
     hosts.filter(|outer| super::host::covers(outer, host)).max_by_key(|host| specificity(host))
 }

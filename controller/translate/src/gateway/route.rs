@@ -3,11 +3,12 @@
 use super::filter::{self, Refusal};
 use super::{Built, target};
 use crate::backend_ref::BackendRef;
-use oxigress_core::model::policy::{HeaderName, Policies};
+use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
 use oxigress_core::model::{Invalid, PathPattern, Selection, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{Allowance, pattern_is_valid, price_of, price_of_reading};
 use oxigress_objects::gateway::{
-    HttpBackendRef, HttpRoute, HttpRouteMatch, HttpRouteRule, HttpValueMatch, RedirectFilter,
+    HttpBackendRef, HttpRoute, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch,
+    RedirectFilter,
 };
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::{Key, World};
@@ -117,7 +118,6 @@ impl Reader<'_, '_> {
         let unread = [
             ("retry", rule.retry.is_some()),
             ("sessionPersistence", rule.session_persistence.is_some()),
-            ("timeouts", rule.timeouts.is_some()),
         ];
         if let Some((name, _)) = unread.iter().find(|(_, is_there)| *is_there) {
             return Err(format!("{name} is not served: remove it"));
@@ -228,6 +228,10 @@ impl Reader<'_, '_> {
         path: &PathPattern,
     ) -> Result<(Vec<Target>, Option<Redirect>), String> {
         let mut policies = self.settings.defaults.policies.clone();
+        if let Some(timeouts) = &rule.timeouts {
+            filter::timeouts(timeouts, &mut policies)?;
+        }
+        self.mirrors(&rule.filters, &mut policies)?;
         let redirect = match filter::apply(&rule.filters, path, &mut policies) {
             Ok(redirect) => redirect.cloned(),
             Err(Refusal::Unsupported(why)) => return Err(why),
@@ -269,6 +273,7 @@ impl Reader<'_, '_> {
             }
         };
         target::speak(&mut policies, protocol);
+        self.mirrors(&reference.filters, &mut policies)?;
         match filter::apply(&reference.filters, path, &mut policies) {
             Ok(None) => {}
             Ok(Some(_)) => return Err("backendRefs: filters: RequestRedirect is not served".into()),
@@ -278,10 +283,54 @@ impl Reader<'_, '_> {
                 return Ok(failing(weight));
             }
         }
+        self.lead(&leads);
+        Ok(Target { weight, leads: Some(leads), policies: Arc::new(policies) })
+    }
+
+    /// Adds the copies that filters ask for. Without the server of a copy all else is served.
+    fn mirrors(
+        &mut self,
+        filters: &[HttpRouteFilter],
+        policies: &mut Policies,
+    ) -> Result<(), String> {
+        for filter in filters.iter().filter_map(|filter| filter.request_mirror.as_ref()) {
+            let share = filter::share(filter)?;
+            let leads = match target::resolve(self.world, self.key, &filter.backend_ref, self.built)
+            {
+                Ok((leads, None)) => leads,
+                Ok((_, Some(_))) => {
+                    return Err("filters: requestMirror: copies speak HTTP/1.1 alone".into());
+                }
+                Err(condition) => {
+                    self.unresolved(condition);
+                    continue;
+                }
+            };
+            self.lead(&leads);
+            let host =
+                HeaderValue::parse(format!("{}.{}", leads.service.name, leads.service.namespace));
+            let to = AuthHost {
+                backend: leads.backend,
+                host: host.map_err(|why| why.to_string())?,
+                variable_host: None,
+                https: false,
+            };
+            policies.more_mirrors.push(Mirror {
+                to,
+                target: Template::empty(),
+                host: None,
+                without_body: false,
+                share,
+            });
+        }
+        Ok(())
+    }
+
+    /// Notes that the route leads to a Service.
+    fn lead(&mut self, leads: &BackendRef) {
         let users = self.built.leads.entry(leads.backend.clone());
         let (_, users) = users.or_insert_with(|| (leads.clone(), BTreeSet::new()));
         users.insert(target::object(self.key));
-        Ok(Target { weight, leads: Some(leads), policies: Arc::new(policies) })
     }
 
     /// The first thing counts.

@@ -2,8 +2,9 @@
 
 use super::attach::Attachment;
 use super::filter;
-use super::host::covers;
-use super::listener::{Gateways, ListenerState, most_specific};
+use super::host::{covers, specificity};
+use super::listener::{GatewayState, Gateways, ListenerState, most_specific};
+use super::rank::{self, Ranked};
 use super::route::{CompiledRoute, CompiledRule, Target};
 use super::{Beside, Built, target};
 use crate::Options;
@@ -16,13 +17,15 @@ use oxigress_core::model::{
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is served where, while routes are added.
 #[derive(Default)]
 pub struct Serving {
-    hosts: BTreeMap<ListenerHost, BTreeMap<Age, Vec<Candidate>>>,
+    hosts: BTreeMap<ListenerHost, Ranked>,
     ids: BTreeMap<*const Policies, Option<PolicyId>>,
     policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// Policies whose addresses are remembered.
@@ -37,12 +40,36 @@ pub struct Serving {
 const MAX_OF_NAMESPACE: usize = 20_000;
 
 /// Creation, then name.
-type Age = (i64, Key);
+pub type Age = (i64, Key);
 
-struct Candidate {
-    path: PathPattern,
-    selection: Selection,
-    rules: Vec<Rule>,
+/// A match of a rule.
+#[derive(Clone)]
+pub struct Candidate {
+    /// Its path.
+    pub path: PathPattern,
+    /// What else it asks for.
+    pub selection: Selection,
+    /// What is served, one for each share.
+    pub rules: Vec<Rule>,
+}
+
+impl Candidate {
+    /// The same for fewer requests.
+    pub fn narrowed(&self, path: &PathPattern, selection: Selection) -> Self {
+        let rules = self.rules.iter().map(|rule| {
+            let weight = rule.selection.as_ref().and_then(|own| own.weight);
+            let selection = Selection { weight, ..selection.clone() };
+            let is_all = selection == Selection::default();
+            let selection = (!is_all).then(|| Box::new(selection));
+            Rule { path: path.clone(), selection, ..rule.clone() }
+        });
+        Candidate { path: path.clone(), rules: rules.collect(), selection }
+    }
+
+    /// Both ask for the same requests.
+    pub fn is_asked_as(&self, other: &Self) -> bool {
+        self.path == other.path && self.selection == other.selection
+    }
 }
 
 impl Serving {
@@ -61,17 +88,19 @@ impl Serving {
             for (place, hosts) in &attachment.listeners {
                 let Some(listener) = state.listeners.get(*place) else { continue };
                 let Some(port) = listener.port.filter(|_| listener.is_serving()) else { continue };
-                for host in hosts {
-                    let is_its = most_specific(gateways, port, host) == Some(&listener.host);
-                    let at = ListenerHost::deep(port, host.clone());
-                    if is_its && served.insert(at.clone()) {
+                for (address, (host, own)) in places(state, hosts) {
+                    let at = ListenerHost::deep(port, address, host.clone());
+                    let is_its = most_specific(gateways, &at) == Some(&listener.host);
+                    let rank = Reverse(specificity(own));
+                    if is_its && served.insert((at.clone(), rank)) {
                         let rules = self.candidates(key, compiled, listener);
                         let count = rules.iter().map(|candidate| candidate.rules.len()).sum();
                         if !self.has_room(key, count) {
                             continue;
                         }
                         let age = (route.meta.created, key.clone());
-                        self.hosts.entry(at).or_default().insert(age, rules);
+                        let routes = self.hosts.entry(at).or_default();
+                        routes.entry(rank).or_default().insert(age, rules);
                     }
                 }
             }
@@ -149,14 +178,18 @@ impl Serving {
         gateways: &Gateways<'_>,
         built: &mut Built,
     ) {
-        let listeners = gateways.values().flat_map(|state| &state.listeners);
-        for listener in listeners.filter(|listener| listener.is_accepted()) {
+        let states = gateways.values();
+        let listeners =
+            states.flat_map(|state| state.listeners.iter().map(move |listener| (state, listener)));
+        for (state, listener) in listeners.filter(|(_, listener)| listener.is_accepted()) {
             let Some(port) = listener.port else { continue };
             let host = listener.host.clone();
             if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
                 built.certificates.entry(host.clone()).or_insert(id);
             }
-            self.hosts.entry(ListenerHost::deep(port, host)).or_default();
+            for address in state.addresses() {
+                self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
+            }
         }
         let message = format!(
             "the routes of a namespace have at most {MAX_OF_NAMESPACE} rules, each counted once for every host, match and \
@@ -167,13 +200,15 @@ impl Serving {
             left_out.iter().map(|key| (target::object(key), Note::rejected(message.clone()))),
         );
         let mut named = BTreeSet::new();
-        for (at, routes) in &self.hosts {
+        for (at, routes) in std::mem::take(&mut self.hosts) {
+            let routes = rank::flatten(routes);
             // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
-            let is_beside = at.is_deep && beside.servers.contains_key(&at.host);
+            let is_beside =
+                at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
             let one_label = ListenerHost::of_one_label(at.port, at.host.clone());
-            for at in is_beside.then_some(&one_label).into_iter().chain([at]) {
+            for at in is_beside.then_some(&one_label).into_iter().chain([&at]) {
                 let place = Place { at, guests: guests_of(gateways, at) };
-                let server = merge(world, options, beside, &place, routes, built);
+                let server = merge(world, options, beside, &place, &routes, built);
                 named.extend(server.rules.iter().filter_map(|rule| rule.policies.clone()));
                 built.servers.insert(at.clone(), server);
             }
@@ -192,6 +227,15 @@ fn origin(key: &Key, target: &Target, path: &str) -> Origin {
         port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
         path: path.into(),
     }
+}
+
+/// Every address of a Gateway with each of these hosts.
+fn places<'h, H>(
+    state: &GatewayState<'_>,
+    hosts: &'h [H],
+) -> impl Iterator<Item = (Option<IpAddr>, &'h H)> {
+    let addresses = state.addresses().into_iter();
+    addresses.flat_map(move |address| hosts.iter().map(move |host| (address, host)))
 }
 
 /// Who has a path with these conditions.
@@ -238,7 +282,9 @@ fn merge(
     built: &mut Built,
 ) -> Server {
     let at = place.at;
-    let is_shared = [options.http_port, options.tls_port].contains(&at.port.get()) && !at.is_deep;
+    let is_shared = at.address.is_none()
+        && [options.http_port, options.tls_port].contains(&at.port.get())
+        && !at.is_deep;
     let ingresses = beside.servers.get(&at.host).filter(|_| is_shared);
     let by_ingress = is_shared.then(|| (beside.owner)(&at.host)).flatten();
     let mut merge = Merge::default();
@@ -294,11 +340,12 @@ impl<'o> Owner<'o> {
 
 /// The namespaces of the Gateways that have listeners for a host.
 fn guests_of<'g>(gateways: &'g Gateways<'_>, at: &ListenerHost) -> BTreeSet<&'g str> {
-    let listens = |state: &&super::listener::GatewayState<'_>| {
+    let listens = |state: &&GatewayState<'_>| {
         let mut all = state.listeners.iter();
         all.any(|one| one.is_accepted() && one.port == Some(at.port) && covers(&one.host, &at.host))
     };
-    let all = gateways.iter().filter(|(_, state)| listens(state));
+    let is_beside = |state: &GatewayState<'_>| state.addresses().contains(&at.address);
+    let all = gateways.iter().filter(|(_, state)| is_beside(state) && listens(state));
     all.map(|(key, _)| &*key.namespace).collect()
 }
 

@@ -1,20 +1,29 @@
 //! What is said about the objects: their status, and verdicts for the log and `check`.
 
 use super::Built;
+use crate::Options;
 use oxigress_objects::gateway_status::{Condition, Content, Wanted};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 
 /// The features of the conformance suite that are served, in the order of the API.
-pub const FEATURES: &[&str] = &[
+const FEATURES: &[&str] = &[
     "Gateway",
+    "GatewayAddressEmpty",
     "GatewayHTTPListenerIsolation",
     "GatewayPort8080",
+    "GatewayRouteHostnameIntersectionPrecedence",
+    "GatewayStaticAddresses",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",
     "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
     "HTTPRouteBackendRequestHeaderModification",
+    "HTTPRouteBackendTimeout",
+    "HTTPRouteBackendURLRewrite",
+    "HTTPRouteCORS",
     "HTTPRouteHostRewrite",
     "HTTPRouteMethodMatching",
     "HTTPRouteNamedRouteRule",
@@ -23,10 +32,23 @@ pub const FEATURES: &[&str] = &[
     "HTTPRoutePathRewrite",
     "HTTPRoutePortRedirect",
     "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+    "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
     "ReferenceGrant",
 ];
+
+/// Those of [`FEATURES`] that this controller has.
+pub fn features(options: &Options) -> Vec<&'static str> {
+    let is_there = |name: &&str| match *name {
+        "GatewayStaticAddresses" => !options.gateway_addresses.is_empty(),
+        _ => true,
+    };
+    FEATURES.iter().copied().filter(is_there).collect()
+}
 
 pub fn accepted() -> Condition {
     Condition::yes("Accepted", "Accepted")
@@ -52,7 +74,7 @@ pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut
     };
     match &content {
         Content::Class { conditions, .. } => built.notes.extend(about("", conditions)),
-        Content::Gateway { conditions, listeners } => {
+        Content::Gateway { conditions, listeners, .. } => {
             built.notes.extend(about("", conditions));
             for listener in listeners {
                 let place = format!("listener {}: ", listener.name);

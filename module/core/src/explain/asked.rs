@@ -5,6 +5,7 @@ use crate::gateway::{Facts, Shown};
 use crate::metrics::percent_decoded;
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::net::IpAddr;
 
 /// As many header lines as nginx's router takes.
 const MAX_HEADERS: usize = 100;
@@ -247,6 +248,10 @@ impl Facts for AskedFacts<'_> {
             0 => 80,
             port => port,
         }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        None
     }
 
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {

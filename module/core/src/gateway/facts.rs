@@ -9,6 +9,7 @@ use crate::patterns::Patterns;
 use crate::policy::cors::Origins;
 use crate::record::{Kind, Records, RequestParts, SettingsView};
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::ops::Deref;
 
 /// A request, as far as a decision looks at it: nginx's own, a line of text, or a generated one.
@@ -27,6 +28,8 @@ pub trait Facts: split::Request {
     fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
     /// The port of nginx on which the request arrived. Asked only where Gateways listen.
     fn port(&self) -> u16;
+    /// The address of this machine on which the request arrived. Asked only where Gateways have addresses for themselves.
+    fn address(&self) -> Option<IpAddr>;
     /// The value of the first header of this lower-case name.
     fn first_header(&self, name: &[u8]) -> Option<&[u8]>;
     /// `scheme://` and the `Host` header as it was sent; `None` without one.

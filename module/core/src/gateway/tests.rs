@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 pub type Encoded = BTreeMap<(Kind, Vec<u8>), Vec<u8>>;
 type Counting = fn(&[u8], usize) -> Option<crate::explain::Counted>;
@@ -80,6 +81,10 @@ impl Facts for Generated {
     }
     fn port(&self) -> u16 {
         if self.is_tls { 443 } else { 80 }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        None
     }
     fn first_header(&self, name: &[u8]) -> Option<&[u8]> {
         self.headers.get(str::from_utf8(name).unwrap()).map(|value| value.as_bytes())

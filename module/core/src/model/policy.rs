@@ -29,6 +29,7 @@ pub use tracing::{Propagation, Sampling, Tracing};
 
 use super::{BackendId, BundleId, Invalid};
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
@@ -102,6 +103,9 @@ pub struct Policies {
     /// A server that receives a copy of every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<Mirror>,
+    /// Further servers that receive copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub more_mirrors: Vec<Mirror>,
     /// Requests are left out of the access log.
     #[serde(skip_serializing_if = "is_false")]
     pub is_unlogged: bool,
@@ -173,6 +177,10 @@ pub struct Cors {
     pub credentials: bool,
     /// The value of `Access-Control-Max-Age`, in seconds.
     pub max_age: i64,
+    /// As the Gateway API has it: the star of an origin stands for several labels, and where `*` is allowed the answer names what
+    /// the client asks for, if it may be allowed to send credentials.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_of_route: bool,
 }
 
 /// A header of a response.
@@ -235,6 +243,9 @@ pub struct Mirror {
     /// The copy has no body.
     #[serde(default, skip_serializing_if = "is_false")]
     pub without_body: bool,
+    /// The share of requests that are copied, a numerator and a denominator; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<(u32, NonZeroU32)>,
 }
 
 impl Policies {
@@ -247,7 +258,8 @@ impl Policies {
             access,
             errors,
             fallback,
-            mirror,
+            mirror: _,
+            more_mirrors: _,
             denied: _,
             redirect: _,
             redirect_to: _,
@@ -271,8 +283,13 @@ impl Policies {
         let external = access.as_ref().and_then(|access| access.external.as_ref());
         let errors = errors.as_ref().and_then(|errors| errors.backend.as_ref());
         let auth = external.and_then(|external| external.to.known_backend());
-        let mirror = mirror.as_ref().and_then(|mirror| mirror.to.known_backend());
-        [auth, errors, mirror, fallback.as_ref()].into_iter().flatten()
+        let mirrors = self.mirrors().filter_map(|mirror| mirror.to.known_backend());
+        [auth, errors, fallback.as_ref()].into_iter().flatten().chain(mirrors)
+    }
+
+    /// The servers that receive copies.
+    pub fn mirrors(&self) -> impl Iterator<Item = &Mirror> {
+        self.mirror.iter().chain(&self.more_mirrors)
     }
 
     /// The bundles that it names.

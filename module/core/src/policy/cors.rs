@@ -21,12 +21,14 @@ pub enum Origins {
 pub enum Pattern {
     /// Matches this origin and no other.
     Exact(Vec<u8>),
-    /// One label, of letters, digits and `-`, between two texts.
+    /// One label, of letters, digits and `-`, or several, between two texts.
     AnyLabel {
         /// The scheme with its separator, such as `https://`.
         before: Vec<u8>,
         /// The rest of the origin, such as `.shop.test:8443`.
         after: Vec<u8>,
+        /// Several labels match.
+        is_deep: bool,
     },
 }
 
@@ -45,7 +47,9 @@ impl Origins {
         match &cors.origins {
             None => Origins::Any,
             Some(list) => Origins::Listed(
-                list.iter().filter_map(|text| Pattern::parse(text.as_str())).collect(),
+                list.iter()
+                    .filter_map(|text| Pattern::parse(text.as_str(), cors.is_of_route))
+                    .collect(),
             ),
         }
     }
@@ -69,7 +73,7 @@ impl Origins {
 
 impl Pattern {
     /// `scheme://host[:port]`, where the host may begin with `*.`, or `null`.
-    fn parse(text: &str) -> Option<Self> {
+    fn parse(text: &str, is_deep: bool) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         if text == "null" {
             return Some(Pattern::Exact(text.into()));
@@ -88,6 +92,7 @@ impl Pattern {
             (true, true) if name.starts_with('.') && name.len() > 1 => Some(Pattern::AnyLabel {
                 before: format!("{scheme}://").into(),
                 after: name.into(),
+                is_deep,
             }),
             _ => None,
         }
@@ -96,7 +101,7 @@ impl Pattern {
     fn matches(&self, origin: &[u8]) -> bool {
         match self {
             Pattern::Exact(text) => text.eq_ignore_ascii_case(origin),
-            Pattern::AnyLabel { before, after } => {
+            Pattern::AnyLabel { before, after, is_deep } => {
                 let label = origin.len().checked_sub(before.len() + after.len()).filter(|n| *n > 0);
                 let Some((start, rest)) = label.and_then(|_| origin.split_at_checked(before.len()))
                 else {
@@ -107,7 +112,9 @@ impl Pattern {
                 };
                 start.eq_ignore_ascii_case(before)
                     && end.eq_ignore_ascii_case(after)
-                    && label.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+                    && label.iter().all(|byte| {
+                        byte.is_ascii_alphanumeric() || *byte == b'-' || (*is_deep && *byte == b'.')
+                    })
             }
         }
     }
@@ -119,6 +126,10 @@ mod tests {
     use crate::model::policy::HeaderValue;
 
     fn listed(list: &[&str]) -> Origins {
+        listed_as(list, false)
+    }
+
+    fn listed_as(list: &[&str], is_of_route: bool) -> Origins {
         let value = |text: &&str| HeaderValue::parse(*text).unwrap();
         let header = || HeaderValue::parse("GET").unwrap();
         Origins::of(&Cors {
@@ -128,7 +139,21 @@ mod tests {
             exposed: None,
             credentials: false,
             max_age: 0,
+            is_of_route,
         })
+    }
+
+    #[test]
+    fn the_star_of_a_route_stands_for_several_labels() {
+        let origin = b"https://a.b.shop.test";
+        let decide =
+            |is_of_route| listed_as(&["https://*.shop.test"], is_of_route).decide(Some(origin));
+        assert_eq!(decide(true), Decision::Shared(origin));
+        assert_eq!(decide(false), Decision::Unshared);
+        let origins = listed_as(&["https://*.shop.test"], true);
+        for other in ["https://shop.test", "https://a/.shop.test", "http://a.shop.test"] {
+            assert_eq!(origins.decide(Some(other.as_bytes())), Decision::Unshared, "{other}");
+        }
     }
 
     fn allows(list: &[&str], origin: &str) -> bool {

@@ -1,11 +1,12 @@
 //! The record of settings that hold for every server.
 //!
 //! Layout: [`Header`], then texts with a [`TextHead`] each: the id of the default backend, `Strict-Transport-Security`, and the
-//! patterns of refused requests; last the ports of listeners.
+//! patterns of refused requests; last the ports and the addresses of listeners.
 
 use super::{Kind, Records, short};
 use crate::model::{RedirectCode, Settings};
 use crate::patterns::Patterns;
+use std::net::IpAddr;
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -28,6 +29,8 @@ const BLOCKS_REFERER: u8 = 1;
 const IS_REGEX: u8 = 2;
 /// The ports of [`Settings::listener_ports`], two bytes each; only where there are any.
 const IS_PORTS: u8 = 4;
+/// [`Settings::listener_addresses`] as IPv6 has them, 16 bytes each; only where there are any.
+const IS_ADDRESSES: u8 = 8;
 
 /// The [`Settings`] of a generation, read in place.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +67,21 @@ impl<'g> SettingsView<'g> {
 
     /// Whether only listeners of Gateways are served on a port.
     pub fn is_listener_port(&self, port: u16) -> bool {
-        let ports = self.texts().find(|(role, _)| *role == IS_PORTS);
-        let ports = ports.map(|(_, text)| text).unwrap_or_default();
-        ports.chunks_exact(2).any(|bytes| *bytes == port.to_le_bytes())
+        self.list(IS_PORTS).chunks_exact(2).any(|bytes| *bytes == port.to_le_bytes())
+    }
+
+    /// Whether Gateways have addresses for themselves.
+    pub fn has_listener_addresses(&self) -> bool {
+        !self.list(IS_ADDRESSES).is_empty()
+    }
+
+    /// Whether a Gateway has this address for itself.
+    pub fn is_listener_address(&self, address: IpAddr) -> bool {
+        self.list(IS_ADDRESSES).chunks_exact(16).any(|bytes| *bytes == octets(address))
+    }
+
+    fn list(&self, role: u8) -> &'g [u8] {
+        self.texts().find(|(found, _)| *found == role).map(|(_, text)| text).unwrap_or_default()
     }
 
     /// Whether any `User-Agent` or `Referer` is refused.
@@ -77,7 +92,7 @@ impl<'g> SettingsView<'g> {
 
     /// Whether a request with these two headers is refused. A pattern that exceeds its budget refuses, since it protects.
     pub fn is_blocked(&self, patterns: &Patterns, agent: &[u8], referer: &[u8]) -> bool {
-        let mut all = self.texts().skip(2).filter(|(role, _)| *role != IS_PORTS);
+        let mut all = self.texts().skip(2).filter(|(role, _)| *role < IS_PORTS);
         all.any(|(role, text)| {
             let value = if role & BLOCKS_REFERER == 0 { agent } else { referer };
             match role & IS_REGEX == 0 {
@@ -99,6 +114,13 @@ impl<'g> SettingsView<'g> {
     }
 }
 
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
 pub(super) fn encode_settings(settings: &Settings) -> Vec<u8> {
     let (agents, referers) = (&settings.blocked_user_agents, &settings.blocked_referers);
     let header = Header {
@@ -113,6 +135,8 @@ pub(super) fn encode_settings(settings: &Settings) -> Vec<u8> {
     };
     let ports: Vec<u8> =
         settings.listener_ports.iter().flat_map(|port| port.to_le_bytes()).collect();
+    let addresses: Vec<u8> =
+        settings.listener_addresses.iter().flat_map(|address| octets(*address)).collect();
     let mut put = |role: u8, text: &str| put_bytes(role, short(text));
     put(0, settings.default_backend.as_ref().map_or("", |id| id.as_str()));
     put(0, settings.hsts.as_ref().map_or("", |hsts| hsts.as_str()));
@@ -125,6 +149,9 @@ pub(super) fn encode_settings(settings: &Settings) -> Vec<u8> {
     }
     if !ports.is_empty() {
         put_bytes(IS_PORTS, &ports);
+    }
+    if !addresses.is_empty() {
+        put_bytes(IS_ADDRESSES, &addresses);
     }
     value
 }
@@ -152,6 +179,7 @@ mod tests {
             blocked_user_agents: vec![pattern("Bad Agent"), pattern("~*^curl/")],
             blocked_referers: vec![pattern("~spam")],
             listener_ports: [8_080].into(),
+            listener_addresses: ["10.0.0.7".parse().unwrap()].into(),
             ..Settings::default()
         };
         let one = One(encode_settings(&settings));
@@ -162,6 +190,9 @@ mod tests {
             view.is_blocked(&Patterns::default(), agent.as_bytes(), referer.as_bytes())
         };
         assert!(view.is_listener_port(8_080) && !view.is_listener_port(80));
+        assert!(view.has_listener_addresses());
+        assert!(view.is_listener_address("10.0.0.7".parse().unwrap()));
+        assert!(!view.is_listener_address("10.0.0.8".parse().unwrap()));
         assert!(blocked("bad agent", "") && blocked("CURL/8", "") && blocked("", "a spam b"));
         assert!(!blocked("a bad agent", "SPAM") && !blocked("", "curl/8"));
         let none = One(encode_settings(&Settings::default()));

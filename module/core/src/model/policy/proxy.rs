@@ -23,6 +23,9 @@ pub struct Proxy {
     pub send_timeout_seconds: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_timeout_seconds: Option<u32>,
+    /// Bounds connecting, each pause in sending and in receiving, and further attempts, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u32>,
     /// Responses are read as fast as the endpoint sends them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffering: Option<bool>,
