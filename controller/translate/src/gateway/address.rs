@@ -127,7 +127,7 @@ mod tests {
 
     fn told(options: &Options, gateways: &[Gateway]) -> Vec<String> {
         let keys: Vec<_> =
-            (0..gateways.len()).map(|number| Key::new("a", &format!("g{number}"))).collect();
+            (0..gateways.len()).map(|number| Key::new("a", format!("g{number}"))).collect();
         let all = assign(options, keys.iter().zip(gateways));
         let tell = |(_, place): (&Key, Place)| match place {
             Place::Shared => "shared".into(),

@@ -4,10 +4,43 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
-use super::serve::{Age, Candidate};
-use oxigress_core::model::{PathPattern, Selection, ValueMatch};
+use oxigress_core::model::{PathPattern, Rule, Selection, ValueMatch};
+use oxigress_objects::Key;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// Creation, then name.
+pub type Age = (i64, Key);
+
+/// A match of a rule.
+#[derive(Clone)]
+pub struct Candidate {
+    /// Its path.
+    pub path: PathPattern,
+    /// What else it asks for.
+    pub selection: Selection,
+    /// What is served, one for each share.
+    pub rules: Vec<Rule>,
+}
+
+impl Candidate {
+    /// The same for fewer requests.
+    pub fn narrowed(&self, path: &PathPattern, selection: Selection) -> Self {
+        let rules = self.rules.iter().map(|rule| {
+            let weight = rule.selection.as_ref().and_then(|own| own.weight);
+            let selection = Selection { weight, ..selection.clone() };
+            let is_all = selection == Selection::default();
+            let selection = (!is_all).then(|| Box::new(selection));
+            Rule { path: path.clone(), selection, ..rule.clone() }
+        });
+        Candidate { path: path.clone(), rules: rules.collect(), selection }
+    }
+
+    /// Both ask for the same requests.
+    pub fn is_asked_as(&self, other: &Self) -> bool {
+        self.path == other.path && self.selection == other.selection
+    }
+}
 
 /// How specific a host name is.
 pub type Rank = (bool, usize);
@@ -94,7 +127,6 @@ fn around<'a>(
 mod tests {
     use super::*;
     use oxigress_core::model::ValuePattern;
-    use oxigress_objects::Key;
 
     fn candidate(path: &str, header: Option<&str>) -> Candidate {
         let exact = |name: &str| ValueMatch::new(name, ValuePattern::Exact("1".into())).unwrap();

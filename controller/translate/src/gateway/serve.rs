@@ -4,7 +4,7 @@ use super::attach::Attachment;
 use super::filter;
 use super::host::{covers, specificity};
 use super::listener::{GatewayState, Gateways, ListenerState, most_specific};
-use super::rank::{self, Ranked};
+use super::rank::{self, Age, Candidate, Ranked};
 use super::route::{CompiledRoute, CompiledRule, Target};
 use super::{Beside, Built, target};
 use crate::Options;
@@ -38,39 +38,6 @@ pub struct Serving {
 
 /// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
 const MAX_OF_NAMESPACE: usize = 20_000;
-
-/// Creation, then name.
-pub type Age = (i64, Key);
-
-/// A match of a rule.
-#[derive(Clone)]
-pub struct Candidate {
-    /// Its path.
-    pub path: PathPattern,
-    /// What else it asks for.
-    pub selection: Selection,
-    /// What is served, one for each share.
-    pub rules: Vec<Rule>,
-}
-
-impl Candidate {
-    /// The same for fewer requests.
-    pub fn narrowed(&self, path: &PathPattern, selection: Selection) -> Self {
-        let rules = self.rules.iter().map(|rule| {
-            let weight = rule.selection.as_ref().and_then(|own| own.weight);
-            let selection = Selection { weight, ..selection.clone() };
-            let is_all = selection == Selection::default();
-            let selection = (!is_all).then(|| Box::new(selection));
-            Rule { path: path.clone(), selection, ..rule.clone() }
-        });
-        Candidate { path: path.clone(), rules: rules.collect(), selection }
-    }
-
-    /// Both ask for the same requests.
-    pub fn is_asked_as(&self, other: &Self) -> bool {
-        self.path == other.path && self.selection == other.selection
-    }
-}
 
 impl Serving {
     /// Adds the rules of a route where it is attached.
