@@ -61,7 +61,7 @@ tested := $(pure) -p oxigress-nginx -p oxigress-tests
 export RUST_TEST_THREADS ?= 4
 
 .PHONY: test
-test: packages kubernetes-begin test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes helm ## all tests: nginx, a Kubernetes API server, memory checkers
+test: packages kubernetes-begin test-asan test-tsan test-valgrind test-loom test-miri build failpoints kubernetes conformance-suite helm ## all tests: nginx, a Kubernetes API server, memory checkers
 	$(CARGO) test $(tested) --features oxigress-store/failpoints
 	@seconds=$$(($$(date +%s) - $(began))); \
 	  printf 'make test: all passed in %d min %d s, what it built included\n' $$((seconds / 60)) $$((seconds % 60))
@@ -93,7 +93,8 @@ parity: build kubernetes ## the genuine ingress-nginx beside Oxigress: what both
 
 .PHONY: conformance conformance-suite
 conformance: build kubernetes conformance-suite ## the Gateway API's own suite; reports in docs/conformance; needs root
-	$(CARGO) test $(tested) --features oxigress-store/failpoints --test it kubernetes::conformance -- --ignored --nocapture
+	CONFORMANCE_COMMIT=$$(git rev-parse --short HEAD) \
+	  $(CARGO) test $(tested) --features oxigress-store/failpoints --test it kubernetes::conformance -- --nocapture
 conformance-suite: packages
 	@nginx-build/cluster/conformance
 
