@@ -192,6 +192,8 @@ fn special(address: IpAddr) -> Option<Denial> {
             [0, ..] => Some(Denial::Unspecified),
             [127, ..] => Some(Denial::Loopback),
             [169, 254, ..] => Some(Denial::LinkLocal),
+            // Metadata of Alibaba Cloud and of Oracle Cloud, which are one machine's own as link-local addresses are.
+            [100, 100, 100, 200] | [192, 0, 0, 192] => Some(Denial::LinkLocal),
             [224..=239, ..] | [255, 255, 255, 255] => Some(Denial::Multicast),
             _ => None,
         },
@@ -199,8 +201,11 @@ fn special(address: IpAddr) -> Option<Denial> {
         IpAddr::V6(v6) if v6.is_loopback() => Some(Denial::Loopback),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(Denial::LinkLocal),
         IpAddr::V6(v6) if v6.is_multicast() => Some(Denial::Multicast),
-        // Amazon's metadata and pod identity, which are link-local in all but their prefix.
+        // Metadata of Amazon (pod identity too) and of Google, which are link-local in all but their prefix.
         IpAddr::V6(v6) if v6.segments().starts_with(&[0xfd00, 0x0ec2]) => Some(Denial::LinkLocal),
+        IpAddr::V6(v6) if v6.segments() == [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254] => {
+            Some(Denial::LinkLocal)
+        }
         IpAddr::V6(_) => None,
     }
 }
@@ -237,6 +242,10 @@ mod tests {
             ("2002:a9fe:a9fe::1", Denial::LinkLocal),
             ("fe80::1", Denial::LinkLocal),
             ("fd00:ec2::254", Denial::LinkLocal),
+            ("fd20:ce::254", Denial::LinkLocal),
+            ("100.100.100.200", Denial::LinkLocal),
+            ("64:ff9b::100.100.100.200", Denial::LinkLocal),
+            ("192.0.0.192", Denial::LinkLocal),
             ("febf::1", Denial::LinkLocal),
             ("224.0.0.1", Denial::Multicast),
             ("239.255.255.255", Denial::Multicast),
@@ -246,7 +255,15 @@ mod tests {
             assert_eq!(strict.denial(to(address, 80), |_| false), Some(denial), "{address}");
             assert_eq!(Destinations::default().denial(to(address, 80), |_| false), None);
         }
-        for address in ["10.0.0.1", "::ffff:10.0.0.1", "64:ff9b::10.0.0.1", "fd00::1", "fec0::1"] {
+        for address in [
+            "10.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "fd00::1",
+            "fec0::1",
+            "100.100.100.201",
+            "192.0.0.1",
+        ] {
             assert_eq!(strict.denial(to(address, 80), |_| false), None, "{address}");
         }
         let at_home = Destinations::new(true, &[]);

@@ -23,32 +23,35 @@ struct Value {
     value: Box<[u8]>,
 }
 
-/// What rules have asked of a request until now.
-pub(super) struct Inspection<'r, R> {
-    pub request: &'r R,
+/// What is known of a request since a rule has asked for something in it.
+struct Asked {
     /// Sorted by hash; of one name in the order of the request.
-    values: Option<Vec<Value>>,
+    values: Vec<Value>,
     steps: u32,
     budget: Budget,
 }
 
+/// A request as rules inspect it. Where none asks for anything this is a pointer and a word.
+pub(super) struct Inspection<'r, R> {
+    pub request: &'r R,
+    asked: Option<Box<Asked>>,
+}
+
 impl<'r, R: RequestParts> Inspection<'r, R> {
     pub fn new(request: &'r R) -> Self {
-        Inspection { request, values: None, steps: MOST_STEPS, budget: Budget::OF_VALUES }
+        Inspection { request, asked: None }
     }
 
     /// Takes steps, as long as there are any.
     pub fn step(&mut self, count: usize) -> Result<(), NoAnswer> {
-        let count = u32::try_from(count).map_err(|_| NoAnswer)?;
-        self.steps = self.steps.checked_sub(count).ok_or(NoAnswer)?;
-        Ok(())
+        self.asked().step(count)
     }
 
     /// Calls the function with the hash of each name and the value.
     pub fn each_value(&mut self, mut visit: impl FnMut(u32, &[u8])) -> Result<(), NoAnswer> {
-        let count = self.values().len();
-        self.step(count)?;
-        self.values().iter().for_each(|one| visit(one.hash, &one.value));
+        let asked = self.asked();
+        asked.step(asked.values.len())?;
+        asked.values.iter().for_each(|one| visit(one.hash, &one.value));
         Ok(())
     }
 
@@ -60,25 +63,36 @@ impl<'r, R: RequestParts> Inspection<'r, R> {
         mut is_wanted: impl FnMut(&[u8], &mut Budget) -> Result<bool, NoAnswer>,
     ) -> Result<bool, NoAnswer> {
         let hash = name_hash(source, name);
-        let from = self.values().partition_point(|one| one.hash < hash);
-        let count = self.values().iter().skip(from).take_while(|one| one.hash == hash).count();
-        self.step(1 + count)?;
-        let Inspection { values, budget, .. } = self;
-        for one in values.iter().flatten().skip(from).take(count) {
+        let asked = self.asked();
+        let from = asked.values.partition_point(|one| one.hash < hash);
+        let count = asked.values.iter().skip(from).take_while(|one| one.hash == hash).count();
+        asked.step(1 + count)?;
+        for one in asked.values.iter().skip(from).take(count) {
             let is_named = match source {
                 Source::Header => one.name.eq_ignore_ascii_case(name),
                 Source::Method | Source::Query => *one.name == *name,
             };
-            if one.source == source && is_named && is_wanted(&one.value, budget)? {
+            if one.source == source && is_named && is_wanted(&one.value, &mut asked.budget)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn values(&mut self) -> &[Value] {
+    fn asked(&mut self) -> &mut Asked {
         let request = self.request;
-        self.values.get_or_insert_with(|| values_of(request))
+        self.asked.get_or_insert_with(|| {
+            let (values, steps, budget) = (values_of(request), MOST_STEPS, Budget::OF_VALUES);
+            Box::new(Asked { values, steps, budget })
+        })
+    }
+}
+
+impl Asked {
+    fn step(&mut self, count: usize) -> Result<(), NoAnswer> {
+        let count = u32::try_from(count).map_err(|_| NoAnswer)?;
+        self.steps = self.steps.checked_sub(count).ok_or(NoAnswer)?;
+        Ok(())
     }
 }
 
