@@ -5,6 +5,7 @@ pub mod destinations;
 pub mod idle;
 pub mod keepalive;
 pub mod ledger;
+pub mod outcome;
 pub mod peer;
 pub mod selection;
 pub mod upstream;

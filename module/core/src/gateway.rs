@@ -19,9 +19,8 @@ mod trace;
 mod values;
 
 pub use backend::alternative;
-pub use certificate::Shown;
 pub use facts::{
-    CompiledHostPolicy, CompiledPolicies, EndpointSet, Facts, Generation, PlainPolicies,
+    CompiledHostPolicy, CompiledPolicies, EndpointSet, Facts, Generation, PlainPolicies, Shown,
     SplitRequest, Unusable,
 };
 pub use failure::{Failure, Replacement, replace, withheld};

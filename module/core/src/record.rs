@@ -11,6 +11,7 @@ mod backend;
 mod bundle;
 mod certificate;
 mod check;
+mod definition;
 mod endpoints;
 mod listener;
 mod name;
@@ -29,7 +30,8 @@ mod tls;
 pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
 pub use bundle::has_all;
 pub use certificate::CertificateView;
-pub use check::{Checks, Fault, check};
+pub use check::check;
+pub use definition::{Checks, Fault};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use policies::{check_policies, decode_policies, policies};
 pub use server::{

@@ -3,9 +3,8 @@
 //! All of it lies in the pool of the request or session, and nginx points at it.
 
 use crate::balancer::destinations;
-use crate::balancer::peer;
+use crate::balancer::outcome::{self, Outcome};
 use crate::balancer::peer::Begun;
-use crate::balancer::peer::Outcome;
 use crate::system::log;
 use crate::system::memory;
 use crate::worker::Worker;
@@ -110,7 +109,7 @@ impl InFlight {
         let Some(begun) = self.begun() else { return };
         self.cell = 0;
         worker.ledger().clear(self.ledger);
-        if let Some(milliseconds) = peer::end(worker, &begun, &outcome(self.began)) {
+        if let Some(milliseconds) = outcome::end(worker, &begun, &outcome(self.began)) {
             let name = name.map_or(&[][..], PeerName::bytes).escape_ascii();
             let line =
                 format_args!("endpoint {name} failed too often: left out for {milliseconds} ms");

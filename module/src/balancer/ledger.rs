@@ -6,7 +6,7 @@
 //! Limits:  [`ENTRIES`] requests a worker. What is beyond is counted, but stays counted if the worker is killed.
 //! Memory:  pages of the system that were never touched take none.
 
-use crate::balancer::peer;
+use crate::balancer::outcome;
 use crate::balancer::peer::Begun;
 use crate::system::log;
 use crate::zone;
@@ -216,7 +216,7 @@ fn settle(page: &Page, Accounts { reader, counts }: Accounts<'_>) {
         let backend = backend.swap(0, Acquire);
         if backend != 0 && is_same_zone {
             let cell = cell.load(Relaxed);
-            peer::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
+            outcome::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
         }
     }
     let counts = counts.filter(|counts| page.limits_birth.load(Relaxed) == counts.birth());

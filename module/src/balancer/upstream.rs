@@ -3,7 +3,8 @@
 use crate::balancer::attempt::{Choice, InFlight, MAX_DENIED, Tried};
 use crate::balancer::idle::Settings;
 use crate::balancer::keepalive;
-use crate::balancer::peer::{self, Key, Outcome, Search};
+use crate::balancer::outcome::Outcome;
+use crate::balancer::peer::{self, Key, Search};
 use crate::balancer::selection;
 use crate::conf::SrvConf;
 use crate::headers::{fastcgi, interim, reverse};

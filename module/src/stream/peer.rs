@@ -1,6 +1,7 @@
 //! Upstream peers of sessions: nginx's callbacks around one attempt to reach an endpoint.
 
 use crate::balancer::attempt::{Choice, InFlight, MAX_DENIED, Tried};
+use crate::balancer::outcome;
 use crate::balancer::peer::{self, Key, Search};
 use crate::balancer::upstream as http;
 use crate::module::table::Stream;
@@ -158,7 +159,7 @@ impl<'s> nginx::Peer<'s> for Peer<'s> {
         let connect = self.state().and_then(SessionState::connect_milliseconds);
         let connect = connect.filter(|_| self.session.connection().kind() == libc::SOCK_STREAM);
         if let Some((begun, milliseconds)) = self.in_flight.begun().zip(connect) {
-            peer::connected(self.worker, &begun, milliseconds as f32 / 1_000.0);
+            outcome::connected(self.worker, &begun, milliseconds as f32 / 1_000.0);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A TCP or UDP session to its backend, for the stream part of nginx. Its attempts are [`crate::balancer::peer`]'s.
 
+use crate::balancer::outcome::Outcome;
 use crate::balancer::peer;
-use crate::balancer::peer::Outcome;
 use crate::balancer::selection;
 use crate::request::route::Found;
 use crate::worker::Worker;

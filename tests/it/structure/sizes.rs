@@ -1,4 +1,5 @@
-//! Files and functions are short, but for those that are one table, one loop or one encoder.
+//! Files are short, those of tests too, and so are functions of the programs, but for those that are one table, one loop or
+//! one encoder.
 //!
 //! Functions are found by rustfmt's layout, which `make check` keeps: a closing brace stands below the `fn` that it ends.
 
@@ -11,10 +12,8 @@ const MOST_LINES: usize = 500;
 const MOST_LINES_OF_A_FUNCTION: usize = 60;
 
 /// Files that may be longer, and why. A file that is no longer too long is taken out.
-const LONG_FILES: [(&str, &str); 2] = [
-    ("controller/src/flags.rs", "the table of the command line's flags"),
-    ("module/src/balancer/peer.rs", "five lines over: to be split"),
-];
+const LONG_FILES: [(&str, &str); 1] =
+    [("controller/src/flags.rs", "the table of the command line's flags")];
 
 /// Functions that may be longer, and why. One that is no longer too long is taken out.
 const LONG_FUNCTIONS: [(&str, &str, &str); 2] = [
@@ -38,10 +37,13 @@ fn look(folder: &Path, path: &str, long: &mut Long) -> Result<()> {
         let path = format!("{path}/{name}");
         if entry.file_type()?.is_dir() {
             look(&entry.path(), &path, long)?;
-        } else if name.ends_with(".rs") && !is_test(&path) {
+        } else if name.ends_with(".rs") && !path.contains("/target/") {
             let text = fs::read_to_string(entry.path())?;
             if text.lines().count() > MOST_LINES {
                 long.files.push(path.clone());
+            }
+            if is_test(&path) {
+                continue;
             }
             let names = long_functions(&text).into_iter();
             long.functions.extend(names.map(|name| (path.clone(), name)));
@@ -95,7 +97,7 @@ fn function(line: &str) -> Option<&str> {
 #[test]
 fn files_and_functions_are_short() -> Result<()> {
     let mut long = Long::default();
-    for area in ["controller", "module", "nginx-build"] {
+    for area in ["controller", "module", "nginx-build", "tests"] {
         look(&Path::new(ROOT).join(area), area, &mut long)?;
     }
     let mut wrong = Vec::new();

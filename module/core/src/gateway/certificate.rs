@@ -6,7 +6,7 @@
 //!
 //! Source: statuses from ngx_http_process_request.
 
-use super::facts::Parts;
+use super::facts::{Parts, Shown};
 use super::values::Routed;
 use super::{
     Answer, CompiledHostPolicy, Decider, Facts, Generation, Reason, Trace, is_sent_to_https,
@@ -22,19 +22,6 @@ const NO_CERTIFICATE: u16 = 496;
 const MISDIRECTED: u16 = 421;
 /// Challenges of certificate authorities come over plain HTTP.
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
-
-/// What the client of a connection has shown in the handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// No certificate.
-    Nothing,
-    /// One that an authority vouches for.
-    Valid,
-    /// One that no authority vouches for, without another fault.
-    Unvouched,
-    /// One that is expired, revoked or the like.
-    Invalid,
-}
 
 impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     /// What the TLS policy of the request's host answers; `None`: the request goes on.

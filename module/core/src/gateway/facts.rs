@@ -1,6 +1,5 @@
 //! What a decision reads: a request, and one generation of records.
 
-use super::certificate::Shown;
 pub use crate::balancer::split::Request as SplitRequest;
 
 use crate::balancer::split;
@@ -52,6 +51,19 @@ pub trait Facts: split::Request {
     fn certificate(&self) -> Option<Shown>;
     /// The subject of that certificate.
     fn certificate_subject(&self) -> Option<&[u8]>;
+}
+
+/// What the client of a connection has shown in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// No certificate.
+    Nothing,
+    /// One that an authority vouches for.
+    Valid,
+    /// One that no authority vouches for, without another fault.
+    Unvouched,
+    /// One that is expired, revoked or the like.
+    Invalid,
 }
 
 /// A request as its rule is selected by it.

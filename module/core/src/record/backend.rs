@@ -16,7 +16,7 @@ pub use decode::decode_backend;
 pub use encode::encode_backend;
 pub use view::{BackendView, SplitView};
 
-use super::table::Record;
+use super::definition::Record;
 use crate::model::{Algorithm, Backend, BackendId};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,8 +1,9 @@
 //! Bundles: authorities or revocation lists that hosts and policies name, as PEM.
 
 use super::Records;
-use super::check::{Checks, Fault};
-use super::table::{Kind, Record};
+use super::definition::Record;
+use super::definition::{Checks, Fault};
+use super::table::Kind;
 use crate::model::{Bundle, BundleId};
 
 /// The kind of record that holds a bundle under the digest of its text. A host or policy whose bundle has no record is

@@ -2,9 +2,9 @@
 //!
 //! Layout: the length of the chain (`u32`), the chain, the key; both PEM.
 
-use super::check::{Checks, Fault};
+use super::definition::Record;
+use super::definition::{Checks, Fault};
 use super::length;
-use super::table::Record;
 use crate::model::{Certificate, CertificateId};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;

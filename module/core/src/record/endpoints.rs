@@ -12,7 +12,7 @@ mod view;
 pub use encode::encode_endpoints;
 pub use view::{EndpointView, EndpointsView};
 
-use super::table::Record;
+use super::definition::Record;
 use super::{Change, Kind, decode_backend};
 use crate::model::{AffinityMode, Algorithm, Backend, BackendId, EndpointSet};
 use crate::wire::native::Patch;

@@ -1,7 +1,7 @@
 //! The hosts of Gateways' listeners, by port.
 
+use super::definition::Record;
 use super::server::{Servers, encode_server};
-use super::table::Record;
 use crate::model::{ListenerHost, Server};
 
 /// The kind of record that holds a host on one port, and its rules; the same bytes as those of [`Servers`].

@@ -1,6 +1,6 @@
 //! The certificate of a TLS server name.
 
-use super::table::Record;
+use super::definition::Record;
 use crate::model::{CertificateId, HostPattern};
 
 /// The kind of record that holds the certificate id of a TLS server name. Such a name counts as "has a certificate" for the redirect

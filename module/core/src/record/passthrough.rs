@@ -1,6 +1,6 @@
 //! TLS connections that are passed through by their server name.
 
-use super::table::Record;
+use super::definition::Record;
 use crate::model::{BackendId, HostPattern};
 
 /// The kind of record that holds the id of the backend to which the TLS connections of a server name are passed through,

@@ -1,8 +1,9 @@
 //! Policies of rules, as JSON: a worker reads a record once and keeps the compiled form.
 
 use super::bundle::has_all;
-use super::check::{Checks, Fault};
-use super::table::{Kind, Record};
+use super::definition::Record;
+use super::definition::{Checks, Fault};
+use super::table::Kind;
 use super::{Records, encode_json};
 use crate::model::policy::{Policies, PolicyId, UpstreamTls};
 

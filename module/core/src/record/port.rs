@@ -1,6 +1,6 @@
 //! The ports of stream listeners and their backends.
 
-use super::table::Record;
+use super::definition::Record;
 use crate::model::{BackendId, StreamPort};
 
 /// The kind of record that holds the id of the backend of a stream listener's port.

@@ -31,11 +31,11 @@ mod view;
 
 pub use considered::{Considered, MatchResult};
 pub use encode::encode_server;
+pub use inspection::{NoParts, RequestParts};
 pub use matching::Route;
-pub use selection::{NoParts, RequestParts};
 pub use view::{RuleView, ServerView};
 
-use super::table::Record;
+use super::definition::Record;
 use crate::model::policy::PolicyId;
 use crate::model::{HostPattern, PathPattern, Rule, Server};
 use zerocopy::little_endian::{U16, U32};

@@ -1,7 +1,7 @@
 //! A kind that exists in unit tests only. It proves the recipe for a new kind: this file, its `mod` line, and its line in the
 //! list of [`super::table`] are all that names it.
 
-use super::check::{Checks, Fault};
+use super::definition::{Checks, Fault};
 use super::table::{Kind, Operations, Record, RecordRef, TABLES};
 use super::tests::everything;
 use crate::model::Snapshot;

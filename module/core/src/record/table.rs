@@ -10,45 +10,19 @@ mod operations;
 #[cfg(test)]
 mod tests;
 
+pub use super::definition::Record;
 pub use operations::{Operations, RecordRef};
 
-use super::check::{Checks, Fault};
 use super::{
     backend, bundle, certificate, endpoints, listener, name, passthrough, policies, port, server,
     tls,
 };
 use crate::model::Settings;
 use crate::wire::native::Patch;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 crate::object::objects!(Snapshot, Upsert, Keys);
-
-/// What is particular to a kind of record.
-pub trait Record {
-    /// Identifies a record within its table.
-    type Key: Ord + Clone + fmt::Display + TryFrom<String, Error: fmt::Display>;
-    /// The model of a record.
-    type Value: Clone + PartialEq + DeserializeOwned;
-    /// The name in the counts of `GET /configuration`, for a kind that is not counted by the name of its table.
-    const COUNTED_AS: Option<&'static str> = None;
-
-    /// The bytes of a record; `None` for a record that is encoded together with another one.
-    fn encode(key: &Self::Key, value: &Self::Value) -> Option<Vec<u8>>;
-
-    /// The value that replaces a withheld record so that nothing opens without it. `None`: the absence of the record closes
-    /// whatever names it.
-    fn closed() -> Option<Self::Value> {
-        None
-    }
-
-    /// Checks the bytes of a record beyond its types.
-    fn validate(_key: &[u8], _value: &[u8], _checks: &dyn Checks) -> Result<(), Fault> {
-        Ok(())
-    }
-}
 
 /// The place of a kind's records in each type that has tables.
 trait Table: Record {

@@ -1,8 +1,8 @@
 //! How a host speaks TLS, as JSON: during a handshake there is no rule yet.
 
-use super::check::{Checks, Fault};
+use super::definition::Record;
+use super::definition::{Checks, Fault};
 use super::encode_json;
-use super::table::Record;
 use crate::model::HostPattern;
 use crate::model::policy::TlsPolicy;
 use crate::text::template::Part;

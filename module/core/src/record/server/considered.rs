@@ -1,7 +1,7 @@
 //! The rules that were compared with a path, for `oxigress explain`.
 
+use super::inspection::NoParts;
 use super::order::covers;
-use super::selection::NoParts;
 use super::view::{RuleView, ServerView};
 use crate::model::{PathPattern, is_well_known};
 use crate::patterns::{Budget, NoAnswer, Patterns};

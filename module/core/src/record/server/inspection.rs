@@ -5,10 +5,62 @@
 //!         keeps a worker for some 2 milliseconds at most. The expressions of all rules have one budget.
 //! Errors: a request that takes more steps has no rule ([`NoAnswer`]).
 
-use super::selection::{RequestParts, Source, name_hash};
 use crate::patterns::{Budget, NoAnswer};
 use crate::text::percent::unescape;
 use std::borrow::Cow;
+
+/// A request, as far as rules may ask for something in it beside its path.
+pub trait RequestParts {
+    /// The method as it was sent.
+    fn method(&self) -> &[u8];
+    /// The query as it was sent, without its question mark.
+    fn args(&self) -> &[u8];
+    /// Calls the function with the name and the value of each header line.
+    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
+    /// A new random number.
+    fn random(&self) -> u64;
+}
+
+/// A request that has nothing that could be asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct NoParts;
+
+impl RequestParts for NoParts {
+    fn method(&self) -> &[u8] {
+        b""
+    }
+
+    fn args(&self) -> &[u8] {
+        b""
+    }
+
+    fn each_header(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
+
+    fn random(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// What a key is taken from; part of its hash.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    Method = 1,
+    Header = 2,
+    Query = 3,
+}
+
+/// FNV-1a: short texts of configuration authors, who gain nothing by collisions in their own path.
+pub(super) fn fnv(seed: u32, bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+pub(super) fn name_hash(source: Source, name: &[u8]) -> u32 {
+    let seed = 0x811c_9dc5 ^ source as u32;
+    match source {
+        Source::Header => fnv(seed, name.iter().map(u8::to_ascii_lowercase)),
+        _ => fnv(seed, name.iter().copied()),
+    }
+}
 
 /// Steps of one request. One of 100 headers and parameters takes as many for each path with conditions; each rule that is
 /// compared takes one, and so does each of its conditions.

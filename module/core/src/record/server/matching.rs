@@ -1,8 +1,7 @@
 //! The rule of a path.
 
-use super::inspection::Inspection;
+use super::inspection::{Inspection, RequestParts};
 use super::order::{covers, segment_order, strength};
-use super::selection::RequestParts;
 use super::view::{RuleView, ServerView};
 use crate::model::is_well_known;
 use crate::patterns::{Budget, Captures, NoAnswer, Patterns};

@@ -11,7 +11,7 @@
 //!         A request has a number of steps for all of them together ([`Inspection`]).
 //! Errors: a request that takes more steps, or an expression beyond its budget, ends the search with [`NoAnswer`].
 
-use super::inspection::Inspection;
+use super::inspection::{Inspection, RequestParts, Source, fnv, name_hash};
 use super::view::{RuleView, ServerView};
 use super::{Lengths, RuleHead};
 use crate::model::{Rule, Selection, ValueMatch, ValuePattern};
@@ -19,38 +19,6 @@ use crate::patterns::{NoAnswer, Patterns};
 use std::collections::BTreeMap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-/// A request, as far as rules may ask for something in it beside its path.
-pub trait RequestParts {
-    /// The method as it was sent.
-    fn method(&self) -> &[u8];
-    /// The query as it was sent, without its question mark.
-    fn args(&self) -> &[u8];
-    /// Calls the function with the name and the value of each header line.
-    fn each_header(&self, visit: &mut dyn FnMut(&[u8], &[u8]));
-    /// A new random number.
-    fn random(&self) -> u64;
-}
-
-/// A request that has nothing that could be asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct NoParts;
-
-impl RequestParts for NoParts {
-    fn method(&self) -> &[u8] {
-        b""
-    }
-
-    fn args(&self) -> &[u8] {
-        b""
-    }
-
-    fn each_header(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
-
-    fn random(&self) -> u64 {
-        u64::MAX
-    }
-}
 
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -85,27 +53,6 @@ struct Index {
 struct Keyed {
     hash: U32,
     rule: U16,
-}
-
-/// What a key is taken from; part of its hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
-    Method = 1,
-    Header = 2,
-    Query = 3,
-}
-
-/// FNV-1a: short texts of configuration authors, who gain nothing by collisions in their own path.
-fn fnv(seed: u32, bytes: impl Iterator<Item = u8>) -> u32 {
-    bytes.fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
-}
-
-pub(super) fn name_hash(source: Source, name: &[u8]) -> u32 {
-    let seed = 0x811c_9dc5 ^ source as u32;
-    match source {
-        Source::Header => fnv(seed, name.iter().map(u8::to_ascii_lowercase)),
-        _ => fnv(seed, name.iter().copied()),
-    }
 }
 
 fn value_hash(name: u32, value: &[u8]) -> u32 {

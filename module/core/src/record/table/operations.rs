@@ -2,7 +2,7 @@
 
 use super::{Keys, Kind, Snapshot, TABLES, Table};
 use crate::record::Change;
-use crate::record::check::{Checks, Fault};
+use crate::record::definition::{Checks, Fault};
 use crate::wire::native::Patch;
 use crate::wire::{DecodeError, decode_record};
 use std::fmt;

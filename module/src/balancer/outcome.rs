@@ -1,0 +1,86 @@
+//! The end of an attempt: what its endpoint's statistics learn from it.
+
+use super::peer::Begun;
+use crate::system::memory::now_milliseconds;
+use crate::worker::Worker;
+use crate::zone::records::statistics_numbered;
+use crate::zone::retired;
+use oxigress_core::balancer::statistics::{Cell, Failure};
+use oxigress_core::record::{Choice, EndpointsView, Kind};
+use oxigress_store::{Guard, KeyHash, Record};
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// `None`: it went well.
+    pub failure: Option<Failure>,
+    /// Until the end of the answer, or of the attempt.
+    pub seconds: f32,
+    /// The endpoint answered.
+    pub is_answered: bool,
+}
+
+/// Ends what [`choose`](super::peer::choose) began, if the endpoint is still there. Answers for how many milliseconds it is left out
+/// because of this.
+pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
+    let guard = worker.reader().read();
+    let (record, cell) = under_way(&guard, begun)?;
+    if !cell.end(begun.cell) {
+        return None;
+    }
+    let now = now_milliseconds();
+    let view = retired::view(&record);
+    observe(view, cell, now, outcome.seconds, outcome.is_answered);
+    match outcome.failure {
+        None => {
+            // A client that did not wait for the answer says nothing about the endpoint.
+            if outcome.is_answered {
+                cell.succeeded();
+            }
+            None
+        }
+        Some(failure) => cell.failed(failure, view.ejection().as_ref(), now),
+    }
+}
+
+/// What [`choose`](super::peer::choose) began goes on, and its endpoint is well: it took the connection after so many seconds.
+pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
+    let guard = worker.reader().read();
+    if let Some((record, cell)) = under_way(&guard, begun) {
+        let view = retired::view(&record);
+        observe(view, cell, now_milliseconds(), seconds, true);
+        cell.succeeded();
+    }
+}
+
+/// The endpoint set and the statistics of an attempt that is under way, if its endpoint is still there.
+#[inline]
+fn under_way<'g>(guard: &'g Guard<'_>, begun: &Begun) -> Option<(Record<'g>, Cell<'g>)> {
+    let record = guard.at(begun.place).or_else(|| by_hash(guard, begun.backend))?;
+    Some((record, statistics_numbered(&record, begun.index, begun.cell)?))
+}
+
+#[inline]
+fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_answered: bool) {
+    let is_by_latency = matches!(view.choice(), Choice::Ewma | Choice::P2c);
+    // A quick refusal is not a quick answer.
+    if is_by_latency && (is_answered || seconds > cell.latency(now)) {
+        cell.observe(now, seconds);
+    } else if is_answered {
+        cell.observe_now_and_then(now, seconds);
+    }
+}
+
+/// A request that a worker died with is in flight no more.
+pub fn forget(guard: &Guard<'_>, backend: u64, index: u32, number: u32) {
+    let record = by_hash(guard, backend);
+    if let Some(cell) = record.and_then(|record| statistics_numbered(&record, index, number)) {
+        cell.end(number);
+    }
+}
+
+/// The endpoint set of an attempt, live or removed.
+fn by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> Option<Record<'g>> {
+    let find = |kind| guard.find_hashed(KeyHash::from_bits(hash), kind);
+    find(Kind::Endpoints as u8).or_else(|| find(retired::ENDPOINTS))
+}
