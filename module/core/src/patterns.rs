@@ -20,7 +20,7 @@ mod text;
 
 pub use compile::{is_plain, leading_text, literal_prefix, price_of, price_of_reading};
 
-use crate::model::Invalid;
+use crate::text::invalid::Invalid;
 use compile::{Compiled, STATE_STEPS, compile};
 use engine::{Engine, Scratch};
 use kept::Kept;

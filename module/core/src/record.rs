@@ -15,6 +15,7 @@ mod definition;
 mod endpoints;
 mod listener;
 mod name;
+mod named;
 mod passthrough;
 mod policies;
 mod port;
@@ -28,12 +29,12 @@ mod tests;
 mod tls;
 
 pub use backend::{AffinityView, BackendView, SplitView, decode_backend, encode_backend};
-pub use bundle::has_all;
 pub use certificate::CertificateView;
 pub use check::check;
 pub use definition::{Checks, Fault};
 pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
-pub use policies::{check_policies, decode_policies, policies};
+pub use named::{has_all, policies};
+pub use policies::{check_policies, decode_policies};
 pub use server::{
     Considered, MatchResult, NoParts, RequestParts, Route, RuleView, ServerView, encode_server,
 };

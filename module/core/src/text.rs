@@ -1,6 +1,7 @@
 //! Text that users or clients wrote: templates with variables, and foreign text in log lines.
 
 pub mod hex;
+pub mod invalid;
 pub mod line;
 pub mod log;
 pub mod percent;

@@ -27,7 +27,7 @@ const CRATES: [(&str, usize); 15] = [
     ("controller/validate", 0),
     // The command line names the tools, which are started by it.
     ("controller", 3),
-    ("module/core", 19),
+    ("module/core", 5),
     ("module/store", 3),
     ("module/nginx", 6),
     // What all features keep with a request and with a worker stands in one type each, which names them.

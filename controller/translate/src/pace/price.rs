@@ -12,6 +12,7 @@
 use crate::Translator;
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
+use oxigress_core::model::HostPattern;
 use oxigress_core::patterns::{price_of, price_of_reading};
 use oxigress_objects::gateway::HttpRouteSpec;
 use oxigress_objects::ingress::Ingress;
@@ -28,7 +29,7 @@ const INGRESS: u64 = 60_000;
 /// What reading a path again costs.
 const PATH: u64 = 5_000;
 /// What merging a rule costs that the Ingress did not have itself.
-const RULE: u64 = 4_000;
+const RULE: u64 = 5_000;
 /// What a byte of an object costs each time that an Ingress takes it over.
 const BYTE: u64 = 5;
 /// What choosing a certificate for a host again costs.
@@ -149,7 +150,8 @@ impl<'a> Prices<'a> {
         spec.expressions().filter(move |text| !known.contains(text))
     }
 
-    /// What it costs that every Ingress that names an object of so many bytes is read again.
+    /// What it costs that every Ingress that names an object of so many bytes is read again, and that their hosts are merged
+    /// again, each once.
     fn of_readers(&self, id: &ObjectRef, bytes: u64) -> u64 {
         let of_one = |(key, ingress): (&Key, &Ingress)| {
             let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
@@ -159,7 +161,13 @@ impl<'a> Prices<'a> {
             let others: u64 = others.map(|object| self.bytes_of(object)).sum();
             INGRESS + paths as u64 * PATH + (bytes + others) * BYTE + reading
         };
-        self.readers_of(id).map(of_one).fold(0, u64::saturating_add)
+        let hosts = self
+            .readers_of(id)
+            .flat_map(|(key, ingress)| self.translator.hosts_named_by(key, ingress));
+        let hosts: BTreeSet<HostPattern> = hosts.collect();
+        let rules: usize = hosts.iter().map(|host| self.translator.rules_on(host)).sum();
+        let merging = rules as u64 * RULE;
+        self.readers_of(id).map(of_one).fold(merging, u64::saturating_add)
     }
 
     fn readers_of(&self, id: &ObjectRef) -> impl Iterator<Item = (&'a Key, &'a Ingress)> {

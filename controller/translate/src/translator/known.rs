@@ -35,6 +35,18 @@ impl Translator {
     /// How many rules beside its own are merged again when an Ingress changes: those that its hosts have by others, those of
     /// their aliases, and those that it adds to new aliases.
     pub(crate) fn rules_beside(&self, key: &Key, ingress: &Ingress) -> usize {
+        let hosts = self.hosts_named_by(key, ingress);
+        let own = |host| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
+        let others = |host| self.rules_on(host).saturating_sub(own(host));
+        let merged: usize = hosts.iter().map(others).sum();
+        let names = format!("{}/server-alias", self.options.annotations_prefix);
+        let names = ingress.annotations.get(&names).map_or(0, |names| names.split(',').count());
+        let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
+        merged + paths.saturating_mul(names).min(MAX_COPIED_RULES)
+    }
+
+    /// The hosts that an Ingress names or named, and their aliases.
+    pub(crate) fn hosts_named_by(&self, key: &Key, ingress: &Ingress) -> BTreeSet<HostPattern> {
         let claimed = self.claims.get(key).into_iter().flat_map(|claims| claims.hosts.keys());
         let named = ingress.rules.iter().filter_map(|rule| HostPattern::parse(&rule.host).ok());
         let mut hosts: BTreeSet<HostPattern> = claimed.cloned().chain(named).collect();
@@ -44,16 +56,12 @@ impl Translator {
         let aliases = hosts.iter().flat_map(|host| self.aliases.of(host));
         let aliases: Vec<_> = aliases.map(|alias| alias.host.clone()).collect();
         hosts.extend(aliases);
-        let own = |host| self.claims.get(key).map_or(0, |claims| claims.claims_on(host).len());
-        let rules_of = |host| {
-            let all = self.snapshot.servers.get(host).map_or(0, |server| server.rules.len());
-            all.saturating_sub(own(host))
-        };
-        let merged: usize = hosts.iter().map(rules_of).sum();
-        let names = format!("{}/server-alias", self.options.annotations_prefix);
-        let names = ingress.annotations.get(&names).map_or(0, |names| names.split(',').count());
-        let paths: usize = ingress.rules.iter().map(|rule| rule.paths.len()).sum();
-        merged + paths.saturating_mul(names).min(MAX_COPIED_RULES)
+        hosts
+    }
+
+    /// How many rules a host has.
+    pub(crate) fn rules_on(&self, host: &HostPattern) -> usize {
+        self.snapshot.servers.get(host).map_or(0, |server| server.rules.len())
     }
 
     /// How many hosts choose a certificate again when a Secret changes.

@@ -1,24 +1,11 @@
 //! Texts with an invariant: host patterns, path patterns and ids.
 
 use crate::patterns::Allowance;
+pub use crate::text::invalid::Invalid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
-
-/// The error of a value that cannot be served: its message names the value and the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Invalid {
-    message: String,
-}
-
-impl Invalid {
-    /// An error whose `message` is lower case and names the remedy.
-    pub fn new(message: impl Into<String>) -> Self {
-        Invalid { message: message.into() }
-    }
-}
 
 /// The hosts of a server.
 ///

@@ -4,7 +4,7 @@ use super::engine::Engine;
 use super::program::{NoProgram, Program};
 use super::text::scan;
 use super::{Allowance, GROUPS, MAX_COMPILED_BYTES, Meaning, check_length, price};
-use crate::model::Invalid;
+use crate::text::invalid::Invalid;
 use regex_automata::dfa::onepass;
 use regex_automata::nfa::thompson::backtrack::BoundedBacktracker;
 use regex_automata::nfa::thompson::pikevm::PikeVM;

@@ -9,7 +9,7 @@ mod tree;
 
 use super::MAX_COMPILED_BYTES;
 use super::text::scan;
-use crate::model::Invalid;
+use crate::text::invalid::Invalid;
 use fancy_regex::Expr;
 use std::fmt;
 use tree::Builder;

@@ -3,7 +3,7 @@
 //! Shape:   one pass over brackets, flags and repetitions; what they mean is left to the parsers.
 //! Source:  pcre2pattern(3), tried with libpcre2 10.42, which nginx is linked with.
 
-use crate::model::Invalid;
+use crate::text::invalid::Invalid;
 
 /// Flags within one group: each is written again at each of its alternatives.
 const MAX_FLAGS: usize = 8;

@@ -1,9 +1,7 @@
 //! Bundles: authorities or revocation lists that hosts and policies name, as PEM.
 
-use super::Records;
 use super::definition::Record;
 use super::definition::{Checks, Fault};
-use super::table::Kind;
 use crate::model::{Bundle, BundleId};
 
 /// The kind of record that holds a bundle under the digest of its text. A host or policy whose bundle has no record is
@@ -28,12 +26,4 @@ impl Record for Bundles {
             }
         }
     }
-}
-
-/// Whether all these bundles have records.
-pub fn has_all<'g, 'b>(
-    records: &impl Records<'g>,
-    mut bundles: impl Iterator<Item = &'b BundleId>,
-) -> bool {
-    bundles.all(|id| records.value(Kind::Bundle, id.as_str().as_bytes()).is_some())
 }

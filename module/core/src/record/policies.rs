@@ -1,10 +1,8 @@
 //! Policies of rules, as JSON: a worker reads a record once and keeps the compiled form.
 
-use super::bundle::has_all;
 use super::definition::Record;
 use super::definition::{Checks, Fault};
-use super::table::Kind;
-use super::{Records, encode_json};
+use super::encode_json;
 use crate::model::policy::{Policies, PolicyId, UpstreamTls};
 
 /// The kind of record that holds policies. A rule whose policies have no record answers 503.
@@ -29,12 +27,6 @@ impl Record for PolicySets {
 /// [`Policies`] of a record; `None` for damaged bytes.
 pub fn decode_policies(value: &[u8]) -> Option<Policies> {
     serde_json::from_slice(value).ok()
-}
-
-/// [`Policies`] by id; `None` if they, or a bundle that they name, are absent or damaged.
-pub fn policies<'g>(records: &impl Records<'g>, id: &[u8]) -> Option<Policies> {
-    let policies = records.value(Kind::Policies, id).and_then(decode_policies)?;
-    has_all(records, policies.bundles()).then_some(policies)
 }
 
 /// Checks the TLS settings toward endpoints.
