@@ -31,6 +31,16 @@ pub fn is_divided_by_urgency(patch: &Patch) -> bool {
     is_urgent && written > endpoints
 }
 
+/// The endpoint sets of a delta that writes other records too, which stay: nothing has to be there before them.
+pub fn take_endpoints(patch: &mut Patch) -> Option<Patch> {
+    let endpoints = patch.upsert.endpoints.len();
+    (endpoints > 0 && patch.count().0 > endpoints).then(|| {
+        let mut taken = Patch::default();
+        std::mem::swap(&mut taken.upsert.endpoints, &mut patch.upsert.endpoints);
+        taken
+    })
+}
+
 /// A delta that cannot be halved.
 pub struct Single {
     /// The part of the delta.

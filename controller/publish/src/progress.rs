@@ -398,3 +398,42 @@ fn a_thousand_refused_records_take_few_requests() {
     let left: BTreeMap<_, _> = publisher.take_withheld().unwrap();
     assert_eq!(left.len(), 1_000);
 }
+
+/// A change of endpoints is live with the second request, whether nginx names what it refuses or not.
+#[test]
+fn endpoints_do_not_wait_for_records_that_are_refused() {
+    let old = snapshot(0..200);
+    let id = old.endpoints.keys().next().unwrap().clone();
+    let mut new = snapshot(0..300);
+    let set = serde_json::json!([{"address": "10.0.0.1", "port": 80}]);
+    new.endpoints.insert(id.clone(), serde_json::from_value(set).unwrap());
+    let added = records(&new).into_iter().filter(|record| !records(&old).contains(record));
+    let refused: BTreeSet<_> = added.filter(|record| record.kind != Kind::Endpoints).collect();
+    assert!(refused.len() > 50);
+    for names_faults in [true, false] {
+        let mut endpoint = Endpoint {
+            live: Snapshot::default(),
+            generation: 0,
+            refused: refused.clone(),
+            names_faults,
+            most_faults: 5,
+            body_limit: 1 << 20,
+            capacity: 1 << 30,
+            is_beside: false,
+        };
+        let mut publisher = Publisher::new(0);
+        publisher.change(Patch::between(&Snapshot::default(), &old));
+        drain(&mut publisher, &mut endpoint, &old);
+        publisher.change(Patch::between(&old, &new));
+        let view = View { snapshot: &new, owner: &|_| None };
+        let mut requests = 0;
+        while endpoint.live.endpoints[&id] != new.endpoints[&id] {
+            let outgoing = publisher.outgoing(&view).unwrap();
+            let answer = endpoint.answer(&outgoing);
+            publisher.answered(Ok(answer), Duration::ZERO, &view);
+            requests += 1;
+            assert!(requests < 100, "no end");
+        }
+        assert!(requests <= 2, "{requests} requests, names faults: {names_faults}");
+    }
+}

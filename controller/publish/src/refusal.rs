@@ -84,8 +84,13 @@ impl Publisher {
                 );
                 (self.is_in_parts, self.needs_whole) = (true, true);
             }
-            Refused::Delta(patch) if is_named => {
+            Refused::Delta(mut patch) if is_named => {
+                let endpoints = parts::take_endpoints(&mut patch);
                 self.unsend(Sent::Delta(patch));
+                // They wait for no other record.
+                if let Some(endpoints) = endpoints {
+                    self.parts.push_front(endpoints);
+                }
                 // They make the room that the rest needs.
                 for part in evicted.into_iter().rev().filter(|part| !part.is_empty()) {
                     self.parts.push_front(part);
