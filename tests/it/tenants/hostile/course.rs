@@ -13,8 +13,13 @@ pub struct Course {
     state: Mutex<State>,
 }
 
+/// So many attacks lie between two of a name, or nearly: more than are under way.
+const APART: usize = 40;
+
 struct State {
     left: VecDeque<Attack>,
+    /// The names of those that were handed out last.
+    last: VecDeque<&'static str>,
     start: Instant,
     random: u64,
 }
@@ -36,7 +41,8 @@ impl Course {
     }
 
     fn of(round: Vec<Attack>, first: Vec<Attack>, at_least: Duration, seed: u64) -> Self {
-        let state = State { left: first.into(), start: Instant::now(), random: seed };
+        let (left, last) = (first.into(), VecDeque::new());
+        let state = State { left, last, start: Instant::now(), random: seed };
         Course { round, at_least, state: Mutex::new(state) }
     }
 
@@ -45,9 +51,16 @@ impl Course {
         if state.left.is_empty() && state.start.elapsed() < self.at_least {
             let mut round = self.round.clone();
             shuffle(&mut round, &mut state.random);
+            // The same namespace must not do an attack twice at a time: the end of one takes the objects of the other away.
+            round.sort_by_key(|attack| state.last.contains(&attack.name));
             state.left = round.into();
         }
-        state.left.pop_front()
+        let next = state.left.pop_front();
+        state.last.extend(next.map(|attack| attack.name));
+        if state.last.len() > APART {
+            state.last.pop_front();
+        }
+        next
     }
 
     /// Whether as many were run as there are at least.
