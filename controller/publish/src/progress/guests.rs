@@ -181,51 +181,23 @@ proptest! {
         }
     }
 
-    /// A namespace that fills the zone with rules on a listener that it shares loses these, and nobody else loses any.
-    #[test]
-    fn a_namespace_that_fills_the_zone_costs_others_nothing_on_a_shared_listener(
-        hosts in hosts(10..400, false),
-        more in 0..10_000_u64,
-        is_new in any::<bool>(),
-    ) {
-        let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
-        let mut endpoint = endpoint_of(3 * bytes_of_owner(&own) + more, 1 << 20);
-        let own = on_listeners(own);
-        let mut publisher = Publisher::new(0);
-        let new = on_listeners(snapshot_of(&hosts, |_, _| true));
-        if !is_new {
-            publisher.change(Patch::between(&Snapshot::default(), &own));
-            send_all(&mut publisher, &mut endpoint, &view(&own), true);
-        }
-        publisher.change(Patch::between(&own, &new));
-        send_all(&mut publisher, &mut endpoint, &view(&new), true);
-        for _ in 0..3 {
-            look(&mut publisher, &mut endpoint, &new);
-        }
-        for (at, server) in &own.listener_servers {
-            let mut live = endpoint.live.listener_servers[at].clone();
-            live.rules.retain(|rule| rule.origin.namespace == "o");
-            prop_assert_eq!(&live, server, "{}", at);
-        }
-        endpoint.capacity = 1 << 30;
-        look(&mut publisher, &mut endpoint, &new);
-        prop_assert_eq!(&endpoint.live, &new);
-    }
-
-    /// A guest that fills the zone with rules on others' hosts loses these, and no host loses a rule of its owner.
+    /// A guest that fills the zone with rules on others' hosts, or on listeners that it shares, loses these, and nobody else
+    /// loses any.
     #[test]
     fn a_guest_that_fills_the_zone_closes_no_host(
         hosts in hosts(10..400, false),
         more in 0..10_000_u64,
         is_new in any::<bool>(),
         is_beside in any::<bool>(),
+        is_listener in any::<bool>(),
     ) {
+        let placed = |snapshot| if is_listener { on_listeners(snapshot) } else { snapshot };
         let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
         // The owner has less than a third of the zone; a sixth, where each write has its room beside what it replaces.
         let capacity = if is_beside { 6 } else { 3 } * bytes_of_owner(&own) + more;
         let mut endpoint = Endpoint { is_beside, ..endpoint_of(capacity, 1 << 20) };
         let mut publisher = Publisher::new(0);
-        let new = snapshot_of(&hosts, |_, _| true);
+        let (own, new) = (placed(own), placed(snapshot_of(&hosts, |_, _| true)));
         if !is_new {
             publisher.change(Patch::between(&Snapshot::default(), &own));
             send_all(&mut publisher, &mut endpoint, &view(&own), true);
@@ -236,10 +208,10 @@ proptest! {
         for _ in 0..3 {
             look(&mut publisher, &mut endpoint, &new);
         }
-        for (host, server) in &own.servers {
-            let mut live = endpoint.live.servers[host].clone();
+        for (record, server) in RuleRecords::from(&own).all() {
+            let mut live = RuleRecords::from(&endpoint.live).get(&record).unwrap().clone();
             live.rules.retain(|rule| rule.origin.namespace == "o");
-            prop_assert_eq!(&live, server, "{}", host);
+            prop_assert_eq!(&live, server, "{}", record);
         }
         // With room again, everything is served.
         endpoint.capacity = 1 << 30;

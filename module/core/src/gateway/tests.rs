@@ -440,24 +440,8 @@ fn a_route_beside_an_ingress_lets_nobody_in_without_a_certificate() {
         "backends": {"own": {}},
         "endpoints": {"own": [{"address": "10.0.0.1", "port": 1}]},
     }));
-    let answer = |path: &str| {
-        let generation = generation(&records);
-        let facts = Generated {
-            host: "a.test",
-            path: path.into(),
-            args: "",
-            method: "GET",
-            headers: BTreeMap::new(),
-            cookie: None,
-            is_tls: false,
-            client_scheme: "http",
-            was_asked: true,
-            shown: Shown::Nothing,
-            subject: "",
-            random: 0,
-        };
-        decide(&generation, &facts, &mut Silent).answer
-    };
+    let answer =
+        |path: &str| decide(&generation(&records), &request("a.test", path), &mut Silent).answer;
     assert!(matches!(answer("/x"), Answer::Redirect { .. }), "sent to HTTPS");
     assert_eq!(answer("/api/x"), Answer::Respond(496), "the route is not");
 }
