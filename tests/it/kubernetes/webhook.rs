@@ -7,28 +7,20 @@ use kube::client::Body;
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::cluster::{Cluster, Tenant, ingress};
-use oxigress_tests::controller::Controller;
+use oxigress_tests::controller::{Controller, webhook_flags};
 use oxigress_tests::pass;
 use oxigress_tests::place::{Directory, free_port};
 use oxigress_tests::prometheus::Page;
 use oxigress_tests::wait::{self, block_on};
 use serde_json::{Value, json};
-use std::fs;
 
 /// A controller, and the API server told to ask it about the tenant's Ingresses.
 fn start(directory: &Directory, tenant: &Tenant<'_>) -> Result<Controller> {
     let certificate = Certificate::new("webhook", &["localhost"])?;
-    let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
-    fs::write(&chain, &certificate.chain)?;
-    fs::write(&key, &certificate.key)?;
     let port = free_port()?;
     let mut flags = tenant.flags();
-    flags.extend([
-        format!("--validating-webhook=127.0.0.1:{port}"),
-        format!("--validating-webhook-certificate={}", chain.display()),
-        format!("--validating-webhook-key={}", key.display()),
-        "--enable-metrics".into(),
-    ]);
+    flags.extend(webhook_flags(directory, &certificate, &format!("127.0.0.1:{port}"))?);
+    flags.push("--enable-metrics".into());
     tenant.apply(&ingress("first", "first.test", "shop"))?;
     let controller = Controller::start_on(tenant.cluster, directory, 1, &flags)?;
     tenant.settle(&controller)?;

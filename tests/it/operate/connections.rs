@@ -4,12 +4,11 @@ use anyhow::{Context, Result, ensure};
 use openssl::ssl::{SslConnector, SslMethod, SslStream, SslVerifyMode};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, TIMEOUT, send};
-use oxigress_tests::controller::Controller;
+use oxigress_tests::controller::{Controller, webhook_flags};
 use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
 use oxigress_tests::wait::{block_on, until};
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::fs;
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
@@ -93,15 +92,8 @@ fn probe_plain(controller: &Controller) -> Result<()> {
 fn the_webhook_answers_through_a_flood_of_idle_connections() {
     pass("connections-webhook", |directory| {
         let certificate = Certificate::new("webhook", &["localhost"])?;
-        let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
-        fs::write(&chain, &certificate.chain)?;
-        fs::write(&key, &certificate.key)?;
         let port = free_port()?;
-        let flags = [
-            format!("--validating-webhook=127.0.0.1:{port}"),
-            format!("--validating-webhook-certificate={}", chain.display()),
-            format!("--validating-webhook-key={}", key.display()),
-        ];
+        let flags = webhook_flags(directory, &certificate, &format!("127.0.0.1:{port}"))?;
         let _controller = Controller::start(directory, 1, &flags)?;
         // More than there are places, and from more addresses than one.
         let mut held = Vec::new();

@@ -6,14 +6,16 @@
 //! byte.
 
 use anyhow::{Result, ensure};
+use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, send};
-use oxigress_tests::controller::Controller;
+use oxigress_tests::controller::{Controller, webhook_flags};
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
 use oxigress_tests::wait::block_on;
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 /// Texts that end a value, a directive, a block, a line, a comment or a template.
@@ -326,5 +328,61 @@ fn gateways_and_routes() {
             object("ReferenceGrant", &format!("from: [{{ group: {text}, kind: {text}, namespace: {text} }}], to: [{{ group: {text}, kind: {text} }}]")),
         ]
         .concat()
+    });
+}
+
+/// CVE-2025-1974: an object that is only reviewed, and not stored, reaches no file either. The webhook is asked as anybody who
+/// reaches its port may ask it.
+#[test]
+fn objects_under_review() {
+    pass("injection-reviews", |directory| {
+        let endpoint = Endpoint::start("shop")?;
+        let certificate = Certificate::new("webhook", &["localhost"])?;
+        let port = free_port()?;
+        let flags = webhook_flags(directory, &certificate, &format!("127.0.0.1:{port}"))?;
+        let mut controller = Controller::start(directory, 1, &flags)?;
+        let good = ingress("good", &[], "/") + &shop(endpoint.address.port());
+        controller.serve("good.yaml", &good)?;
+        let before = tree(&directory.join("run"))?;
+        let to = Address::Tls((Ipv4Addr::LOCALHOST, port).into(), Some("localhost".into()));
+        let prefix = "nginx.ingress.kubernetes.io";
+        let mut denied = 0;
+        for payload in payloads() {
+            for name in ["configuration-snippet", "auth-url", "mirror-target", "rewrite-target"] {
+                let object = serde_json::json!({
+                    "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+                    "metadata": {
+                        "name": "reviewed", "namespace": "default", "uid": payload,
+                        "annotations": {
+                            format!("{prefix}/{name}"): payload,
+                            "kubernetes.io/ingress.class": "nginx",
+                        },
+                    },
+                    "spec": {"rules": [{"host": "reviewed.test", "http": {"paths": [{
+                        "path": format!("/{payload}"), "pathType": "ImplementationSpecific",
+                        "backend": {"service": {"name": "shop", "port": {"number": 80}}},
+                    }]}}]},
+                });
+                let review = serde_json::json!({
+                    "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                    "request": {
+                        "uid": "1", "operation": "CREATE", "namespace": "default", "name": "reviewed",
+                        "kind": {"group": "networking.k8s.io", "version": "v1", "kind": "Ingress"},
+                        "resource": {
+                            "group": "networking.k8s.io", "version": "v1", "resource": "ingresses",
+                        },
+                        "object": object,
+                    },
+                });
+                let request = Request::new("POST", "localhost", "/");
+                let request = request.header("Content-Type", "application/json");
+                let answer = block_on(send(&to, &request.body(review.to_string())))?;
+                let answer: serde_json::Value = serde_json::from_str(&answer.text())?;
+                denied += usize::from(answer["response"]["allowed"] == false);
+            }
+        }
+        ensure!(denied > payloads().len(), "{denied} were denied");
+        ensure!(tree(&directory.join("run"))? == before, "the runtime folder is another one");
+        Ok(())
     });
 }

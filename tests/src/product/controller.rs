@@ -1,5 +1,6 @@
 //! A real `oxigress` on a folder of manifests or a cluster.
 
+use crate::certificate::Certificate;
 use crate::client::{self, Address, Request};
 use crate::cluster::Cluster;
 use crate::nginx::{Configuration, tail};
@@ -388,6 +389,22 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+/// Flags of a webhook at `address` with this certificate, whose files are written.
+pub fn webhook_flags(
+    directory: &Directory,
+    pair: &Certificate,
+    address: &str,
+) -> Result<Vec<String>> {
+    let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
+    fs::write(&chain, &pair.chain)?;
+    fs::write(&key, &pair.key)?;
+    Ok(vec![
+        format!("--validating-webhook={address}"),
+        format!("--validating-webhook-certificate={}", chain.display()),
+        format!("--validating-webhook-key={}", key.display()),
+    ])
 }
 
 impl Drop for Controller {

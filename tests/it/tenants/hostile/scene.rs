@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, Response, handshake, send};
 use oxigress_tests::cluster::{Cluster, Tenant};
-use oxigress_tests::controller::Controller;
+use oxigress_tests::controller::{Controller, webhook_flags};
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::fake_dns::FakeDns;
 use oxigress_tests::place::{Directory, free_port};
@@ -63,7 +63,7 @@ impl Scene {
         let blue = Blue::new(&tenant, &own.namespace, &dns)?;
         let certificate = Certificate::new("webhook", &["localhost"])?;
         let webhook_port = free_port()?;
-        let mut flags = webhook_flags(directory, &certificate, webhook_port)?;
+        let mut flags = webhook_flags(directory, &certificate, &format!(":{webhook_port}"))?;
         flags.extend(tenant.flags());
         flags.extend([
             format!("--resolv-conf={}", resolv_conf.display()),
@@ -164,17 +164,6 @@ fn hostile_runtime() -> Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().on_thread_start(yield_to_others);
     Ok(builder.build()?)
-}
-
-fn webhook_flags(directory: &Directory, pair: &Certificate, port: u16) -> Result<Vec<String>> {
-    let (chain, key) = (directory.join("webhook.crt"), directory.join("webhook.key"));
-    fs::write(&chain, &pair.chain)?;
-    fs::write(&key, &pair.key)?;
-    Ok(vec![
-        format!("--validating-webhook=:{port}"),
-        format!("--validating-webhook-certificate={}", chain.display()),
-        format!("--validating-webhook-key={}", key.display()),
-    ])
 }
 
 /// In the network of the calling thread.
