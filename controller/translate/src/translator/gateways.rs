@@ -155,8 +155,10 @@ impl Translator {
     /// A host that routes alone serve has a TLS policy that says nothing where one of a wildcard above it, or of the default
     /// host, would hold else: what an Ingress says about these is not about this host. Hosts of Ingresses have their own.
     fn separate_tls(&mut self, gone: &[ListenerHost]) {
-        let all = self.snapshot.listener_servers.keys().chain(gone).map(|at| at.host.clone());
-        let hosts: BTreeSet<HostPattern> = all.collect();
+        let host_of = |at: &ListenerHost| at.host.clone();
+        let served: BTreeSet<_> = self.snapshot.listener_servers.keys().map(host_of).collect();
+        let mut hosts = served.clone();
+        hosts.extend(gone.iter().map(host_of));
         let default = HostPattern::default_host();
         for host in hosts.iter().filter(|host| !self.snapshot.servers.contains_key(host)) {
             let has = |pattern: &HostPattern| {
@@ -164,8 +166,7 @@ impl Translator {
                     && self.snapshot.tls.contains_key(pattern)
                     && self.snapshot.servers.contains_key(pattern)
             };
-            let is_served = *host != default
-                && self.snapshot.listener_servers.keys().any(|at| at.host == *host);
+            let is_served = *host != default && served.contains(host);
             let is_below = has(&default) || host.wildcard_above().as_ref().is_some_and(has);
             let policy = (is_served && is_below).then(TlsPolicy::default);
             let Patch { upsert, remove, .. } = &mut self.patch;
