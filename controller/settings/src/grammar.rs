@@ -1,5 +1,6 @@
 //! How ingress-nginx writes values: what annotations and keys of the ConfigMap have in common.
 
+pub mod directives;
 pub mod external_auth;
 pub mod load_balance;
 pub mod retries;

@@ -7,6 +7,7 @@
 use super::reader::Reader;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
+use oxigress_settings::grammar::directives::{self, Directive};
 
 /// Directives that keep nobody out; any other may.
 const HARMLESS: [&str; 34] = [
@@ -76,19 +77,25 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
             reader.warn(name, "has no effect without auth-url: no auth server is asked");
             continue;
         }
-        let all = statements(text);
-        let is_protecting = |statement: &&Vec<String>| protects(name, statement, text);
-        let protecting = names(all.iter().filter(is_protecting));
-        let all = names(all.iter());
+        let (all, protecting) = match name {
+            "modsecurity-snippet" => rules(text),
+            _ => match directives::parse(text) {
+                Ok(directives) => found(name, &directives),
+                Err(why) => {
+                    let why = format!("nginx would not read it ({why}), and it may protect");
+                    reader.close(name, &why, "correct it");
+                    closes_host |= name == "server-snippet";
+                    continue;
+                }
+            },
+        };
         if protecting.is_empty() {
             reader.notes.push(Note::warning(format!(
-                "annotation {name}: raw lines are never passed to nginx, served without them: {}",
-                all
+                "annotation {name}: raw lines are never passed to nginx, served without them: {all}"
             )));
         } else {
             let why = format!(
-                "raw lines are never passed to nginx, and some of them may protect ({})",
-                protecting
+                "raw lines are never passed to nginx, and some of them may protect ({protecting})"
             );
             reader.close(name, &why, "replace them with annotations, or remove them");
             closes_host |= name == "server-snippet";
@@ -97,73 +104,57 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
     closes_host
 }
 
-/// The directives, once each; of many the first.
-fn names<'s>(all: impl Iterator<Item = &'s Vec<String>>) -> String {
+/// The names of all directives, and of those that may protect.
+fn found(snippet: &str, directives: &[Directive]) -> (String, String) {
+    let (mut all, mut protecting) = (Vec::new(), Vec::new());
+    directives::each(directives, &mut |directive| {
+        all.push(directive);
+        if protects(snippet, directive) {
+            protecting.push(directive);
+        }
+    });
+    let names = |found: &[&Directive]| names(found.iter().map(|one| one.name.as_str()));
+    (names(&all), names(&protecting))
+}
+
+/// The directives of a firewall, and again if some of them may protect.
+fn rules(text: &str) -> (String, String) {
+    let text = text.to_ascii_lowercase();
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let all = names(lines.filter_map(|line| line.split_whitespace().next()));
+    let words = ["secruleengine on", "deny", "drop", "block"];
+    let protecting =
+        if words.iter().any(|word| text.contains(word)) { all.clone() } else { String::new() };
+    (all, protecting)
+}
+
+/// The names, once each; of many the first.
+fn names<'s>(all: impl Iterator<Item = &'s str>) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for name in all.filter_map(|statement| statement.first()) {
-        if !names.contains(&name.as_str()) && names.len() < 20 {
+    for name in all {
+        if !names.contains(&name) && names.len() < 20 {
             names.push(name);
         }
     }
     shorten(&names.join(", ")).to_owned()
 }
 
-fn protects(snippet: &str, statement: &[String], text: &str) -> bool {
-    let Some(directive) = statement.first() else { return false };
-    let last = statement.last().map(String::as_str).unwrap_or_default();
-    match snippet {
+fn protects(snippet: &str, directive: &Directive) -> bool {
+    let arguments = &directive.arguments;
+    match (snippet, directive.name.as_str()) {
         // What the auth server is asked decides who comes in.
-        "auth-snippet" => true,
-        "stream-snippet" => false,
-        "modsecurity-snippet" => {
-            let text = text.to_ascii_lowercase();
-            let words = ["secruleengine on", "deny", "drop", "block"];
-            words.iter().any(|word| text.contains(word))
+        ("auth-snippet", _) => true,
+        ("stream-snippet", _) => false,
+        (_, "return") => !arguments.first().is_some_and(|code| {
+            code.starts_with(['2', '3']) && code.len() == 3 || code.starts_with("http")
+        }),
+        // It takes a header of the client away.
+        (_, "proxy_set_header") => arguments.last().is_none_or(String::is_empty),
+        (_, name) => {
+            !HARMLESS.contains(&name)
+                && !HARMLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         }
-        _ => match directive.as_str() {
-            "return" => !statement.get(1).is_some_and(|code| {
-                code.starts_with(['2', '3']) && code.len() == 3 || code.starts_with("http")
-            }),
-            // It takes a header of the client away.
-            "proxy_set_header" => last.is_empty(),
-            name => {
-                !HARMLESS.contains(&name)
-                    && !HARMLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-            }
-        },
     }
-}
-
-/// The words of all statements, also within blocks, in lower case and without quotes.
-fn statements(text: &str) -> Vec<Vec<String>> {
-    let plain = |word: &str| word.replace(['"', '\'', '\\'], "").to_ascii_lowercase();
-    let text = without_comments(text);
-    let statements = text.split([';', '{', '}']);
-    let statements = statements.map(|text| text.split_whitespace().map(plain).collect::<Vec<_>>());
-    statements.filter(|words| !words.is_empty()).collect()
-}
-
-/// A comment begins where a word could, outside of quotes, and goes to the end of its line.
-fn without_comments(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let (mut quote, mut is_escaped, mut is_comment, mut is_start) = (None, false, false, true);
-    for c in text.chars() {
-        is_comment &= c != '\n';
-        is_comment |= c == '#' && is_start && quote.is_none();
-        if is_comment {
-            continue;
-        }
-        match quote {
-            _ if is_escaped => {}
-            Some(open) if c == open => quote = None,
-            None if is_start && matches!(c, '"' | '\'') => quote = Some(c),
-            _ => {}
-        }
-        is_escaped = c == '\\' && !is_escaped;
-        is_start = c.is_whitespace() || matches!(c, ';' | '{' | '}');
-        kept.push(c);
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -171,15 +162,23 @@ mod tests {
     use super::*;
 
     fn protecting(text: &str) -> bool {
-        statements(text).iter().any(|words| protects("configuration-snippet", words, text))
+        !found("configuration-snippet", &directives::parse(text).unwrap()).1.is_empty()
     }
 
     #[test]
     fn directives_are_found_in_lines_and_blocks() {
         let text = "more_set_headers \"X: y\";\n# deny all;\nif ($x) { return 403; }\nproxy_set_header A b;";
-        let all = statements(text);
-        let found = names(all.iter());
-        assert_eq!(found, "more_set_headers, if, return, proxy_set_header");
+        let (all, protecting) = found("configuration-snippet", &directives::parse(text).unwrap());
+        assert_eq!(all, "more_set_headers, if, return, proxy_set_header");
+        assert_eq!(protecting, "return");
+    }
+
+    #[test]
+    fn what_is_quoted_is_no_directive() {
+        assert!(!protecting("more_set_headers 'X: a; deny all; }';"));
+        assert!(!protecting(
+            "add_header Content-Security-Policy \"default-src 'self'; deny all\";"
+        ));
     }
 
     #[test]
@@ -199,6 +198,7 @@ mod tests {
             "if ($x) { return 403; }",
             "'deny' all;",
             "d\\eny all;",
+            "\"deny\" all;",
             "proxy_set_header X-User \"\";",
             "auth_basic \"x\";",
             "limit_req zone=a;",
