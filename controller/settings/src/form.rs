@@ -6,6 +6,8 @@
 //! Source:  ingress-nginx's ConfigMap.
 
 use crate::grammar::parse_bool;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 use oxigress_core::http::head;
 use oxigress_validate::tls;
@@ -28,7 +30,9 @@ pub enum Form {
     Words(&'static [&'static str]),
     /// What the function takes, as it is to stand in nginx.conf; the text says what it is.
     Text(&'static str, fn(&str) -> Option<String>),
-    /// The same, for the items of a list with commas; an item that is not taken is left out.
+    /// The same, and no message repeats what was written.
+    Secret(&'static str, fn(&str) -> Option<String>),
+    /// The same as `Text`, for the items of a list with commas; an item that is not taken is left out.
     List(&'static str, fn(&str) -> Option<String>),
 }
 
@@ -102,7 +106,7 @@ impl Form {
                 let is_fine = !words.is_empty() && words.iter().all(|word| all.contains(word));
                 plain(is_fine.then(|| Value::Text(words.join(" "))))
             }
-            Form::Text(_, read) => plain(read(trimmed).map(Value::Text)),
+            Form::Text(_, read) | Form::Secret(_, read) => plain(read(trimmed).map(Value::Text)),
             Form::List(_, read) => {
                 let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
                 let (mut good, mut odd) = (Vec::new(), Vec::new());
@@ -127,7 +131,7 @@ impl Form {
             Form::Time => "a time such as 30s or 10m".into(),
             Form::Word(all) => format!("one of {}", all.join(", ")),
             Form::Words(all) => format!("some of {}", all.join(", ")),
-            Form::Text(what, _) => (*what).into(),
+            Form::Text(what, _) | Form::Secret(what, _) => (*what).into(),
             Form::List(what, _) => format!("a list of {what}"),
         }
     }
@@ -359,6 +363,20 @@ pub fn exact_path(text: &str) -> Option<String> {
     let is_fine = |b: u8| b.is_ascii_graphic() && !b"\"'\\${};".contains(&b);
     (text.starts_with('/') && text.len() <= 1024 && text.bytes().all(is_fine))
         .then(|| text.to_owned())
+}
+
+/// Reads the base64 of a key of TLS session tickets: nginx takes keys of 48 and of 80 bytes. Line ends do not count, as
+/// in the reference.
+pub fn ticket_key(text: &str) -> Option<String> {
+    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    let is_key = ticket_key_bytes(&text).is_some();
+    is_key.then_some(text)
+}
+
+/// The bytes of a key that [`ticket_key`] takes.
+pub fn ticket_key_bytes(text: &str) -> Option<Vec<u8>> {
+    let key = STANDARD.decode(text).ok()?;
+    matches!(key.len(), 48 | 80).then_some(key)
 }
 
 /// Any text without control bytes; what it has to be is said where it is used.

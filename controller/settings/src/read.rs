@@ -1,6 +1,7 @@
 //! Reads the main ConfigMap, and the ConfigMaps that it names, into settings.
 
 use crate::Settings;
+use crate::form::Form;
 use crate::grammar::external_auth;
 use crate::key::{How, Key};
 use crate::keys;
@@ -105,18 +106,21 @@ impl<'m> Reading<'m> {
 
     /// What it says is not taken.
     fn refuse(&mut self, key: &Key, name: &str, text: &str, what: &str) {
-        let text = shorten(text);
+        let text = match key.form {
+            Form::Secret(..) => "the value".into(),
+            _ => format!("{:?}", shorten(text)),
+        };
         if key.how.is_protecting() {
             self.notes.push(Note::rejected(format!(
-                "data.{name} protects, so every location answers 503: {text:?} {what}: correct or remove it to \
+                "data.{name} protects, so every location answers 503: {text} {what}: correct or remove it to \
                  open them"
             )));
             self.settings.closing_key.get_or_insert_with(|| name.to_owned());
             return;
         }
         let message = match key.default {
-            "" => format!("data.{name}: {text:?} {what}: it has no effect"),
-            default => format!("data.{name}: {text:?} {what}: {} is used", shorten(default)),
+            "" => format!("data.{name}: {text} {what}: it has no effect"),
+            default => format!("data.{name}: {text} {what}: {} is used", shorten(default)),
         };
         self.notes.push(Note::warning(message));
     }
@@ -210,6 +214,26 @@ mod tests {
         assert_eq!(settings.static_config.number("keep-alive-requests"), 5);
         assert_eq!(settings.static_config.number("keep-alive"), 75);
         assert_eq!(notes.len(), 3, "{notes:?}");
+    }
+
+    #[test]
+    fn a_ticket_key_is_taken_by_its_length_and_never_repeated() {
+        let name = "ssl-session-ticket-key";
+        let (short, long) = ("A".repeat(64), format!("{}=", "B".repeat(107).replace("BBB", "AAA")));
+        for good in [short.clone(), long, format!("{}\n{}\n", &short[..60], &short[60..])] {
+            let (settings, notes) = parsed(&[(name, &good)]);
+            assert_eq!(notes, [], "{good}");
+            assert!(matches!(settings.static_config.text(name).len(), 64 | 108));
+        }
+        let odd = "*".repeat(64);
+        for bad in ["SECRETKEY", &"SECRETKEY".repeat(8), &format!("{short}="), &odd] {
+            let (settings, notes) = parsed(&[(name, bad)]);
+            assert_eq!(settings.static_config.text(name), "");
+            let [note] = &notes[..] else { panic!("{notes:?}") };
+            let note = format!("{note:?}");
+            assert!(note.contains("48 or 80 bytes") && note.contains(name), "{note}");
+            assert!(!note.contains("SECRET") && !note.contains("***"), "{note}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod certificate;
 mod keys;
 pub mod listeners;
 mod stream;
+pub mod tickets;
 pub mod zone;
 
 use crate::options::{Journal, Options};
@@ -252,6 +253,7 @@ pub fn render(
         ("zone_size", format!("{}k", streams.zone_bytes.max(options.zone_bytes) >> 10)),
         ("journal", journal(options, machine)),
         ("metrics", metrics(options)),
+        ("ssl_session_ticket_key", tickets::line(runtime, keys)),
         ("buffers", buffers(machine)),
         ("destinations", format!("ingress_destinations{};", options.destinations)),
         ("stream", stream::block(options, machine, streams)),

@@ -2,7 +2,7 @@
 
 use crate::conf::listeners::{self, Listeners};
 use crate::conf::zone::Sizes;
-use crate::conf::{self, Machine, Temp, certificate};
+use crate::conf::{self, Machine, Temp, certificate, tickets};
 use crate::master::reload::Reload;
 use crate::master::upgrade::Upgrade;
 use crate::master::{Master, Masters, user};
@@ -77,6 +77,7 @@ impl Nginx {
         };
         let mut listeners = listeners;
         let folder = runtime.file("nginx.conf.tried");
+        write_ticket_key(&runtime, &listeners.live.settings)?;
         let mut text = conf::render(options, &runtime, &module, &machine, &listeners.live);
         if listeners.live.settings != StaticConfig::default()
             && let Err(why) = try_out(&binary, &folder, &worker_folder, &text)
@@ -90,6 +91,7 @@ impl Nginx {
         }
         let is_conf_new = fs::read_to_string(&conf).ok().as_ref() != Some(&text);
         write(&conf, text.as_bytes())?;
+        tickets::remove_others(&runtime, &listeners.live.settings);
         let was_draining = fs::remove_file(worker_folder.join(DRAINING)).is_ok();
         Ok(Nginx {
             binary,
@@ -131,6 +133,7 @@ impl Nginx {
         let Nginx { options, runtime, module, machine, .. } = self;
         let mut text = conf::render(options, runtime, module, machine, &next.live);
         let (tried, folder) = (runtime.file("nginx.conf.tried"), runtime.file("worker"));
+        write_ticket_key(runtime, &next.live.settings)?;
         if next.live.settings != listeners.live.settings
             && let Err(why) = try_out(&self.binary, &tried, &folder, &text)
         {
@@ -152,6 +155,7 @@ impl Nginx {
             next.rejected = None;
         }
         write(&self.conf, text.as_bytes())?;
+        tickets::remove_others(runtime, &next.live.settings);
         let changes = listeners::describe(&listeners.live, &next.live);
         *listeners = next;
         Ok(Some(changes))
@@ -250,6 +254,14 @@ fn try_out(binary: &Path, tried: &Path, folder: &Path, text: &str) -> Result<(),
     let said = String::from_utf8_lossy(&answer.stderr);
     let first = said.lines().find(|line| line.contains("[emerg]")).unwrap_or("nginx -t failed");
     Err(oxigress_core::text::line::one_line(first).to_string())
+}
+
+/// nginx.conf names the file, also one that is only tried.
+fn write_ticket_key(runtime: &Runtime, settings: &StaticConfig) -> anyhow::Result<()> {
+    match tickets::file(runtime, settings) {
+        Some((path, key)) => write(&path, &key),
+        None => Ok(()),
+    }
 }
 
 /// Replaces a file as a whole, readable by its owner only.

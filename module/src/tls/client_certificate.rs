@@ -9,7 +9,7 @@
 
 use crate::request::Request;
 use crate::tls::bundles;
-use crate::tls::handshake::Handshake;
+use crate::tls::handshake::{Handshake, begin_without_policy};
 use crate::worker::Worker;
 use crate::zone::records::Held;
 use nginx::ssl::handshake::ClientHello;
@@ -91,7 +91,7 @@ pub fn find(
 pub fn begin(worker: &Worker, hello: &ClientHello<'_>) -> bool {
     let guard = worker.reader().read();
     match find(worker, &guard, hello.server_name_extension().and_then(tls::server_name)) {
-        Ok(None) => true,
+        Ok(None) => begin_without_policy(hello),
         Ok(Some(policy)) => {
             let client = policy.source.client.as_ref().filter(|_| policy.handshake.is_mutual());
             let authorities = client.and_then(|client| {

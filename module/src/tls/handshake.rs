@@ -11,6 +11,7 @@ use nginx::sys::{
 use oxigress_core::gateway::Shown;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_pki::Authorities;
+use std::sync::LazyLock;
 
 /// What a handshake says and asks by a host's policy.
 pub struct Handshake {
@@ -37,13 +38,7 @@ impl Handshake {
         let asks = policy.client.as_ref().filter(|_| client.is_some());
         let asks = asks.map_or([0; 16], digest_of_client);
         let list = ciphers.as_ref().map_or(&b""[..], |list| list.as_bytes());
-        let order: u8 = prefers_server_ciphers.map_or(2, u8::from);
-        // A session keeps its cipher: what differs is not resumed either.
-        let rest = digest(&[&asks, list, &[order]]);
-        let mut context = [0; 32];
-        let (first, second) = context.split_at_mut(16);
-        first.copy_from_slice(&asks);
-        second.copy_from_slice(&rest);
+        let context = context(asks, list, prefers_server_ciphers);
         Ok(Handshake { context, client, ciphers, prefers_server_ciphers })
     }
 
@@ -71,6 +66,25 @@ impl Handshake {
         clear_errors();
         is_set
     }
+}
+
+/// The handshake of a host without a policy goes on. Its session has the context of a policy that says nothing: nginx's own
+/// context has a digest of the default certificate, which is another one in each replica.
+pub fn begin_without_policy(hello: &ClientHello<'_>) -> bool {
+    static CONTEXT: LazyLock<[u8; 32]> = LazyLock::new(|| context([0; 16], b"", None));
+    hello.set_session_context(&CONTEXT)
+}
+
+/// The context of sessions: what certificate is asked for, then a digest of all that is not negotiated again.
+fn context(asks: [u8; 16], ciphers: &[u8], prefers_server_ciphers: Option<bool>) -> [u8; 32] {
+    let order: u8 = prefers_server_ciphers.map_or(2, u8::from);
+    // A session keeps its cipher: what differs is not resumed either.
+    let rest = digest(&[&asks, ciphers, &[order]]);
+    let mut context = [0; 32];
+    let (first, second) = context.split_at_mut(16);
+    first.copy_from_slice(&asks);
+    second.copy_from_slice(&rest);
+    context
 }
 
 /// The part of a session's context that stands for what certificate is asked for.

@@ -2,6 +2,7 @@
 
 mod clients;
 mod start;
+mod tickets;
 
 use anyhow::{Context, Result, bail, ensure};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};

@@ -170,6 +170,11 @@ impl<'i> Caller<'i> {
         Caller { name: name.map(Into::into), ..self.clone() }
     }
 
+    /// Calls another nginx.
+    pub fn to(&self, port: u16) -> Self {
+        Caller { port, ..self.clone() }
+    }
+
     pub fn showing(&self, identity: &'i Identity) -> Self {
         Caller { identity: Some(identity), ..self.clone() }
     }

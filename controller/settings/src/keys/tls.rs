@@ -1,7 +1,9 @@
 //! TLS toward clients, and who is sent to it.
 
 use crate::Settings;
-use crate::form::{Form, Value, any, buffer, ciphers, curves, reference, session_cache};
+use crate::form::{
+    Form, Value, any, buffer, ciphers, curves, reference, session_cache, ticket_key,
+};
 use crate::key::{How, Key, Take, key};
 use oxigress_core::model::RedirectCode;
 
@@ -23,7 +25,7 @@ pub const KEYS: &[Key] = &[
     key("ssl-session-cache-size", Form::Text("a size from 64k to 1g", session_cache), "10m", How::Conf),
     key("ssl-session-timeout", Form::Time, "10m", How::Conf),
     key("ssl-session-tickets", Form::Flag, "false", How::Conf),
-    key("ssl-session-ticket-key", Form::Text("text", any), "", How::Unsupported("nginx makes ticket keys and all its workers share them")),
+    key("ssl-session-ticket-key", Form::Secret("the base64 of 48 or 80 bytes", ticket_key), "", How::Conf),
     key("ssl-buffer-size", Form::Text("a size from 256 to 1g", buffer), "4k", How::Conf),
     key("ssl-reject-handshake", Form::Flag, "false", How::Unsupported("clients with an unknown server name get the default certificate")),
     key("ssl-redirect", Form::Flag, "true", How::Data(|to, value| { to.ssl_redirect = value.flag(); Ok(()) })),

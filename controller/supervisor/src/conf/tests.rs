@@ -116,6 +116,7 @@ fn sample(key: &Key) -> &'static str {
         "warn",
         "logs.test",
         "3",
+        "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
     ];
     let default = key.form.read(key.default).ok().map(|(value, _)| value);
     let is_other = |sample: &&&str| {
@@ -208,4 +209,18 @@ fn the_operator_s_numbers_count_as_far_as_files_last() {
     assert_eq!(line(&both, connections), "worker_connections 3000;");
     assert_eq!(line(&both, "worker_rlimit_nofile"), "worker_rlimit_nofile 4000;");
     assert_eq!(line(&[("worker-processes", "7")], "worker_processes"), "worker_processes 7;");
+}
+
+#[test]
+fn a_ticket_key_is_a_file_of_the_runtime_folder_and_never_text_of_nginx_conf() {
+    let line = |key: &str| {
+        let text = with_keys(&[("ssl-session-ticket-key", key)]);
+        assert!(!text.contains("AAAA") && !text.contains("BBBB"), "{text}");
+        text.lines().find(|line| line.contains("ticket_key")).map(str::to_owned)
+    };
+    let (a, b) = (line(&"A".repeat(64)), line(&"B".repeat(64)));
+    let is_file = |line: &String| line.trim().starts_with("ssl_session_ticket_key /tickets-");
+    assert!(a.as_ref().is_some_and(is_file), "{a:?}");
+    assert_ne!(a, b, "another key is another nginx.conf");
+    assert_eq!((line(""), line("AAAA")), (None, None));
 }
