@@ -1,7 +1,6 @@
 //! What holds where an Ingress says nothing: the ConfigMap's part of policies.
 
-use oxigress_core::model::policy::Policies;
-use oxigress_core::model::policy::Tracing;
+use oxigress_core::model::policy::{Access, Policies, Tracing};
 
 /// What the ConfigMap says; its own defaults are the reference's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +21,20 @@ pub struct Defaults {
     pub limit_request_status: u16,
     /// The key limit-conn-status-code.
     pub limit_connection_status: u16,
+}
+
+impl Defaults {
+    /// Asks nobody for a password where `no-auth-locations` says so.
+    pub fn open(&self, path: &str, policies: &mut Policies) {
+        let is_open = |beginning: &String| path.starts_with(beginning.as_str());
+        if let Some(access) = &mut policies.access
+            && self.no_auth_locations.iter().any(is_open)
+        {
+            access.basic = None;
+            access.external = None;
+        }
+        policies.access.take_if(|access| *access == Access::default());
+    }
 }
 
 impl Default for Defaults {

@@ -43,6 +43,10 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
             settings.closing_key.get_or_insert(key);
         }
     }
+    if settings.closing_key.is_some() {
+        // Whatever is made of these policies is closed, whichever API it comes from.
+        settings.defaults.policies.denied = Some(503);
+    }
     for (why, names) in without_effect {
         notes.push(Note::remark(format!("data: no effect of {}: {why}", names.join(", "))));
     }

@@ -16,6 +16,7 @@ mod host;
 mod listener;
 mod parents;
 mod rank;
+mod room;
 mod route;
 mod scope;
 mod serve;
@@ -49,6 +50,8 @@ pub struct Built {
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// The Services' ports that they lead to, and the routes that say so.
     pub leads: BTreeMap<BackendId, (BackendRef, BTreeSet<ObjectRef>)>,
+    /// The URLs that their policies name, with a route that is served by each.
+    pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
     /// The certificates of listeners' hosts.
     pub certificates: BTreeMap<HostPattern, CertificateId>,
     /// Ports of nginx beside those of Ingresses; whether they speak TLS.

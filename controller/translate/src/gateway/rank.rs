@@ -4,10 +4,13 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
-use oxigress_core::model::{PathPattern, Rule, Selection, ValueMatch};
-use oxigress_objects::Key;
+use super::room::Room;
+use super::target;
+use oxigress_core::model::{HostPattern, PathPattern, Rule, Selection, ValueMatch};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, ObjectRef};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Creation, then name.
 pub type Age = (i64, Key);
@@ -35,11 +38,6 @@ impl Candidate {
         });
         Candidate { path: path.clone(), rules: rules.collect(), selection }
     }
-
-    /// Both ask for the same requests.
-    pub fn is_asked_as(&self, other: &Self) -> bool {
-        self.path == other.path && self.selection == other.selection
-    }
 }
 
 /// How specific a host name is.
@@ -51,76 +49,149 @@ pub type Ranked = BTreeMap<Reverse<Rank>, ByAge>;
 /// The rules of routes.
 pub type ByAge = BTreeMap<Age, Vec<Candidate>>;
 
+/// The routes of a host as if all had written the same name.
+pub struct Flat {
+    /// Their rules.
+    pub routes: ByAge,
+    /// What there is to say about those that are left out.
+    pub notes: Vec<(ObjectRef, Note)>,
+}
+
 /// Puts routes together as if all had written the same name.
-pub fn flatten(ranked: Ranked) -> ByAge {
+///
+/// A more specific name goes first within a namespace, and for the older route. It takes no requests of an older route of another
+/// namespace, unless hosts are shared; and rules of two namespaces are never joined, since nobody could say whose they are.
+pub fn flatten(host: &HostPattern, ranked: Ranked, is_shared: bool, room: &mut Room) -> Flat {
     let is_one = ranked.len() < 2;
-    let mut all = ByAge::new();
-    // By path, those of more specific names.
-    let mut above: BTreeMap<PathPattern, Vec<(Age, Candidate)>> = BTreeMap::new();
+    let mut meeting = Meeting { is_shared, room, above: BTreeMap::new(), known: BTreeSet::new() };
+    let mut flat = Flat { routes: ByAge::new(), notes: Vec::new() };
     for routes in ranked.into_values() {
         let mut kept = Vec::new();
         for (age, candidates) in routes {
             for candidate in candidates {
-                let found = around(&candidate.path, &above);
-                let meets = found.into_iter().filter_map(|(of, rule)| {
-                    Some((of, rule, both(&rule.selection, &candidate.selection)?))
-                });
-                let meets: Vec<_> = meets.collect();
-                if meets.iter().any(|(_, _, both)| *both == candidate.selection) {
-                    continue;
-                }
-                for (of, rule, both) in meets {
-                    let rules = all.entry(of.clone()).or_default();
-                    let copy = rule.narrowed(&candidate.path, both);
-                    if !rules.iter().any(|known| known.is_asked_as(&copy)) {
-                        rules.push(copy);
+                match meeting.of(&age, &candidate) {
+                    Ok(copies) => {
+                        for (of, copy) in copies {
+                            flat.routes.entry(of).or_default().push(copy);
+                        }
+                        flat.routes.entry(age.clone()).or_default().push(candidate.clone());
+                        kept.push((age.clone(), candidate));
+                    }
+                    Err(LeftOut::NoRoom) => {}
+                    Err(LeftOut::By(why)) => {
+                        let message = format!("host {host}, path {}: {why}", candidate.path);
+                        flat.notes.push((target::object(&age.1), Note::warning(message)));
                     }
                 }
-                all.entry(age.clone()).or_default().push(candidate.clone());
-                kept.push((age.clone(), candidate));
             }
         }
         for (age, candidate) in kept.into_iter().filter(|_| !is_one) {
-            above.entry(candidate.path.clone()).or_default().push((age, candidate));
+            meeting.above.entry(candidate.path.clone()).or_default().push((age, candidate));
         }
     }
-    all
+    flat
 }
 
-/// What the requests have that both of two rules take; `None`: there are none. It is that of the rule below where the rule above
-/// takes all its requests.
-fn both(above: &Selection, below: &Selection) -> Option<Selection> {
-    if above.method.is_some() && below.method.is_some() && above.method != below.method {
-        return None;
+/// Why a rule is left out.
+enum LeftOut {
+    /// The limits of its namespace; they are told once.
+    NoRoom,
+    By(String),
+}
+
+struct Meeting<'r> {
+    is_shared: bool,
+    room: &'r mut Room,
+    /// By path, the rules of more specific names.
+    above: BTreeMap<PathPattern, Vec<(Age, Candidate)>>,
+    /// Rules of more specific names that stand for narrower paths or conditions already.
+    known: BTreeSet<(Age, PathPattern, Selection)>,
+}
+
+impl Meeting<'_> {
+    /// The rules of more specific names that take a part of a rule's requests, for that part.
+    fn of(&mut self, age: &Age, below: &Candidate) -> Result<Vec<(Age, Candidate)>, LeftOut> {
+        let mut copies = Vec::new();
+        for (of, above) in around(&below.path, &self.above) {
+            if !self.room.has_comparison(&age.1) {
+                return Err(LeftOut::NoRoom);
+            }
+            let is_foreign = !self.is_shared && of.1.namespace != age.1.namespace;
+            if (is_foreign && age < of) || excludes(&above.selection, &below.selection) {
+                continue;
+            }
+            if includes(&above.selection, &below.selection) {
+                let why = "whose host name is more specific, has all its requests";
+                return Err(LeftOut::By(format!("HTTPRoute {}, {why}", of.1)));
+            }
+            // On the same path the router asks for the conditions first.
+            if above.path == below.path && below.selection == Selection::default() {
+                continue;
+            }
+            if is_foreign {
+                return Err(LeftOut::By(format!(
+                    "HTTPRoute {}, which is older, of another namespace and of a more specific host name, has conditions there: \
+                     use a path of your own",
+                    of.1
+                )));
+            }
+            let asked = (of.clone(), below.path.clone(), both(&above.selection, &below.selection));
+            if self.known.contains(&asked) {
+                continue;
+            }
+            if !self.room.has_rules(&age.1, above.rules.len().max(1)) {
+                return Err(LeftOut::NoRoom);
+            }
+            copies.push((of.clone(), above.narrowed(&below.path, asked.2.clone())));
+            self.known.insert(asked);
+        }
+        Ok(copies)
     }
+}
+
+/// No request is taken by both.
+fn excludes(above: &Selection, below: &Selection) -> bool {
+    above.method.is_some() && below.method.is_some() && above.method != below.method
+}
+
+/// The first takes all requests that the second takes.
+fn includes(above: &Selection, below: &Selection) -> bool {
+    let has = |all: &[ValueMatch], some: &[ValueMatch]| some.iter().all(|one| all.contains(one));
+    (above.method.is_none() || above.method == below.method)
+        && has(&below.headers, &above.headers)
+        && has(&below.query, &above.query)
+}
+
+/// What the requests have that both take.
+fn both(above: &Selection, below: &Selection) -> Selection {
     let join = |above: &[ValueMatch], below: &[ValueMatch]| {
         let own = above.iter().filter(|value| !below.contains(value));
         below.iter().chain(own).cloned().collect()
     };
-    Some(Selection {
+    Selection {
         method: above.method.clone().or_else(|| below.method.clone()),
         headers: join(&above.headers, &below.headers),
         query: join(&above.query, &below.query),
         weight: None,
-    })
+    }
 }
 
 /// The rules whose paths contain a path.
 fn around<'a>(
     path: &PathPattern,
     above: &'a BTreeMap<PathPattern, Vec<(Age, Candidate)>>,
-) -> Vec<&'a (Age, Candidate)> {
-    if above.is_empty() {
-        return Vec::new();
+) -> impl Iterator<Item = &'a (Age, Candidate)> {
+    let mut names = Vec::new();
+    if !above.is_empty() {
+        names.push(path.clone());
+        if let PathPattern::Exact(text) | PathPattern::Prefix(text) = path {
+            let ends = text.match_indices('/').map(|(at, _)| at).chain([text.len()]);
+            let parents = ends.filter_map(|end| text.get(..end));
+            names.extend(parents.map(|parent| PathPattern::Prefix(parent.into())));
+        }
+        names.dedup();
     }
-    let mut names = vec![path.clone()];
-    if let PathPattern::Exact(text) | PathPattern::Prefix(text) = path {
-        let ends = text.match_indices('/').map(|(at, _)| at).chain([text.len()]);
-        let parents = ends.filter_map(|end| text.get(..end));
-        names.extend(parents.map(|parent| PathPattern::Prefix(parent.into())));
-    }
-    names.dedup();
-    names.iter().filter_map(|name| above.get(name)).flatten().collect()
+    names.into_iter().filter_map(|name| above.get(&name)).flatten()
 }
 
 #[cfg(test)]
@@ -135,14 +206,21 @@ mod tests {
         Candidate { path: PathPattern::prefix(path).unwrap(), selection, rules: Vec::new() }
     }
 
-    fn told(ranks: [&[(&str, Option<&str>)]; 2]) -> Vec<String> {
+    /// A route: its name, its namespace, its age, and its rules.
+    type Route<'r> = (&'r str, &'r str, i64, &'r [(&'r str, Option<&'r str>)]);
+
+    /// The rules of routes, each with a less specific name than the one before.
+    fn flat(routes: &[Route<'_>], is_shared: bool, room: &mut Room) -> Flat {
         let mut ranked = Ranked::new();
-        for (rank, rules) in ranks.into_iter().enumerate() {
+        for (rank, (name, namespace, created, rules)) in routes.iter().enumerate() {
             let rules = rules.iter().map(|(path, header)| candidate(path, *header)).collect();
-            let name = ["high", "low"][rank];
-            let routes = ByAge::from([((0, Key::new("a", name)), rules)]);
-            ranked.insert(Reverse((true, 9 - rank)), routes);
+            let route = ByAge::from([((*created, Key::new(*namespace, *name)), rules)]);
+            ranked.insert(Reverse((true, 9 - rank)), route);
         }
+        flatten(&HostPattern::parse("a.test").unwrap(), ranked, is_shared, room)
+    }
+
+    fn served(routes: &[Route<'_>], is_shared: bool) -> Vec<String> {
         let tell = |((_, key), rules): (Age, Vec<Candidate>)| {
             let rules = rules.into_iter().map(move |rule| {
                 let headers: Vec<_> =
@@ -151,7 +229,11 @@ mod tests {
             });
             rules.collect::<Vec<_>>()
         };
-        flatten(ranked).into_iter().flat_map(tell).collect()
+        flat(routes, is_shared, &mut Room::default()).routes.into_iter().flat_map(tell).collect()
+    }
+
+    fn told(ranks: [&[(&str, Option<&str>)]; 2]) -> Vec<String> {
+        served(&[("high", "a", 0, ranks[0]), ("low", "a", 0, ranks[1])], false)
     }
 
     #[test]
@@ -179,5 +261,49 @@ mod tests {
             told([&[("/a", Some("x"))], &[("/a", Some("x")), ("/a", None)]]),
             ["high /a (Prefix) x", "low /a (Prefix)"]
         );
+    }
+
+    #[test]
+    fn a_more_specific_name_takes_nothing_of_an_older_route_of_another_namespace() {
+        let root: &[_] = &[("/", None)];
+        let [young, old] = [("young", "evil", 2, root), ("old", "victim", 1, root)];
+        assert_eq!(served(&[young, old], false), ["old / (Prefix)", "young / (Prefix)"]);
+        assert_eq!(served(&[young, old], true), ["young / (Prefix)"], "shared hosts");
+        let [old, young] = [("old", "victim", 1, root), ("young", "evil", 2, root)];
+        assert_eq!(served(&[old, young], false), ["old / (Prefix)"]);
+        let young = ("young", "victim", 2, root);
+        assert_eq!(served(&[young, old], false), ["young / (Prefix)"], "one namespace");
+    }
+
+    #[test]
+    fn rules_of_two_namespaces_are_not_joined() {
+        let old = ("old", "victim", 1, &[("/a", Some("x"))][..]);
+        let young = |rules| ("young", "evil", 2, rules);
+        for rules in [&[("/a/b", None)][..], &[("/a", Some("y"))]] {
+            let flat = flat(&[old, young(rules)], false, &mut Room::default());
+            assert_eq!(flat.routes.len(), 1, "{rules:?}");
+            assert!(format!("{:?}", flat.notes).contains("use a path of your own"));
+        }
+        let beside = [old, young(&[("/a", None), ("/b", None)])];
+        assert_eq!(
+            served(&beside, false),
+            ["old /a (Prefix) x", "young /a (Prefix)", "young /b (Prefix)"]
+        );
+    }
+
+    #[test]
+    fn conditions_that_multiply_end_at_the_limits_of_the_namespace() {
+        let names: Vec<_> = (0..1_000).map(|number| format!("h{number}")).collect();
+        let more: Vec<_> = (0..1_000).map(|number| format!("l{number}")).collect();
+        let rules = |names: &'static [String]| -> Vec<(&'static str, Option<&'static str>)> {
+            names.iter().map(|name| ("/", Some(name.as_str()))).collect()
+        };
+        let (high, low) = (rules(names.leak()), rules(more.leak()));
+        let mut room = Room::default();
+        let flat = flat(&[("high", "a", 1, &high), ("low", "a", 2, &low)], false, &mut room);
+        let count: usize = flat.routes.values().map(Vec::len).sum();
+        assert!((2_000..=22_000).contains(&count), "{count}");
+        let told: Vec<_> = room.notes().map(|(object, _)| object.key.name.to_string()).collect();
+        assert_eq!(told, ["low"]);
     }
 }

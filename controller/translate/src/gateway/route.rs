@@ -128,7 +128,7 @@ impl Reader<'_, '_> {
         for (place, one) in matches.iter().enumerate() {
             let at = |why| format!("matches[{place}].{why}");
             let (path, written, selection) = self.match_of(one).map_err(at)?;
-            let (targets, redirect) = self.targets(rule, &path)?;
+            let (targets, redirect) = self.targets(rule, &path, &written)?;
             read.push(CompiledRule { path, written, selection, targets, redirect });
         }
         self.compiled.rules.extend(read);
@@ -226,8 +226,10 @@ impl Reader<'_, '_> {
         &mut self,
         rule: &HttpRouteRule,
         path: &PathPattern,
+        written: &str,
     ) -> Result<(Vec<Target>, Option<Redirect>), String> {
         let mut policies = self.settings.defaults.policies.clone();
+        self.settings.defaults.open(written, &mut policies);
         if let Some(timeouts) = &rule.timeouts {
             filter::timeouts(timeouts, &mut policies)?;
         }

@@ -4,19 +4,21 @@ use super::attach::Attachment;
 use super::filter;
 use super::host::{covers, specificity};
 use super::listener::{GatewayState, Gateways, ListenerState, most_specific};
-use super::rank::{self, Age, Candidate, Ranked};
+use super::rank::{self, Age, Candidate, Flat, Ranked};
+use super::room::Room;
 use super::route::{CompiledRoute, CompiledRule, Target};
 use super::{Beside, Built, target};
 use crate::Options;
 use crate::host::merge::id_of;
 use crate::host::owner::{self, HostOwnership};
+use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{
     ListenerHost, MAX_RULES, Origin, PathPattern, Policy, Rule, Selection, Server,
 };
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,14 +32,8 @@ pub struct Serving {
     policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// Policies whose addresses are remembered.
     kept: Vec<Arc<Policies>>,
-    /// Rules of each namespace, of all listeners.
-    counts: BTreeMap<Name, usize>,
-    /// Routes for which their namespaces had no room.
-    left_out: BTreeSet<Key>,
+    room: Room,
 }
-
-/// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
-const MAX_OF_NAMESPACE: usize = 20_000;
 
 impl Serving {
     /// Adds the rules of a route where it is attached.
@@ -62,7 +58,7 @@ impl Serving {
                     if is_its && served.insert((at.clone(), rank)) {
                         let rules = self.candidates(key, compiled, listener);
                         let count = rules.iter().map(|candidate| candidate.rules.len()).sum();
-                        if !self.has_room(key, count) {
+                        if !self.room.has_rules(key, count) {
                             continue;
                         }
                         let age = (route.meta.created, key.clone());
@@ -72,17 +68,6 @@ impl Serving {
                 }
             }
         }
-    }
-
-    /// Whether the namespace may have so many more rules. Hosts, matches and backends of a route multiply.
-    fn has_room(&mut self, key: &Key, count: usize) -> bool {
-        let all = self.counts.entry(key.namespace.clone()).or_default();
-        let has_room = *all + count <= MAX_OF_NAMESPACE;
-        match has_room {
-            true => *all += count,
-            false => drop(self.left_out.insert(key.clone())),
-        }
-        has_room
     }
 
     fn candidates(
@@ -158,17 +143,11 @@ impl Serving {
                 self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
             }
         }
-        let message = format!(
-            "the routes of a namespace have at most {MAX_OF_NAMESPACE} rules, each counted once for every host, match and \
-             backend: this one is not served where it would exceed that: use fewer of them"
-        );
-        let left_out = std::mem::take(&mut self.left_out);
-        built.notes.extend(
-            left_out.iter().map(|key| (target::object(key), Note::rejected(message.clone()))),
-        );
-        let mut named = BTreeSet::new();
+        let mut named = BTreeMap::new();
         for (at, routes) in std::mem::take(&mut self.hosts) {
-            let routes = rank::flatten(routes);
+            let is_shared = options.host_ownership == HostOwnership::Shared;
+            let Flat { routes, notes } = rank::flatten(&at.host, routes, is_shared, &mut self.room);
+            built.notes.extend(notes);
             // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
             let is_beside =
                 at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
@@ -176,11 +155,24 @@ impl Serving {
             for at in is_beside.then_some(&one_label).into_iter().chain([&at]) {
                 let place = Place { at, guests: guests_of(gateways, at) };
                 let server = merge(world, options, beside, &place, &routes, built);
-                named.extend(server.rules.iter().filter_map(|rule| rule.policies.clone()));
+                for rule in &server.rules {
+                    named.extend(
+                        rule.policies
+                            .clone()
+                            .map(|id| (id, Key::new(&rule.origin.namespace, &rule.origin.ingress))),
+                    );
+                }
                 built.servers.insert(at.clone(), server);
             }
         }
-        self.policies.retain(|id, _| named.contains(id));
+        built.notes.extend(self.room.notes());
+        self.policies.retain(|id, _| named.contains_key(id));
+        for (id, policies) in &self.policies {
+            let Some(route) = named.get(id) else { continue };
+            for url in urls(policies) {
+                built.urls.entry(url.clone()).or_default().insert(target::object(route));
+            }
+        }
         built.policies = self.policies;
     }
 }

@@ -7,7 +7,7 @@ use crate::annotation::canary::Canary;
 use crate::backend_ref::BackendRef;
 use crate::host::owner::Sealed;
 use crate::shared_policies::SharedPolicies;
-use oxigress_core::model::policy::{Access, Policies};
+use oxigress_core::model::policy::Policies;
 use oxigress_core::model::{BackendId, HostPattern, HttpsRedirect, Origin, PathPattern, Policy};
 use oxigress_objects::Key;
 use oxigress_objects::small::SortedMap;
@@ -140,23 +140,16 @@ impl Claims {
     /// What is decided per request about one of its paths, beside [`Self::policy`].
     pub fn policies(&self, path: &str, settings: &Settings) -> Arc<Policies> {
         let all = &self.annotations.policies;
-        let is_open = |beginning: &String| path.starts_with(beginning.as_str());
-        let is_open =
-            all.access.is_some() && settings.defaults.no_auth_locations.iter().any(is_open);
         let is_same = all.rewrite.as_ref().is_some_and(|rewrite| rewrite.target.as_str() == path);
-        if !is_open && !is_same {
+        if all.access.is_none() && !is_same {
             return all.clone();
         }
         let mut own = Policies::clone(all);
         if is_same {
             own.rewrite = None;
         }
-        if let Some(access) = own.access.as_mut().filter(|_| is_open) {
-            access.basic = None;
-            access.external = None;
-        }
-        own.access = own.access.filter(|access| *access != Access::default());
-        Arc::new(own)
+        settings.defaults.open(path, &mut own);
+        if own == **all { all.clone() } else { Arc::new(own) }
     }
 
     /// Has its policies in common with other Ingresses that say the same.

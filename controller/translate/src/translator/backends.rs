@@ -46,12 +46,15 @@ impl Translator {
     /// The server of a URL.
     pub(super) fn resolve_url(&mut self, world: &World, id: BackendId) {
         let users = self.urls.rights_from(&(id.clone(), Key::new("", "")));
-        let users: Vec<_> = users.take_while(|(url, _)| *url == id).map(|(_, key)| key).collect();
+        let users = users.take_while(|(url, _)| *url == id);
+        let users = users.map(|(_, key)| ObjectRef::new(Kind::Ingress, key.clone()));
+        let routes = self.gateways.urls.get(&id).into_iter().flatten().cloned();
+        let users: Vec<_> = users.chain(routes).collect();
         let url = url::behind(&id).filter(|_| !users.is_empty());
         let Some((external, port)) = url else { return self.drop_backend(id) };
         let resolved = backend::resolve_url(world, &self.options, &external, port);
-        let objects = users.into_iter().map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
-        let notes: Vec<_> = objects
+        let notes: Vec<_> = users
+            .into_iter()
             .flat_map(|object| {
                 resolved.notes.iter().map(move |note| (object.clone(), note.clone()))
             })

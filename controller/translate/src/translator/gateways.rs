@@ -132,6 +132,8 @@ impl Translator {
             backends.insert(id.clone());
         }
         backends.extend(old.leads.keys().filter(|id| !built.leads.contains_key(id)).cloned());
+        let urls = old.urls.keys().chain(built.urls.keys());
+        backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
         self.is_new_streams |= old.ports != built.ports;
         for object in old.statuses.keys().filter(|object| !built.statuses.contains_key(object)) {
             self.new_statuses.insert(object.clone(), None);

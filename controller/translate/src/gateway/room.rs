@@ -1,0 +1,57 @@
+//! How much the routes of one namespace may take of what all namespaces have in common.
+
+use super::target;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Name, ObjectRef};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
+const MAX_RULES: usize = 20_000;
+/// Most comparisons of rules of one namespace with those of more specific host names: some 20 ms.
+const MAX_COMPARISONS: usize = 500_000;
+
+/// What the routes of each namespace have taken.
+#[derive(Default)]
+pub struct Room {
+    rules: BTreeMap<Name, usize>,
+    comparisons: BTreeMap<Name, usize>,
+    /// Routes for which their namespaces had no room.
+    left_out: BTreeSet<Key>,
+}
+
+impl Room {
+    /// Whether the namespace of a route may have so many more rules.
+    pub fn has_rules(&mut self, route: &Key, count: usize) -> bool {
+        let all = self.rules.entry(route.namespace.clone()).or_default();
+        take(all, count, MAX_RULES) || self.leave_out(route)
+    }
+
+    /// Whether a rule of the route may be compared with one more of another route.
+    pub fn has_comparison(&mut self, route: &Key) -> bool {
+        let all = self.comparisons.entry(route.namespace.clone()).or_default();
+        take(all, 1, MAX_COMPARISONS) || self.leave_out(route)
+    }
+
+    fn leave_out(&mut self, route: &Key) -> bool {
+        self.left_out.insert(route.clone());
+        false
+    }
+
+    /// What there is to say to the routes that are not served as a whole.
+    pub fn notes(self) -> impl Iterator<Item = (ObjectRef, Note)> {
+        let message = format!(
+            "the routes of a namespace have at most {MAX_RULES} rules, each counted once for every host, match and backend, \
+             and again where it meets conditions of a more specific host name: this one is not served where it would exceed \
+             that: use fewer of them"
+        );
+        self.left_out
+            .into_iter()
+            .map(move |key| (target::object(&key), Note::rejected(message.clone())))
+    }
+}
+
+fn take(all: &mut usize, count: usize, most: usize) -> bool {
+    let has_room = *all + count <= most;
+    *all += if has_room { count } else { 0 };
+    has_room
+}
