@@ -7,7 +7,8 @@
 
 use crate::grammar::parse_bool;
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, PAD};
 use ipnet::IpNet;
 use oxigress_core::http::head;
 use oxigress_validate::tls;
@@ -375,7 +376,9 @@ pub fn ticket_key(text: &str) -> Option<String> {
 
 /// The bytes of a key that [`ticket_key`] takes.
 pub fn ticket_key_bytes(text: &str) -> Option<Vec<u8>> {
-    let key = STANDARD.decode(text).ok()?;
+    // As Go reads it, bits behind the last byte do not count.
+    let engine = GeneralPurpose::new(&STANDARD, PAD.with_decode_allow_trailing_bits(true));
+    let key = engine.decode(text).ok()?;
     matches!(key.len(), 48 | 80).then_some(key)
 }
 
