@@ -81,6 +81,11 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
             "modsecurity-snippet" => rules(text),
             _ => match directives::parse(text) {
                 Ok(directives) => found(name, &directives),
+                // A stream has no part in what a location serves.
+                Err(why) if name == "stream-snippet" => {
+                    reader.warn(name, &format!("is left out, nginx would not read it: {why}"));
+                    continue;
+                }
                 Err(why) => {
                     let why = format!("nginx would not read it ({why}), and it may protect");
                     reader.close(name, &why, "correct it");
