@@ -4,6 +4,8 @@ use std::ops::Range;
 
 /// `INTEGER`
 const INTEGER: u8 = 0x02;
+/// `BIT STRING`
+const BIT_STRING: u8 = 0x03;
 /// `BOOLEAN`
 const BOOLEAN: u8 = 0x01;
 /// `SEQUENCE`
@@ -86,6 +88,8 @@ pub struct List {
     pub signed: Range<usize>,
     /// The entries, without the header around them; empty: there are none.
     pub entries: Range<usize>,
+    /// The signature, without the count of unused bits, which are none.
+    pub signature: Range<usize>,
     /// The list without its entries, encoded anew.
     pub head: Vec<u8>,
 }
@@ -113,7 +117,14 @@ pub fn list(der: &[u8]) -> Option<List> {
         _ => 0..0,
     };
     let head = wrap(&[&wrap(&[before, body]), outer]);
-    Some(List { issuer, signed: place(signed.whole), entries, head })
+    let _algorithm = sequence(&mut outer)?;
+    let (0, signature) =
+        next(&mut outer).filter(|it| it.tag == BIT_STRING)?.content.split_first()?
+    else {
+        return None;
+    };
+    let (signed, signature) = (place(signed.whole), place(signature));
+    Some(List { issuer, signed, entries, signature, head })
 }
 
 /// A `SEQUENCE` of these parts.

@@ -1,5 +1,7 @@
 //! The revocation lists of a bundle.
 
+use crate::certificates::{Budget, DECODING_MICROSECONDS};
+use crate::entries::Entries;
 use crate::names::Names;
 use crate::store::crl;
 use crate::{der, pem};
@@ -19,12 +21,15 @@ pub struct Revocations {
 
 struct Slot {
     place: Range<usize>,
+    /// `None`: an entry cannot be read or means something that is not understood.
+    entries: Option<Rc<Entries>>,
     /// `None` within: it cannot be decoded.
     decoded: OnceCell<Option<X509Crl>>,
 }
 
 impl Revocations {
-    /// Reads PEM as far as the issuers. Refuses text without lists and what exceeds the bounds of this crate.
+    /// Reads PEM as far as the issuers and where the entries stand. Refuses text without lists and what exceeds the bounds of
+    /// this crate.
     pub fn new(pem: &[u8]) -> Result<Self, String> {
         let (der, places) =
             pem::read(pem, &LABELS).ok_or("a revocation list cannot be read: send PEM")?;
@@ -36,17 +41,19 @@ impl Revocations {
             list.get(der::list(list)?.issuer)
         };
         let issuers = Names::new(places.iter().map(issuer), "revocation list")?;
-        let slot = |place| Slot { place, decoded: OnceCell::new() };
+        let slot = |place: Range<usize>| {
+            let entries = Entries::new(&der, place.clone()).ok().map(Rc::new);
+            Slot { place, entries, decoded: OnceCell::new() }
+        };
         let slots = places.into_iter().map(slot).collect();
         Ok(Revocations { der: der.into(), slots, issuers })
     }
 
     /// Whether every entry can be read without understanding more than serial numbers; the error names the remedy.
     pub fn check_entries(&self) -> Result<(), String> {
-        for slot in &self.slots {
-            let list = self.der.get(slot.place.clone()).unwrap_or_default();
-            let entries = der::list(list).and_then(|parts| list.get(parts.entries));
-            check(entries.unwrap_or_default())?;
+        let unread = self.slots.iter().find(|slot| slot.entries.is_none());
+        if let Some(slot) = unread {
+            Entries::new(&self.der, slot.place.clone())?;
         }
         Ok(())
     }
@@ -56,33 +63,32 @@ impl Revocations {
         2 * self.der.len()
     }
 
-    /// Those of an issuer; `None`: one of them cannot be read. A certificate that the missing one revokes would pass, so
-    /// there is none then. They have no budget: a Secret has at most 200, with 20,000 entries.
-    pub(crate) fn of_issuer(&self, issuer: &X509NameRef) -> Option<Vec<&X509Crl>> {
+    /// How many entries were looked at so far.
+    #[cfg(test)]
+    pub(crate) fn looks(&self) -> usize {
+        self.slots.iter().flat_map(|slot| &slot.entries).map(|all| all.looks()).sum()
+    }
+
+    /// How many bytes were hashed for their signatures so far, and how many keys tried.
+    #[cfg(test)]
+    pub(crate) fn work(&self) -> (usize, usize) {
+        let lists = self.slots.iter().filter_map(|slot| slot.decoded.get()?.as_ref());
+        lists.map(crl::work).fold((0, 0), |(bytes, keys), work| (bytes + work.0, keys + work.1))
+    }
+
+    /// Those of an issuer; `None`: one of them cannot be read, or `budget` does not suffice for them. A certificate that the
+    /// missing one revokes would pass, so there is none then.
+    pub(crate) fn of_issuer(&self, issuer: &X509NameRef, budget: &Budget) -> Option<Vec<&X509Crl>> {
         let slots = self.issuers.places(issuer).filter_map(|place| self.slots.get(place));
         let decoded = slots.map(|slot| {
-            let decode = || crl::head(&self.der, slot.place.clone());
-            slot.decoded.get_or_init(decode).as_ref()
+            let entries = slot.entries.as_ref()?;
+            if slot.decoded.get().is_none() && !budget.spend(DECODING_MICROSECONDS) {
+                return None;
+            }
+            let decode = || crl::head(&self.der, slot.place.clone(), entries.clone());
+            let list = slot.decoded.get_or_init(decode).as_ref()?;
+            budget.spend(crl::microseconds(list)).then_some(list)
         });
         decoded.collect()
     }
-}
-
-/// An entry with a critical extension may be about another issuer's certificates (RFC 5280 §5.3.3), or mean something
-/// that nobody here knows.
-pub fn check(mut entries: &[u8]) -> Result<(), String> {
-    while !entries.is_empty() {
-        match der::entry(&mut entries) {
-            None => return Err("an entry of a revocation list cannot be read: send PEM".into()),
-            Some(entry) if entry.is_critical => {
-                return Err(
-                    "an entry of a revocation list has a critical extension, as indirect lists have: send a list of \
-                     its issuer's own certificates"
-                        .into(),
-                );
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
 }

@@ -12,7 +12,6 @@ use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::x509::store::{X509Store, X509StoreRef};
 use openssl::x509::{X509, X509NameRef, X509Ref, X509StoreContextRef};
 use openssl_sys as sys;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
@@ -22,6 +21,10 @@ use std::thread::{self, ThreadId};
 /// The most certificates and lists that one verification has decoded: three milliseconds. A chain asks for as many as it is
 /// long, and for more where a bundle has several of one name. Those stay decoded, so a later handshake gets further.
 pub const MAX_DECODED: usize = 24;
+
+/// What one verification may take: decoding, hashing revocation lists, and verifying signatures with the keys of its chain.
+/// A chain of a P-256 or RSA key and two authorities takes less than 500, one with P-384 keys and lists 3,000.
+pub const MAX_MICROSECONDS: u32 = 4_000;
 
 /// `X509_V_FLAG_CRL_CHECK` and `X509_V_FLAG_CRL_CHECK_ALL`
 const CHECK_REVOCATION: libc::c_ulong = 0x4 | 0x8;
@@ -46,6 +49,13 @@ impl Bundles {
     fn is_here(&self) -> bool {
         self.thread == thread::current().id()
     }
+
+    /// Takes what signatures cost that an issuer's key verifies: that of a certificate, and that of a revocation list.
+    fn pays_for(&self, issuer: &X509Ref) -> bool {
+        let signatures = 1 + u32::from(self.revocations.is_some());
+        let cost = verify::microseconds(issuer);
+        cost.is_some_and(|cost| self.budget.spend(cost.saturating_mul(signatures)))
+    }
 }
 
 impl Authorities {
@@ -57,7 +67,7 @@ impl Authorities {
         let place = place().ok_or("out of memory")?;
         let checks_revocation = revocations.is_some();
         let kept = certificates.clone();
-        let (budget, thread) = (Budget(Cell::new(MAX_DECODED)), thread::current().id());
+        let (budget, thread) = (Budget::new(), thread::current().id());
         let bundles = Bundles { certificates, revocations, budget, thread };
         // SAFETY: a new store, freed by its type.
         let store = unsafe {
@@ -175,7 +185,7 @@ unsafe extern "C" fn get_issuer(
                 best = Some(known);
             }
         }
-        let found = best?.clone();
+        let found = best.filter(|found| bundles.pays_for(found))?.clone();
         // SAFETY: OpenSSL takes over the count that the clone has.
         unsafe { *issuer = found.as_ptr() };
         std::mem::forget(found);
@@ -223,7 +233,7 @@ unsafe extern "C" fn lookup_lists(
             )
         };
         let bundles = bundles(running)?;
-        let all = bundles.revocations.as_ref()?.of_issuer(issuer)?;
+        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget)?;
         stack(all.into_iter().map(crl::counted), |known| known.as_ptr().cast())
     };
     contain(null_mut(), body, null_mut())
@@ -250,7 +260,7 @@ unsafe extern "C" fn end(context: *mut sys::X509_STORE_CTX) -> c_int {
     let body = || {
         // SAFETY: OpenSSL gives a verification that ends, which lives during the callback.
         let ended = unsafe { X509StoreContextRef::from_ptr(context) };
-        bundles(ended)?.budget.0.set(MAX_DECODED);
+        bundles(ended)?.budget.reset();
         Some(1)
     };
     contain(1, body, 1)

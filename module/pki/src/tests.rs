@@ -15,6 +15,8 @@ use openssl::x509::{X509, X509Crl, X509Name, X509StoreContext};
 use openssl_sys as sys;
 use std::rc::Rc;
 
+mod work;
+
 const YEAR: i64 = 365 * 86_400;
 
 fn key() -> PKey<Private> {
@@ -278,11 +280,11 @@ fn an_entry_with_a_critical_extension_makes_a_list_unusable() {
     // SEQUENCE { serial 5, time, SEQUENCE { SEQUENCE { OID, TRUE, OCTET STRING } } }
     let extension = der::wrap(&[b"\x06\x03\x55\x1d\x1d", b"\x01\x01\xff", b"\x04\x02\x30\x00"]);
     let entry = der::wrap(&[b"\x02\x01\x05", b"\x17\x0d260101000000Z", &der::wrap(&[&extension])]);
-    assert!(revocations::check(&entry).unwrap_err().contains("critical"));
-    assert!(revocations::check(&entry[..entry.len() - 1]).unwrap_err().contains("cannot be read"));
+    let error = |length| entries::Entries::within(&entry, 0..length).err().unwrap();
+    assert!(error(entry.len()).contains("critical"));
+    assert!(error(entry.len() - 1).contains("cannot be read"));
 }
 
-/// An extension of so many DNS names, as they are or as excluded ones.
 /// A list of an issuer's numbers, whose bytes are changed before it is signed, as PEM.
 fn damaged(ours: &Party, serials: &[u32], at: [u8; 3], change: impl Fn(&mut [u8])) -> Vec<u8> {
     let list = list(ours, &ours.key, serials);
@@ -328,6 +330,7 @@ fn beside_a_list_that_cannot_be_read_nobody_passes() {
     }
 }
 
+/// An extension of so many DNS names, as they are or as excluded ones.
 fn names(count: usize, is_constraint: bool) -> Vec<u8> {
     let one = |n: usize| {
         let name = [&[0x82, 4][..], format!("a{:03}", n % 1_000).as_bytes()].concat();

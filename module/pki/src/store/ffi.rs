@@ -71,6 +71,7 @@ unsafe extern "C" {
         signature: *mut *const ASN1_STRING,
         algorithm: *mut *const X509_ALGOR,
     );
+    pub fn X509_CRL_get_signature_nid(list: *const X509_CRL) -> c_int;
     pub fn i2d_ASN1_INTEGER(number: *const ASN1_INTEGER, out: *mut *mut c_uchar) -> c_int;
     pub fn ASN1_ANY_it() -> *const Item;
     pub fn ASN1_TYPE_new() -> *mut AnyType;

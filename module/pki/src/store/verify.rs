@@ -19,7 +19,7 @@ pub const MAX_SENT_BYTES: i64 = 16 * 1024;
 /// The most certificates besides the peer's own that are looked at.
 const MAX_SENT: usize = 9;
 /// The longest RSA modulus, in bits, and its exponent: a signature takes half a millisecond.
-const MAX_RSA_BITS: (i32, i32) = (8_192, 33);
+const MAX_RSA_BITS: (u32, i32) = (8_192, 33);
 /// The longest curve, in bits, but for P-521, which OpenSSL has fast code for: a signature takes half a millisecond.
 const MAX_CURVE_BITS: u32 = 384;
 /// Bytes of names times bytes of constraints: a comparison takes 45 nanoseconds, and 40 such units.
@@ -34,16 +34,22 @@ const UNVOUCHED: [c_int; 5] = [2, 18, 19, 20, 21];
 /// the context, as with a callback that goes on after errors. Other stores than [`super::Authorities`] are verified as ever.
 pub fn verify(context: &mut X509StoreContextRef) -> bool {
     let body = || {
-        if bundles(context).is_none() {
+        let Some(bundles) = bundles(context) else {
             return Some(context.verify_cert().unwrap_or(false));
-        }
+        };
+        bundles.budget.reset();
         let own = sent(context);
         // Its key is used once more, for the signature of the handshake (RFC 8446 §4.4.3): the handshake ends here.
         let Some((_, all)) = own.filter(|(own, _)| is_quick(own)) else {
             context.set_error(REFUSED);
             return Some(false);
         };
-        if !all.is_some_and(|mut all| all.all(is_quick)) {
+        // All that are not the peer's own may be issuers in its chain.
+        let is_paid = |(place, one)| match place {
+            0 => microseconds(one).is_some_and(|cost| bundles.budget.spend(cost)),
+            _ => bundles.pays_for(one),
+        };
+        if !all.is_some_and(|all| all.enumerate().all(is_paid)) {
             context.set_error(REFUSED);
             return Some(true);
         }
@@ -60,18 +66,29 @@ pub fn verify(context: &mut X509StoreContextRef) -> bool {
 
 /// Whether signatures of a certificate's key are verified in less than a millisecond.
 pub fn is_quick(certificate: &X509Ref) -> bool {
-    let Ok(key) = certificate.public_key() else { return false };
+    microseconds(certificate).is_some()
+}
+
+/// What it takes to verify a signature with a certificate's key, about; `None`: more than a millisecond, or that is not known.
+pub fn microseconds(certificate: &X509Ref) -> Option<u32> {
+    let key = certificate.public_key().ok()?;
     match key.id() {
         Id::RSA | Id::RSA_PSS => {
-            let bits = (key.bits() as i32, key.rsa().map_or(0, |rsa| rsa.e().num_bits()));
-            bits.0 <= MAX_RSA_BITS.0 && bits.1 <= MAX_RSA_BITS.1
+            let (bits, exponent) = (key.bits(), key.rsa().map_or(0, |rsa| rsa.e().num_bits()));
+            let is_quick = bits <= MAX_RSA_BITS.0 && exponent <= MAX_RSA_BITS.1;
+            // As often as the exponent is long, and by the square of the modulus: 20 for 2,048 bits and the usual 65,537.
+            let squares = bits.div_ceil(2_048).pow(2) * u32::try_from(exponent).ok()?.max(1);
+            is_quick.then_some(squares * 20 / 17)
         }
-        Id::EC => {
-            let curve = key.ec_key().ok().and_then(|key| key.group().curve_name());
-            curve.is_some_and(|it| it == Nid::SECP521R1 || key.bits() <= MAX_CURVE_BITS)
-        }
-        Id::ED25519 | Id::ED448 => true,
-        _ => false,
+        Id::EC => match key.ec_key().ok()?.group().curve_name()? {
+            Nid::X9_62_PRIME256V1 => Some(60),
+            Nid::SECP521R1 => Some(400),
+            Nid::SECP384R1 => Some(500),
+            _ => (key.bits() <= MAX_CURVE_BITS).then_some(600),
+        },
+        Id::ED25519 => Some(80),
+        Id::ED448 => Some(200),
+        _ => None,
     }
 }
 
@@ -88,9 +105,10 @@ fn sent(
         (own, others.map(|others| StackRef::from_ptr(others.as_ptr())))
     };
     let own = own?;
-    // The peer's own may stand among them.
+    // The peer's own stands among them.
     let is_few = others.is_none_or(|others| others.len() <= MAX_SENT + 1);
-    let all = std::iter::once(own).chain(others.into_iter().flatten());
+    let others = others.into_iter().flatten().filter(move |one| one.as_ptr() != own.as_ptr());
+    let all = std::iter::once(own).chain(others);
     Some((own, is_few.then_some(all)))
 }
 
