@@ -47,8 +47,8 @@ const FIRST_CONF: Duration = Duration::from_secs(5);
 
 /// The namespace of a host, as the publisher counts what belongs to whom.
 fn owner_of<'t>(translator: &'t Translator, host: &HostPattern) -> Option<HostOwner<'t>> {
-    let (ingress, created) = translator.owner_of(host)?;
-    Some(HostOwner { namespace: &ingress.namespace, created })
+    let (oldest, created) = translator.owner_of(host)?;
+    Some(HostOwner { namespace: &oldest.namespace, created })
 }
 
 type Completion = (Client, Duration, Result<Answer, ClientError>);

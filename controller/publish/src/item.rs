@@ -1,13 +1,13 @@
 //! What can be withheld by itself: a record, or what one namespace has added to another one's host.
 //!
-//! Several namespaces may have rules in one server. The record belongs to the namespace of its host, that of a Gateway's
-//! listener to the operator; the rules of another namespace are an item of their own, so that whatever is wrong with them,
-//! and whatever room they take, costs neither the owner of the host nor a third namespace anything.
+//! Several namespaces may have rules in one server. The record belongs to the namespace of its host, also that of a Gateway's
+//! listener; the rules of another namespace are an item of their own, so that whatever is wrong with them, and whatever room
+//! they take, costs neither the owner of the host nor a third namespace anything.
 
-use super::owners::{BY_OPERATOR, HostOwner, View, host_owner};
+use super::owners::{BY_OPERATOR, HostOwner, View, host_owner, listener_owner};
 use oxigress_core::model::{HostPattern, ListenerHost, Rule, Server, Snapshot};
 use oxigress_core::record::table::RecordRef;
-use oxigress_core::record::{Kind, encode_server};
+use oxigress_core::record::{Kind, closed_rule, encode_server};
 use oxigress_core::wire::native::Patch;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,8 +98,13 @@ impl<'s> RuleRecords<'s> {
 
 /// Whose a record with rules is; the rules of all other namespaces are their own.
 pub fn owner_of<'s>(view: &View<'s>, record: &RecordRef) -> HostOwner<'s> {
-    let host = HostPattern::parse(&record.key).ok().filter(|_| record.kind == Kind::Server);
-    host.map_or(BY_OPERATOR, |host| host_owner(view, &host))
+    let key = &record.key;
+    match record.kind {
+        Kind::Server => HostPattern::parse(key).ok().map(|host| host_owner(view, &host)),
+        Kind::Listener => ListenerHost::parse(key).ok().map(|at| listener_owner(view, &at)),
+        _ => None,
+    }
+    .unwrap_or(BY_OPERATOR)
 }
 
 /// The namespace of a rule, where it is another one than the owner of the host.
@@ -134,8 +139,17 @@ pub fn bytes_of_record(snapshot: &Snapshot, record: &RecordRef) -> u64 {
     server.map_or(0, |server| encode_server(server).len() as u64)
 }
 
-/// Takes the rules of a guest out of what a delta writes.
-pub fn take_rules(patch: &mut Patch, record: &RecordRef, guest: &str) {
+/// What becomes of the rules of a guest in what a delta writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They answer 503, so that no rule of another namespace gets their requests.
+    Closed,
+    /// They are left out: even so they were refused, or there is no room for them.
+    Absent,
+}
+
+/// Closes the rules of a guest in what a delta writes, or leaves them out.
+pub fn withhold_rules(patch: &mut Patch, record: &RecordRef, guest: &str, fate: Fate) {
     let key = &record.key;
     let upsert = &mut patch.upsert;
     let server = match record.kind {
@@ -145,7 +159,18 @@ pub fn take_rules(patch: &mut Patch, record: &RecordRef, guest: &str) {
         }
         _ => None,
     };
-    if let Some(server) = server {
-        server.rules.retain(|rule| rule.origin.namespace != guest);
+    let Some(server) = server else { return };
+    let is_guests = |rule: &Rule| rule.origin.namespace == guest;
+    match fate {
+        Fate::Closed => server.rules.iter_mut().filter(|rule| is_guests(rule)).for_each(close),
+        Fate::Absent => server.rules.retain(|rule| !is_guests(rule)),
+    }
+}
+
+/// Leaves of a rule what tells its requests, which are answered 503.
+pub fn close(rule: &mut Rule) {
+    if let Some(closed) = closed_rule(rule.path.clone()) {
+        let (origin, selection) = (rule.origin.clone(), rule.selection.take());
+        *rule = Rule { origin, selection, ..closed };
     }
 }

@@ -1,12 +1,12 @@
 //! Whose records are: the namespaces that they are there for.
 //!
-//! Shape:   what stands under a host belongs to the namespace of the host's oldest Ingress, but for the rules that other
-//!          namespaces have added ([`item`](super::item)); what others name belongs to all those who name it, and counts
-//!          in full for each of them, so nobody counts for less by sharing.
+//! Shape:   what stands under a host belongs to the namespace of the oldest object that names it, an Ingress, a route or a
+//!          Gateway, but for the rules that other namespaces have added ([`item`](super::item)); what others name belongs to all
+//!          those who name it, and counts in full for each of them, so nobody counts for less by sharing.
 //! Every kind has its rule in [`Owners::of`]: a new one without does not compile.
 
 use oxigress_core::model::policy::PolicyId;
-use oxigress_core::model::{BackendId, HostPattern, Rule, Snapshot};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, Snapshot};
 use oxigress_core::record::Kind;
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ pub const OPERATOR: &str = "";
 pub struct View<'s> {
     /// Everything that is to be served.
     pub snapshot: &'s Snapshot,
-    /// Whose a host is; `None`: no Ingress of its own names it.
+    /// Whose a host is; `None`: no object names it.
     pub owner: &'s dyn Fn(&HostPattern) -> Option<HostOwner<'s>>,
 }
 
 /// The namespace that a host belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOwner<'s> {
-    /// The namespace of the oldest Ingress that names it.
+    /// The namespace of the oldest object that names it.
     pub namespace: &'s str,
     /// When that was created, in seconds since 1970.
     pub created: i64,
@@ -58,16 +58,27 @@ impl<'s> Owner<'s> {
 }
 
 /// The owners of all records.
-pub struct Owners<'s>(HashMap<(Kind, &'s str), Owner<'s>>);
+#[derive(Default)]
+pub struct Owners<'s> {
+    records: HashMap<(Kind, &'s str), Owner<'s>>,
+    /// Those of listeners' hosts, by the key of their records.
+    listeners: HashMap<String, Owner<'s>>,
+}
 
 impl<'s> Owners<'s> {
     /// The owners of a snapshot's records.
     pub fn of(view: &View<'s>) -> Self {
-        let mut all = Owners(HashMap::new());
+        let mut all = Owners::default();
         for kind in Kind::ALL {
             match kind {
-                // What the operator says: see `get`. A listener's hosts may be of many namespaces.
-                Kind::Settings | Kind::General | Kind::Port | Kind::Listener => {}
+                // What the operator says: see `get`.
+                Kind::Settings | Kind::General | Kind::Port => {}
+                Kind::Listener => {
+                    for at in view.snapshot.listener_servers.keys() {
+                        let owner = listener_owner(view, at);
+                        all.listeners.entry(at.to_string()).or_default().add(owner);
+                    }
+                }
                 Kind::Server => all.of_hosts(kind, view.snapshot.servers.keys(), view),
                 Kind::Tls => all.of_hosts(kind, view.snapshot.tls.keys(), view),
                 Kind::Passthrough => all.of_hosts(kind, view.snapshot.passthrough.keys(), view),
@@ -81,7 +92,7 @@ impl<'s> Owners<'s> {
                 }
                 Kind::Policies => {
                     for (id, owner) in policies(view) {
-                        all.0.insert((kind, id.as_str()), owner);
+                        all.records.insert((kind, id.as_str()), owner);
                     }
                 }
                 Kind::Bundle => all.of_bundles(view),
@@ -94,15 +105,19 @@ impl<'s> Owners<'s> {
     /// Whose a record is; the operator's, if no namespace needs it.
     pub fn get(&self, kind: Kind, key: &str) -> Owner<'s> {
         let operator = || Owner { namespaces: vec![OPERATOR], ..Owner::default() };
-        self.0.get(&(kind, key)).cloned().unwrap_or_else(operator)
+        let known = match kind {
+            Kind::Listener => self.listeners.get(key),
+            _ => self.records.get(&(kind, key)),
+        };
+        known.cloned().unwrap_or_else(operator)
     }
 
     fn own(&mut self, kind: Kind, key: &'s str, host: HostOwner<'s>) {
-        self.0.entry((kind, key)).or_default().add(host);
+        self.records.entry((kind, key)).or_default().add(host);
     }
 
     fn extend(&mut self, kind: Kind, key: &'s str, owner: &Owner<'s>) {
-        self.0.entry((kind, key)).or_default().extend(owner);
+        self.records.entry((kind, key)).or_default().extend(owner);
     }
 
     fn of_hosts(
@@ -140,9 +155,9 @@ impl<'s> Owners<'s> {
                 }
             }
         }
-        for rule in of_listeners(view) {
+        for (by_host, rule) in of_listeners(view) {
             if let Some(id) = &rule.backend {
-                self.own(kind, id.as_str(), of_rule(&rule.origin.namespace, BY_OPERATOR));
+                self.own(kind, id.as_str(), of_rule(&rule.origin.namespace, by_host));
             }
         }
         for (host, id) in &snapshot.passthrough {
@@ -161,7 +176,7 @@ impl<'s> Owners<'s> {
         }
         // An alternative serves those of its primary.
         for (id, backend) in &snapshot.backends {
-            let Some(owner) = self.0.get(&(kind, id.as_str())).cloned() else { continue };
+            let Some(owner) = self.records.get(&(kind, id.as_str())).cloned() else { continue };
             for alternative in &backend.alternatives {
                 self.extend(kind, alternative.as_str(), &owner);
             }
@@ -169,12 +184,25 @@ impl<'s> Owners<'s> {
     }
 }
 
-/// The operator, as the owner of what no host's Ingress decides.
+/// The operator, as the owner of what belongs to no host.
 pub const BY_OPERATOR: HostOwner<'static> = HostOwner { namespace: OPERATOR, created: 0 };
 
-/// The rules of Gateways' listeners.
-fn of_listeners<'s>(view: &View<'s>) -> impl Iterator<Item = &'s Rule> {
-    view.snapshot.listener_servers.values().flat_map(|server| &server.rules)
+/// The rules of Gateways' listeners, each with the owner of its host there.
+fn of_listeners<'s>(view: &View<'s>) -> impl Iterator<Item = (HostOwner<'s>, &'s Rule)> {
+    view.snapshot.listener_servers.iter().flat_map(|(at, server)| {
+        let owner = listener_owner(view, at);
+        server.rules.iter().map(move |rule| (owner, rule))
+    })
+}
+
+/// The owner of a listener's host, if it has a rule there; else the operator, so that the rules of each namespace are a guest's.
+pub fn listener_owner<'s>(view: &View<'s>, at: &ListenerHost) -> HostOwner<'s> {
+    let server = view.snapshot.listener_servers.get(at);
+    let rules = server.map(|server| server.rules.as_slice()).unwrap_or_default();
+    let has_rule = |owner: &HostOwner<'_>| {
+        rules.is_empty() || rules.iter().any(|rule| rule.origin.namespace == owner.namespace)
+    };
+    (view.owner)(&at.host).filter(has_rule).unwrap_or(BY_OPERATOR)
 }
 
 /// A host's owner; where nobody claims it, the namespace of its first rule.
@@ -209,9 +237,9 @@ fn policies<'s>(view: &View<'s>) -> HashMap<&'s PolicyId, Owner<'s>> {
             }
         }
     }
-    for rule in of_listeners(view) {
+    for (by_host, rule) in of_listeners(view) {
         if let Some(id) = &rule.policies {
-            all.entry(id).or_default().add(of_rule(&rule.origin.namespace, BY_OPERATOR));
+            all.entry(id).or_default().add(of_rule(&rule.origin.namespace, by_host));
         }
     }
     all
@@ -241,6 +269,12 @@ mod tests {
                 "a.test": {"rules": [rule("a", "/", "own"), rule("a", "/x", "own"), rule("b", "/b", "shared")]},
                 "b.test": {"rules": [rule("b", "/", "shared")]},
                 "c.test": {"rules": [rule("c", "/", "shared")]},
+            },
+            "listener_servers": {
+                "80/a.test": {"rules": [rule("b", "/b", "shared"), rule("a", "/", "own")]},
+                "80/b.test": {"rules": [rule("a", "/", "own")]},
+                "80/_": {"rules": [rule("a", "/", "own")]},
+                "81/b.test": {"rules": []},
             },
             "policies": {
                 "own": {"fallback": "fallback", "mirror": {"to": to("//url/http/m/80")},
@@ -283,6 +317,10 @@ mod tests {
     fn a_record_belongs_to_all_who_need_it() {
         assert_eq!(of(Kind::Server, "a.test"), "a", "whoever else has rules there");
         assert_eq!(of(Kind::Server, "c.test"), "c", "nobody claims the host");
+        assert_eq!(of(Kind::Listener, "80/a.test"), "a");
+        assert_eq!(of(Kind::Listener, "80/b.test"), "", "the owner of the host has no rule there");
+        assert_eq!(of(Kind::Listener, "80/_"), "");
+        assert_eq!(of(Kind::Listener, "81/b.test"), "b");
         assert_eq!(of(Kind::Tls, "a.test"), "a");
         assert_eq!(of(Kind::Policies, "own"), "a");
         assert_eq!(of(Kind::Policies, "shared"), "b c");
@@ -325,7 +363,7 @@ mod tests {
         let mut records: Vec<RecordRef> = Vec::new();
         let patch = Patch::of_whole(snapshot.clone());
         TABLES.iter().for_each(|table| (table.keys)(&patch, &mut records));
-        let is_operators = |kind| matches!(kind, Kind::Port | Kind::Listener);
+        let is_operators = |kind| kind == Kind::Port;
         for table in TABLES.iter().filter(|table| !is_operators(table.kind)) {
             let mut all = records.iter().filter(|record| record.kind == table.kind);
             let is_owned = |record: &RecordRef| {

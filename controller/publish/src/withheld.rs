@@ -1,11 +1,12 @@
 //! Records that nginx does not get: it refused them, or its zone has no room for them.
 //!
 //! A withheld record never opens anything: what is sent in its place closes it ([`Record::closed`]), or its absence does.
-//! Where even the closed form is refused, the host is removed. Withheld rules of a guest are absent from the server.
+//! Where even the closed form is refused, the host is removed. Rules of a guest that nginx refused answer 503; those that even so
+//! are refused, or have no room, are absent from the server.
 //!
 //! [`Record::closed`]: oxigress_core::record::table::Record::closed
 
-use super::item::{self, Item};
+use super::item::{self, Fate, Item};
 use oxigress_core::model::{Snapshot, shorten};
 use oxigress_core::record::table::{Kind, Operations, RecordRef, TABLES};
 use oxigress_core::wire::native::{Patch, Status};
@@ -43,8 +44,8 @@ pub struct Room {
 #[derive(Debug, Default)]
 pub struct Withheld {
     reasons: BTreeMap<Item, Reason>,
-    /// Of the records, those whose closed form was refused too.
-    absent: BTreeSet<RecordRef>,
+    /// Those whose closed form was refused too, or was never sent.
+    absent: BTreeSet<Item>,
     /// Hosts without their TLS policies, and why.
     removals: Vec<(String, Reason)>,
     /// Told by the last refusal.
@@ -71,7 +72,7 @@ impl Withheld {
             return self.remove(item);
         }
         if item.is_record(keeps_old) {
-            self.absent.insert(item.record.clone());
+            self.absent.insert(item.clone());
         }
         self.reasons.insert(item, reason);
         self.is_new = true;
@@ -87,9 +88,7 @@ impl Withheld {
     /// An item is no longer withheld.
     pub fn release(&mut self, item: &Item) {
         self.is_new |= self.reasons.remove(item).is_some();
-        if item.guest.is_none() {
-            self.absent.remove(&item.record);
-        }
+        self.absent.remove(item);
     }
 
     /// Whether the item is withheld.
@@ -97,16 +96,25 @@ impl Withheld {
         self.reasons.contains_key(item)
     }
 
-    /// The guests whose rules are withheld in a server.
+    /// The guests whose rules are absent from a server.
     pub fn guests_of(&self, server: &RecordRef) -> BTreeSet<&str> {
         let all = self.reasons.range(Item::from(server.clone())..);
         let own = all.map(|(item, _)| item).take_while(|item| item.record == *server);
-        own.filter_map(|item| item.guest.as_deref()).collect()
+        let absent = own.filter(|item| self.fate_of(item) == Fate::Absent);
+        absent.filter_map(|item| item.guest.as_deref()).collect()
     }
 
     /// Whether nothing stands in the place of a withheld record.
     pub fn is_absent(&self, record: &RecordRef) -> bool {
-        self.absent.contains(record)
+        self.absent.contains(&Item::from(record.clone()))
+    }
+
+    /// What becomes of the withheld rules of a guest.
+    fn fate_of(&self, item: &Item) -> Fate {
+        match self.reasons.get(item) {
+            Some(Reason::Refused(_)) if !self.absent.contains(item) => Fate::Closed,
+            _ => Fate::Absent,
+        }
     }
 
     /// Whether all that the delta writes is withheld.
@@ -128,16 +136,17 @@ impl Withheld {
     }
 
     fn remove(&mut self, item: Item) -> bool {
-        if item.guest.is_some() {
+        if item.guest.is_some() && self.fate_of(&item) == Fate::Absent {
             return false;
         }
-        if item.record.kind == Kind::Tls
+        if item.guest.is_none()
+            && item.record.kind == Kind::Tls
             && let Some(reason) = self.reasons.get(&item)
         {
             // Without its policy the host must not be served at all.
             self.removals.push((item.record.key.clone(), reason.clone()));
         }
-        self.absent.insert(item.record)
+        self.absent.insert(item)
     }
 
     /// Records that have to go though nothing was said about them: all that serve a host without its TLS policy.
@@ -150,7 +159,7 @@ impl Withheld {
                 Operations::of_kind(kind).map(|table| (table.remove)(&mut patch, &key));
                 let record = RecordRef { kind, key };
                 self.reasons.insert(record.clone().into(), reason.clone());
-                self.absent.insert(record);
+                self.absent.insert(record.into());
             }
         }
         patch
@@ -160,7 +169,7 @@ impl Withheld {
     pub fn forget_changed(&mut self, patch: &Patch) {
         let before = self.reasons.len();
         self.reasons.retain(|item, _| !touches(patch, &item.record));
-        self.absent.retain(|record| self.reasons.contains_key(&Item::from(record.clone())));
+        self.absent.retain(|item| self.reasons.contains_key(item));
         self.is_new |= self.reasons.len() != before;
     }
 
@@ -171,14 +180,14 @@ impl Withheld {
         for item in touched {
             let record = &item.record;
             if let Some(guest) = &item.guest {
-                item::take_rules(patch, record, guest);
+                item::withhold_rules(patch, record, guest, self.fate_of(item));
                 continue;
             }
             let Some(table) = Operations::of_kind(record.kind) else {
                 patch.upsert.settings = None;
                 continue;
             };
-            if self.absent.contains(record) {
+            if self.absent.contains(item) {
                 (table.remove)(patch, &record.key);
             } else if self.keeps_old(item) {
                 (table.shift)(patch, &mut Patch::default(), &record.key);

@@ -10,3 +10,10 @@ pub struct Age {
     /// The Ingress that says so.
     pub key: Key,
 }
+
+impl Age {
+    /// The same, borrowed; it has the same order.
+    pub fn borrowed(&self) -> (i64, &Key) {
+        (self.created, &self.key)
+    }
+}

@@ -52,8 +52,8 @@ pub struct Built {
     pub leads: BTreeMap<BackendId, (BackendRef, BTreeSet<ObjectRef>)>,
     /// The URLs that their policies name, with a route that is served by each.
     pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
-    /// The certificates of listeners' hosts.
-    pub certificates: BTreeMap<HostPattern, CertificateId>,
+    /// The certificates of listeners' hosts, each with the oldest Gateway that shows one for the host.
+    pub certificates: BTreeMap<HostPattern, (CertificateId, Age)>,
     /// Ports of nginx beside those of Ingresses; whether they speak TLS.
     pub ports: BTreeMap<u16, bool>,
     /// Addresses that Gateways have for themselves.

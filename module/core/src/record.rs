@@ -36,7 +36,8 @@ pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use named::{has_all, policies};
 pub use policies::{check_policies, decode_policies};
 pub use server::{
-    Considered, MatchResult, NoParts, RequestParts, Route, RuleView, ServerView, encode_server,
+    Considered, MatchResult, NoParts, RequestParts, Route, RuleView, ServerView, closed_rule,
+    encode_server,
 };
 pub use settings::SettingsView;
 pub use table::Kind;

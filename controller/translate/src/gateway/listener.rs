@@ -18,6 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+/// Most ports of all Gateways together: each is a socket of every worker, and a new one is a reload.
+const MAX_PORTS: usize = 256;
+
 /// A Gateway of ours.
 pub struct GatewayState<'w> {
     /// As it is written.
@@ -297,15 +300,27 @@ fn find_conflicts(listeners: &mut [ListenerState<'_>]) {
     }
 }
 
-/// Between Gateways a port speaks what the oldest says.
+/// Gateways, the oldest first.
+pub fn by_age<'w>(gateways: &Gateways<'w>) -> Vec<&'w Key> {
+    let mut all: Vec<_> = gateways.keys().copied().collect();
+    all.sort_by_key(|key| (gateways.get(key).map(|state| state.gateway.meta.created), *key));
+    all
+}
+
+/// Between Gateways a port speaks what the oldest says; beyond [`MAX_PORTS`] those of the youngest are not opened.
 fn find_port_conflicts(gateways: &mut Gateways<'_>) {
-    let mut by_age: Vec<_> = gateways.keys().copied().collect();
-    by_age.sort_by_key(|key| (gateways.get(key).map(|state| state.gateway.meta.created), *key));
     let mut spoken: BTreeMap<NonZeroU16, (bool, &Key)> = BTreeMap::new();
-    for key in by_age {
+    for key in by_age(gateways) {
         let Some(state) = gateways.get_mut(key) else { continue };
         for listener in &mut state.listeners {
             let Some(port) = listener.port.filter(|_| listener.is_accepted()) else { continue };
+            if spoken.len() >= MAX_PORTS && !spoken.contains_key(&port) {
+                let message = format!(
+                    "the Gateways of this controller have {MAX_PORTS} ports already: use one of them, such as 443"
+                );
+                listener.refusal = Some(Condition::no("Accepted", "PortUnavailable", message));
+                continue;
+            }
             let (is_tls, first) = *spoken.entry(port).or_insert((listener.is_tls, key));
             if is_tls != listener.is_tls {
                 let message = format!(
@@ -392,4 +407,45 @@ pub fn most_specific<'g>(gateways: &'g Gateways<'_>, at: &ListenerHost) -> Optio
     let of_port = all.filter(|listener| listener.is_accepted() && listener.port == Some(at.port));
     let hosts = of_port.map(|listener| &listener.host);
     hosts.filter(|outer| super::host::covers(outer, host)).max_by_key(|host| specificity(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_objects::gateway::GatewaySpec;
+
+    #[test]
+    fn beyond_the_most_ports_the_youngest_are_refused() {
+        let gateway = |created: i64, ports: std::ops::Range<i64>| {
+            let listener = |port: i64| Listener {
+                name: format!("l{port}"),
+                port,
+                protocol: "HTTP".into(),
+                ..Listener::default()
+            };
+            let spec = GatewaySpec {
+                gateway_class_name: "c".into(),
+                listeners: ports.map(listener).collect(),
+                ..GatewaySpec::default()
+            };
+            let mut gateway = Gateway { spec, ..Gateway::default() };
+            gateway.meta.created = created;
+            gateway
+        };
+        let mut world = World::default();
+        // By name the younger one comes first.
+        let all = [("b", gateway(1, 1_000..1_200)), ("a", gateway(2, 1_150..1_400))];
+        for (name, gateway) in all {
+            world.gateway_api.gateways.insert(Key::new("n", name), gateway.into());
+        }
+        let mut built = Built::default();
+        let classes = BTreeSet::from(["c".to_owned()]);
+        let gateways = gateways(&world, &Options::default(), &classes, &mut built);
+        let accepted = |name: &str| {
+            let listeners = &gateways[&Key::new("n", name)].listeners;
+            listeners.iter().filter(|listener| listener.is_accepted()).count()
+        };
+        assert_eq!((accepted("b"), accepted("a")), (200, 50 + 56));
+        assert_eq!(built.ports.len(), MAX_PORTS);
+    }
 }

@@ -2,13 +2,14 @@
 
 use super::attach::Attachment;
 use super::filter;
-use super::host::{covers, specificity};
-use super::listener::{GatewayState, Gateways, ListenerState, most_specific};
+use super::host::specificity;
+use super::listener::{GatewayState, Gateways, ListenerState, by_age, most_specific};
 use super::rank::{self, Age, Candidate, Flat, Ranked};
 use super::room::Room;
 use super::route::{CompiledRoute, CompiledRule, Target};
 use super::{Beside, Built, target};
 use crate::Options;
+use crate::age;
 use crate::host::merge::id_of;
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::urls;
@@ -18,7 +19,7 @@ use oxigress_core::model::{
 };
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,6 +29,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Serving {
     hosts: BTreeMap<ListenerHost, Ranked>,
+    /// The namespaces of routes, each with that of a Gateway by which they are served there.
+    guests: BTreeMap<ListenerHost, BTreeSet<(Name, Name)>>,
     ids: BTreeMap<*const Policies, Option<PolicyId>>,
     policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// Policies whose addresses are remembered.
@@ -57,10 +60,14 @@ impl Serving {
                     let rank = Reverse(specificity(own));
                     if is_its && served.insert((at.clone(), rank)) {
                         let rules = self.candidates(key, compiled, listener);
-                        let count = rules.iter().map(|candidate| candidate.rules.len()).sum();
-                        if !self.room.has_rules(key, count) {
+                        // A host without rules is one, too: it leaves its requests to no less specific one.
+                        let count: usize = rules.iter().map(|one| one.rules.len()).sum();
+                        if !self.room.has_rules(key, count.max(1)) {
                             continue;
                         }
+                        let guests = self.guests.entry(at.clone()).or_default();
+                        guests
+                            .insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
                         let age = (route.meta.created, key.clone());
                         let routes = self.hosts.entry(at).or_default();
                         routes.entry(rank).or_default().insert(age, rules);
@@ -121,7 +128,25 @@ impl Serving {
         id
     }
 
-    /// Puts the servers together. A listener's host is one also where no route serves it.
+    /// Adds the hosts of listeners, also where no route serves them, and their certificates: of several the oldest Gateway's.
+    fn add_listeners(&mut self, gateways: &Gateways<'_>, built: &mut Built) {
+        let states = by_age(gateways).into_iter().filter_map(|key| Some((key, gateways.get(key)?)));
+        for (key, state) in states {
+            let age = || age::Age { created: state.gateway.meta.created, key: key.clone() };
+            for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+                let Some(port) = listener.port else { continue };
+                let host = listener.host.clone();
+                if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
+                    built.certificates.entry(host.clone()).or_insert_with(|| (id, age()));
+                }
+                for address in state.addresses() {
+                    self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
+                }
+            }
+        }
+    }
+
+    /// Puts the servers together.
     pub fn finish(
         mut self,
         world: &World,
@@ -130,37 +155,24 @@ impl Serving {
         gateways: &Gateways<'_>,
         built: &mut Built,
     ) {
-        let states = gateways.values();
-        let listeners =
-            states.flat_map(|state| state.listeners.iter().map(move |listener| (state, listener)));
-        for (state, listener) in listeners.filter(|(_, listener)| listener.is_accepted()) {
-            let Some(port) = listener.port else { continue };
-            let host = listener.host.clone();
-            if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
-                built.certificates.entry(host.clone()).or_insert(id);
-            }
-            for address in state.addresses() {
-                self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
-            }
-        }
-        let mut named = BTreeMap::new();
+        self.add_listeners(gateways, built);
+        let (mut named, mut led) = (BTreeMap::new(), BTreeSet::new());
         for (at, routes) in std::mem::take(&mut self.hosts) {
             let is_shared = options.host_ownership == HostOwnership::Shared;
             let Flat { routes, notes } = rank::flatten(&at.host, routes, is_shared, &mut self.room);
             built.notes.extend(notes);
+            let parents = self.guests.remove(&at);
             // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
             let is_beside =
                 at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
             let one_label = ListenerHost::of_one_label(at.port, at.host.clone());
             for at in is_beside.then_some(&one_label).into_iter().chain([&at]) {
-                let place = Place { at, guests: guests_of(gateways, at) };
+                let place = Place { at, parents: parents.as_ref() };
                 let server = merge(world, options, beside, &place, &routes, built);
                 for rule in &server.rules {
-                    named.extend(
-                        rule.policies
-                            .clone()
-                            .map(|id| (id, Key::new(&rule.origin.namespace, &rule.origin.ingress))),
-                    );
+                    let by = || Key::new(&rule.origin.namespace, &rule.origin.ingress);
+                    named.extend(rule.policies.clone().map(|id| (id, by())));
+                    led.extend(rule.backend.clone());
                 }
                 built.servers.insert(at.clone(), server);
             }
@@ -169,10 +181,13 @@ impl Serving {
         self.policies.retain(|id, _| named.contains_key(id));
         for (id, policies) in &self.policies {
             let Some(route) = named.get(id) else { continue };
+            led.extend(policies.backends().cloned());
             for url in urls(policies) {
                 built.urls.entry(url.clone()).or_default().insert(target::object(route));
             }
         }
+        // What no rule leads to needs no endpoints.
+        built.leads.retain(|id, _| led.contains(id));
         built.policies = self.policies;
     }
 }
@@ -209,8 +224,16 @@ struct Winner {
 /// A host on a port.
 struct Place<'p> {
     at: &'p ListenerHost,
-    /// The namespaces of the Gateways that listen there: they obtain certificates for the host.
-    guests: BTreeSet<&'p str>,
+    /// The namespaces of its routes, each with that of a Gateway that they have attached to.
+    parents: Option<&'p BTreeSet<(Name, Name)>>,
+}
+
+impl Place<'_> {
+    /// Whether the Gateways of a namespace obtain certificates for the host: its owner has attached a route there.
+    fn certifies(&self, owner: &str, namespace: &str) -> bool {
+        let mut all = self.parents.into_iter().flatten();
+        all.any(|(route, gateway)| route.as_str() == owner && gateway.as_str() == namespace)
+    }
 }
 
 /// The rules of a host on a port, while those of its objects are put together.
@@ -295,17 +318,6 @@ impl<'o> Owner<'o> {
             (None, None) => None,
         }
     }
-}
-
-/// The namespaces of the Gateways that have listeners for a host.
-fn guests_of<'g>(gateways: &'g Gateways<'_>, at: &ListenerHost) -> BTreeSet<&'g str> {
-    let listens = |state: &&GatewayState<'_>| {
-        let mut all = state.listeners.iter();
-        all.any(|one| one.is_accepted() && one.port == Some(at.port) && covers(&one.host, &at.host))
-    };
-    let is_beside = |state: &GatewayState<'_>| state.addresses().contains(&at.address);
-    let all = gateways.iter().filter(|(_, state)| is_beside(state) && listens(state));
-    all.map(|(key, _)| &*key.namespace).collect()
 }
 
 impl Merge {
@@ -416,7 +428,7 @@ fn refused(
         }
         HostOwnership::Strict | HostOwnership::Settings
             if is_challenge
-                && (*kind == Kind::Ingress || !place.guests.contains(&*age.1.namespace)) =>
+                && (*kind == Kind::Ingress || !place.certifies(namespace, &age.1.namespace)) =>
         {
             Some(whose)
         }

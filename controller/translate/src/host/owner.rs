@@ -126,8 +126,8 @@ pub struct GatewayClaim {
 
 impl GatewayClaim {
     /// Whether it is older than the oldest Ingress, where that counts.
-    fn is_elder(&self, mode: HostOwnership, ingress: Option<&Age>) -> bool {
-        mode != HostOwnership::Shared && ingress.is_none_or(|oldest| self.age < *oldest)
+    fn is_elder(&self, mode: HostOwnership, ingress: Option<(i64, &Key)>) -> bool {
+        mode != HostOwnership::Shared && ingress.is_none_or(|oldest| self.age.borrowed() < oldest)
     }
 }
 
@@ -156,7 +156,8 @@ impl<'a> HostView<'a> {
     ) -> Self {
         let first = claims.iter().find(|by| by.canary().is_none());
         let oldest = first.map(|by| by.age());
-        let elder = by_gateway.filter(|claim| claim.is_elder(mode, oldest.as_ref()));
+        let elder =
+            by_gateway.filter(|claim| claim.is_elder(mode, oldest.as_ref().map(Age::borrowed)));
         HostView::new(mode, claims, oldest.as_ref(), elder)
     }
 
@@ -371,6 +372,27 @@ pub struct Held<'a> {
     pub notes: Vec<(Key, Note)>,
 }
 
+/// The oldest object that names a host: creation and name, and its kind. `rule` is the oldest Ingress with a rule for it that is no
+/// canary, `alias` the one whose alias of it comes first.
+pub fn oldest<'a>(
+    mode: HostOwnership,
+    rule: Option<(i64, &'a Key)>,
+    alias: Option<(i64, &'a Key)>,
+    by_gateway: Option<&'a GatewayClaim>,
+) -> Option<((i64, &'a Key), Kind)> {
+    let by = match mode {
+        HostOwnership::Shared => rule.or(alias),
+        HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
+    };
+    let elder = by_gateway.filter(|claim| claim.is_elder(mode, by));
+    let elder = elder.map(|claim| (claim.age.borrowed(), claim.kind));
+    elder.or_else(|| by.map(|by| (by, Kind::Ingress)))
+}
+
+fn owned((created, key): (i64, &Key)) -> Age {
+    Age { created, key: key.clone() }
+}
+
 /// Decides about one host. `claims` are oldest first; `aliases` in their order, each with the host that it follows.
 ///
 /// The owner's own rules come before its aliases, as in ingress-nginx. A younger Ingress of another namespace takes no
@@ -384,15 +406,12 @@ pub fn hold<'a>(
 ) -> Held<'a> {
     let mut mains = claims.iter().filter(|by| by.canary().is_none()).map(|by| by.age());
     let rule = mains.next();
-    let alias = aliases.first().map(|(alias, _)| alias.age.clone());
-    let by = match mode {
-        HostOwnership::Shared => rule.or(alias),
-        HostOwnership::Settings | HostOwnership::Strict => rule.into_iter().chain(alias).min(),
-    };
-    let elder = by_gateway.filter(|claim| claim.is_elder(mode, by.as_ref()));
+    let alias = aliases.first().map(|(alias, _)| &alias.age);
+    let (rule, alias) = (rule.as_ref().map(Age::borrowed), alias.map(Age::borrowed));
+    let (by, kind) = oldest(mode, rule, alias, by_gateway).unzip();
+    let (by, kind) = (by.map(owned), kind.unwrap_or(Kind::Ingress));
+    let elder = by_gateway.filter(|_| kind != Kind::Ingress);
     let view = HostView::new(mode, claims, by.as_ref(), elder);
-    let kind = elder.map_or(Kind::Ingress, |claim| claim.kind);
-    let by = elder.map(|claim| claim.age.clone()).or(by);
     let namespace = by.as_ref().map_or("", |by| by.key.namespace.as_str());
     let mut notes = Vec::new();
     if let (Some(by), true) = (&by, mode != HostOwnership::Shared) {

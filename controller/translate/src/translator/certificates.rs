@@ -7,7 +7,8 @@ use crate::host::certificate;
 use crate::host::owner::{self, Holder};
 use crate::notes::Part;
 use oxigress_core::model::{Certificate, CertificateId, HostPattern};
-use oxigress_objects::{Key, World};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,15 +35,15 @@ impl Translator {
             }
         };
         if chosen.certificate.is_none() {
-            chosen.certificate = self.gateways.certificates.get(host).cloned();
+            chosen.certificate = self.certificate_by_gateway(host, &held, &mut chosen.notes);
         }
         if chosen.certificate.is_none() && self.is_below_foreign_certificate(host, &held) {
             chosen.certificate = Some(certificate::none());
         }
         if *host == HostPattern::default_host() {
             let default = certificate::default_certificate(world, &self.options);
-            let by_gateway = || self.gateways.certificates.get(host).cloned();
-            chosen.certificate = default.or_else(by_gateway);
+            let by_gateway = self.gateways.certificates.get(host);
+            chosen.certificate = default.or_else(|| by_gateway.map(|(id, _)| id.clone()));
         }
         self.notes.set(Part::Tls(host.clone()), chosen.notes);
         let different = self.secrets.set(host, chosen.secrets);
@@ -52,6 +53,32 @@ impl Translator {
         certificates.extend(different.into_iter().map(Arc::unwrap_or_clone));
         let (upsert, remove) = (&mut self.patch.upsert.names, &mut self.patch.remove.names);
         put(&mut self.snapshot.names, upsert, remove, host, name);
+    }
+
+    /// The certificate that a Gateway shows for a host. Where the host is an Ingress's, only Gateways of its namespace set it:
+    /// the certificate of a host turns the redirect to HTTPS on.
+    fn certificate_by_gateway(
+        &self,
+        host: &HostPattern,
+        held: &owner::Held<'_>,
+        notes: &mut Vec<(ObjectRef, Note)>,
+    ) -> Option<CertificateId> {
+        let (id, gateway) = self.gateways.certificates.get(host)?;
+        let is_shared = self.options.host_ownership == HostOwnership::Shared;
+        let by = held.by.as_ref().filter(|_| held.kind == Kind::Ingress && !is_shared);
+        match by.filter(|by| by.key.namespace != gateway.key.namespace) {
+            None => Some(id.clone()),
+            Some(by) => {
+                let message = format!(
+                    "host {host} belongs to namespace {}, whose Ingress {} is the oldest that names it, so the listener's \
+                     certificate is not shown there: name it in spec.tls of that Ingress",
+                    by.key.namespace, by.key
+                );
+                let object = ObjectRef::new(Kind::Gateway, gateway.key.clone());
+                notes.push((object, Note::rejected(message)));
+                None
+            }
+        }
     }
 
     /// A wildcard of another namespace has a certificate, and came later: its certificate must not replace the default
@@ -70,11 +97,13 @@ impl Translator {
                 && other.key.namespace != by.key.namespace
                 && other > by
         };
-        above.by.as_ref().is_some_and(is_foreign)
-            && match &above.holder {
-                Holder::Claims(view) => view.owner.has_tls(),
-                Holder::Alias { source, .. } => self.view_of(source).owner.has_tls(),
-            }
+        let by_gateway = self.gateways.certificates.get(&wildcard);
+        by_gateway.is_some_and(|(_, gateway)| is_foreign(gateway))
+            || above.by.as_ref().is_some_and(is_foreign)
+                && match &above.holder {
+                    Holder::Claims(view) => view.owner.has_tls(),
+                    Holder::Alias { source, .. } => self.view_of(source).owner.has_tls(),
+                }
     }
 
     /// Adds the hosts that are served below the wildcards among `hosts`, whose certificates may be theirs.

@@ -40,7 +40,7 @@ impl Translator {
             return BTreeSet::new();
         }
         let owner = |host: &HostPattern| {
-            let (key, created) = self.owner_of(host)?;
+            let (created, key) = self.oldest(host, None)?;
             Some((key.namespace.to_string(), created))
         };
         let beside = Beside { servers: &self.snapshot.servers, owner: &owner };

@@ -4,7 +4,7 @@ use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::HostBackend;
 use crate::host::alias::Alias;
 use crate::host::aliases;
-use crate::host::owner::{self, Holder, HostView};
+use crate::host::owner::{self, GatewayClaim, Holder, HostView};
 use crate::host::{gate, merge};
 use crate::ingress::Claims;
 use crate::notes::Part;
@@ -51,6 +51,20 @@ impl Translator {
         let mode = self.options.host_ownership;
         let by_gateway = self.gateway_claims.get(host);
         owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host), by_gateway)
+    }
+
+    /// The creation and the name of the oldest object that names a host: what [`Self::hold`] decides by.
+    pub(super) fn oldest<'a>(
+        &'a self,
+        host: &HostPattern,
+        by_gateway: Option<&'a GatewayClaim>,
+    ) -> Option<(i64, &'a Key)> {
+        let is_main = |key: &Key| self.claims.get(key).is_some_and(|by| by.canary().is_none());
+        let mut claimants = self.claimants.get(host).into_iter().flatten();
+        let rule = claimants.find(|(_, key)| is_main(key)).map(|(created, key)| (*created, key));
+        let aliases = self.aliases_onto(host);
+        let alias = aliases.first().map(|(alias, _)| alias.age.borrowed());
+        owner::oldest(self.options.host_ownership, rule, alias, by_gateway).map(|(age, _)| age)
     }
 
     /// Adds the hosts that follow one of `hosts`, or did.

@@ -6,7 +6,6 @@ use crate::patterns::budget;
 use oxigress_core::model::{BackendId, HostPattern, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
-use oxigress_objects::small::SmallSet;
 use oxigress_objects::verdict::{Note, VerdictChanges};
 use oxigress_objects::{Key, Kind, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,12 +26,13 @@ pub struct WithheldItem {
 type Identity = (RecordRef, Option<String>);
 
 impl Translator {
-    /// The oldest Ingress that names a host, or the host that it follows, and its time of creation in seconds since 1970.
+    /// The oldest object that names a host, by which it has an owner, and its time of creation in seconds since 1970.
     pub fn owner_of(&self, host: &HostPattern) -> Option<(&Key, i64)> {
-        let claims = |host| self.claimants.get(host).and_then(SmallSet::first);
-        let followed = || self.aliases_onto(host).first().and_then(|(_, source)| claims(source));
-        let (created, key) = claims(host).or_else(followed)?;
-        Some((key, *created))
+        let by_gateway = self.gateway_claims.get(host);
+        let oldest = self.oldest(host, by_gateway);
+        // Where hosts are shared no route takes one from an Ingress, but of its own hosts it is the owner.
+        let (created, key) = oldest.or_else(|| Some(by_gateway?.age.borrowed()))?;
+        Some((key, created))
     }
 
     /// Says of each object behind a withheld record that it is not served, and why.

@@ -52,22 +52,23 @@ impl Record for Servers {
         Some(encode_server(server))
     }
 
-    /// Answers 503 to every request, because its rule names policies that do not exist. Without a server a wildcard host
-    /// or the default backend would answer in its place.
+    /// Answers 503 to every request. Without a server a wildcard host or the default backend would answer in its place.
     fn closed() -> Option<Server> {
-        let rules = match (PathPattern::prefix("/"), PolicyId::parse("withheld")) {
-            (Ok(path), Ok(policies)) => vec![Rule {
-                path,
-                backend: None,
-                origin: Default::default(),
-                policy: Default::default(),
-                policies: Some(policies),
-                selection: None,
-            }],
-            _ => Vec::new(),
-        };
-        Some(Server { rules })
+        let rule = PathPattern::prefix("/").ok().and_then(closed_rule);
+        Some(Server { rules: rule.into_iter().collect() })
     }
+}
+
+/// A rule whose requests are answered 503, because it names policies that do not exist.
+pub fn closed_rule(path: PathPattern) -> Option<Rule> {
+    Some(Rule {
+        path,
+        backend: None,
+        origin: Default::default(),
+        policy: Default::default(),
+        policies: Some(PolicyId::parse("withheld").ok()?),
+        selection: None,
+    })
 }
 
 /// A rule without a parent; greater than any index, since a server has at most `MAX_RULES` rules.

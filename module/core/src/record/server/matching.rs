@@ -47,19 +47,24 @@ impl<'g> ServerView<'g> {
             return Ok(Some(Route::plain(rule)));
         }
         let mut prefix = self.prefix(path);
-        let mut rule = None;
+        let mut rule = Ok(None);
         while let Some(index) = prefix {
-            rule = self.select(index, &mut asked, patterns)?;
-            if rule.is_some() {
+            rule = self.select(index, &mut asked, patterns);
+            if !matches!(rule, Ok(None)) {
                 break;
             }
             prefix = self.parent(index);
+        }
+        if rule.is_err() {
+            // The prefix may be another namespace's: a stronger expression has steps of its own.
+            asked = Inspection::new(request);
         }
         if self.has_regexes()
             && let Some(route) = self.regex(path, &mut asked, prefix, patterns)?
         {
             return Ok(Some(route));
         }
+        let rule = rule?;
         if self.exact > 0
             && rule.is_none_or(|rule| self.is_unclaimed_root(rule))
             && let Some(rule) = self.with_slash(path)

@@ -182,6 +182,18 @@ fn a_request_takes_so_many_steps_and_then_has_no_rule() {
     };
     assert_eq!(asked(&rules(1_000), "/", &all(10)), Ok(true), "an ordinary request");
     assert_eq!(asked(&rules(1_000), "/", &all(1_000)), Err(NoAnswer), "it has the keys of all");
+    let with_regex = |regex: &str| {
+        let rules = (0..1_000).map(|number| selecting("/", "b", &conditions(number)));
+        let plain = [rule(pattern("/"), "plain"), rule(pattern(regex), "regex")];
+        encode_server(&Server { rules: rules.chain(plain).collect() })
+    };
+    let longer = with_regex("~^/own/[a-z]+");
+    assert_eq!(
+        asked(&longer, "/own/a", &all(1_000)),
+        Ok(true),
+        "a stronger expression has its own"
+    );
+    assert_eq!(asked(&longer, "/other", &all(1_000)), Err(NoAnswer));
     let nested = (1..=200).map(|depth| selecting(&"/d".repeat(depth), "b", "h:x-absent=1"));
     let nested = encode_server(&Server { rules: nested.collect() });
     assert_eq!(asked(&nested, &"/d".repeat(200), "a=1&b=2"), Ok(false), "few parameters");
