@@ -91,12 +91,14 @@ pub fn head(bytes: &Rc<[u8]>, place: Range<usize>, entries: Rc<Entries>) -> Opti
     let within = |range: Range<usize>| begin + range.start..begin + range.end;
     let (signed, signature) = (within(signed), within(signature));
     let method = method()?;
-    // SAFETY: the method lives as long as the program. Lists that another thread decodes meanwhile have no `Whole`, and
-    // are treated as unusable by the callbacks.
-    unsafe { ffi::X509_CRL_set_default_method(method.0.as_ptr()) };
-    let list = X509Crl::from_der(&head);
-    // SAFETY: OpenSSL's own method.
-    unsafe { ffi::X509_CRL_set_default_method(null_mut()) };
+    // SAFETY: the method lives as long as the program, and OpenSSL's own follows it. Lists that another thread decodes
+    // meanwhile have no `Whole`, and are treated as unusable by the callbacks.
+    let list = unsafe {
+        ffi::X509_CRL_set_default_method(method.0.as_ptr());
+        let list = X509Crl::from_der(&head);
+        ffi::X509_CRL_set_default_method(null_mut());
+        list
+    };
     let list = list.ok()?;
     // SAFETY: makes an empty entry, of no reason, which `Found` frees; the list is alive; `free` takes what it is given.
     unsafe {
@@ -133,19 +135,25 @@ fn kinds(signature: Nid) -> Option<(MessageDigest, Id)> {
 
 /// What it takes to verify the list's signature beside the key, about: nothing where it was hashed.
 pub fn microseconds(list: &X509Crl) -> u32 {
-    // SAFETY: a list of ours, which is borrowed.
-    let Some(whole) = (unsafe { whole(list.as_ptr()) }) else { return 0 };
-    match whole.digest.get() {
-        Some(_) => 0,
-        None => u32::try_from(whole.signed.len() / BYTES_PER_MICROSECOND).unwrap_or(u32::MAX),
+    let unhashed = kept(list).filter(|whole| whole.digest.get().is_none());
+    match unhashed {
+        None => 0,
+        Some(whole) => {
+            u32::try_from(whole.signed.len() / BYTES_PER_MICROSECOND).unwrap_or(u32::MAX)
+        }
     }
 }
 
 /// How many bytes of a list were hashed so far, and how many keys tried.
 #[cfg(test)]
 pub fn work(list: &X509Crl) -> (usize, usize) {
-    // SAFETY: a list of ours, which is borrowed.
-    unsafe { whole(list.as_ptr()) }.map_or((0, 0), |whole| (whole.hashed.get(), whole.tried.get()))
+    kept(list).map_or((0, 0), |whole| (whole.hashed.get(), whole.tried.get()))
+}
+
+/// What a list keeps beside its head.
+fn kept(list: &X509Crl) -> Option<&Whole> {
+    // SAFETY: a list that `head` made, which lives as long as the answer.
+    unsafe { whole(list.as_ptr()) }
 }
 
 impl Whole {
