@@ -93,6 +93,7 @@ mod protocols {
 
 /// How a configuration gets into nginx and stays there.
 mod publish {
+    mod event_loop;
     mod failpoints;
     mod freshness;
     mod fuzz;

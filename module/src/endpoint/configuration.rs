@@ -8,6 +8,7 @@
 
 mod access;
 pub mod answer;
+mod effort;
 mod explain;
 mod read;
 mod statistics;
@@ -26,9 +27,6 @@ use std::time::{Duration, Instant};
 
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
 const LONG_BYTES: usize = 64 * 1024;
-
-/// Looking at more records than this takes more than a tenth of a millisecond.
-const MANY_RECORDS: u64 = 1_000;
 
 /// What to do with a request.
 pub enum Step {
@@ -176,10 +174,10 @@ pub fn is_long(job: &Job, body_bytes: usize, store: &Store) -> bool {
         return true;
     }
     let is_of_one = matches!(job, Job::Stats { backend: Some(_) });
+    // `Effort` says which of them are long.
     let is_write = matches!(job, Job::Native { is_patch: true, .. } | Job::PostGeneral);
     let looks_at_all = !is_of_one && !is_write;
-    let records: u64 = store.live().counts.iter().map(|count| u64::from(*count)).sum();
-    body_bytes > LONG_BYTES || looks_at_all && records > MANY_RECORDS
+    body_bytes > LONG_BYTES || looks_at_all && effort::records(store) > effort::MANY_RECORDS
 }
 
 /// How long a job waits for another writer: the event loop not at all, a thread for a moment.

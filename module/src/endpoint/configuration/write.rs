@@ -3,6 +3,7 @@
 use crate::endpoint::configuration::Shared;
 use crate::endpoint::configuration::answer::Answer;
 use crate::endpoint::configuration::answer::tag;
+use crate::endpoint::configuration::effort::{self, Effort, bytes_needed, new_value};
 use crate::system::memory::monotonic_milliseconds;
 use crate::system::memory::random;
 use crate::zone::ZoneLock;
@@ -221,7 +222,7 @@ impl Write<'_> {
         }
     }
 
-    /// `None`: there is something for OpenSSL to check, and this is the event loop.
+    /// `None`: this is the event loop, and the write is too long for it.
     fn apply_as_writer(
         &self,
         mut transaction: Transaction<'_, ZoneLock>,
@@ -237,13 +238,15 @@ impl Write<'_> {
         if self.expected.is_some_and(|expected| expected != tag(&live)) {
             return Some(Answer::conflict(&live));
         }
+        let effort = Effort::new(shared.patience.is_any(), self.records_read(store));
         let changes = match &self.source {
             Source::Whole(changes) => Cow::Borrowed(changes),
             Source::Delta(patch) => Cow::Owned(delta_records(patch, |kind, key| {
-                transaction.get(kind as u8, key).map(|record| record.value().to_vec())
+                let record = transaction.get(kind as u8, key)?;
+                effort.allows(record.value().len()).then(|| record.value().to_vec())
             })),
         };
-        if !shared.patience.is_any() && changes.iter().any(|c| takes_long(c, &transaction)) {
+        if !effort.is_enough_for(&changes, &transaction) {
             return None;
         }
         let faults = self.check(&changes, &transaction);
@@ -266,6 +269,14 @@ impl Write<'_> {
             Ok(live) => Answer::applied(self.status, &live, ignored),
             Err(error) => refused(error, before, 0, store),
         })
+    }
+
+    /// How many records it reads to find those that it replaces.
+    fn records_read(&self, store: &Store) -> u64 {
+        match self.replaces {
+            Replaces::Nothing => 0,
+            _ => effort::records(store),
+        }
     }
 
     /// What is wrong with records that OpenSSL has to understand, where they are new or changed: what is live was
@@ -370,44 +381,8 @@ impl Write<'_> {
     }
 }
 
-/// What a change upserts, unless it is live already.
-fn new_value<'c>(
-    change: &'c Change,
-    transaction: &Transaction<'_, ZoneLock>,
-) -> Option<&'c Vec<u8>> {
-    let live = transaction.get(change.kind as u8, &change.key);
-    change.value.as_ref().filter(|value| live.is_none_or(|live| live.value() != *value))
-}
-
-/// OpenSSL has to read it: a tenth of a millisecond for each certificate, key or list of ciphers.
-fn takes_long(change: &Change, transaction: &Transaction<'_, ZoneLock>) -> bool {
-    let is_for_openssl = match change.kind {
-        Kind::Bundle | Kind::Certificate | Kind::Tls | Kind::Policies => true,
-        Kind::Server
-        | Kind::Listener
-        | Kind::Backend
-        | Kind::Endpoints
-        | Kind::Name
-        | Kind::Passthrough
-        | Kind::Port
-        | Kind::Settings
-        | Kind::General => false,
-    };
-    is_for_openssl && new_value(change, transaction).is_some()
-}
-
 fn is_empty_set(kind: Kind, value: &[u8]) -> bool {
     kind == Kind::Endpoints && EndpointsView::new(value).is_empty()
-}
-
-/// Bytes of the records among `changes` that are not live already.
-fn bytes_needed(changes: &[Change], transaction: &Transaction<'_, ZoneLock>) -> usize {
-    let needed = changes.iter().filter_map(|Change { kind, key, value }| {
-        let value = value.as_ref()?;
-        let is_live = |value| transaction.get(*kind as u8, key).is_some_and(|r| r.value() == value);
-        (!is_live(value)).then(|| Transaction::<ZoneLock>::bytes_needed(key, value))
-    });
-    needed.sum()
 }
 
 /// The answer to a write that began with `before` bytes free and was given up, `rest` bytes from its end.
