@@ -11,6 +11,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, PAD};
 use ipnet::IpNet;
 use oxigress_core::http::head;
+use oxigress_core::model::policy::Proxy;
 use oxigress_validate::tls;
 use std::net::IpAddr;
 
@@ -276,6 +277,11 @@ pub fn session_cache(text: &str) -> Option<String> {
 /// What each connection or request may take.
 pub fn buffer(text: &str) -> Option<String> {
     size_within(text, 256, 1 << 30)
+}
+
+/// What the part of a body that is in memory may take.
+pub fn body_buffer(text: &str) -> Option<String> {
+    size_within(text, Proxy::LEAST_BUFFER_BYTES.into(), 1 << 30)
 }
 
 /// The type that nginx compresses whatever a list says, and the only one without a list.

@@ -1,7 +1,7 @@
 //! Processes, buffers, timeouts of clients.
 
 use crate::form::{
-    Form, affinity, any, buffer, buffers, header_name, media_type, network, workers,
+    Form, affinity, any, body_buffer, buffer, buffers, header_name, media_type, network, workers,
 };
 use crate::key::{How, Key, key};
 
@@ -30,7 +30,7 @@ pub const KEYS: &[Key] = &[
     key("client-header-buffer-size", Form::Text("a size from 256 to 1g", buffer), "1k", How::Conf),
     key("client-header-timeout", SECONDS, "60", How::Conf),
     key("large-client-header-buffers", Form::Text("how many buffers and how large, such as 4 8k", buffers), "4 8k", How::Conf),
-    key("client-body-buffer-size", Form::Text("a size from 256 to 1g", buffer), "8k", How::Conf),
+    key("client-body-buffer-size", Form::Text("a size from 1k to 1g", body_buffer), "8k", How::Conf),
     key("client-body-timeout", SECONDS, "60", How::Conf),
     key("http2-max-concurrent-streams", Form::Number(1, 65_535), "128", How::Conf),
     key("http2-max-field-size", Form::Size, "", OBSOLETE),

@@ -6,8 +6,8 @@ use crate::grammar::load_balance::{LOAD_BALANCE, LoadBalance};
 use crate::grammar::retries;
 use crate::key::{How, Key, Take, key};
 use oxigress_core::model::policy::{
-    Condition, Errors, HeaderValue, HttpVersion, Ipv6Prefix, Limits, ProxyRedirect, Replacement,
-    Template,
+    Condition, Errors, HeaderValue, HttpVersion, Ipv6Prefix, Limits, Proxy, ProxyRedirect,
+    Replacement, Template,
 };
 
 const SECONDS: Form = Form::Number(0, 31_536_000);
@@ -78,7 +78,8 @@ pub const KEYS: &[Key] = &[
 
 fn size(value: &Value) -> Result<u32, String> {
     let bytes = bytes(value.text()).and_then(|bytes| u32::try_from(bytes).ok());
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "is not a size from 1 to 4294967295".into())
+    let is_enough = |bytes: &u32| *bytes >= Proxy::LEAST_BUFFER_BYTES;
+    bytes.filter(is_enough).ok_or_else(|| "is not a size from 1k to 4294967295".into())
 }
 
 fn replacement(value: &Value) -> Result<Option<Replacement>, String> {

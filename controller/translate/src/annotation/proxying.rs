@@ -90,8 +90,8 @@ fn read_times_and_sizes(reader: &mut Reader<'_>, proxy: &mut Proxy) {
         ("proxy-busy-buffers-size", &mut proxy.busy_buffers_bytes),
         ("client-body-buffer-size", &mut proxy.body_buffer_bytes),
     ] {
-        let what = "a size from 1 to 64m, such as 8k";
-        let size = reader.parsed(name, what, |text| size(text, 1, MOST_BUFFER_BYTES));
+        let (least, what) = (Proxy::LEAST_BUFFER_BYTES, "a size from 1k to 64m, such as 8k");
+        let size = reader.parsed(name, what, |text| size(text, least.into(), MOST_BUFFER_BYTES));
         *into = size.and_then(|bytes| u32::try_from(bytes).ok()).or(*into);
     }
     for (name, into) in [

@@ -39,7 +39,7 @@ crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Error
 #[serde(default)]
 #[serde(remote = "Self")]
 pub struct Policies {
-    /// The status that answers every request, because a setting that protects could not be honoured.
+    /// The status that answers every request, 400 to 599, because a setting that protects could not be honoured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<u16>,
     /// The redirect that answers every request.

@@ -3,7 +3,7 @@
 use super::definition::Record;
 use super::definition::{Checks, Fault};
 use super::encode_json;
-use crate::model::policy::{Policies, PolicyId, UpstreamTls};
+use crate::model::policy::{Limits, Policies, PolicyId, Proxy, UpstreamTls};
 
 /// The kind of record that holds policies. A rule whose policies have no record answers 503.
 pub enum PolicySets {}
@@ -29,10 +29,45 @@ pub fn decode_policies(value: &[u8]) -> Option<Policies> {
     serde_json::from_slice(value).ok()
 }
 
-/// Checks the TLS settings toward endpoints.
+/// Checks what nginx would take and go wrong with, and the TLS settings toward endpoints.
 pub fn check_policies(policies: &Policies, checks: &dyn Checks) -> Result<(), Fault> {
-    let proxy = policies.proxy.as_ref();
-    proxy.and_then(|proxy| proxy.tls.as_ref()).map_or(Ok(()), |tls| check_upstream_tls(tls, checks))
+    if let Some(status) = policies.denied {
+        check_refusal("/denied", status)?;
+    }
+    policies.limits.as_ref().map_or(Ok(()), check_limits)?;
+    let Some(proxy) = &policies.proxy else { return Ok(()) };
+    check_buffer("/proxy/buffer_bytes", proxy.buffer_bytes)?;
+    check_buffer("/proxy/body_buffer_bytes", proxy.body_buffer_bytes)?;
+    proxy.tls.as_ref().map_or(Ok(()), |tls| check_upstream_tls(tls, checks))
+}
+
+fn check_limits(limits: &Limits) -> Result<(), Fault> {
+    let Limits { per_second, per_minute, connections, .. } = limits;
+    let statuses = [
+        ("/limits/per_second/status", per_second.map(|limit| limit.status)),
+        ("/limits/per_minute/status", per_minute.map(|limit| limit.status)),
+        ("/limits/connections/status", connections.map(|limit| limit.status)),
+    ];
+    let mut given = statuses.into_iter().filter_map(|(field, status)| Some((field, status?)));
+    given.try_for_each(|(field, status)| check_refusal(field, status))
+}
+
+/// What refuses a request is an error: with another status nginx lets it in, redirects it or waits for what never comes.
+fn check_refusal(field: &'static str, status: u16) -> Result<(), Fault> {
+    match (400..=599).contains(&status) {
+        true => Ok(()),
+        false => Err(Fault::new(field, format!("status {status}: send one from 400 to 599"))),
+    }
+}
+
+fn check_buffer(field: &'static str, bytes: Option<u32>) -> Result<(), Fault> {
+    let least = Proxy::LEAST_BUFFER_BYTES;
+    match bytes.filter(|bytes| *bytes < least) {
+        None => Ok(()),
+        Some(bytes) => {
+            Err(Fault::new(field, format!("a buffer of {bytes} bytes: send {least} or more")))
+        }
+    }
 }
 
 fn check_upstream_tls(tls: &UpstreamTls, checks: &dyn Checks) -> Result<(), Fault> {
@@ -48,4 +83,67 @@ fn check_upstream_tls(tls: &UpstreamTls, checks: &dyn Checks) -> Result<(), Faul
         checked.map_err(|error| Fault::new("/proxy/tls/certificate", error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BundleId;
+
+    struct NoTls;
+
+    impl Checks for NoTls {
+        fn pair(&self, _: &[u8], _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn cipher_list(&self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn protocol(&self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn bundle(&self, _: &[u8]) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn bundle_id(&self, _: &str) -> BundleId {
+            unreachable!("no bundles here")
+        }
+    }
+
+    #[test]
+    fn numbers_that_nginx_would_go_wrong_with_are_refused() {
+        let limit = |name: &str, status: u16| {
+            format!(
+                r#"{{"limits": {{"owner": "o", "{name}": {{"requests": 1, "status": {status}}}}}}}"#
+            )
+        };
+        let proxy = |name: &str, bytes: u32| format!(r#"{{"proxy": {{"{name}": {bytes}}}}}"#);
+        let statuses =
+            [(0, false), (200, false), (399, false), (400, true), (599, true), (600, false)];
+        let mut cases = Vec::new();
+        for (status, is_good) in statuses {
+            cases.push(("/denied".into(), format!(r#"{{"denied": {status}}}"#), is_good));
+            for name in ["per_second", "per_minute", "connections"] {
+                cases.push((format!("/limits/{name}/status"), limit(name, status), is_good));
+            }
+        }
+        for (bytes, is_good) in [(0, false), (1, false), (1_023, false), (1_024, true)] {
+            for name in ["buffer_bytes", "body_buffer_bytes"] {
+                cases.push((format!("/proxy/{name}"), proxy(name, bytes), is_good));
+            }
+        }
+        for (field, text, is_good) in cases {
+            let found = PolicySets::validate(b"p", text.as_bytes(), &NoTls);
+            let expected = if is_good { Ok(()) } else { Err(field.as_str()) };
+            assert_eq!(
+                found.as_ref().map(|()| ()).map_err(|fault| fault.field),
+                expected,
+                "{text}"
+            );
+        }
+    }
 }

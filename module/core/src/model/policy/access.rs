@@ -262,7 +262,7 @@ pub struct RateLimit {
     /// The number of requests above the rate that are admitted at once.
     #[serde(default)]
     pub burst: u32,
-    /// The status of requests over the limit.
+    /// The status of requests over the limit, 400 to 599.
     pub status: u16,
 }
 
@@ -272,6 +272,6 @@ pub struct RateLimit {
 pub struct ConnectionLimit {
     /// The most concurrent requests of one client.
     pub requests: u32,
-    /// The status of requests over the limit.
+    /// The status of requests over the limit, 400 to 599.
     pub status: u16,
 }

@@ -79,6 +79,12 @@ pub struct Proxy {
     pub tls: Option<UpstreamTls>,
 }
 
+impl Proxy {
+    /// The smallest buffer: into one without room nginx reads for ever, and with one byte it works for each byte as long as
+    /// for a page.
+    pub const LEAST_BUFFER_BYTES: u32 = 1_024;
+}
+
 /// The protocol between nginx and endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
