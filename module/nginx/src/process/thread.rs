@@ -12,6 +12,7 @@ use crate::sys::{
     ngx_int_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t, ngx_thread_task_t,
 };
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut};
 
 /// A pool of threads. It is kept with the configuration that named it, and goes with the process.
@@ -92,7 +93,10 @@ impl Request {
             (*raw).ctx = task.cast();
             (*raw).handler = Some(run::<W>);
             (*raw).event.handler = Some(finished::<W>);
-            (*raw).event.data = task.cast();
+            // An nginx with debug lines writes one about the timer, with the connection's descriptor, into the event's log.
+            let connection = (*self.as_ptr()).connection;
+            (*raw).event.data = connection.cast();
+            (*raw).event.log = (*connection).log;
             if sys::ngx_thread_task_post(pool.0.as_ptr(), raw) != sys::NGX_OK as ngx_int_t {
                 return false;
             }
@@ -122,14 +126,29 @@ impl Request {
 
 /// On a thread of the pool.
 unsafe extern "C" fn run<W: Work>(task: *mut c_void, log: *mut ngx_log_t) {
-    // SAFETY: the request is blocked, so that it and the task live; the event loop looks at neither until the event.
-    let task = unsafe { &mut *task.cast::<Task<W>>() };
-    task.result = contain(W::NAME, None, || {
-        // SAFETY: a blocked request, of whose body nothing changes.
-        let body = unsafe { Request::from_ptr(task.request) }.body_pieces();
-        // SAFETY: nginx gives the thread's log.
-        Some(task.work.work(body, unsafe { Log::from_ptr(log) }))
+    let task = task.cast::<Task<W>>();
+    let result = contain(W::NAME, None, || {
+        // SAFETY: the request is blocked, so that it and the task live, and nothing of its body changes. The event loop
+        // looks at nothing of the task but the request until the event. nginx gives the thread's log.
+        let (work, body, log) = unsafe {
+            (&(*task).work, Request::from_ptr((*task).request).body_pieces(), Log::from_ptr(log))
+        };
+        Some(work.work(body, log))
     });
+    // SAFETY: as above; only this field is written to.
+    unsafe { (*task).result = result };
+}
+
+/// The task that an event belongs to.
+///
+/// # Safety
+/// It is the event of a task of `run_on_thread`, with the same `W`.
+unsafe fn task_of<W: Work>(event: *mut ngx_event_t) -> *mut Task<W> {
+    // SAFETY: the event is a field of nginx's task, as the caller promises.
+    unsafe {
+        let task = event.byte_sub(offset_of!(ngx_thread_task_t, event));
+        (*task.cast::<ngx_thread_task_t>()).ctx.cast()
+    }
 }
 
 /// nginx's callback on the event loop when the thread is done, and when it takes too long.
@@ -138,8 +157,7 @@ unsafe extern "C" fn finished<W: Work>(event: *mut ngx_event_t) {
     unsafe {
         if (*event).timedout() != 0 {
             (*event).set_timedout(0);
-            let task = (*event).data.cast::<Task<W>>();
-            let log = Request::from_ptr((*task).request).log();
+            let log = Request::from_ptr((*task_of::<W>(event)).request).log();
             log.write(
                 Level::Alert,
                 format_args!("{}: a thread takes longer than a minute", W::NAME),
@@ -150,11 +168,14 @@ unsafe extern "C" fn finished<W: Work>(event: *mut ngx_event_t) {
             sys::ngx_del_timer(event);
         }
     }
-    // SAFETY: made by `run_on_thread`; the thread has done with it, and the event comes once.
-    let mut task = unsafe { Box::from_raw((*event).data.cast::<Task<W>>()) };
+    // SAFETY: made by `run_on_thread`; the thread has done with it, and the event comes once. The request is blocked until
+    // now, and so alive.
+    let (mut task, is_gone) = unsafe {
+        let task = Box::from_raw(task_of::<W>(event));
+        let is_gone = unblock(task.request);
+        (task, is_gone)
+    };
     let raw = task.request;
-    // SAFETY: blocked until now, and so alive.
-    let is_gone = unsafe { unblock(raw) };
     let after = contain(W::NAME, AfterWork::Finalize(Code::ERROR), || {
         let result = task.result.take();
         // SAFETY: alive: nobody has ended it since, and the handle is gone when this returns.
