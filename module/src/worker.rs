@@ -286,6 +286,7 @@ pub fn begin(cycle: &Cycle) {
     process::keep_memory_small();
     guard::report_panics();
     log::never_block(cycle);
+    log::escape_lines(cycle);
     #[cfg(feature = "failpoints")]
     crate::system::failpoints::arm();
     start(cycle);

@@ -3,7 +3,7 @@
 use crate::system::memory::now_milliseconds;
 use nginx::Cycle;
 use nginx::log::Log;
-use oxigress_core::text::line::Escaped;
+use oxigress_core::text::line::{Escaped, escaped_line};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::fmt::Arguments;
 use std::os::fd::BorrowedFd;
@@ -51,6 +51,14 @@ impl Seldom {
 /// Warns the operator, outside of any request.
 pub fn warn(line: Arguments<'_>) {
     cycle(WARN, line);
+}
+
+/// Keeps nginx's own lines each a line, too: they repeat what clients and endpoints sent, byte by byte.
+///
+/// Logs of single servers and locations, which have an `error_log` of their own, are left as they are.
+pub fn escape_lines(cycle: &Cycle) {
+    cycle.log().rewrite_lines(escaped_line);
+    cycle.listeners().for_each(|listener| listener.log().rewrite_lines(escaped_line));
 }
 
 /// Lets log files that are pipes or terminals lose lines, where a reader that stalls would stop the event loop.

@@ -4,9 +4,12 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Address, Request, send};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::pass;
-use oxigress_tests::place::Directory;
+use oxigress_tests::place::{Directory, free_port};
+use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{self, block_on};
-use std::io::Read;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
@@ -131,5 +134,63 @@ fn a_name_forges_no_line_and_turns_none_round() {
         let is_whole = told.lines().all(|line| !line.starts_with("Z ERROR"));
         ensure!(is_whole && !told.contains('\u{202e}'), "{told}");
         controller.stop()
+    });
+}
+
+/// What stands in the head of each request and answer; its last byte is a control of terminals that do not read UTF-8.
+const FORGED: &[u8] = b"\x1b[2Jforged\xe2\x80\xae\xe2\x80\xa8\x9b";
+
+/// Answers each connection with a head that nginx cannot read, and says so.
+fn damaged_endpoint() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4_096]);
+            let _ = stream.write_all(&[b"HTTP/1.1 200 OK\r\nX\x01", FORGED, b"\r\n\r\n"].concat());
+        }
+    });
+    Ok(port)
+}
+
+#[test]
+fn nginx_s_own_lines_repeat_no_controls_of_clients_and_endpoints() {
+    pass("log-nginx", |directory| {
+        let mut plan = Plan::router(1)?;
+        let proxied = free_port()?;
+        plan.http_config = format!("server {{ listen 127.0.0.1:{proxied} proxy_protocol; }}");
+        let mut site = Site::start(&plan, directory)?;
+        let endpoint = json!({"address": "127.0.0.1", "port": damaged_endpoint()?});
+        let snapshot = json!({"servers": {"shop.test": {"rules": [{"path": {"prefix": "/"}, "backend": "shop"}]}},
+            "backends": {"shop": {}}, "endpoints": {"shop": [endpoint]}});
+        let document = json!({"version": 1, "snapshot": snapshot}).to_string();
+        let applied = block_on(site.configuration.put(document))?;
+        ensure!(applied.status == 200, "{applied}");
+
+        let target = ["/\u{202e}".as_bytes(), b"\x9b"].concat();
+        let request =
+            [b"GET ", &*target, b" HTTP/1.1\r\nHost: shop.test\r\nReferer: ", FORGED, b"\r\n\r\n"];
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http_port))?;
+        client.write_all(&request.concat())?;
+        let mut status = [0; 12];
+        client.read_exact(&mut status)?;
+        ensure!(&status == b"HTTP/1.1 502", "{}", status.escape_ascii());
+
+        // Before there is a server, the line is the listener's.
+        let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, proxied))?;
+        stranger.write_all(&[FORGED, b"\r\n"].concat())?;
+        let _ = stranger.read(&mut [0]);
+
+        let log = std::fs::read(directory.join("error.log"))?;
+        let text = String::from_utf8_lossy(&log);
+        let line = text.lines().find(|line| line.contains("upstream sent invalid header"));
+        let line = line.with_context(|| text.to_string())?;
+        let escaped = r"\u{1b}[2Jforged\u{202e}\u{2028}\x9b";
+        ensure!(line.contains(&format!("referrer: \"{escaped}\"")), "{line}");
+        ensure!(line.contains(r"GET /\u{202e}\x9b HTTP/1.1"), "{line}");
+        ensure!(text.contains(&format!("broken header: \"{escaped}")), "{text}");
+        let is_control = |byte: &u8| *byte < b' ' && *byte != b'\n' || *byte == 0x9b;
+        ensure!(!log.iter().any(is_control) && !text.contains('\u{202e}'), "{text}");
+        site.nginx.stop()
     });
 }

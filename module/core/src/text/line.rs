@@ -38,6 +38,24 @@ impl Write for Escaping<'_, '_> {
     }
 }
 
+/// What a pipe takes at once, so that lines of two processes do not mix, but for the end of the line.
+const MAX_LINE_BYTES: usize = 4_095;
+
+/// A line of another program's log with every special character escaped, and every byte that is not UTF-8; `None`: there is
+/// none. It is cut after 4,095 bytes.
+pub fn escaped_line(line: &[u8]) -> Option<String> {
+    if line.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        return None;
+    }
+    let mut text = String::with_capacity(2 * line.len());
+    for chunk in line.utf8_chunks() {
+        // Writing into a string does not fail.
+        let _ = write!(text, "{}{}", Escaped(chunk.valid()), chunk.invalid().escape_ascii());
+    }
+    text.truncate(text.floor_char_boundary(MAX_LINE_BYTES));
+    Some(text)
+}
+
 /// The longest foreign text in a line, in bytes.
 const MAX_BYTES: usize = 1_024;
 
@@ -95,7 +113,26 @@ mod tests {
         assert_eq!(Escaped(text).to_string(), line);
     }
 
+    #[test]
+    fn bytes_of_a_line_are_escaped_unless_they_are_text() {
+        assert_eq!(escaped_line(b"GET / HTTP/1.1, \"a\\\""), None);
+        let found = escaped_line("a\u{1b}[2J\u{202e}b é".as_bytes());
+        assert_eq!(found.as_deref(), Some(r"a\u{1b}[2J\u{202e}b é"));
+        // The byte is a control of terminals that do not read UTF-8.
+        assert_eq!(escaped_line(b"a\x9b2J \xe2\x80").as_deref(), Some(r"a\x9b2J \xe2\x80"));
+        assert_eq!(escaped_line(&[0x1b; 2_000]).map(|line| line.len()), Some(4_095));
+    }
+
     proptest! {
+        #[test]
+        fn no_line_leaves_a_special_character(line: Vec<u8>) {
+            if let Some(escaped) = escaped_line(&line) {
+                prop_assert!(!escaped.contains(is_special) && escaped.len() <= 4_095, "{escaped:?}");
+            } else {
+                prop_assert!(line.iter().all(|byte| (b' '..=b'~').contains(byte)));
+            }
+        }
+
         #[test]
         fn no_text_leaves_a_special_character(parts in proptest::collection::vec(any::<String>(), 0..4)) {
             let text = parts.join("\u{202d}\n");

@@ -1,7 +1,11 @@
 //! nginx's error log.
 
-use crate::sys::{NGX_MAX_ERROR_STR, ngx_cycle, ngx_log_error_core, ngx_uint_t};
+use crate::basic::handle::fields;
+use crate::sys::{NGX_MAX_ERROR_STR, ngx_cycle, ngx_log_error_core, ngx_log_t, ngx_uint_t};
 use std::fmt::{Arguments, Write};
+use std::os::fd::BorrowedFd;
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
 
 /// How much a line matters; nginx drops lines that matter less than `error_log` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +30,16 @@ crate::basic::handle::handle! {
     Log of ngx_log_t
 }
 
+fields! { Log {
+    /// The log that gets the same lines, as far as its level asks for them.
+    option next: Log = next;
+}}
+
+/// Makes something else of a line, which comes without its end; `None`: it is fine as it is. Any thread calls it.
+pub type Rewrite = fn(&[u8]) -> Option<String>;
+
+static REWRITE: OnceLock<Rewrite> = OnceLock::new();
+
 /// What is left of a line of nginx's after what it writes in front.
 const LINE_BYTES: usize = NGX_MAX_ERROR_STR as usize - b"1970/01/01 00:00:00 [info] 1#1: ".len();
 
@@ -44,6 +58,17 @@ impl Log {
         self.peek(|log| log.log_level >= level as ngx_uint_t)
     }
 
+    /// Passes lines through `rewrite` before they are written, those of nginx itself among them: of this log, of all that get
+    /// the same lines, and of connections that begin later. Logs that are no files are left alone. A process has one `rewrite`.
+    pub fn rewrite_lines(&self, rewrite: Rewrite) {
+        REWRITE.get_or_init(|| rewrite);
+        let mut log = Some(self);
+        while let Some(this) = log {
+            this.poke(|raw| raw.writer = raw.writer.or(Some(write_line)));
+            log = this.next();
+        }
+    }
+
     /// Writes a line, cut to nginx's length, if its level asks for it. nginx adds what it knows of the connection.
     ///
     /// The line is written as it is: a caller that shows what others sent escapes it.
@@ -60,6 +85,25 @@ impl Log {
             ngx_log_error_core(level, log, 0, c"%*s".as_ptr(), text.length, text.bytes.as_ptr());
         }
     }
+}
+
+/// nginx's callback for a line that is complete.
+unsafe extern "C" fn write_line(log: *mut ngx_log_t, _: ngx_uint_t, line: *mut u8, length: usize) {
+    // SAFETY: nginx gives a log that has a file, which it keeps open, and a line of so many bytes.
+    let (file, line) = unsafe {
+        (BorrowedFd::borrow_raw((*(*log).file).fd), std::slice::from_raw_parts(line, length))
+    };
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    // Nobody can be told of a panic here: the line would come by here again.
+    let rewritten = catch_unwind(|| REWRITE.get().and_then(|rewrite| rewrite(text)));
+    // As nginx has it, a line that cannot be written is lost.
+    let _ = match rewritten.ok().flatten() {
+        None => rustix::io::write(file, line),
+        Some(mut text) => {
+            text.push('\n');
+            rustix::io::write(file, text.as_bytes())
+        }
+    };
 }
 
 /// Text of limited length; what is beyond is dropped.

@@ -55,6 +55,8 @@ handle! {
 fields! { Listener {
     /// The connection that its clients come by; none when it is closed.
     option connection: Connection = connection;
+    /// The log that its clients' connections begin with.
+    within log: Log = log;
 }}
 
 impl Listener {
