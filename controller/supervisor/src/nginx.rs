@@ -43,6 +43,13 @@ pub struct Nginx {
     pub listeners: Mutex<Listeners>,
 }
 
+/// Each nginx.conf names its files, also one that is only tried.
+fn write_default_certificate(runtime: &Runtime) -> anyhow::Result<()> {
+    let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
+    write(&runtime.file("default.crt"), &certificate)?;
+    write(&runtime.file("default.key"), &key)
+}
+
 impl Nginx {
     pub fn prepare(options: &Options, runtime: Runtime) -> anyhow::Result<Self> {
         let from_environment = || std::env::var_os("NGINX_BINARY").map(PathBuf::from);
@@ -58,10 +65,7 @@ impl Nginx {
             user::prepare(&folder)?;
             machine.temp = Some(Temp::look(folder));
         }
-        // Each nginx.conf names them, also one that is only tried.
-        let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
-        write(&runtime.file("default.crt"), &certificate)?;
-        write(&runtime.file("default.key"), &key)?;
+        write_default_certificate(&runtime)?;
         let conf = runtime.file("nginx.conf");
         conf::name_lack_of_a_journal(options, &runtime, &machine);
         let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
