@@ -275,7 +275,25 @@ spec! {
     }
 }
 
+impl HttpRouteRule {
+    /// The Services that it names, for its requests and for copies of them.
+    pub fn references(&self) -> impl Iterator<Item = &HttpBackendRef> {
+        let backends = self.backend_refs.iter();
+        let filters = backends.clone().flat_map(|backend| &backend.filters).chain(&self.filters);
+        let mirrors =
+            filters.filter_map(|filter| Some(&filter.request_mirror.as_ref()?.backend_ref));
+        backends.chain(mirrors)
+    }
+}
+
 impl HttpRouteSpec {
+    /// The number of rules, one for each match and backend.
+    pub fn count_rules(&self) -> usize {
+        let count =
+            |rule: &HttpRouteRule| rule.matches.len().max(1) * rule.backend_refs.len().max(1);
+        self.rules.iter().map(count).sum()
+    }
+
     /// The regular expressions of its matches, as written.
     pub fn expressions(&self) -> impl Iterator<Item = &str> {
         let matches = self.rules.iter().flat_map(|rule| &rule.matches);

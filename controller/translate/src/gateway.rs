@@ -14,7 +14,8 @@ mod attach;
 mod filter;
 mod host;
 mod listener;
-mod parents;
+mod memo;
+mod merge;
 mod rank;
 mod room;
 mod route;
@@ -24,11 +25,13 @@ mod status;
 mod target;
 
 pub use listener::references;
+pub use memo::Memo;
 
 use crate::Options;
 use crate::age::Age;
 use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
+use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, CertificateId, HostPattern, ListenerHost, Server};
 use oxigress_core::patterns::Allowance;
@@ -37,6 +40,7 @@ use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
+use route::CompiledRoute;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,8 +48,8 @@ use std::sync::Arc;
 /// What the Gateway API comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Built {
-    /// The hosts of listeners; they become the snapshot's.
-    pub servers: BTreeMap<ListenerHost, Server>,
+    /// The hosts of listeners; they become the snapshot's. `None`: as before.
+    pub servers: BTreeMap<ListenerHost, Option<Server>>,
     /// The policies that their rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// The Services' ports that they lead to, and the routes that say so.
@@ -78,21 +82,24 @@ pub struct Beside<'a> {
 
 /// Everything that is served of the Gateway API.
 ///
-/// `old` is what was built before: expressions that were tried then are not tried again.
+/// `tried` are the expressions that were tried before, which are not tried again. `memo` is what was built before with the same
+/// settings, and becomes what is built now.
 pub fn build(
     world: &World,
     options: &Options,
     settings: &Settings,
     beside: &Beside<'_>,
-    old: &Built,
+    (tried, memo): (&route::Patterns, &mut Memo),
 ) -> Built {
     let objects = &world.gateway_api;
     let mut built = Built::default();
+    let mut old = memo.replace(world);
     let classes = listener::classes(options, objects, &mut built);
     if classes.is_empty() {
         return built;
     }
     let mut gateways = listener::gateways(world, options, &classes, &mut built);
+    let listeners = listener::Listeners::of(&gateways);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     // The newest are over the budget of their namespace.
@@ -103,16 +110,27 @@ pub fn build(
         if attached.is_empty() {
             continue;
         }
-        let allowance = allowances.entry(&key.namespace);
-        let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
-        let route_and_key = (key, &**route);
-        let rules =
-            route::rules(world, settings, route_and_key, &old.patterns, allowance, &mut built);
-        serving.add(key, route, &attached, &rules, &gateways);
-        parents::put_status(options, key, route, &attached, &rules, &mut built);
+        let has_room = serving.room.has_reading(key, route);
+        let known = old.take_route(world, key, route).filter(|_| has_room);
+        let mut known = known.unwrap_or_else(|| {
+            let allowance = allowances.entry(&key.namespace);
+            let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
+            let patterns = (tried, &mut built.patterns);
+            let compiled = match has_room {
+                true => route::rules(world, settings, (key, route), patterns, allowance),
+                false => CompiledRoute::over_limit(),
+            };
+            KnownRoute::new(route, compiled)
+        });
+        built.note(key, &known.compiled);
+        serving.add(key, route, &attached, &mut known, (&gateways, &listeners));
+        status::put_route(options, key, route, &attached, &known.compiled, &mut built);
+        if has_room {
+            memo.put_route(key, known);
+        }
     }
     listener::finish(&gateways, &mut built);
-    serving.finish(world, options, beside, &gateways, &mut built);
+    serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
     built
 }
 
@@ -150,6 +168,17 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
 }
 
 impl Built {
+    /// Notes where a route leads and what it depends on.
+    fn note(&mut self, key: &Key, route: &CompiledRoute) {
+        for (backend, leads) in &route.leads {
+            let users = self.leads.entry(backend.clone());
+            let (_, users) = users.or_insert_with(|| (leads.clone(), BTreeSet::new()));
+            users.insert(target::object(key));
+        }
+        let services = route.services.iter();
+        self.services.extend(services.map(|(key, service)| (key.clone(), service.clone())));
+    }
+
     /// Whether one of the Services that were looked at is another one now.
     pub fn depends_on(&self, world: &World, services: &BTreeSet<Key>) -> bool {
         services.iter().any(|key| {
@@ -158,3 +187,6 @@ impl Built {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

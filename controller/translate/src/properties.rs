@@ -1,6 +1,7 @@
 //! Whatever changes in whatever order: the incremental translation equals the one from scratch, and its
 //! deltas add up to it.
 
+mod gateways;
 mod owners;
 
 use crate::*;
@@ -246,7 +247,7 @@ fn config_map() -> impl Strategy<Value = Object> {
 fn seen() -> impl Strategy<Value = Seen> {
     let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
         let namespaces = match kind {
-            Kind::IngressClass => &[""][..],
+            Kind::IngressClass | Kind::GatewayClass => &[""][..],
             Kind::ConfigMap => &NAMESPACES[..1],
             _ => &NAMESPACES[..],
         };
@@ -259,7 +260,13 @@ fn seen() -> impl Strategy<Value = Seen> {
     let class = select(&["k8s.io/ingress-nginx", "other.io/x"][..]).prop_map(|controller| {
         Object::IngressClass(Arc::new(IngressClass { controller: controller.into() }))
     });
+    let [classes, gateways, routes, grants] =
+        gateways::all().map(|(kind, object, names)| of(kind, object, names));
     prop_oneof![
+        2 => classes,
+        3 => gateways,
+        4 => routes,
+        1 => grants,
         4 => of(Kind::Ingress, ingress().boxed(), &NAMES),
         2 => of(Kind::Service, service().boxed(), &NAMES),
         2 => of(Kind::EndpointSlice, slice().boxed(), &NAMES),
@@ -279,7 +286,8 @@ fn check_references(served: &Snapshot) -> Result<(), TestCaseError> {
             prop_assert!(!ruled.contains(id), "{} is a canary and has a rule of its own", id);
         }
     }
-    let rules = served.servers.values().flat_map(|server| &server.rules);
+    let servers = served.servers.values().chain(served.listener_servers.values());
+    let rules = servers.flat_map(|server| &server.rules);
     let named: BTreeSet<_> = rules.filter_map(|rule| rule.policies.as_ref()).collect();
     prop_assert_eq!(named, served.policies.keys().collect::<BTreeSet<_>>());
     for policies in served.policies.values() {
@@ -315,7 +323,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn incremental_equals_from_scratch(
@@ -363,6 +371,7 @@ proptest! {
             let scratch = translate(&world, &options);
             prop_assert_eq!(&served, &scratch.snapshot);
             prop_assert_eq!(&said, &scratch.verdicts);
+            prop_assert_eq!(translator.statuses(), &scratch.statuses);
             check_references(&served)?;
             for server in served.servers.values() {
                 let paths: BTreeSet<_> = server.rules.iter().map(|rule| &rule.path).collect();

@@ -12,7 +12,7 @@ pub mod withheld;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
 use crate::backend::stream;
 use crate::backend_ref::BackendRef;
-use crate::gateway::Built;
+use crate::gateway::{Built, Memo};
 use crate::host::alias::Alias;
 use crate::host::owner::GatewayClaim;
 use crate::ingress::{self, Claims, class};
@@ -79,6 +79,7 @@ pub struct Translator {
     pub(crate) policies: Relation<PolicyHolder, PolicyId>,
     /// What is served of the Gateway API.
     pub(crate) gateways: Built,
+    gateway_memo: Memo,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
@@ -121,6 +122,7 @@ impl Translator {
             aliases: Relation::default(),
             policies: Relation::default(),
             gateways: Built::default(),
+            gateway_memo: Memo::default(),
             gateway_claims: BTreeMap::new(),
             new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),

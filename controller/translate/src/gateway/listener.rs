@@ -5,7 +5,6 @@
 
 use super::Built;
 use super::address::{self, Place, Refusal};
-use super::host::specificity;
 use super::scope::is_watched;
 use super::status::{self, accepted, programmed};
 use super::target::is_granted;
@@ -396,17 +395,38 @@ fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
     }
 }
 
-/// The most specific of the listeners' hosts on a port that covers a host, among those of the same address.
-pub fn most_specific<'g>(gateways: &'g Gateways<'_>, at: &ListenerHost) -> Option<&'g HostPattern> {
-    let host = &at.host;
-    let beside = gateways.values().filter(|state| match at.address {
-        Some(address) => state.place.own().contains(&address),
-        None => matches!(state.place, Place::Shared),
-    });
-    let all = beside.flat_map(|state| &state.listeners);
-    let of_port = all.filter(|listener| listener.is_accepted() && listener.port == Some(at.port));
-    let hosts = of_port.map(|listener| &listener.host);
-    hosts.filter(|outer| super::host::covers(outer, host)).max_by_key(|host| specificity(host))
+/// The hosts of listeners, by port and address.
+#[derive(Default)]
+pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), BTreeSet<HostPattern>>);
+
+impl Listeners {
+    /// Those of Gateways, as far as they are accepted.
+    pub fn of(gateways: &Gateways<'_>) -> Self {
+        let mut all = Listeners::default();
+        for state in gateways.values() {
+            for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+                let Some(port) = listener.port else { continue };
+                for address in state.addresses() {
+                    all.0.entry((port, address)).or_default().insert(listener.host.clone());
+                }
+            }
+        }
+        all
+    }
+
+    /// The most specific of the hosts that covers a host, on its port and address.
+    pub fn most_specific(&self, at: &ListenerHost) -> Option<HostPattern> {
+        let hosts = self.0.get(&(at.port, at.address))?;
+        if hosts.contains(&at.host) {
+            return Some(at.host.clone());
+        }
+        let name = at.host.as_str().trim_start_matches('*');
+        let dots = name.match_indices('.').map(|(dot, _)| dot);
+        let stars =
+            dots.filter_map(|dot| HostPattern::parse(&format!("*{}", name.get(dot..)?)).ok());
+        let mut all = stars.chain([HostPattern::default_host()]);
+        all.find(|outer| hosts.contains(outer))
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
+use super::memo::Served;
 use super::room::Room;
 use super::target;
 use oxigress_core::model::{HostPattern, PathPattern, Rule, Selection, ValueMatch};
@@ -11,6 +12,7 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, ObjectRef};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Creation, then name.
 pub type Age = (i64, Key);
@@ -47,12 +49,12 @@ pub type Rank = (bool, usize);
 pub type Ranked = BTreeMap<Reverse<Rank>, ByAge>;
 
 /// The rules of routes.
-pub type ByAge = BTreeMap<Age, Vec<Candidate>>;
+pub type ByAge = BTreeMap<Age, Arc<Served>>;
 
 /// The routes of a host as if all had written the same name.
 pub struct Flat {
     /// Their rules.
-    pub routes: ByAge,
+    pub routes: BTreeMap<Age, Vec<Candidate>>,
     /// What there is to say about those that are left out.
     pub notes: Vec<(ObjectRef, Note)>,
 }
@@ -61,21 +63,21 @@ pub struct Flat {
 ///
 /// A more specific name goes first within a namespace, and for the older route. It takes no requests of an older route of another
 /// namespace, unless hosts are shared; and rules of two namespaces are never joined, since nobody could say whose they are.
-pub fn flatten(host: &HostPattern, ranked: Ranked, is_shared: bool, room: &mut Room) -> Flat {
+pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut Room) -> Flat {
     let is_one = ranked.len() < 2;
     let mut meeting = Meeting { is_shared, room, above: BTreeMap::new(), known: BTreeSet::new() };
-    let mut flat = Flat { routes: ByAge::new(), notes: Vec::new() };
-    for routes in ranked.into_values() {
+    let mut flat = Flat { routes: BTreeMap::new(), notes: Vec::new() };
+    for routes in ranked.values() {
         let mut kept = Vec::new();
-        for (age, candidates) in routes {
-            for candidate in candidates {
-                match meeting.of(&age, &candidate) {
+        for (age, served) in routes {
+            for candidate in &served.candidates {
+                match meeting.of(age, candidate) {
                     Ok(copies) => {
                         for (of, copy) in copies {
                             flat.routes.entry(of).or_default().push(copy);
                         }
                         flat.routes.entry(age.clone()).or_default().push(candidate.clone());
-                        kept.push((age.clone(), candidate));
+                        kept.push((age.clone(), candidate.clone()));
                     }
                     Err(LeftOut::NoRoom) => {}
                     Err(LeftOut::By(why)) => {
@@ -214,10 +216,11 @@ mod tests {
         let mut ranked = Ranked::new();
         for (rank, (name, namespace, created, rules)) in routes.iter().enumerate() {
             let rules = rules.iter().map(|(path, header)| candidate(path, *header)).collect();
-            let route = ByAge::from([((*created, Key::new(*namespace, *name)), rules)]);
+            let served = Served { candidates: rules, ..Served::default() };
+            let route = ByAge::from([((*created, Key::new(*namespace, *name)), served.into())]);
             ranked.insert(Reverse((true, 9 - rank)), route);
         }
-        flatten(&HostPattern::parse("a.test").unwrap(), ranked, is_shared, room)
+        flatten(&HostPattern::parse("a.test").unwrap(), &ranked, is_shared, room)
     }
 
     fn served(routes: &[Route<'_>], is_shared: bool) -> Vec<String> {

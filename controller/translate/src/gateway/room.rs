@@ -1,6 +1,7 @@
 //! How much the routes of one namespace may take of what all namespaces have in common.
 
 use super::target;
+use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ const MAX_COMPARISONS: usize = 500_000;
 #[derive(Default)]
 pub struct Room {
     rules: BTreeMap<Name, usize>,
+    read: BTreeMap<Name, usize>,
     comparisons: BTreeMap<Name, usize>,
     /// Routes for which their namespaces had no room.
     left_out: BTreeSet<Key>,
@@ -24,6 +26,12 @@ impl Room {
     pub fn has_rules(&mut self, route: &Key, count: usize) -> bool {
         let all = self.rules.entry(route.namespace.clone()).or_default();
         take(all, count, MAX_RULES) || self.leave_out(route)
+    }
+
+    /// Whether the namespace of a route may have so many rules read, whatever comes of them.
+    pub fn has_reading(&mut self, key: &Key, route: &HttpRoute) -> bool {
+        let all = self.read.entry(key.namespace.clone()).or_default();
+        take(all, route.spec.count_rules(), MAX_RULES) || self.leave_out(key)
     }
 
     /// Whether a rule of the route may be compared with one more of another route.

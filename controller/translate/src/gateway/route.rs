@@ -1,19 +1,20 @@
 //! The rules of an HTTPRoute, before it is known where they are served.
 
 use super::filter::{self, Refusal};
-use super::{Built, target};
+use super::target;
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
-use oxigress_core::model::{Invalid, PathPattern, Selection, ValueMatch, ValuePattern};
+use oxigress_core::model::{BackendId, Invalid, PathPattern, Selection, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{Allowance, pattern_is_valid, price_of, price_of_reading};
 use oxigress_objects::gateway::{
     HttpBackendRef, HttpRoute, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch,
     RedirectFilter,
 };
 use oxigress_objects::gateway_status::Condition;
+use oxigress_objects::service::Service;
 use oxigress_objects::{Key, World};
 use oxigress_settings::Settings;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the expressions of one route may cost to compile, in nanoseconds: some 600 ordinary ones.
@@ -42,6 +43,20 @@ pub struct CompiledRoute {
     pub invalid: Option<String>,
     /// What is referred to and cannot be used.
     pub unresolved: Option<Condition>,
+    /// Whether it refers to another namespace, which ReferenceGrants decide about.
+    pub asks_grants: bool,
+    /// The Services' ports that it leads to.
+    pub leads: BTreeMap<BackendId, BackendRef>,
+    /// The Services that were looked at.
+    pub services: BTreeMap<Key, Option<Arc<Service>>>,
+}
+
+impl CompiledRoute {
+    /// One that is not read, since its namespace has too many rules.
+    pub fn over_limit() -> Self {
+        let invalid = Some("rules: its namespace has too many of them: use fewer".into());
+        CompiledRoute { invalid, ..CompiledRoute::default() }
+    }
 }
 
 /// A match of a rule.
@@ -77,12 +92,15 @@ pub fn rules(
     world: &World,
     settings: &Settings,
     (key, route): (&Key, &HttpRoute),
-    tried: &Patterns,
+    (tried, patterns): (&Patterns, &mut Patterns),
     namespace: &mut Allowance,
-    built: &mut Built,
 ) -> CompiledRoute {
     let mut compiled = CompiledRoute::default();
     let mut allowance = Allowance::of(OF_ROUTE);
+    let is_foreign = |reference: &HttpBackendRef| {
+        reference.namespace.as_ref().is_some_and(|namespace| *namespace != *key.namespace)
+    };
+    compiled.asks_grants = route.spec.rules.iter().any(|rule| rule.references().any(is_foreign));
     for (place, rule) in route.spec.rules.iter().enumerate() {
         let mut reader = Reader {
             tried,
@@ -90,7 +108,7 @@ pub fn rules(
             settings,
             key,
             compiled: &mut compiled,
-            built,
+            patterns,
             allowance: &mut allowance,
             namespace,
         };
@@ -107,7 +125,7 @@ struct Reader<'a, 'w> {
     settings: &'a Settings,
     key: &'a Key,
     compiled: &'a mut CompiledRoute,
-    built: &'a mut Built,
+    patterns: &'a mut Patterns,
     allowance: &'a mut Allowance,
     namespace: &'a mut Allowance,
 }
@@ -195,7 +213,7 @@ impl Reader<'_, '_> {
                 OF_NAMESPACE / 1_000_000
             ))
         };
-        let known = self.built.patterns.get(&regex).or_else(|| self.tried.get(&regex)).cloned();
+        let known = self.patterns.get(&regex).or_else(|| self.tried.get(&regex)).cloned();
         let reading = price_of_reading(&regex);
         if self.allowance.left().min(self.namespace.left()) < reading {
             return Err(over());
@@ -210,7 +228,7 @@ impl Reader<'_, '_> {
         else {
             // What was read of it need not be read again.
             let result = known.and_then(|known| known.result);
-            self.built.patterns.entry(regex).or_insert(Tried { price: cost, result });
+            self.patterns.entry(regex).or_insert(Tried { price: cost, result });
             return Err(over());
         };
         let result = match (known.and_then(|known| known.result), price) {
@@ -218,7 +236,7 @@ impl Reader<'_, '_> {
             (None, Err(why)) => Err(why),
             (None, Ok(_)) => pattern_is_valid(&regex, part),
         };
-        self.built.patterns.insert(regex, Tried { price: cost, result: Some(result.clone()) });
+        self.patterns.insert(regex, Tried { price: cost, result: Some(result.clone()) });
         result
     }
 
@@ -266,7 +284,8 @@ impl Reader<'_, '_> {
         path: &PathPattern,
         mut policies: Policies,
     ) -> Result<Target, String> {
-        let resolved = target::resolve(self.world, self.key, reference, self.built);
+        let resolved =
+            target::resolve(self.world, self.key, reference, &mut self.compiled.services);
         let (leads, protocol) = match resolved {
             Ok(resolved) => resolved,
             Err(condition) => {
@@ -297,8 +316,8 @@ impl Reader<'_, '_> {
     ) -> Result<(), String> {
         for filter in filters.iter().filter_map(|filter| filter.request_mirror.as_ref()) {
             let share = filter::share(filter)?;
-            let leads = match target::resolve(self.world, self.key, &filter.backend_ref, self.built)
-            {
+            let services = &mut self.compiled.services;
+            let leads = match target::resolve(self.world, self.key, &filter.backend_ref, services) {
                 Ok((leads, None)) => leads,
                 Ok((_, Some(_))) => {
                     return Err("filters: requestMirror: copies speak HTTP/1.1 alone".into());
@@ -330,9 +349,7 @@ impl Reader<'_, '_> {
 
     /// Notes that the route leads to a Service.
     fn lead(&mut self, leads: &BackendRef) {
-        let users = self.built.leads.entry(leads.backend.clone());
-        let (_, users) = users.or_insert_with(|| (leads.clone(), BTreeSet::new()));
-        users.insert(target::object(self.key));
+        self.compiled.leads.entry(leads.backend.clone()).or_insert_with(|| leads.clone());
     }
 
     /// The first thing counts.

@@ -1,13 +1,15 @@
 //! Who serves the requests of a rule, and who may be referred to.
 
-use super::Built;
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Policies, Protocol, Proxy};
 use oxigress_objects::gateway::{self, HttpBackendRef};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::ingress::Port;
+use oxigress_objects::service::Service;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Whether an object of one kind and namespace may refer to another one: within its namespace, or by a ReferenceGrant there.
 pub fn is_granted(
@@ -35,12 +37,12 @@ pub fn is_granted(
     })
 }
 
-/// The Service's port that a reference means, or why it is none.
+/// The Service's port that a reference means, or why it is none. Adds the Service to those that were looked at.
 pub fn resolve(
     world: &World,
     route: &Key,
     reference: &HttpBackendRef,
-    built: &mut Built,
+    looked_at: &mut BTreeMap<Key, Option<Arc<Service>>>,
 ) -> Result<(BackendRef, Option<Protocol>), Condition> {
     let refuse = |reason, message: String| Err(Condition::no("ResolvedRefs", reason, message));
     let group = reference.group.as_deref().unwrap_or_default();
@@ -59,7 +61,7 @@ pub fn resolve(
         return refuse("RefNotPermitted", message);
     }
     let known = world.services.get(&service);
-    built.services.insert(service.clone(), known.cloned());
+    looked_at.insert(service.clone(), known.cloned());
     let Some(known) = known else {
         return refuse("BackendNotFound", format!("Service {service} does not exist"));
     };

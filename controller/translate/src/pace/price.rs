@@ -5,7 +5,7 @@
 //!          reading of the objects that it names or named. Of a Secret, ConfigMap or Service the same for each Ingress that
 //!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
 //!          is chosen for.
-//!          Of an HTTPRoute the expressions that are new in it.
+//!          Of an HTTPRoute its rules and the expressions that are new in it; of a Gateway its listeners.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
@@ -32,6 +32,8 @@ const PATH: u64 = 5_000;
 const RULE: u64 = 5_000;
 /// What a byte of an object costs each time that an Ingress takes it over.
 const BYTE: u64 = 5;
+/// What reading a rule of a route costs, once for each match and backend.
+const ROUTE_RULE: u64 = 12_000;
 /// What choosing a certificate for a host again costs.
 const HOST: u64 = 20_000;
 
@@ -57,18 +59,31 @@ impl<'a> Prices<'a> {
             }
             Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
             Object::Service(new) => self.world.services.get(key) == Some(new),
-            Object::HTTPRoute(new) => return self.new_expressions(key, &new.spec).next().is_none(),
+            Object::HTTPRoute(new) => {
+                self.world.gateway_api.http_routes.get(key) == Some(new)
+                    || !self.has_gateway(key, &new.spec)
+            }
+            Object::Gateway(new) => {
+                let class = Key::new("", &new.spec.gateway_class_name);
+                self.world.gateway_api.gateways.get(key) == Some(new)
+                    || !self.has_status(Kind::GatewayClass, class)
+            }
+            Object::ReferenceGrant(new) => {
+                self.world.gateway_api.grants.get(key) == Some(new)
+                    || self.translator.statuses().is_empty()
+            }
             Object::EndpointSlice(_)
-            | Object::Gateway(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
-            | Object::Namespace(_)
-            | Object::ReferenceGrant(_) => true,
+            | Object::Namespace(_) => true,
         };
         is_same
             || self.translator.is_operators(id)
             || match object {
-                Object::Ingress(_) => false,
+                Object::Ingress(_)
+                | Object::HTTPRoute(_)
+                | Object::Gateway(_)
+                | Object::ReferenceGrant(_) => false,
                 Object::Secret(new) => {
                     self.translator.readers_of(id).next().is_none()
                         && self.translator.hosts_with(key) == 0
@@ -103,15 +118,16 @@ impl<'a> Prices<'a> {
             }
             Object::Service(_) => self.of_readers(id, 0),
             Object::HTTPRoute(new) => {
+                let rules = ROUTE_RULE.saturating_mul(new.spec.count_rules() as u64);
                 let new = self.new_expressions(&id.key, &new.spec);
-                new.map(price_of_reading).fold(0, u64::saturating_add)
+                INGRESS + new.map(price_of_reading).fold(rules, u64::saturating_add)
             }
+            Object::Gateway(new) => INGRESS + HOST * new.spec.listeners.len() as u64,
+            Object::ReferenceGrant(_) => INGRESS,
             Object::EndpointSlice(_)
-            | Object::Gateway(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
-            | Object::Namespace(_)
-            | Object::ReferenceGrant(_) => 0,
+            | Object::Namespace(_) => 0,
         }
     }
 
@@ -137,6 +153,18 @@ impl<'a> Prices<'a> {
             Meaning::Path if !has_patterns || known.contains(text) => Ok(0),
             Meaning::Path | Meaning::Value => price_of(text),
         })
+    }
+
+    /// Whether one of a route's parents is a Gateway of ours.
+    fn has_gateway(&self, route: &Key, spec: &HttpRouteSpec) -> bool {
+        spec.parent_refs.iter().any(|parent| {
+            let namespace = parent.namespace.as_deref().unwrap_or(&route.namespace);
+            self.has_status(Kind::Gateway, Key::new(namespace, &parent.name))
+        })
+    }
+
+    fn has_status(&self, kind: Kind, key: Key) -> bool {
+        self.translator.statuses().contains_key(&ObjectRef::new(kind, key))
     }
 
     /// The expressions of a route that its older self does not have.

@@ -5,7 +5,8 @@ use crate::pace::price::price_of_lists;
 use crate::{Options, Translator};
 use oxigress_objects::document::{self, Found};
 use oxigress_objects::gateway::{
-    HttpRouteMatch, HttpRouteRule, HttpRouteSpec, HttpValueMatch, Resource,
+    CONTROLLER, GatewayClassSpec, GatewaySpec, HttpRouteMatch, HttpRouteRule, HttpRouteSpec,
+    HttpValueMatch, Listener, ParentRef, Resource,
 };
 use oxigress_objects::ingress::{Ingress, Path, PathType, Port, Rule, Target};
 use oxigress_objects::secret::{Fields, Offer, Secret};
@@ -146,14 +147,63 @@ fn expressions_of_a_route_are_charged_unless_it_had_them() {
         let headers = (0..300).map(value).collect();
         let one = HttpRouteMatch { headers, ..HttpRouteMatch::default() };
         let rule = HttpRouteRule { matches: vec![one], ..HttpRouteRule::default() };
-        let spec = HttpRouteSpec { rules: vec![rule], ..HttpRouteSpec::default() };
+        let parent = ParentRef { name: "g".into(), ..ParentRef::default() };
+        let spec = HttpRouteSpec {
+            parent_refs: vec![parent],
+            rules: vec![rule],
+            ..HttpRouteSpec::default()
+        };
         Object::HTTPRoute(Arc::new(Resource { spec, ..Resource::default() }))
     };
     let mut bench = Bench::new();
     let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", "one"));
+    assert_eq!(bench.price(&id, &route(0)), 0, "none of its parents is a Gateway of ours");
+    bench.apply(gateway("a"));
     let taken = (0..60).take_while(|version| bench.see(&id, Some(route(*version)), 0)).count();
     assert!((10..50).contains(&taken), "{taken}");
     assert_eq!(bench.price(&id, &route(taken - 1)), 0, "the same again");
+}
+
+/// The Gateway `g` of a namespace, and its class.
+fn gateway(namespace: &str) -> [Seen; 2] {
+    let class = GatewayClassSpec { controller_name: CONTROLLER.into(), ..Default::default() };
+    let class = Object::GatewayClass(Arc::new(Resource { spec: class, ..Resource::default() }));
+    [
+        (ObjectRef::new(Kind::GatewayClass, Key::new("", "c")), Some(class)),
+        (ObjectRef::new(Kind::Gateway, Key::new(namespace, "g")), Some(listeners(1))),
+    ]
+}
+
+fn listeners(count: usize) -> Object {
+    let listeners = vec![Listener::default(); count];
+    let spec = GatewaySpec { gateway_class_name: "c".into(), listeners, ..Default::default() };
+    Object::Gateway(Arc::new(Resource { spec, ..Resource::default() }))
+}
+
+#[test]
+fn rules_of_routes_and_listeners_of_gateways_are_charged() {
+    let route = |rules: usize, name: &str| {
+        let parent = ParentRef { name: name.into(), ..ParentRef::default() };
+        let rules = vec![HttpRouteRule::default(); rules];
+        let spec = HttpRouteSpec { parent_refs: vec![parent], rules, ..HttpRouteSpec::default() };
+        Object::HTTPRoute(Arc::new(Resource { spec, ..Resource::default() }))
+    };
+    let mut bench = Bench::new();
+    bench.apply(gateway("a"));
+    let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", "one"));
+    assert!(bench.price(&id, &route(1_000, "g")) > 500 * bench.price(&id, &route(1, "g")) / 10);
+    assert_eq!(bench.price(&id, &route(1_000, "other")), 0, "another controller's");
+    let id = ObjectRef::new(Kind::Gateway, Key::new("a", "h"));
+    assert!(bench.price(&id, &listeners(60)) > 1_000_000);
+    let edits = (0..100_000).take_while(|count| {
+        let route = route(count % 2 + 100, "g");
+        let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", "edited"));
+        bench.see(&id, Some(route), 0)
+    });
+    let edits = edits.count();
+    assert!((100..2_000).contains(&edits), "{edits} edits of a hundred rules in a minute");
+    let id = ObjectRef::new(Kind::HTTPRoute, Key::new("b", "one"));
+    assert!(bench.see(&id, Some(route(100, "g")), 0), "another namespace");
 }
 
 #[test]

@@ -91,6 +91,10 @@ impl Translator {
         let Some((wildcard, by)) = host.wildcard_above().zip(held.by.as_ref()) else {
             return false;
         };
+        // What is shown for a host of routes alone is its listener's.
+        if !self.is_named(host) {
+            return false;
+        }
         let above = self.hold(&wildcard);
         let is_foreign = |other: &Age| {
             self.options.host_ownership != HostOwnership::Shared

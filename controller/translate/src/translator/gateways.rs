@@ -2,7 +2,7 @@
 
 use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
-use crate::gateway::{self, Beside, Built};
+use crate::gateway::{self, Beside, Built, Memo};
 use crate::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, StreamPort};
@@ -39,13 +39,20 @@ impl Translator {
         if !self.touches_gateways(world, changed, is_new_settings, hosts) {
             return BTreeSet::new();
         }
+        let mut memo = match is_new_settings {
+            true => Memo::default(),
+            false => std::mem::take(&mut self.gateway_memo),
+        };
         let owner = |host: &HostPattern| {
             let (created, key) = self.oldest(host, None)?;
             Some((key.namespace.to_string(), created))
         };
         let beside = Beside { servers: &self.snapshot.servers, owner: &owner };
-        let built = gateway::build(world, &self.options, &self.settings, &beside, &self.gateways);
-        self.put_gateways(built, backends)
+        let before = (&self.gateways.patterns, &mut memo);
+        let built = gateway::build(world, &self.options, &self.settings, &beside, before);
+        let hosts = self.put_gateways(built, backends);
+        self.gateway_memo = memo;
+        hosts
     }
 
     /// Reads which hosts routes and listeners name; answers those whose Ingresses it concerns.
@@ -60,9 +67,7 @@ impl Translator {
         let new = gateway::claims(world, &self.options);
         let old = std::mem::replace(&mut self.gateway_claims, new);
         let hosts = old.keys().chain(self.gateway_claims.keys());
-        let is_named = |host: &&HostPattern| {
-            self.claimants.contains_key(*host) || !self.aliases_onto(host).is_empty()
-        };
+        let is_named = |host: &&HostPattern| self.is_named(host);
         let is_new = |host: &&HostPattern| old.get(*host) != self.gateway_claims.get(*host);
         hosts.filter(is_new).filter(is_named).cloned().collect()
     }
@@ -120,8 +125,8 @@ impl Translator {
         for at in &gone {
             put(all, upserts, removals, at, None);
         }
-        for (at, server) in servers {
-            put(all, upserts, removals, &at, Some(server));
+        for (at, server) in servers.into_iter().filter(|(_, server)| server.is_some()) {
+            put(all, upserts, removals, &at, server);
         }
         let policies =
             built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));

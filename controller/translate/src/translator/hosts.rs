@@ -53,6 +53,11 @@ impl Translator {
         owner::hold(mode, host, &self.claims_on(host), &self.aliases_onto(host), by_gateway)
     }
 
+    /// Whether an Ingress names a host, or one that follows it.
+    pub(super) fn is_named(&self, host: &HostPattern) -> bool {
+        self.claimants.contains_key(host) || !self.aliases_onto(host).is_empty()
+    }
+
     /// The creation and the name of the oldest object that names a host: what [`Self::hold`] decides by.
     pub(super) fn oldest<'a>(
         &'a self,

@@ -89,13 +89,12 @@ impl Translator {
                 maps.into_iter().any(is) || self.settings.sources().any(|key| *key == object.key)
             }
             Kind::Secret => is(&options.default_ssl_certificate),
-            Kind::EndpointSlice
-            | Kind::Gateway
-            | Kind::GatewayClass
+            Kind::EndpointSlice | Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
+            Kind::Gateway
+            | Kind::HTTPRoute
+            | Kind::Ingress
             | Kind::ReferenceGrant
-            | Kind::IngressClass
-            | Kind::Namespace => true,
-            Kind::HTTPRoute | Kind::Ingress | Kind::Service => false,
+            | Kind::Service => false,
         }
     }
 }

@@ -1,0 +1,118 @@
+//! Gateways, routes and grants, whose names and hosts meet those of Ingresses.
+
+use super::{HOSTS, NAMES, NAMESPACES};
+use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, HttpRoute, Meta};
+use oxigress_objects::gateway::{ReferenceGrant, Resource};
+use oxigress_objects::{Kind, Object};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
+    let meta = Meta { created, generation: 1 };
+    Arc::new(Resource { meta, spec: serde_json::from_value(spec).unwrap() })
+}
+
+pub fn class() -> impl Strategy<Value = Object> {
+    let names = prop_oneof![9 => Just(CONTROLLER), 1 => Just("other.io/x")];
+    names.prop_map(|name| {
+        let class: Arc<GatewayClass> = resource(0, json!({ "controllerName": name }));
+        Object::GatewayClass(class)
+    })
+}
+
+fn listener() -> impl Strategy<Value = Value> {
+    let from = option::weighted(0.8, select(&["All", "Same"][..]));
+    let speaks = select(&[(80, "HTTP"), (80, "HTTP"), (443, "HTTPS"), (8_080, "HTTP")][..]);
+    (speaks, select(&HOSTS[..]), from, select(&NAMES[..])).prop_map(
+        |((port, protocol), host, from, secret)| {
+            json!({"port": port, "protocol": protocol, "hostname": host,
+                "tls": (protocol == "HTTPS").then(|| json!({"certificateRefs": [{"name": secret}]})),
+                "allowedRoutes": {"namespaces": {"from": from}}})
+        },
+    )
+}
+
+pub fn gateway() -> impl Strategy<Value = Object> {
+    (0..4_i64, vec(listener(), 0..4)).prop_map(|(created, mut listeners)| {
+        for (number, listener) in listeners.iter_mut().enumerate() {
+            listener["name"] = json!(format!("l{number}"));
+        }
+        let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+        let gateway: Arc<Gateway> = resource(created, spec);
+        Object::Gateway(gateway)
+    })
+}
+
+fn reference() -> impl Strategy<Value = Value> {
+    let namespace = option::weighted(0.3, select(&NAMESPACES[..]));
+    (select(&NAMES[..]), namespace, select(&[80, 80, 81][..]), 0..3).prop_map(
+        |(name, namespace, port, weight)| {
+            json!({"name": name, "namespace": namespace, "port": port, "weight": weight})
+        },
+    )
+}
+
+fn one_match() -> impl Strategy<Value = Value> {
+    let paths = &["/", "/x", "/x/y", "/.well-known/acme-challenge/t", "bad"][..];
+    let path = (select(&["Exact", "PathPrefix"][..]), select(paths));
+    let header = option::weighted(0.3, select(&["Exact", "RegularExpression"][..]));
+    (path, header, option::weighted(0.2, Just("GET"))).prop_map(|((kind, path), header, method)| {
+        let header = header.map(|kind| json!({"name": "x", "type": kind, "value": "a|b"}));
+        json!({"path": {"type": kind, "value": path}, "method": method,
+            "headers": header.into_iter().collect::<Vec<_>>()})
+    })
+}
+
+fn filter() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!({"type": "RequestRedirect", "requestRedirect": {"statusCode": 301}})),
+        Just(json!({"type": "RequestHeaderModifier",
+            "requestHeaderModifier": {"set": [{"name": "x-a", "value": "1"}]}})),
+        reference()
+            .prop_map(|to| json!({"type": "RequestMirror", "requestMirror": {"backendRef": to}})),
+    ]
+}
+
+pub fn route() -> impl Strategy<Value = Object> {
+    let parent = (select(&NAMES[..2]), option::weighted(0.5, select(&NAMESPACES[..])));
+    let parent = (parent, option::weighted(0.2, Just("l0"))).prop_map(
+        |((name, namespace), section)| json!({"name": name, "namespace": namespace, "sectionName": section}),
+    );
+    let rule = (vec(one_match(), 0..3), vec(reference(), 0..3), vec(filter(), 0..2));
+    let rule = rule.prop_map(|(matches, backends, filters)| {
+        json!({"matches": matches, "backendRefs": backends, "filters": filters})
+    });
+    let hosts = vec(select(&["a.test", "b.test", "*.test", "x.a.test"][..]), 0..3);
+    (0..4_i64, vec(parent, 1..3), hosts, vec(rule, 0..3)).prop_map(
+        |(created, parents, hosts, rules)| {
+            let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
+            let route: Arc<HttpRoute> = resource(created, spec);
+            Object::HTTPRoute(route)
+        },
+    )
+}
+
+pub fn grant() -> impl Strategy<Value = Object> {
+    let from = (select(&["HTTPRoute", "Gateway"][..]), select(&NAMESPACES[..]));
+    let to = (select(&["Service", "Secret"][..]), option::of(select(&NAMES[..])));
+    (from, to).prop_map(|((from, namespace), (to, name))| {
+        let spec = json!({"from": [{"group": GROUP, "kind": from, "namespace": namespace}],
+            "to": [{"group": "", "kind": to, "name": name}]});
+        let grant: Arc<ReferenceGrant> = resource(0, spec);
+        Object::ReferenceGrant(grant)
+    })
+}
+
+/// The kinds and what there is of each.
+pub fn all() -> [(Kind, BoxedStrategy<Object>, &'static [&'static str]); 4] {
+    [
+        (Kind::GatewayClass, class().boxed(), &["c"]),
+        (Kind::Gateway, gateway().boxed(), &NAMES[..2]),
+        (Kind::HTTPRoute, route().boxed(), &NAMES),
+        (Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
+    ]
+}
