@@ -70,7 +70,7 @@ impl Nginx {
         conf::name_lack_of_a_journal(options, &runtime, &machine);
         let masters = Masters::new(runtime.file("nginx.pid"), conf.clone());
         let (wanted, sizes) = (listeners::read(&runtime), Sizes::of(options));
-        let listeners = match masters.current().or_else(|| masters.old()) {
+        let mut listeners = match masters.current().or_else(|| masters.old()) {
             // One that runs may have them itself.
             Some(_) => {
                 let zone_bytes = sizes.choose(wanted.zone_bytes);
@@ -79,12 +79,11 @@ impl Nginx {
             }
             None => Listeners::default().next(wanted, machine.has_ipv6, sizes),
         };
-        let mut listeners = listeners;
-        let folder = runtime.file("nginx.conf.tried");
         write_ticket_key(&runtime, &listeners.live.settings)?;
         let mut text = conf::render(options, &runtime, &module, &machine, &listeners.live);
         if listeners.live.settings != StaticConfig::default()
-            && let Err(why) = try_out(&binary, &folder, &worker_folder, &text)
+            && let Err(why) =
+                try_out(&binary, &runtime.file("nginx.conf.tried"), &worker_folder, &text)
         {
             tracing::error!(
                 "{why}: nginx starts with the defaults, and with what keeps clients out; the ConfigMap's values are tried \

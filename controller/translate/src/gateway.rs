@@ -19,8 +19,8 @@ mod merge;
 mod rank;
 mod room;
 mod route;
-mod scope;
 mod serve;
+mod served;
 mod status;
 mod target;
 
@@ -124,7 +124,7 @@ pub fn build(
         });
         built.note(key, &known.compiled);
         serving.add(key, route, &attached, &mut known, (&gateways, &listeners));
-        status::put_route(options, key, route, &attached, &known.compiled, &mut built);
+        attach::put_status(options, key, route, &attached, &known.compiled, &mut built);
         if has_room {
             memo.put_route(key, known);
         }

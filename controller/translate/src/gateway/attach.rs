@@ -1,14 +1,16 @@
-//! Which listeners a route attaches to.
+//! Which listeners a route attaches to, and what its status says of them.
 
 use super::host::intersection;
 use super::listener::{Gateways, ListenerState};
-use super::scope::is_watched;
+use super::route::CompiledRoute;
+use super::target::is_watched;
+use super::{Built, status};
 use crate::Options;
 use kube::core::{Expression, Selector, SelectorExt};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{self, HttpRoute, LabelSelector, ParentRef};
-use oxigress_objects::gateway_status::Condition;
-use oxigress_objects::{Key, World};
+use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
+use oxigress_objects::{Key, Kind, World};
 use std::collections::BTreeMap;
 
 /// A route at one of its parents, which is ours.
@@ -54,6 +56,42 @@ pub fn attach<'w>(
         all.push(Attachment { parent, gateway, listeners, refusal });
     }
     all
+}
+
+/// Notes the status of a route at each of its parents.
+pub fn put_status(
+    options: &Options,
+    key: &Key,
+    route: &HttpRoute,
+    attached: &[Attachment<'_>],
+    rules: &CompiledRoute,
+    built: &mut Built,
+) {
+    let parents = attached.iter().map(|attachment| {
+        let mut conditions = Vec::new();
+        match (&attachment.refusal, &rules.invalid) {
+            (Some(refusal), _) => conditions.push(refusal.clone()),
+            (None, Some(invalid)) if rules.rules.is_empty() => {
+                conditions.push(Condition::no("Accepted", "UnsupportedValue", invalid.clone()));
+            }
+            (None, Some(invalid)) => {
+                conditions.push(status::accepted());
+                conditions.push(Condition {
+                    name: "PartiallyInvalid",
+                    holds: true,
+                    reason: "UnsupportedValue",
+                    message: format!("Dropped Rule: {invalid}"),
+                });
+            }
+            (None, None) => conditions.push(status::accepted()),
+        }
+        let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
+        conditions.push(rules.unresolved.clone().unwrap_or_else(resolved));
+        ParentStatus { parent: attachment.parent.clone(), conditions }
+    });
+    let controller = options.gateway_controller_name.clone();
+    let content = Content::Route { controller, parents: parents.collect() };
+    status::put(Kind::HTTPRoute, key, route.meta.generation, content, built);
 }
 
 /// Listeners of a Gateway, by their place, with the hosts that are served there, and which of the route's own each comes from.

@@ -5,9 +5,8 @@
 
 use super::Built;
 use super::address::{self, Place, Refusal};
-use super::scope::is_watched;
 use super::status::{self, accepted, programmed};
-use super::target::is_granted;
+use super::target::{is_granted, is_watched};
 use crate::Options;
 use oxigress_core::model::{CertificateId, HostPattern, ListenerHost};
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, Listener, ObjectName};

@@ -4,11 +4,12 @@
 //! Exempt:  routes with regular expressions, which are charged to their namespaces each time; hosts of Ingresses, and those
 //!          where routes of several host names meet.
 
+use super::Beside;
 use super::listener::ListenerState;
-use super::rank::{ByAge, Candidate, Ranked};
+use super::rank::{ByAge, Ranked};
 use super::route::CompiledRoute;
-use super::{Beside, serve};
-use oxigress_core::model::policy::{Policies, PolicyId};
+use super::served::{self, Served};
+use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{HttpRoute, Objects, ReferenceGrant};
 use oxigress_objects::verdict::Note;
@@ -36,15 +37,6 @@ pub struct KnownRoute {
 
 /// What redirects take over from a listener: whether it speaks TLS, and its port. `None`: the route has no redirects.
 type RedirectBase = Option<(bool, i64)>;
-
-/// The rules of a route at a listener.
-#[derive(Default)]
-pub struct Served {
-    /// Each match of each rule.
-    pub candidates: Vec<Candidate>,
-    /// The policies that they name.
-    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
-}
 
 /// What a host came to, beside its rules.
 #[derive(Default)]
@@ -159,16 +151,9 @@ impl KnownRoute {
         if let Some((_, known)) = self.served.iter().find(|(of, _)| *of == by) {
             return known.clone();
         }
-        let served = Arc::new(serve::served(key, &self.compiled, listener));
+        let served = Arc::new(served::served(key, &self.compiled, listener));
         self.served.push((by, served.clone()));
         served
-    }
-}
-
-impl Served {
-    /// The number of rules, one for each share.
-    pub fn count(&self) -> usize {
-        self.candidates.iter().map(|candidate| candidate.rules.len()).sum()
     }
 }
 

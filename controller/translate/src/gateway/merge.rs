@@ -1,7 +1,8 @@
 //! The rules of routes and Ingresses on one host of one port, put together: who has which path.
 
 use super::memo::Outcome;
-use super::rank::{Age, Candidate};
+use super::rank::Age;
+use super::served::Candidate;
 use super::{Beside, target};
 use crate::Options;
 use crate::host::owner::{self, HostOwnership};

@@ -4,10 +4,10 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
-use super::memo::Served;
 use super::room::Room;
+use super::served::{Candidate, Served};
 use super::target;
-use oxigress_core::model::{HostPattern, PathPattern, Rule, Selection, ValueMatch};
+use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, ObjectRef};
 use std::cmp::Reverse;
@@ -16,31 +16,6 @@ use std::sync::Arc;
 
 /// Creation, then name.
 pub type Age = (i64, Key);
-
-/// A match of a rule.
-#[derive(Clone)]
-pub struct Candidate {
-    /// Its path.
-    pub path: PathPattern,
-    /// What else it asks for.
-    pub selection: Selection,
-    /// What is served, one for each share.
-    pub rules: Vec<Rule>,
-}
-
-impl Candidate {
-    /// The same for fewer requests.
-    pub fn narrowed(&self, path: &PathPattern, selection: Selection) -> Self {
-        let rules = self.rules.iter().map(|rule| {
-            let weight = rule.selection.as_ref().and_then(|own| own.weight);
-            let selection = Selection { weight, ..selection.clone() };
-            let is_all = selection == Selection::default();
-            let selection = (!is_all).then(|| Box::new(selection));
-            Rule { path: path.clone(), selection, ..rule.clone() }
-        });
-        Candidate { path: path.clone(), rules: rules.collect(), selection }
-    }
-}
 
 /// How specific a host name is.
 pub type Rank = (bool, usize);

@@ -2,20 +2,18 @@
 
 use super::attach::Attachment;
 use super::host::specificity;
-use super::listener::{GatewayState, Gateways, ListenerState, Listeners, by_age};
-use super::memo::{HostInput, KnownRoute, Memo, Outcome, Served};
+use super::listener::{GatewayState, Gateways, Listeners, by_age};
+use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
-use super::rank::{self, Candidate, Flat, Ranked};
+use super::rank::{self, Flat, Ranked};
 use super::room::Room;
-use super::route::{CompiledRoute, CompiledRule, Target};
-use super::{Beside, Built, filter, target};
+use super::{Beside, Built, target};
 use crate::Options;
 use crate::age;
-use crate::host::merge::id_of;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
+use oxigress_core::model::ListenerHost;
 use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{ListenerHost, Origin, Policy, Rule, Selection};
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::{Key, Name, World};
 use std::cmp::Reverse;
@@ -148,57 +146,6 @@ impl Serving {
         // What no rule leads to needs no endpoints.
         built.leads.retain(|id, _| led.contains(id));
         built.policies = self.policies;
-    }
-}
-
-/// The rules of a route at a listener.
-pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>) -> Served {
-    let mut served = Served::default();
-    for rule in &compiled.rules {
-        let redirected = redirected(rule, listener);
-        let targets = if redirected.is_empty() { &rule.targets } else { &redirected };
-        let shares = targets.len() > 1;
-        let rules = targets.iter().map(|target| {
-            let weight = shares.then_some(target.weight);
-            let selection = Selection { weight, ..rule.selection.clone() };
-            let is_all = selection == Selection::default();
-            let id = id_of(&target.policies);
-            served.policies.extend(id.clone().map(|id| (id, target.policies.clone())));
-            Rule {
-                path: rule.path.clone(),
-                backend: target.leads.as_ref().map(|leads| leads.backend.clone()),
-                origin: origin(key, target, &rule.written),
-                policy: Policy { is_strict: true, ..Policy::default() },
-                policies: id,
-                selection: (!is_all).then(|| Box::new(selection)),
-            }
-        });
-        let rules = rules.collect();
-        let (path, selection) = (rule.path.clone(), rule.selection.clone());
-        served.candidates.push(Candidate { path, selection, rules });
-    }
-    served
-}
-
-/// The redirect that a rule answers with at a listener; empty: it answers with none.
-fn redirected(rule: &CompiledRule, listener: &ListenerState<'_>) -> Vec<Target> {
-    let Some((redirect, policies)) = &rule.redirect else { return Vec::new() };
-    let mut policies = policies.clone();
-    match filter::redirect(redirect, &rule.path, listener.is_tls, listener.spec.port) {
-        Ok(to) => policies.redirect_to = Some(to),
-        Err(_) => policies.denied = Some(500),
-    }
-    vec![Target { weight: 1, leads: None, policies: Arc::new(policies) }]
-}
-
-fn origin(key: &Key, target: &Target, path: &str) -> Origin {
-    let leads = target.leads.as_ref();
-    Origin {
-        namespace: key.namespace.to_string(),
-        ingress: key.name.to_string(),
-        service: leads.map(|leads| leads.service.name.to_string()).unwrap_or_default(),
-        port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
-        path: path.into(),
     }
 }
 

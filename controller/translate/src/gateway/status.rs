@@ -1,11 +1,8 @@
 //! What is said about the objects: their status, and verdicts for the log and `check`.
 
 use super::Built;
-use super::attach::Attachment;
-use super::route::CompiledRoute;
 use crate::Options;
-use oxigress_objects::gateway::HttpRoute;
-use oxigress_objects::gateway_status::{Condition, Content, ParentStatus, Wanted};
+use oxigress_objects::gateway_status::{Condition, Content, Wanted};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef};
 
@@ -92,40 +89,4 @@ pub fn put(kind: Kind, key: &Key, generation: i64, content: Content, built: &mut
         }
     }
     built.statuses.insert(object, Wanted { generation, content });
-}
-
-/// Notes the status of a route at each of its parents.
-pub fn put_route(
-    options: &Options,
-    key: &Key,
-    route: &HttpRoute,
-    attached: &[Attachment<'_>],
-    rules: &CompiledRoute,
-    built: &mut Built,
-) {
-    let parents = attached.iter().map(|attachment| {
-        let mut conditions = Vec::new();
-        match (&attachment.refusal, &rules.invalid) {
-            (Some(refusal), _) => conditions.push(refusal.clone()),
-            (None, Some(invalid)) if rules.rules.is_empty() => {
-                conditions.push(Condition::no("Accepted", "UnsupportedValue", invalid.clone()));
-            }
-            (None, Some(invalid)) => {
-                conditions.push(accepted());
-                conditions.push(Condition {
-                    name: "PartiallyInvalid",
-                    holds: true,
-                    reason: "UnsupportedValue",
-                    message: format!("Dropped Rule: {invalid}"),
-                });
-            }
-            (None, None) => conditions.push(accepted()),
-        }
-        let resolved = || Condition::yes("ResolvedRefs", "ResolvedRefs");
-        conditions.push(rules.unresolved.clone().unwrap_or_else(resolved));
-        ParentStatus { parent: attachment.parent.clone(), conditions }
-    });
-    let controller = options.gateway_controller_name.clone();
-    let content = Content::Route { controller, parents: parents.collect() };
-    put(Kind::HTTPRoute, key, route.meta.generation, content, built);
 }

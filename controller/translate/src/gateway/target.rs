@@ -1,6 +1,8 @@
-//! Who serves the requests of a rule, and who may be referred to.
+//! Who serves the requests of a rule, who may be referred to, and whose objects are served.
 
+use crate::Options;
 use crate::backend_ref::BackendRef;
+use kube::core::SelectorExt;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Policies, Protocol, Proxy};
 use oxigress_objects::gateway::{self, HttpBackendRef};
@@ -10,6 +12,17 @@ use oxigress_objects::service::Service;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Whether the operator lets objects of a namespace be served.
+pub fn is_watched(world: &World, options: &Options, namespace: &str) -> bool {
+    if options.watch_namespace.as_ref().is_some_and(|watched| watched != namespace) {
+        return false;
+    }
+    options.watch_namespace_selector.as_ref().is_none_or(|selector| {
+        let known = world.namespaces.get(&Key::new("", namespace));
+        known.is_some_and(|known| selector.matches(&known.labels))
+    })
+}
 
 /// Whether an object of one kind and namespace may refer to another one: within its namespace, or by a ReferenceGrant there.
 pub fn is_granted(

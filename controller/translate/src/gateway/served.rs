@@ -1,0 +1,103 @@
+//! The rules of a route as a listener serves them.
+
+use super::filter;
+use super::listener::ListenerState;
+use super::route::{CompiledRoute, CompiledRule, Target};
+use crate::host::merge::id_of;
+use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::{Origin, PathPattern, Policy, Rule, Selection};
+use oxigress_objects::Key;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A match of a rule.
+#[derive(Clone)]
+pub struct Candidate {
+    /// Its path.
+    pub path: PathPattern,
+    /// What else it asks for.
+    pub selection: Selection,
+    /// What is served, one for each share.
+    pub rules: Vec<Rule>,
+}
+
+impl Candidate {
+    /// The same for fewer requests.
+    pub fn narrowed(&self, path: &PathPattern, selection: Selection) -> Self {
+        let rules = self.rules.iter().map(|rule| {
+            let weight = rule.selection.as_ref().and_then(|own| own.weight);
+            let selection = Selection { weight, ..selection.clone() };
+            let is_all = selection == Selection::default();
+            let selection = (!is_all).then(|| Box::new(selection));
+            Rule { path: path.clone(), selection, ..rule.clone() }
+        });
+        Candidate { path: path.clone(), rules: rules.collect(), selection }
+    }
+}
+
+/// The rules of a route at a listener.
+#[derive(Default)]
+pub struct Served {
+    /// Each match of each rule.
+    pub candidates: Vec<Candidate>,
+    /// The policies that they name.
+    pub policies: BTreeMap<PolicyId, Arc<Policies>>,
+}
+
+impl Served {
+    /// The number of rules, one for each share.
+    pub fn count(&self) -> usize {
+        self.candidates.iter().map(|candidate| candidate.rules.len()).sum()
+    }
+}
+
+/// The rules of a route at a listener.
+pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>) -> Served {
+    let mut served = Served::default();
+    for rule in &compiled.rules {
+        let redirected = redirected(rule, listener);
+        let targets = if redirected.is_empty() { &rule.targets } else { &redirected };
+        let shares = targets.len() > 1;
+        let rules = targets.iter().map(|target| {
+            let weight = shares.then_some(target.weight);
+            let selection = Selection { weight, ..rule.selection.clone() };
+            let is_all = selection == Selection::default();
+            let id = id_of(&target.policies);
+            served.policies.extend(id.clone().map(|id| (id, target.policies.clone())));
+            Rule {
+                path: rule.path.clone(),
+                backend: target.leads.as_ref().map(|leads| leads.backend.clone()),
+                origin: origin(key, target, &rule.written),
+                policy: Policy { is_strict: true, ..Policy::default() },
+                policies: id,
+                selection: (!is_all).then(|| Box::new(selection)),
+            }
+        });
+        let rules = rules.collect();
+        let (path, selection) = (rule.path.clone(), rule.selection.clone());
+        served.candidates.push(Candidate { path, selection, rules });
+    }
+    served
+}
+
+/// The redirect that a rule answers with at a listener; empty: it answers with none.
+fn redirected(rule: &CompiledRule, listener: &ListenerState<'_>) -> Vec<Target> {
+    let Some((redirect, policies)) = &rule.redirect else { return Vec::new() };
+    let mut policies = policies.clone();
+    match filter::redirect(redirect, &rule.path, listener.is_tls, listener.spec.port) {
+        Ok(to) => policies.redirect_to = Some(to),
+        Err(_) => policies.denied = Some(500),
+    }
+    vec![Target { weight: 1, leads: None, policies: Arc::new(policies) }]
+}
+
+fn origin(key: &Key, target: &Target, path: &str) -> Origin {
+    let leads = target.leads.as_ref();
+    Origin {
+        namespace: key.namespace.to_string(),
+        ingress: key.name.to_string(),
+        service: leads.map(|leads| leads.service.name.to_string()).unwrap_or_default(),
+        port: leads.map(|leads| leads.port.to_string()).unwrap_or_default(),
+        path: path.into(),
+    }
+}
