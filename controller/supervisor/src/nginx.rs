@@ -259,13 +259,6 @@ fn try_out(binary: &Path, tried: &Path, folder: &Path, text: &str) -> Result<(),
     Err(oxigress_core::text::line::one_line(first).to_string())
 }
 
-/// Each nginx.conf names them, also one that is only tried.
-fn write_default_certificate(runtime: &Runtime) -> anyhow::Result<()> {
-    let (certificate, key) = certificate::self_signed().context("self-signed certificate")?;
-    write(&runtime.file("default.crt"), &certificate)?;
-    write(&runtime.file("default.key"), &key)
-}
-
 /// nginx.conf names the file, also one that is only tried.
 fn write_ticket_key(runtime: &Runtime, settings: &StaticConfig) -> anyhow::Result<()> {
     match tickets::file(runtime, settings) {
