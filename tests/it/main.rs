@@ -5,6 +5,7 @@
 mod annotations {
     mod balancing;
     mod configmap;
+    mod snippets;
     mod table;
     mod tls;
 }

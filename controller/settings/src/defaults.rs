@@ -11,6 +11,8 @@ pub struct Defaults {
     pub tracing: Tracing,
     /// The key allow-cross-namespace-resources.
     pub cross_namespace: bool,
+    /// `allow-snippet-annotations`: what snippets say is carried out.
+    pub allows_snippets: bool,
     /// `retry-non-idempotent`: holds beside whatever `proxy-next-upstream` says.
     pub retry_non_idempotent: bool,
     /// `no-auth-locations`: beginnings of paths that ask nobody for a password.
@@ -43,6 +45,7 @@ impl Default for Defaults {
             policies: Policies::default(),
             tracing: Tracing::default(),
             cross_namespace: false,
+            allows_snippets: false,
             retry_non_idempotent: false,
             no_auth_locations: vec!["/.well-known/acme-challenge".into()],
             allowed_response_headers: Vec::new(),

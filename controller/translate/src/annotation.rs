@@ -178,7 +178,7 @@ fn read_policies(
     tracing::read(reader, &mut policies);
     mirror::read(reader, &mut policies);
     host.client_tls = client_tls::read(reader, compiler);
-    host.closes_host = snippet::read(reader, has_auth);
+    host.closes_host = snippet::read(reader, has_auth, &mut policies);
     host.has_regex = found.use_regex || policies.rewrite.is_some();
     found.policies = Arc::new(policies);
 }

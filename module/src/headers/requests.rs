@@ -16,7 +16,10 @@ pub fn prepare(request: &Request<'_>, policies: &Policies) {
     }
     for header in &policies.added_request_headers {
         let value = template::expand(header.value.parts(), request).unwrap_or_default();
-        request.add_header(header.name.as_str().as_bytes(), &value);
+        // A value whose variables are empty is not sent.
+        if !value.is_empty() || header.value.as_str().is_empty() {
+            request.add_header(header.name.as_str().as_bytes(), &value);
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::request::Request;
 use crate::zone::records::Held;
 use oxigress_core::http::header;
-use oxigress_core::model::policy::{Cors, Policies};
+use oxigress_core::model::policy::{Cors, EditAction, Policies, ResponseEdit};
 use oxigress_core::policy::cors::{Decision, Origins};
 use oxigress_core::record::SettingsView;
+use oxigress_core::text::template;
 
 /// What is worked out of [`Policies`] once.
 pub struct Compiled {
@@ -38,6 +39,7 @@ impl Compiled {
 pub fn finish(request: &Request<'_>, policies: &crate::route::policy::Compiled) -> bool {
     let source = &policies.source;
     let mut is_done = true;
+    edit(request, source, |action| action == EditAction::Hide);
     for header in &source.response_headers {
         let (name, value) = (header.name.as_str().as_bytes(), header.value.as_str().as_bytes());
         // One that nginx keeps to itself is left out.
@@ -52,10 +54,53 @@ pub fn finish(request: &Request<'_>, policies: &crate::route::policy::Compiled) 
     for name in &source.removed_response_headers {
         request.remove_response_header(name.as_str().as_bytes());
     }
+    edit(request, source, |action| action != EditAction::Hide);
     if let (Some(cors), Some(sharing)) = (&source.cors, &policies.responses.sharing) {
         is_done &= share(request, cors, sharing);
     }
     is_done
+}
+
+/// Makes the changes of the policies' list whose action is one of those.
+fn edit(request: &Request<'_>, source: &Policies, is_one: impl Fn(EditAction) -> bool) {
+    let status = u16::try_from(request.nginx().status()).unwrap_or_default();
+    for edit in source.response_edits.iter().filter(|edit| is_one(edit.action)) {
+        let name = edit.name.as_str().as_bytes();
+        if header::is_reserved(name) || !edit.applies(status) {
+            continue;
+        }
+        // What turns out to have a line break is no value.
+        let value = template::expand(edit.value.parts(), request).unwrap_or_default();
+        match edit.action {
+            EditAction::Set if !value.is_empty() => _ = request.set_response_header(name, &value),
+            EditAction::Add if value.is_empty() => {}
+            EditAction::Add => _ = request.add_response_header(name, &value),
+            EditAction::Hide | EditAction::Set | EditAction::Remove => remove(request, edit),
+        }
+    }
+}
+
+fn remove(request: &Request<'_>, edit: &ResponseEdit) {
+    let name = edit.name.as_str();
+    let Some(prefix) = edit.prefix() else {
+        request.remove_response_header(name.as_bytes());
+        if edit.action == EditAction::Remove && name.eq_ignore_ascii_case("server") {
+            // nginx writes its own where there is none.
+            request.nginx().hide_server();
+        }
+        return;
+    };
+    let begins = |name: &[u8]| {
+        let start = name.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+    };
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for header in request.nginx().response_headers().filter(|header| header.is_there()) {
+        if begins(header.name()) && !header::is_reserved(header.name()) {
+            names.push(header.name().to_vec());
+        }
+    }
+    names.iter().for_each(|name| request.remove_response_header(name));
 }
 
 /// Strict-Transport-Security, for what went over TLS.

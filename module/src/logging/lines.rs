@@ -10,6 +10,8 @@ use crate::logging::variable::upstream_name_parts;
 use crate::request::Request;
 use crate::request::log::Sole;
 use nginx::VariableIndex;
+use oxigress_core::http::header;
+use oxigress_core::model::policy::RequestHeader;
 use oxigress_core::text::log::{Escape, write_number, write_seconds};
 use oxigress_core::text::template::{self, Part};
 use std::borrow::Cow;
@@ -142,6 +144,22 @@ impl Text {
                 for header in headers {
                     header.write(out, request);
                 }
+                if let Some(policies) = request.policies() {
+                    write_further(out, request, &policies.source.beside_own_headers);
+                }
+            }
+        }
+    }
+}
+
+/// Appends what policies say beside the headers that the gateway sends of itself.
+fn write_further(out: &mut Vec<u8>, request: &Request<'_>, headers: &[RequestHeader]) {
+    for header in headers {
+        let name = header.name.as_str().as_bytes();
+        let value = template::expand(header.value.parts(), request).unwrap_or_default();
+        if !value.is_empty() && !header::is_reserved(name) {
+            for part in [b"\r\n", name, b": ", &value] {
+                out.extend_from_slice(part);
             }
         }
     }

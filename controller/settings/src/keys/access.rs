@@ -39,7 +39,10 @@ pub const KEYS: &[Key] = &[
         Ok(())
     })),
     key("no-auth-locations", PATHS, "/.well-known/acme-challenge", How::Data(|to, v| { to.defaults.no_auth_locations = v.list().to_vec(); Ok(()) })),
-    key("allow-snippet-annotations", Form::Flag, "false", How::Admission(|to, v| { to.admission.allows_snippets = v.flag(); Ok(()) })),
+    key("allow-snippet-annotations", Form::Flag, "false", How::Data(|to, v| {
+        (to.admission.allows_snippets, to.defaults.allows_snippets) = (v.flag(), v.flag());
+        Ok(())
+    })),
     key("annotations-risk-level", Form::Word(&["Critical", "High", "Medium", "Low"]), "High", GRAMMAR),
     key("annotation-value-word-blocklist", Form::Text("words with commas between", any), "", How::Admission(|to, v| {
         let words = v.text().split(',').map(str::trim);

@@ -15,7 +15,7 @@ use oxigress_settings::grammar::{is_plain, template};
 /// Most seconds of a time: those of 68 years.
 const MOST_SECONDS: i64 = i32::MAX as i64;
 /// Largest buffer: it is there for each request.
-const MOST_BUFFER_BYTES: u64 = 64 * 1024 * 1024;
+pub(super) const MOST_BUFFER_BYTES: u64 = 64 * 1024 * 1024;
 /// Most buffers of a request.
 const MOST_BUFFERS: i64 = 1_024;
 /// Most bytes of all buffers of a response: a client who does not read fills them, one request after the other.
@@ -110,11 +110,10 @@ fn read_times_and_sizes(reader: &mut Reader<'_>, proxy: &mut Proxy) {
 
 /// Size and number of buffers that are too much together are those of before, the operator's.
 fn limit_buffers(reader: &mut Reader<'_>, proxy: &mut Proxy, defaults: (Option<u32>, Option<u32>)) {
-    let bytes = proxy.buffer_bytes.unwrap_or(BUFFERS.0);
-    let count = proxy.buffer_count.unwrap_or(BUFFERS.1);
-    if u64::from(bytes) * u64::from(count) <= MOST_RESPONSE_BYTES {
+    if fits(proxy) {
         return;
     }
+    let (bytes, count) = buffers(proxy);
     (proxy.buffer_bytes, proxy.buffer_count) = defaults;
     let names = ["proxy-buffers-number", "proxy-buffer-size"];
     let name = names.into_iter().find(|name| reader.has(name)).unwrap_or(names[0]);
@@ -124,8 +123,19 @@ fn limit_buffers(reader: &mut Reader<'_>, proxy: &mut Proxy, defaults: (Option<u
     reader.warn(name, &message);
 }
 
+/// The size and the number of the buffers of a response.
+fn buffers(proxy: &Proxy) -> (u32, u32) {
+    (proxy.buffer_bytes.unwrap_or(BUFFERS.0), proxy.buffer_count.unwrap_or(BUFFERS.1))
+}
+
+/// Whether the buffers of a response are not too much together.
+pub(super) fn fits(proxy: &Proxy) -> bool {
+    let (bytes, count) = buffers(proxy);
+    u64::from(bytes) * u64::from(count) <= MOST_RESPONSE_BYTES
+}
+
 /// Digits and perhaps b, k, m or g.
-fn size(text: &str, least: u64, most: u64) -> Option<u64> {
+pub(super) fn size(text: &str, least: u64, most: u64) -> Option<u64> {
     let unit = match text.as_bytes().last()?.to_ascii_lowercase() {
         b'k' => 1 << 10,
         b'm' => 1 << 20,

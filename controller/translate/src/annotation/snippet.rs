@@ -1,10 +1,19 @@
-//! Raw lines for nginx.conf: never executed. What they protect stays closed.
+//! Lines of nginx.conf: a dialect of them becomes policies, and none is ever passed to nginx. What the others protect
+//! stays closed.
 //!
-//! Shape:   the directives' names are found, nothing more: a closed dialect that honours some of them has its place
-//!          here.
-//! Source:  docs/differences/objects.md.
+//! Shape:   [`read`] reads a text by nginx's grammar. Where snippets are allowed [`location`] puts what a
+//!          `configuration-snippet` says into policies; what is left, and the other snippets, are looked through for what
+//!          may keep somebody out.
+//! Source:  docs/snippets.md, docs/differences/objects.md.
+
+mod headers;
+mod location;
+mod networks;
+mod values;
 
 use super::reader::Reader;
+use location::Left;
+use oxigress_core::model::policy::Policies;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
 use oxigress_settings::grammar::directives::{self, Directive};
@@ -69,7 +78,7 @@ const SNIPPETS: [&str; 5] = [
 
 /// Says what is in them; answers whether one of them protects the whole host. `has_auth`: an auth server is asked, by
 /// this Ingress or by the ConfigMap.
-pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
+pub fn read(reader: &mut Reader<'_>, has_auth: bool, policies: &mut Policies) -> bool {
     let mut closes_host = false;
     for name in SNIPPETS {
         let Some(text) = reader.text(name).filter(|text| !text.is_empty()) else { continue };
@@ -79,6 +88,10 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
         }
         let (all, protecting) = match name {
             "modsecurity-snippet" => rules(text),
+            "configuration-snippet" if reader.place.defaults.allows_snippets => {
+                translate(reader, text, policies);
+                continue;
+            }
             _ => match directives::parse(text) {
                 Ok(directives) => found(name, &directives),
                 // A stream has no part in what a location serves.
@@ -107,6 +120,35 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool) -> bool {
         }
     }
     closes_host
+}
+
+/// Puts what a text says about locations into the policies, and says what it leaves out.
+fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
+    let name = "configuration-snippet";
+    let all = match directives::parse(text) {
+        Ok(all) => all,
+        Err(why) => {
+            let why = format!("nginx would not read it ({why}), and it may protect");
+            return reader.close(name, &why, "correct it");
+        }
+    };
+    for Left { directive, why, is_idle } in location::apply(&all, policies) {
+        let (line, shown) = (directive.line, shorten(&directive.name));
+        let why = why.unwrap_or_else(|| "it is not in the dialect".to_owned());
+        let protecting = match is_idle {
+            true => String::new(),
+            false => found(name, std::slice::from_ref(directive)).1,
+        };
+        if !protecting.is_empty() {
+            let why = format!("line {line}: {shown}: {why}, and {protecting} may protect");
+            reader.close(name, &why, "replace it with annotations, or remove it");
+        } else if is_idle {
+            let note = format!("annotation {name}: line {line}: {shown} has no effect: {why}");
+            reader.notes.push(Note::remark(note));
+        } else {
+            reader.warn(name, &format!("line {line}: served without {shown}: {why}"));
+        }
+    }
 }
 
 /// The names of all directives, and of those that may protect.

@@ -329,7 +329,13 @@ pub const ROWS: &[Row] = &[
     ),
     row("opentelemetry-trust-incoming-span", Observability, Same),
     row("auth-snippet", Snippets, SNIPPET),
-    row("configuration-snippet", Snippets, SNIPPET),
+    row(
+        "configuration-snippet",
+        Snippets,
+        Different(
+            "where snippets are allowed, a dialect becomes policies; nothing else of it holds",
+        ),
+    ),
     row("modsecurity-snippet", Snippets, SNIPPET),
     row("server-snippet", Snippets, SNIPPET),
     row("stream-snippet", Snippets, SNIPPET),

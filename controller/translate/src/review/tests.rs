@@ -309,17 +309,17 @@ fn blocked_words_are_denied_in_annotations_of_the_prefix() {
 #[test]
 fn snippets_are_denied_unless_they_are_allowed_and_keep_nobody_out() {
     let fixture = Fixture::new("", &[]);
-    fixture.denies(
-        "shop",
-        &["configuration-snippet: add_header X y;"],
-        "allow-snippet-annotations",
-    );
+    let header = ["configuration-snippet: add_header X y;"];
+    fixture.denies("shop", &header, "allow-snippet-annotations");
     fixture.denies("shop", &["other.test/a-snippet: x"], "allow-snippet-annotations");
     let map = settings("allow-snippet-annotations: \"true\"");
     let fixture = Fixture::new("--configmap=default/settings", &[map]);
-    let warnings = fixture.admits("shop", &["configuration-snippet: add_header X y;"]);
-    assert!(warnings[0].contains("never passed to nginx"), "{warnings:?}");
-    fixture.denies("shop", &["configuration-snippet: deny all;"], "answer 503");
+    assert!(fixture.admits("shop", &header).is_empty());
+    fixture.admits("shop", &["configuration-snippet: deny all;"]);
+    let warnings = fixture.admits("shop", &["configuration-snippet: sub_filter a b;"]);
+    assert!(warnings[0].contains("line 1: served without sub_filter"), "{warnings:?}");
+    fixture.denies("shop", &["configuration-snippet: deny all;}"], "nginx would not read it");
+    fixture.denies("shop", &["configuration-snippet: if ($x) { deny all; }"], "answer 503");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 mod access;
 mod proxy;
 mod redirection;
+mod response;
 mod text;
 mod tls;
 mod tracing;
@@ -23,6 +24,7 @@ pub use proxy::{
     UpstreamTls,
 };
 pub use redirection::{PathEdit, RedirectTo};
+pub use response::{EditAction, ResponseEdit};
 pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 pub use tracing::{Propagation, Sampling, Tracing};
@@ -94,6 +96,12 @@ pub struct Policies {
     /// Headers that are taken from responses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed_response_headers: Vec<HeaderName>,
+    /// Further changes of responses' headers, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub response_edits: Vec<ResponseEdit>,
+    /// Headers that HTTP endpoints receive beside those that the gateway sends of itself, also of the same names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub beside_own_headers: Vec<RequestHeader>,
     /// Statuses that another backend answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Errors>,
@@ -267,6 +275,8 @@ impl Policies {
             added_request_headers: _,
             added_response_headers: _,
             removed_response_headers: _,
+            response_edits: _,
+            beside_own_headers: _,
             keeps_trailing_slash: _,
             redirect_port: _,
             relative_redirects: _,

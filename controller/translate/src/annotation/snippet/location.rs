@@ -1,0 +1,323 @@
+//! Directives of a location to policies.
+//!
+//! Shape:   [`apply`] knows each directive by its name and its words, and puts what it says into the Ingress's policies. One
+//!          that it does not know, or that says what policies cannot, is answered with its line and the reason.
+//! Errors:  nothing here opens: lists of networks are added to those of annotations, and an answer of the snippet's own
+//!          takes no place of an earlier one.
+//! Source:  nginx's directives; docs/snippets.md.
+
+use super::headers;
+use super::networks::Networks;
+use super::values::{Not, Result, flag, impossible, millis, size};
+use crate::annotation::proxying;
+use oxigress_core::model::policy::{
+    Access, HeaderValue, HttpVersion, Limits, Policies, Proxy, ProxyRedirect, Redirect,
+    Replacement, Template,
+};
+use oxigress_settings::grammar::directives::Directive;
+use oxigress_settings::grammar::retries;
+
+pub use super::values::Left;
+
+/// Puts what the directives say into the policies; answers those that it leaves out.
+pub fn apply<'d>(directives: &'d [Directive], policies: &mut Policies) -> Vec<Left<'d>> {
+    let (mut left, mut networks) = (Vec::new(), Networks::default());
+    let mut is_answered = policies.denied.is_some() || policies.redirect.is_some();
+    for directive in directives {
+        let words: Vec<&str> = directive.arguments.iter().map(String::as_str).collect();
+        let read = match (&directive.block, directive.name.as_str()) {
+            (Some(_), _) => Err(Not::Known),
+            (None, "allow") => networks.add(true, &words),
+            (None, "deny") => networks.add(false, &words),
+            (None, "return") if is_answered => Err(Not::Needed("another answer comes before it")),
+            (None, "return") => answer(&words, policies).map(|()| is_answered = true),
+            (None, name) => one(name, &words, policies),
+        };
+        let (why, is_idle) = match read {
+            Ok(()) => continue,
+            Err(Not::Known) => (None, false),
+            Err(Not::Possible(why)) => (Some(why), false),
+            Err(Not::Needed(why)) => (Some(why.to_owned()), true),
+        };
+        left.push(Left { directive, why, is_idle });
+    }
+    headers::order(policies);
+    left.extend(networks.finish(directives, policies));
+    left
+}
+
+fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
+    match (name, words) {
+        ("proxy_set_header", [name, value]) => headers::request(name, value, policies),
+        ("add_header", [name, value]) => headers::add(name, value, false, policies),
+        ("add_header", [name, value, "always"]) => headers::add(name, value, true, policies),
+        ("proxy_hide_header", [name]) => headers::hide(name, policies),
+        ("more_set_headers", words) => headers::more(true, words, policies),
+        ("more_clear_headers", words) => headers::more(false, words, policies),
+        ("access_log", ["off"]) => {
+            policies.is_unlogged = true;
+            Ok(())
+        }
+        ("limit_rate" | "limit_rate_after", [bytes]) => {
+            let bytes = Some(size(bytes)?).filter(|bytes| *bytes > 0);
+            let limits = policies.limits.get_or_insert_with(Limits::default);
+            match name {
+                "limit_rate" => limits.response_rate = bytes,
+                _ => limits.response_rate_after = bytes,
+            }
+            policies.limits.take_if(|limits| *limits == Limits::default());
+            Ok(())
+        }
+        ("satisfy", [word @ ("any" | "all")]) => {
+            // As the annotation of this name.
+            policies.access.get_or_insert_default().any = *word == "any";
+            policies.access.take_if(|access| *access == Access::default());
+            Ok(())
+        }
+        ("access_log" | "log_not_found" | "log_subrequest" | "error_log" | "rewrite_log", _) => {
+            Err(Not::Needed("logs are the operator's"))
+        }
+        ("server_tokens" | "resolver" | "resolver_timeout", _) => {
+            Err(Not::Needed("the ConfigMap says it for all hosts"))
+        }
+        ("etag" | "default_type" | "charset_types" | "sendfile" | "directio" | "tcp_nopush", _) => {
+            Err(Not::Needed("it is about files, and there are none"))
+        }
+        (name, _) if name.starts_with("http2_") => {
+            Err(Not::Needed("the ConfigMap says it for all hosts"))
+        }
+        _ => proxy(name, words, policies),
+    }
+}
+
+/// What `return` answers.
+fn answer(words: &[&str], policies: &mut Policies) -> Result {
+    let is_url =
+        |text: &str| ["http://", "https://", "$scheme"].iter().any(|start| text.starts_with(start));
+    let (code, text) = match words {
+        [url] if is_url(url) => (302, Some(*url)),
+        [code] => (code.parse().map_err(|_| Not::Known)?, None),
+        [code, text] => (code.parse().map_err(|_| Not::Known)?, Some(*text)),
+        _ => return Err(Not::Known),
+    };
+    match (code, text) {
+        (301 | 302 | 303 | 307 | 308, Some(text)) => {
+            let location = Template::parse(text)?;
+            policies.redirect = Some(Redirect { code, location, appends_target: false });
+            Ok(())
+        }
+        (400..=599, None | Some("")) => {
+            policies.denied = Some(code);
+            Ok(())
+        }
+        // Whoever is kept out gets nginx's own page.
+        (400..=599, Some(_)) => {
+            policies.denied = Some(code);
+            Err(Not::Needed("the status is answered with nginx's own page"))
+        }
+        _ => impossible("only redirects and statuses from 400 on are answered"),
+    }
+}
+
+/// What nginx's proxy module says about one location.
+fn proxy(name: &str, words: &[&str], policies: &mut Policies) -> Result {
+    let mut proxy = policies.proxy.take().unwrap_or_default();
+    let read = match words {
+        [word] => of_one_word(name, word, &mut proxy),
+        words => of_words(name, words, &mut proxy),
+    };
+    if read.is_ok() && !proxying::fits(&proxy) {
+        policies.proxy = Some(proxy).filter(|proxy| *proxy != Proxy::default());
+        return impossible("the buffers are more than the 16m that a response may take");
+    }
+    policies.proxy = Some(proxy).filter(|proxy| *proxy != Proxy::default());
+    read
+}
+
+fn of_one_word(name: &str, word: &str, proxy: &mut Proxy) -> Result {
+    let seconds = |word: &str| -> Result<Option<u32>> {
+        Ok(Some(u32::try_from(millis(word)?.div_ceil(1_000))?))
+    };
+    let buffer = |word: &str| -> Result<Option<u32>> {
+        let bytes = size(word)?;
+        match (1_024..=proxying::MOST_BUFFER_BYTES).contains(&bytes) {
+            true => Ok(Some(u32::try_from(bytes)?)),
+            false => impossible("a buffer has from 1k to 64m"),
+        }
+    };
+    match name {
+        "proxy_connect_timeout" => proxy.connect_timeout_seconds = seconds(word)?,
+        "proxy_send_timeout" | "grpc_send_timeout" => proxy.send_timeout_seconds = seconds(word)?,
+        "proxy_read_timeout" | "grpc_read_timeout" => proxy.read_timeout_seconds = seconds(word)?,
+        "grpc_connect_timeout" => proxy.connect_timeout_seconds = seconds(word)?,
+        "proxy_next_upstream_timeout" => proxy.next_upstream_timeout_seconds = seconds(word)?,
+        "proxy_next_upstream_tries" => {
+            let tries = word.parse().map_err(|_| Not::Known)?;
+            match tries {
+                0..=1_000 => proxy.next_upstream_tries = Some(tries),
+                _ => return impossible("there are at most 1000 attempts"),
+            }
+        }
+        "proxy_buffering" => proxy.buffering = Some(flag(word)?),
+        "proxy_request_buffering" => proxy.request_buffering = Some(flag(word)?),
+        "proxy_buffer_size" | "grpc_buffer_size" => proxy.buffer_bytes = buffer(word)?,
+        "proxy_busy_buffers_size" => proxy.busy_buffers_bytes = buffer(word)?,
+        "client_body_buffer_size" => proxy.body_buffer_bytes = buffer(word)?,
+        "client_max_body_size" => proxy.max_body_bytes = Some(size(word)?),
+        "proxy_max_temp_file_size" => proxy.max_temp_file_bytes = Some(size(word)?),
+        "proxy_http_version" => {
+            proxy.http_version = Some(match word {
+                "1.0" => HttpVersion::V10,
+                "1.1" => HttpVersion::V11,
+                _ => return impossible("it is 1.0 or 1.1"),
+            });
+        }
+        "proxy_cookie_path" | "proxy_cookie_domain" if word == "off" => match name {
+            "proxy_cookie_path" => proxy.cookie_path = None,
+            _ => proxy.cookie_domain = None,
+        },
+        "proxy_redirect" if word == "off" => proxy.redirect = Some(ProxyRedirect::Off),
+        "proxy_redirect" if word == "default" => proxy.redirect = Some(ProxyRedirect::Default),
+        "proxy_next_upstream" => return of_words(name, &[word], proxy),
+        _ => return Err(Not::Known),
+    }
+    Ok(())
+}
+
+fn of_words(name: &str, words: &[&str], proxy: &mut Proxy) -> Result {
+    match (name, words) {
+        ("proxy_buffers", [count, bytes]) => {
+            let count = count.parse().map_err(|_| Not::Known)?;
+            if !(2..=1_024).contains(&count) {
+                return impossible("there are from 2 to 1024 buffers");
+            }
+            of_one_word("proxy_buffer_size", bytes, proxy)?;
+            proxy.buffer_count = Some(count);
+        }
+        ("proxy_next_upstream", words) => match retries::conditions(&words.join(" ")) {
+            Some(conditions) => proxy.next_upstream = Some(conditions),
+            None => return impossible(format!("it is not {}", retries::CONDITIONS)),
+        },
+        ("proxy_cookie_path", [from, to]) => proxy.cookie_path = Some(replacement(from, to)?),
+        ("proxy_cookie_domain", [from, to]) => proxy.cookie_domain = Some(replacement(from, to)?),
+        ("proxy_redirect", [from, to]) => {
+            proxy.redirect = Some(ProxyRedirect::Replace(replacement(from, to)?));
+        }
+        _ => return Err(Not::Known),
+    }
+    Ok(())
+}
+
+fn replacement(from: &str, to: &str) -> Result<Replacement> {
+    if from.starts_with('~') || from.contains('$') || to.contains('$') {
+        return impossible("texts are replaced literally: write it without patterns and variables");
+    }
+    Ok(Replacement { from: HeaderValue::parse(from)?, to: HeaderValue::parse(to)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oxigress_settings::grammar::directives::parse;
+
+    /// The policies as JSON, and what is left out with the reason's beginning.
+    fn read(text: &str) -> (String, Vec<String>) {
+        read_onto(Policies::default(), text)
+    }
+
+    fn read_onto(mut policies: Policies, text: &str) -> (String, Vec<String>) {
+        let all = parse(text).unwrap();
+        let left = apply(&all, &mut policies).into_iter().map(|left| {
+            let why = left.why.as_deref().unwrap_or("not known").to_owned();
+            let idle = if left.is_idle { "idle " } else { "" };
+            format!("{} {} {idle}{why}", left.directive.line, left.directive.name)
+        });
+        (serde_json::to_string(&policies).unwrap(), left.collect())
+    }
+
+    #[test]
+    fn directives_are_policies() {
+        for (text, expected) in [
+            (
+                "proxy_set_header X-A $host; proxy_set_header x_a 2;",
+                r#"{"request_headers":[{"name":"X-A","value":"$host"}],"added_request_headers":[{"name":"x_a","value":"2"}]}"#,
+            ),
+            (
+                "proxy_set_header X-Forwarded-Proto https;",
+                r#"{"beside_own_headers":[{"name":"X-Forwarded-Proto","value":"https"}]}"#,
+            ),
+            ("proxy_set_header Host $host;", r#"{"upstream_host":"$host"}"#),
+            ("proxy_set_header Connection close;", r#"{"proxy":{"connection":"close"}}"#),
+            (
+                "add_header A 1 always; more_clear_headers B*; proxy_hide_header C;",
+                r#"{"response_edits":[{"name":"C","action":"hide"},{"name":"B*","action":"remove"},{"name":"A","action":"add","value":"1"}]}"#,
+            ),
+            ("return 403;", r#"{"denied":403}"#),
+            (
+                "return 301 https://$host/x; return 403;",
+                r#"{"redirect":{"code":301,"location":"https://$host/x"}}"#,
+            ),
+            ("deny 10.0.0.1; allow all;", r#"{"access":{"deny":["10.0.0.1/32"]}}"#),
+            ("deny all;", r#"{"access":{"allow":[]}}"#),
+            (
+                "proxy_read_timeout 1m; client_max_body_size 8m;",
+                r#"{"proxy":{"read_timeout_seconds":60,"max_body_bytes":8388608}}"#,
+            ),
+            ("limit_rate 1k;", r#"{"limits":{"owner":"","response_rate":1024}}"#),
+            ("access_log off;", r#"{"is_unlogged":true}"#),
+        ] {
+            let (found, left) = read(text);
+            assert_eq!(found, expected, "{text}: {left:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_named_with_its_line() {
+        for (text, expected) in [
+            ("\nsub_filter a b;", "2 sub_filter not known"),
+            ("if ($x) { return 403; }", "1 if not known"),
+            ("allow 10.0.0.1; deny 10.0.0.0/8;", "1 allow a network is allowed before"),
+            ("deny x;", "1 deny \"x\" is no address"),
+            ("proxy_buffers 1024 64m;", "1 proxy_buffers the buffers are more"),
+            ("proxy_set_header Transfer-Encoding chunked;", "1 proxy_set_header Transfer-Encoding"),
+            ("proxy_set_header A $realpath_root;", "1 proxy_set_header variable $realpath_root"),
+            ("add_header Content-Length 1;", "1 add_header Content-Length frames"),
+            ("add_header A \"b\nc\";", "1 add_header value"),
+            ("more_set_headers -t text/html 'A: b';", "1 more_set_headers the flag -t"),
+            ("return 200 hello;", "1 return only redirects"),
+            ("proxy_cookie_path ~/x /y;", "1 proxy_cookie_path texts are replaced literally"),
+            ("resolver 10.0.0.1;", "1 resolver idle"),
+            ("root /etc;", "1 root not known"),
+            ("include /etc/passwd;", "1 include not known"),
+        ] {
+            let (found, left) = read(text);
+            assert_eq!(left.len(), 1, "{text}: {found}");
+            assert!(left[0].starts_with(expected), "{text}: {left:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_whose_value_cannot_be_had_is_not_the_client_s_own() {
+        let (found, left) = read("proxy_set_header X-User $my_user;");
+        assert_eq!(found, r#"{"request_headers":[{"name":"X-User","value":""}]}"#);
+        assert!(left[0].ends_with("no such header is sent"), "{left:?}");
+    }
+
+    #[test]
+    fn nothing_opens_what_was_closed_before() {
+        let closed: Policies = serde_json::from_str(
+            r#"{"denied":503,"access":{"allow":["10.0.0.0/8"],"deny":["10.0.0.1/32"]}}"#,
+        )
+        .unwrap();
+        let before = serde_json::to_string(&closed).unwrap();
+        for text in
+            ["allow all;", "return 301 https://x/;", "allow 0.0.0.0/0; deny all;", "deny ::1;"]
+        {
+            let (found, left) = read_onto(closed.clone(), text);
+            assert_eq!((found, left.len()), (before.clone(), 1), "{text}");
+        }
+        let open = Policies { denied: None, redirect: None, ..closed };
+        let (found, _) = read_onto(open, "allow all; return 404;");
+        assert!(found.contains(r#""allow":["10.0.0.0/8"]"#), "{found}");
+    }
+}

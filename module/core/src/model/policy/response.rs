@@ -1,0 +1,78 @@
+//! Changes of the headers of responses, as nginx's directives make them.
+//!
+//! Source: ngx_http_headers_filter, ngx_http_proxy_hide_header; `more_set_headers` of the headers-more module.
+
+use super::{HeaderName, Template};
+use serde::{Deserialize, Serialize};
+
+crate::object::objects!(ResponseEdit);
+
+/// A change of a response's headers. A list of them is carried out in its order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct ResponseEdit {
+    /// The name of the header; of [`EditAction::Remove`] also the beginning of names, with a star behind it.
+    pub name: HeaderName,
+    /// What happens to the header.
+    pub action: EditAction,
+    /// The value, with variables.
+    #[serde(default = "Template::empty", skip_serializing_if = "is_empty")]
+    pub value: Template,
+    /// The change is made in responses of these statuses; empty: in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statuses: Vec<u16>,
+}
+
+fn is_empty(template: &Template) -> bool {
+    template.as_str().is_empty()
+}
+
+/// What happens to a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EditAction {
+    /// The endpoint's own header is taken away, before anything else is written.
+    Hide,
+    /// The value replaces all headers of the name; an empty one takes them away.
+    Set,
+    /// The value is added beside other headers of the name; an empty one is not.
+    Add,
+    /// All headers of the name, whoever wrote them, are taken away.
+    Remove,
+}
+
+impl ResponseEdit {
+    /// The statuses of nginx's `add_header` without `always`.
+    pub const GOOD: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
+
+    /// Whether the change is made in a response of this status.
+    pub fn applies(&self, status: u16) -> bool {
+        self.statuses.is_empty() || self.statuses.contains(&status)
+    }
+
+    /// The beginning of the names, where the name has a star at its end.
+    pub fn prefix(&self) -> Option<&str> {
+        self.name.as_str().strip_suffix('*')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_without_statuses_is_made_in_all_responses() {
+        let edit = |statuses: &[u16]| ResponseEdit {
+            name: HeaderName::parse("X-*").unwrap(),
+            action: EditAction::Remove,
+            value: Template::empty(),
+            statuses: statuses.to_vec(),
+        };
+        assert!(edit(&[]).applies(500) && edit(&ResponseEdit::GOOD).applies(204));
+        assert!(!edit(&ResponseEdit::GOOD).applies(404));
+        assert_eq!(edit(&[]).prefix(), Some("X-"));
+        let text = serde_json::to_string(&edit(&[404])).unwrap();
+        assert_eq!(text, r#"{"name":"X-*","action":"remove","statuses":[404]}"#);
+        assert_eq!(serde_json::from_str::<ResponseEdit>(&text).unwrap(), edit(&[404]));
+    }
+}

@@ -1,0 +1,189 @@
+//! Snippets mean what they mean to nginx: each of `tables/snippets.txt` is tried twice, pasted into a stock nginx.conf and
+//! as `configuration-snippet` of an Ingress, with the same requests, and the answers are compared.
+
+use anyhow::{Context, Result, ensure};
+use oxigress_tests::client::{Address, Request, Response, send};
+use oxigress_tests::controller::Controller;
+use oxigress_tests::endpoint::Endpoint;
+use oxigress_tests::nginx::Nginx;
+use oxigress_tests::pass;
+use oxigress_tests::place::{Directory, free_port};
+use oxigress_tests::variables::Variables;
+use oxigress_tests::wait::block_on;
+use std::fmt::Write as _;
+
+const TABLE: &str = include_str!("../../tables/snippets.txt");
+
+/// A snippet and what is asked of it.
+struct Case {
+    name: String,
+    /// As an annotation.
+    ours: String,
+    /// In the stock nginx.conf, which has no headers-more.
+    stock: String,
+    /// Method, target and headers.
+    requests: Vec<String>,
+}
+
+fn cases() -> Result<Vec<Case>> {
+    let mut all: Vec<Case> = Vec::new();
+    let mut part = "";
+    for line in TABLE.lines().filter(|line| !line.starts_with("## ")) {
+        if let Some(name) = line.strip_prefix("=== ") {
+            let (name, empty) = (name.to_owned(), String::new);
+            all.push(Case { name, ours: empty(), stock: empty(), requests: Vec::new() });
+            part = "snippet";
+            continue;
+        }
+        let Some(case) = all.last_mut() else { continue };
+        match (line.strip_prefix("--- "), part) {
+            (Some(name), _) => part = name,
+            (None, "snippet") => writeln!(case.ours, "{line}")?,
+            (None, "stock") => writeln!(case.stock, "{line}")?,
+            (None, "requests") if line.is_empty() => {}
+            (None, "requests") => case.requests.push(line.to_owned()),
+            (None, part) => anyhow::bail!("{}: no part {part}", case.name),
+        }
+    }
+    for case in &mut all {
+        if case.stock.is_empty() {
+            case.stock = case.ours.clone();
+        }
+        if case.requests.is_empty() {
+            case.requests.push("GET /a/b?c=d".into());
+        }
+    }
+    Ok(all)
+}
+
+fn stock(directory: &Directory, cases: &[Case], endpoint: &Endpoint, port: u16) -> Result<Nginx> {
+    let mut text =
+        "daemon off;\npid nginx.pid;\nevents {}\nhttp {\naccess_log off;\nserver_tokens off;\n\
+                    port_in_redirect off;\nserver_names_hash_max_size 4096;\n"
+            .to_owned();
+    for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
+        writeln!(text, "{module}_temp_path {module};")?;
+    }
+    for (number, case) in cases.iter().enumerate() {
+        let (to, snippet) = (endpoint.address, &case.stock);
+        writeln!(
+            text,
+            "server {{\nlisten 127.0.0.1:{port};\nserver_name s{number}.test;\nproxy_http_version 1.1;\n\
+             proxy_buffering off;\nlocation / {{\nproxy_pass http://{to};\n{snippet}}}\n}}"
+        )?;
+    }
+    Nginx::start(directory, &(text + "}\n"), 1)
+}
+
+fn product(directory: &Directory, cases: &[Case], endpoint: Endpoint) -> Result<Controller> {
+    let flags = ["--configmap=default/settings".to_owned()];
+    let mut controller = Controller::start(directory, 1, &flags)?;
+    let mut variables = Variables::default();
+    variables.endpoints.insert("a".into(), endpoint);
+    let mut text = variables.expand("$SERVICE(shop: a)")?;
+    text += "---\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: settings, namespace: default }\n\
+             data: { allow-snippet-annotations: \"true\" }\n";
+    for (number, case) in cases.iter().enumerate() {
+        let snippet = serde_json::Value::from(case.ours.as_str());
+        writeln!(
+            text,
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: s{number}\n  namespace: default\n  \
+             annotations:\n    kubernetes.io/ingress.class: nginx\n    \
+             nginx.ingress.kubernetes.io/configuration-snippet: {snippet}\nspec:\n  rules:\n  - host: s{number}.test\n    \
+             http:\n      paths:\n      - {{ path: /, pathType: Prefix, backend: {{ service: {{ name: shop, port: {{ \
+             number: 80 }} }} }} }}"
+        )?;
+    }
+    controller.serve("shop.yaml", &text)?;
+    // The endpoint answers until the process ends.
+    std::mem::forget(variables);
+    Ok(controller)
+}
+
+fn request(line: &str, host: &str) -> Result<Request> {
+    let mut parts = line.split(" | ");
+    let (method, target) =
+        parts.next().and_then(|first| first.split_once(' ')).context("METHOD TARGET")?;
+    parts.try_fold(Request::new(method, host, target), |request, header| {
+        let (name, value) = header.split_once(':').context("NAME: VALUE")?;
+        Ok(request.header(name, value.trim_start()))
+    })
+}
+
+/// Headers that the two write differently, whatever a snippet says.
+fn is_own(name: &str) -> bool {
+    let own = [
+        "date",
+        "server",
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "x-endpoint-requests",
+        "content-length",
+        "host",
+        "cdn-loop",
+        "x-request-id",
+        "x-real-ip",
+        "x-scheme",
+        "te",
+    ];
+    own.contains(&name) || name.starts_with("x-forwarded-") || name.starts_with("x-original-")
+}
+
+/// What is compared of an answer.
+fn shown(answer: Result<Response>) -> String {
+    // A connection that is closed without an answer is one, too.
+    let Ok(answer) = answer else { return "closed".into() };
+    let mut headers: Vec<_> = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| !is_own(name.as_str()))
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        .collect();
+    headers.sort();
+    let body = match answer.endpoint() {
+        None => answer.text(),
+        Some(_) => {
+            let text = answer.text();
+            let is_kept = |line: &&str| line.split_once(": ").is_none_or(|(name, _)| !is_own(name));
+            let mut lines: Vec<_> = text.lines().filter(is_kept).collect();
+            // Their order says nothing.
+            if let Some(headers) = lines.get_mut(1..) {
+                headers.sort_unstable();
+            }
+            lines.join("\n")
+        }
+    };
+    format!("{}\n{}\n\n{body}", answer.status, headers.join("\n"))
+}
+
+#[test]
+fn snippets_answer_as_in_a_stock_nginx() {
+    pass("snippets", |directory| {
+        let cases = cases()?;
+        let endpoint = Endpoint::start("a")?;
+        let port = free_port()?;
+        let _stock = stock(&directory.within("stock")?, &cases, &endpoint, port)?;
+        let product = product(&directory.within("product")?, &cases, endpoint)?;
+        let (mut equal, mut different) = (0, String::new());
+        for (number, case) in cases.iter().enumerate() {
+            for line in &case.requests {
+                let request = request(line, &format!("s{number}.test"))?;
+                let ask = |port| shown(block_on(send(&Address::http(port), &request)));
+                let (expected, found) = (ask(port), ask(product.http_port));
+                match expected == found {
+                    true => equal += 1,
+                    false => writeln!(
+                        different,
+                        "{}: {line}\nstock nginx:\n{expected}\nhere:\n{found}\n",
+                        case.name
+                    )?,
+                }
+            }
+        }
+        let asked: usize = cases.iter().map(|case| case.requests.len()).sum();
+        println!("{} snippets, {equal} of {asked} answers equal", cases.len());
+        ensure!(different.is_empty(), "{different}\n{}", product.output_tail());
+        Ok(())
+    });
+}
