@@ -247,7 +247,7 @@ fn config_map() -> impl Strategy<Value = Object> {
 fn seen() -> impl Strategy<Value = Seen> {
     let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
         let namespaces = match kind {
-            Kind::IngressClass | Kind::GatewayClass => &[""][..],
+            Kind::IngressClass => &[""][..],
             Kind::ConfigMap => &NAMESPACES[..1],
             _ => &NAMESPACES[..],
         };
@@ -260,13 +260,7 @@ fn seen() -> impl Strategy<Value = Seen> {
     let class = select(&["k8s.io/ingress-nginx", "other.io/x"][..]).prop_map(|controller| {
         Object::IngressClass(Arc::new(IngressClass { controller: controller.into() }))
     });
-    let [classes, gateways, routes, grants] =
-        gateways::all().map(|(kind, object, names)| of(kind, object, names));
     prop_oneof![
-        2 => classes,
-        3 => gateways,
-        4 => routes,
-        1 => grants,
         4 => of(Kind::Ingress, ingress().boxed(), &NAMES),
         2 => of(Kind::Service, service().boxed(), &NAMES),
         2 => of(Kind::EndpointSlice, slice().boxed(), &NAMES),
@@ -319,7 +313,8 @@ fn step() -> impl Strategy<Value = Step> {
         true => Answer { failure: Some("gone".into()), ..Answer::default() },
         false => Answer { addresses, ..Answer::default() },
     });
-    prop_oneof![14 => seen().prop_map(Step::Seen), 1 => answer.prop_map(Step::Answer)]
+    let gateways = gateways::seen().prop_map(Step::Seen);
+    prop_oneof![14 => seen().prop_map(Step::Seen), 10 => gateways, 1 => answer.prop_map(Step::Answer)]
 }
 
 proptest! {

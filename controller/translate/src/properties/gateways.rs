@@ -3,7 +3,7 @@
 use super::{HOSTS, NAMES, NAMESPACES};
 use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, HttpRoute, Meta};
 use oxigress_objects::gateway::{ReferenceGrant, Resource};
-use oxigress_objects::{Kind, Object};
+use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -107,12 +107,20 @@ pub fn grant() -> impl Strategy<Value = Object> {
     })
 }
 
-/// The kinds and what there is of each.
-pub fn all() -> [(Kind, BoxedStrategy<Object>, &'static [&'static str]); 4] {
-    [
-        (Kind::GatewayClass, class().boxed(), &["c"]),
-        (Kind::Gateway, gateway().boxed(), &NAMES[..2]),
-        (Kind::HTTPRoute, route().boxed(), &NAMES),
-        (Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
+/// An object, or that it is gone.
+pub fn seen() -> impl Strategy<Value = Seen> {
+    let of = |kind, object: BoxedStrategy<Object>, names: &'static [&'static str]| {
+        let namespaces = if kind == Kind::GatewayClass { &[""][..] } else { &NAMESPACES[..] };
+        (select(namespaces), select(names), option::weighted(0.8, object)).prop_map(
+            move |(namespace, name, object)| {
+                (ObjectRef::new(kind, Key::new(namespace, name)), object)
+            },
+        )
+    };
+    prop_oneof![
+        2 => of(Kind::GatewayClass, class().boxed(), &["c"]),
+        3 => of(Kind::Gateway, gateway().boxed(), &NAMES[..2]),
+        4 => of(Kind::HTTPRoute, route().boxed(), &NAMES),
+        1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]
 }
