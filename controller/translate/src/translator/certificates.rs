@@ -6,7 +6,7 @@ use crate::age::Age;
 use crate::host::certificate;
 use crate::host::owner::{self, Holder};
 use crate::notes::Part;
-use oxigress_core::model::{Certificate, CertificateId, HostPattern};
+use oxigress_core::model::{Certificate, CertificateId, HostPattern, Snapshot};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
@@ -114,7 +114,9 @@ impl Translator {
     pub(super) fn add_hosts_below(&self, hosts: &mut BTreeSet<HostPattern>) {
         let is_changed = |wildcard| hosts.contains(&wildcard);
         if hosts.iter().any(HostPattern::is_wildcard) {
-            let all = self.snapshot.servers.keys();
+            // Also those that are not served, and have a certificate or would.
+            let Snapshot { servers, names, .. } = &self.snapshot;
+            let all = servers.keys().chain(names.keys()).chain(self.claimants.keys());
             let below = all.filter(|host| host.wildcard_above().is_some_and(is_changed));
             let below: Vec<_> = below.cloned().collect();
             hosts.extend(below);
