@@ -214,7 +214,7 @@ unsafe extern "C" fn lookup_certificates(
         };
         let bundles = bundles(running)?;
         let all = bundles.certificates.of_subject(subject, &bundles.budget);
-        stack(all.cloned(), |known| known.as_ptr().cast())
+        stack(all.cloned(), |known| known.as_ptr().cast(), sys::OPENSSL_sk_push)
     };
     contain(null_mut(), body, null_mut())
 }
@@ -234,25 +234,34 @@ unsafe extern "C" fn lookup_lists(
         };
         let bundles = bundles(running)?;
         let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget)?;
-        stack(all.into_iter().map(crl::counted), |known| known.as_ptr().cast())
+        let all = all.into_iter().map(crl::counted);
+        stack(all, |known| known.as_ptr().cast(), sys::OPENSSL_sk_push)
     };
     contain(null_mut(), body, null_mut())
 }
 
-/// A stack of counted objects, which OpenSSL frees.
+/// `OPENSSL_sk_push`, or what a test has in its place.
+type Push = unsafe extern "C" fn(*mut sys::OPENSSL_STACK, *const c_void) -> c_int;
+
+/// A stack of counted objects, which OpenSSL frees; `None` when memory is out for any of them: a chain that is judged by
+/// some of an issuer's revocation lists would pass where another one refuses it.
 fn stack<T>(
     all: impl Iterator<Item = T>,
     pointer: fn(&T) -> *const c_void,
+    push: Push,
 ) -> Option<*mut sys::OPENSSL_STACK> {
-    // SAFETY: makes an empty stack.
-    let stack = NonNull::new(unsafe { sys::OPENSSL_sk_new_null() })?.as_ptr();
-    for one in all {
-        // SAFETY: the stack is alive, and takes the object over if it has room; else it is freed here.
-        if unsafe { sys::OPENSSL_sk_push(stack, pointer(&one)) } > 0 {
-            std::mem::forget(one);
+    let all: Vec<T> = all.collect();
+    // SAFETY: the stack is new. What is pushed is alive, and is the stack's when all of it is there; else the stack alone
+    // is freed here, and `all` frees the rest.
+    unsafe {
+        let stack = NonNull::new(sys::OPENSSL_sk_new_null())?.as_ptr();
+        if !all.iter().all(|one| push(stack, pointer(one)) > 0) {
+            sys::OPENSSL_sk_free(stack);
+            return None;
         }
+        all.into_iter().for_each(std::mem::forget);
+        Some(stack)
     }
-    Some(stack)
 }
 
 /// A verification is over: the next one has a budget of its own.
@@ -264,4 +273,45 @@ unsafe extern "C" fn end(context: *mut sys::X509_STORE_CTX) -> c_int {
         Some(1)
     };
     contain(1, body, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How many more objects there is memory for.
+        static ROOM: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// # Safety
+    /// As `OPENSSL_sk_push`.
+    unsafe extern "C" fn push(stack: *mut sys::OPENSSL_STACK, object: *const c_void) -> c_int {
+        match ROOM.get().checked_sub(1) {
+            None => 0,
+            Some(room) => {
+                ROOM.set(room);
+                // SAFETY: as above.
+                unsafe { sys::OPENSSL_sk_push(stack, object) }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stack_has_all_objects_or_there_is_none() {
+        let object = Rc::new(());
+        let fill = |room| {
+            ROOM.set(room);
+            stack(std::iter::repeat_n(object.clone(), 3), |one| Rc::as_ptr(one).cast(), push)
+        };
+        for room in 0..3 {
+            assert_eq!(fill(room), None, "room for {room} of 3");
+            assert_eq!(Rc::strong_count(&object), 1, "each is freed once");
+        }
+        let full = fill(3).unwrap();
+        assert_eq!(Rc::strong_count(&object), 4, "the stack counts them");
+        // SAFETY: frees the stack, not what it names.
+        unsafe { sys::OPENSSL_sk_free(full) };
+    }
 }
