@@ -48,8 +48,8 @@ fn run(raw: &nginx::Request) -> bool {
         return true;
     }
     // Also of requests that are refused before they are routed.
-    if raw.hides_server() {
-        raw.hide_server();
+    if raw.hides_server() && raw.hide_server().is_none() {
+        return false;
     }
     let Some(request) = Request::of(raw) else { return true };
     if raw.status() == 502 && request.is_busy() {

@@ -86,7 +86,7 @@ fn remove(request: &Request<'_>, edit: &ResponseEdit) {
         request.remove_response_header(name.as_bytes());
         if edit.action == EditAction::Remove && name.eq_ignore_ascii_case("server") {
             // nginx writes its own where there is none.
-            request.nginx().hide_server();
+            _ = request.nginx().hide_server();
         }
         return;
     };

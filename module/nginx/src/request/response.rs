@@ -33,15 +33,6 @@ const FIELDS: [(&str, bool, Field); 13] = [
     ("www-authenticate", true, |out| &mut out.www_authenticate),
 ];
 
-/// Stands for a header that is not sent: its hash is 0. nginx writes only into headers of its lists.
-const NO_HEADER: &ngx_table_elt_t = &ngx_table_elt_t {
-    hash: 0,
-    key: ngx_str_t { len: 0, data: null_mut() },
-    value: ngx_str_t { len: 0, data: null_mut() },
-    lowcase_key: null_mut(),
-    next: null_mut(),
-};
-
 fn field(name: &[u8]) -> Option<&'static (&'static str, bool, Field)> {
     FIELDS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
 }
@@ -99,14 +90,16 @@ impl Request {
         }
     }
 
-    /// nginx writes no `Server` of its own into the response.
-    pub fn hide_server(&self) {
-        // nginx looks whether there is one, and writes those of the list: this one is in no list.
-        self.with_out(|out| {
-            if out.server.is_null() {
-                out.server = std::ptr::from_ref(NO_HEADER).cast_mut();
-            }
-        });
+    /// nginx writes no `Server` of its own into the response; `None` when memory is out.
+    pub fn hide_server(&self) -> Option<()> {
+        if self.peek(|raw| raw.headers_out.server.is_null()) {
+            // nginx looks whether there is one, and sends those of the list: this one is in no list, and its hash is 0. It is
+            // the request's own, since nginx writes into it where another response follows (`post_action`).
+            let none = self.pool().alloc(ngx_table_elt_t::default())?;
+            let none = std::ptr::from_mut(none);
+            self.with_out(|out| out.server = none);
+        }
+        Some(())
     }
 
     /// Puts another value in place of a response header's; `None` when memory is out.
