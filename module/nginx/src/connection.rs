@@ -21,8 +21,6 @@ on_event_loop!(Connection);
 fields! { Connection {
     /// Its log, which adds what nginx knows of the client to each line.
     link log: Log = log;
-    /// Its pool.
-    link pool: Pool = pool;
     /// Its socket; -1 when it is closed.
     get socket: i32 = fd;
     /// The peer's address in text, without port.
@@ -31,8 +29,9 @@ fields! { Connection {
     get sent: i64 = sent;
     /// `SOCK_STREAM` or `SOCK_DGRAM`.
     get kind: i32 = type_;
-    /// Its pool, once it was used.
-    option pool_if_any: Pool = pool;
+    /// Its pool. A client's has one as long as it lives; a listener's has none, and one to an endpoint has none before it is
+    /// connected.
+    option pool: Pool = pool;
     /// What happens when there is something to read.
     link read_event: Event = read;
     /// What happens when there is room to write.
@@ -152,7 +151,7 @@ impl Connection {
         self.poke(|raw| raw.log = log);
         self.read_event().poke(|raw| raw.log = log);
         self.write_event().poke(|raw| raw.log = log);
-        self.pool_if_any().into_iter().for_each(|pool| pool.poke(|raw| raw.log = log));
+        self.pool().into_iter().for_each(|pool| pool.poke(|raw| raw.log = log));
     }
 
     /// Its socket; `None` when it is closed. A connection is not closed while it is looked at.

@@ -238,7 +238,9 @@ unsafe extern "C" fn init_connection(raw: *mut ngx_connection_t) {
     // SAFETY: nginx gives a new connection, with its pool; the struct outlives the connection.
     let connection = unsafe { Connection::from_ptr(raw) };
     // When memory is out, the next tick refills.
-    connection.pool().on_end(Ended(connection.event_loop()));
+    if let Some(pool) = connection.pool() {
+        pool.on_end(Ended(connection.event_loop()));
+    }
     // SAFETY: nginx's own handler.
     unsafe { ngx_http_init_connection(raw) };
     // nginx closes connections without a request to make room. This one's first is about to come. Without a descriptor it

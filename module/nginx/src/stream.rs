@@ -11,6 +11,7 @@ pub mod divide;
 use crate::basic::guard::contain;
 use crate::basic::handle::{Handle, fields, handle, on_event_loop};
 use crate::basic::log::Level;
+use crate::basic::pool::Pool;
 use crate::basic::text::Text;
 use crate::conf::kept::{Keeper, NamedModule, Slot};
 use crate::conf::module::{Directive, Shared, create, step, table};
@@ -308,6 +309,11 @@ unsafe impl Keeper<OfSession> for Session {
 }
 
 impl Session {
+    /// The pool of its connection, which goes with it.
+    pub fn pool(&self) -> &Pool {
+        self.connection().pool().expect("nginx gives a session's connection a pool")
+    }
+
     /// What module `M` keeps for its server.
     pub fn server_conf<M: StreamModule>(&self) -> &M::Server {
         &self.kept::<Server<M>>().expect(IN_STREAM).ours
@@ -320,7 +326,7 @@ impl Session {
 
     /// Keeps a value with it, until its pool goes; `None` when memory is out.
     pub fn new_context<M: StreamModule>(&self, value: M::Session) -> Option<&M::Session> {
-        let value = self.connection().pool().keep(value)?;
+        let value = self.pool().keep(value)?;
         self.put::<M>(value);
         Some(value)
     }

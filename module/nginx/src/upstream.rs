@@ -30,8 +30,8 @@ fields! { Upstream {
     list headers: Header = headers_in.headers;
     /// The name of the endpoint that is asked, once one is.
     option peer_text: Text = peer.name;
-    /// The settings of its location.
-    link conf: UpstreamConf = conf;
+    /// The settings of its location; `None` while the variables of `proxy_pass` are looked up.
+    option conf: UpstreamConf = conf;
     /// What its attempts go out by, if `proxy_bind` says so.
     option local: LocalAddress = peer.local;
     /// They go out by the client's address.
@@ -83,7 +83,7 @@ impl Upstream {
     /// How often `proxy_next_upstream_tries` lets a request try; 0: as often as there are endpoints.
     #[inline]
     pub fn tries(&self) -> usize {
-        self.conf().tries()
+        self.conf().map_or(0, UpstreamConf::tries)
     }
 
     /// Looks at the beginning of the request as nginx has written it and not begun to send it: all of its head, and of

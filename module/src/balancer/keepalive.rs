@@ -231,7 +231,7 @@ pub fn mixes_handshakes(request: &Request, kept: KeptByNginx) -> bool {
         return false;
     };
     // With a variable in `proxy_pass` the server name is the variable's unless it is written out.
-    let conf = upstream.conf();
+    let Some(conf) = upstream.conf() else { return true };
     let is_fixed = !upstream.is_resolved() || conf.tls_name().is_some();
     if is_fixed && is_separate(kept, conf) {
         return false;

@@ -64,7 +64,7 @@ fn is_in_a_circle(session: &Session, worker: &Worker) -> bool {
         return true;
     }
     let counted = Counted { here: session.event_loop(), random };
-    session.connection().pool().keep(counted).is_none()
+    session.pool().keep(counted).is_none()
 }
 
 /// The random of what has been read of the client's bytes, or lies in the socket: nginx reads ahead there, if nothing asked

@@ -89,7 +89,7 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
         return Some(backend);
     }
     let port = port(session);
-    let copy = |id: &[u8]| session.connection().pool().concat(&[id]);
+    let copy = |id: &[u8]| session.pool().concat(&[id]);
     let found = port.and_then(|port| stream::backend_of_port(worker, port, copy).flatten());
     if found.is_none() {
         let port = port.map(|port| port.to_string());
@@ -149,7 +149,7 @@ impl<'s> nginx::Peer<'s> for Peer<'s> {
             return;
         }
         self.attempts = self.attempts.saturating_add(1);
-        self.tried.push(self.session.connection().pool(), self.current);
+        self.tried.push(self.session.pool(), self.current);
         let untried = peer::untried(self.worker, &self.search());
         attempt.nginx().set_tries(self.attempts_left(untried));
     }
@@ -169,7 +169,7 @@ impl<'s> Peer<'s> {
         if self.backend.is_empty() {
             return None;
         }
-        let pool = self.session.connection().pool();
+        let pool = self.session.pool();
         peer::choose(self.worker, &self.search(), |endpoint, begun, untried, generation| {
             Choice::copy(pool, endpoint, begun, untried, generation)
         })
@@ -182,7 +182,7 @@ impl<'s> Peer<'s> {
             let Some(denial) = self.worker.denial(choice.address) else { return Some(choice) };
             let connection = self.session.connection();
             self.in_flight.deny(self.worker, &choice, denial, self.backend, connection.log());
-            self.tried.push(connection.pool(), choice.identity);
+            self.tried.push(self.session.pool(), choice.identity);
         }
         None
     }

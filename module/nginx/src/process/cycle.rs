@@ -83,9 +83,13 @@ impl Cycle {
         self.kept::<kept::Core<M>>()
     }
 
-    /// The place of a module among those of its kind; `None` where nginx has none of that name.
+    /// The place of a module among those of its kind; `None` where nginx has none of that name. The empty cycle that nginx
+    /// begins with has none at all.
     pub fn module_index(&self, name: &CStr) -> Option<usize> {
         let mut at: *mut *mut ngx_module_t = self.peek(|raw| raw.modules);
+        if at.is_null() {
+            return None;
+        }
         // SAFETY: nginx's list of modules, which ends with null; a module that is loaded has a name.
         while let Some(module) = unsafe { (*at).as_ref() } {
             // SAFETY: null, or a C string of the module's library.

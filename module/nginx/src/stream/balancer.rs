@@ -63,7 +63,7 @@ unsafe extern "C" fn init_peer<B: SessionBalancer>(
         // SAFETY: nginx gives the session and the upstream it is for, on the event loop.
         let (session, block) =
             unsafe { (Session::from_ptr(session), StreamBlock::from_ptr(upstream)) };
-        let pool = session.connection().pool();
+        let pool = session.pool();
         let peer = B::peer(session, block).and_then(|peer| Slot::of(pool, peer));
         let (Some(data), Some(upstream)) = (peer, session.upstream()) else { return Code::ERROR };
         upstream.poke(|raw| {

@@ -84,7 +84,7 @@ impl Upstream {
             return true;
         }
         let lasts = request.cache_valid_until().is_some_and(|seconds| seconds != 0);
-        if self.is_cacheable() && !lasts && !self.conf().has_cache_times() {
+        if self.is_cacheable() && !lasts && self.conf().is_none_or(|conf| !conf.has_cache_times()) {
             // As nginx would find out, after it has looked whether there is a body to read.
             self.set_cacheable(false);
         }
@@ -153,7 +153,7 @@ unsafe extern "C" fn drop_part(data: *mut c_void, bytes: isize) -> ngx_int_t {
 impl Discard<'_> {
     /// Has nginx wait for what is still to come, but not as long as for an answer; an error when memory is out.
     fn wait_shortly(&self) -> Code {
-        let conf = self.upstream.conf();
+        let Some(conf) = self.upstream.conf() else { return Code::ERROR };
         if conf.read_timeout() <= MAX_MSEC {
             return Code::OK;
         }

@@ -30,7 +30,7 @@ impl Identifier {
         let [a, b] = self.0;
         let mut hasher = SipHasher13::new_with_keys(a, b);
         if upstream.is_tls() {
-            let conf = upstream.conf();
+            let conf = upstream.conf()?;
             // Protocols, ciphers, trust and a certificate without variables. Never another's: that of nginx.conf
             // stays as long as the cycle, and so longer than the pool, and that of a policy has a number.
             match (conf.tls().and_then(Tls::number), conf.tls()) {
