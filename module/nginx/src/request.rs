@@ -206,7 +206,8 @@ impl Request {
     /// The connections of the request's server take no more requests: HTTP/2 says GOAWAY with the next one. That holds for
     /// this process and configuration, and cannot be taken back.
     pub fn end_connections_of_server(&self) {
-        let (connection, index) = (self.peek(|raw| raw.http_connection), HttpCore::index());
+        // nginx gives a subrequest its main request's stream, but not its HTTP connection.
+        let (connection, index) = (self.main().peek(|raw| raw.http_connection), HttpCore::index());
         // SAFETY: nginx gives each HTTP connection the context of its server, whose settings live as long as the cycle; the
         // type is the core module's, and nobody has a reference to it.
         unsafe {
