@@ -19,8 +19,12 @@ impl Drop for Forget {
 }
 
 impl Request {
-    /// A way to find it again; `None` when memory is out.
+    /// A way to find it again; `None` of a subrequest, and when memory is out.
     pub fn weak(&self) -> Option<WeakRequest> {
+        // nginx takes the pool away from the main request alone before it cleans up, by which `alive` knows that it has ended.
+        if !self.is_main() {
+            return None;
+        }
         let place = Rc::new(Cell::new(self.as_ptr()));
         self.pool().keep(Forget(Rc::clone(&place)))?;
         Some(WeakRequest(place))
