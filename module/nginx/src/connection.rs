@@ -116,9 +116,10 @@ impl Event {
         }
     }
 
-    /// Has the kernel tell about it; `false` when it cannot.
+    /// Has the kernel tell about it; `false` when it cannot. Of connections to endpoints only: HTTP/2 makes copies of a client's
+    /// connection, with its descriptor, which the kernel would lead to when they are gone.
     #[inline]
-    pub fn watch(&self) -> bool {
+    pub(crate) fn watch(&self) -> bool {
         // SAFETY: an event of an open connection.
         unsafe { ngx_handle_read_event(self.as_ptr(), 0) == NGX_OK as ngx_int_t }
     }

@@ -376,5 +376,5 @@ fn is_good(attempt: &Attempt<'_>, settings: &Settings, upstream: &Upstream) -> b
         && upstream.is_request_sent()
         && !is_terminating(here)
         && !is_exiting(here)
-        && connection.read_event().watch()
+        && attempt.nginx().watch()
 }

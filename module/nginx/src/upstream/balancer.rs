@@ -79,6 +79,14 @@ fields! { PeerConnection {
     option connection: Connection = connection;
 }}
 
+impl PeerConnection {
+    /// Has the kernel tell what comes over its connection, one to an endpoint; `false` when it cannot.
+    #[inline]
+    pub fn watch(&self) -> bool {
+        self.connection().is_some_and(|connection| connection.read_event().watch())
+    }
+}
+
 /// One attempt to reach an endpoint: where to, and over which connection.
 pub struct Attempt<'r> {
     raw: &'r PeerConnection,
