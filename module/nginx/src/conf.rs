@@ -410,19 +410,6 @@ unsafe impl Keeper<OfServer> for UpstreamBlock {
 }
 
 impl UpstreamBlock {
-    /// # Safety
-    /// nginx initialises this upstream, and nobody else refers to it during `'a`.
-    pub(crate) unsafe fn initialised<'a>(raw: *mut ngx_http_upstream_srv_conf_t) -> &'a mut Self {
-        // SAFETY: alive, as the caller promises, and the same layout: transparent over a cell.
-        unsafe { &mut *raw.cast() }
-    }
-
-    /// What module `M` keeps for it, while it is initialised.
-    pub fn conf_mut<M: HttpModule>(&mut self) -> Option<&mut M::Server> {
-        // SAFETY: null, or what module `M` has made for it, which stays as long; it is lent of this block, exclusively.
-        unsafe { self.place(M::index())?.cast::<M::Server>().as_mut() }
-    }
-
     /// What a module of nginx's own keeps for it, while it is initialised; `None` where nginx was built without it.
     pub fn conf_of<N: NamedModule>(&self, cycle: &Cycle) -> Option<&N::Server> {
         // SAFETY: null or of this type, which stays as long as the cycle.

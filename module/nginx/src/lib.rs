@@ -55,7 +55,7 @@ pub use request::{
     Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, crypt,
 };
 pub use stock::{ComplexValue, UpstreamConf};
-pub use upstream::balancer::{Attempt, Balancer, Outcome, Peer, PeerName};
+pub use upstream::balancer::{Attempt, Balancer, NewUpstream, Outcome, Peer, PeerName};
 pub use upstream::head::{Head, HeadReader, Reader};
 pub use upstream::idle::{Idle, Keeper, Open};
 pub use upstream::rewrite::{Rewriter, Rewritten};

@@ -10,14 +10,12 @@ use crate::conf::SrvConf;
 use crate::module::directives::refuse;
 use crate::module::table::Http;
 use crate::system::log;
-use nginx::stock::{Proxy, UpstreamKeepalive};
+use nginx::stock::{KeepaliveConf, Proxy, UpstreamKeepalive};
 use nginx::sys::{
     NGX_HTTP_UPSTREAM_IGN_XA_BUFFERING, NGX_HTTP_UPSTREAM_IGN_XA_CHARSET,
     NGX_HTTP_UPSTREAM_IGN_XA_LIMIT_RATE, NGX_HTTP_UPSTREAM_IGN_XA_REDIRECT, ngx_msec_t, ngx_uint_t,
 };
-use nginx::{
-    Conf, Refused, Request, UpstreamBlock, UpstreamConf, parse_milliseconds, parse_number,
-};
+use nginx::{Conf, NewUpstream, Refused, Request, UpstreamConf, parse_milliseconds, parse_number};
 
 /// ingress-nginx's values of nginx's four directives.
 const CONNECTIONS: u32 = 320;
@@ -87,20 +85,26 @@ fn set(conf: &mut SrvConf, parameter: &[u8]) -> Option<()> {
 
 /// Decides who keeps the connections of an upstream with `ingress_balancer`; nginx's own directives have been
 /// read. Says why it cannot be.
-pub fn decide_keeper(conf: &Conf, block: &mut UpstreamBlock) -> Result<(), Refused> {
-    let name = block.name().to_vec();
+pub fn decide_keeper(upstream: &mut NewUpstream<'_>) -> Result<(), Refused> {
+    let name = upstream.block().name().to_vec();
     let name = name.escape_ascii();
-    let kept = block.conf_of::<UpstreamKeepalive>(conf.cycle()).map(|stock| {
+    let kept = stock(upstream).map(|stock| {
         let said = [stock.time(), stock.timeout(), stock.requests()];
         Stock { said, max_cached: stock.max_cached(), is_by_location: stock.keeps_by_location() }
     });
-    let decided = decide(conf, block.conf_mut::<Http>().ok_or(Refused::Told)?, kept, &name);
-    if let (Ok(true), Some(stock)) = (&decided, block.conf_of::<UpstreamKeepalive>(conf.cycle())) {
+    let ours = upstream.server::<Http>().ok_or(Refused::Told)?;
+    let decided = decide(ours, kept, &name).map_err(|reason| refuse(upstream.conf(), reason))?;
+    if let (true, Some(stock)) = (decided, stock(upstream)) {
         // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
         // "keepalive 0" writes; before, it is 0 already.
         stock.set_max_cached(0);
     }
-    decided.map(|_| ())
+    Ok(())
+}
+
+/// What nginx's own module keeps for it.
+fn stock<'u>(upstream: &'u NewUpstream<'_>) -> Option<&'u KeepaliveConf> {
+    upstream.block().conf_of::<UpstreamKeepalive>(upstream.conf().cycle())
 }
 
 /// What nginx's own directives say of an upstream.
@@ -111,21 +115,17 @@ struct Stock {
     is_by_location: bool,
 }
 
-/// Answers whether nginx is to keep none.
+/// Answers whether nginx is to keep none, or why the directives do not go together.
 fn decide(
-    conf: &Conf,
     ours: &mut SrvConf,
     stock: Option<Stock>,
     name: &dyn std::fmt::Display,
-) -> Result<bool, Refused> {
+) -> Result<bool, String> {
     if ours.backend_variable().is_some() {
         if ours.has_keepalive {
-            return Err(refuse(
-                conf,
-                format_args!(
-                    "\"ingress_keepalive\" in upstream \"{name}\" goes with \"ingress_balancer\" without a \
-                     variable: with one, nginx's \"keepalive\" keeps connections"
-                ),
+            return Err(format!(
+                "\"ingress_keepalive\" in upstream \"{name}\" goes with \"ingress_balancer\" without a \
+                 variable: with one, nginx's \"keepalive\" keeps connections"
             ));
         }
         ours.kept_by_nginx = stock.map_or(KeptByNginx::Not, |stock| {
@@ -144,13 +144,10 @@ fn decide(
     let is_set = stock.said.iter().any(|value| *value != ngx_uint_t::MAX)
         || !matches!(stock.max_cached, 0 | ngx_uint_t::MAX);
     if is_set {
-        return Err(refuse(
-            conf,
-            format_args!(
-                "\"ingress_balancer\" without a variable keeps connections itself: in upstream \"{name}\" \
-                 write \"ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000]\" in place of \
-                 \"keepalive\" and what begins with \"keepalive_\""
-            ),
+        return Err(format!(
+            "\"ingress_balancer\" without a variable keeps connections itself: in upstream \"{name}\" \
+             write \"ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000]\" in place of \
+             \"keepalive\" and what begins with \"keepalive_\""
         ));
     }
     Ok(true)

@@ -18,7 +18,8 @@ use crate::worker::Worker;
 use crate::zone::retired;
 use nginx::event::{is_exiting, is_terminating};
 use nginx::{
-    Attempt, Code, Conf, Header, Outcome as Ended, PeerName, Refused, Upstream, UpstreamBlock,
+    Attempt, Code, Header, NewUpstream, Outcome as Ended, PeerName, Refused, Upstream,
+    UpstreamBlock,
 };
 use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::idle;
@@ -84,9 +85,9 @@ impl nginx::Balancer for Requests {
     const NAME: &'static str = "ingress_balancer";
     type Peer<'r> = Peer<'r>;
 
-    fn init(conf: &Conf, block: &mut UpstreamBlock) -> Result<(), Refused> {
-        refuse_zone(block.has_zone())?;
-        keepalive::decide_keeper(conf, block)
+    fn init(upstream: &mut NewUpstream<'_>) -> Result<(), Refused> {
+        refuse_zone(upstream.block().has_zone())?;
+        keepalive::decide_keeper(upstream)
     }
 
     fn peer<'r>(request: &'r nginx::Request, block: &'r UpstreamBlock) -> Option<Peer<'r>> {

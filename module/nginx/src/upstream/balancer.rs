@@ -7,6 +7,8 @@ use crate::basic::handle::{fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::basic::text::Text;
+use crate::conf::kept::{self, Keeper};
+use crate::conf::module::HttpModule;
 use crate::conf::{Conf, Refused, UpstreamBlock};
 use crate::connection::Connection;
 use crate::request::Request;
@@ -28,9 +30,33 @@ pub trait Balancer: 'static {
     /// What it keeps for a request, in the request's pool. It is not dropped.
     type Peer<'r>: Peer<'r>;
     /// When the block has been read: nginx's settings for it are known now.
-    fn init(conf: &Conf, block: &mut UpstreamBlock) -> Result<(), Refused>;
+    fn init(upstream: &mut NewUpstream<'_>) -> Result<(), Refused>;
     /// When a request is about to be sent to the block; `None`: it cannot be sent.
     fn peer<'r>(request: &'r Request, block: &'r UpstreamBlock) -> Option<Self::Peer<'r>>;
+}
+
+/// An upstream that is initialised: meanwhile the one way to what modules keep for it.
+pub struct NewUpstream<'c> {
+    conf: &'c mut Conf,
+    block: &'c UpstreamBlock,
+}
+
+impl NewUpstream<'_> {
+    /// The configuration that is read.
+    pub fn conf(&self) -> &Conf {
+        self.conf
+    }
+
+    /// nginx's side of it.
+    pub fn block(&self) -> &UpstreamBlock {
+        self.block
+    }
+
+    /// What module `M` keeps for it.
+    pub fn server<M: HttpModule>(&mut self) -> Option<&mut M::Server> {
+        let array = Keeper::array(self.block);
+        self.conf.exclusive::<kept::Server<M>>(array)
+    }
 }
 
 /// Chooses where a request or session goes, attempt by attempt.
@@ -242,10 +268,9 @@ unsafe extern "C" fn init_upstream<B: Balancer>(
     upstream: *mut ngx_http_upstream_srv_conf_t,
 ) -> ngx_int_t {
     let decided = contain(B::NAME, Err(Refused::Told), || {
-        // SAFETY: nginx gives the configuration that it reads, and the upstream that it initialises, to which nobody else
-        // refers meanwhile.
-        let (conf, block) = unsafe { (Conf::from_ptr(cf), UpstreamBlock::initialised(upstream)) };
-        B::init(conf, block)?;
+        // SAFETY: nginx gives the configuration that it reads, to which nobody else refers meanwhile, and one of its upstreams.
+        let (conf, block) = unsafe { (Conf::reading(cf), UpstreamBlock::from_ptr(upstream)) };
+        B::init(&mut NewUpstream { conf, block })?;
         block.poke(|raw| raw.peer.init = Some(init_peer::<B>));
         Ok(())
     });
