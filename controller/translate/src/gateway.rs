@@ -13,6 +13,7 @@ mod address;
 mod attach;
 mod filter;
 mod host;
+mod isolation;
 mod listener;
 mod memo;
 mod merge;
@@ -23,6 +24,7 @@ mod serve;
 mod served;
 mod status;
 mod target;
+mod work;
 
 pub use listener::references;
 pub use memo::Memo;
@@ -40,6 +42,7 @@ use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
+use room::Room;
 use route::CompiledRoute;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -99,17 +102,11 @@ pub fn build(
         return built;
     }
     let mut gateways = listener::gateways(world, options, &classes, &mut built);
-    let listeners = listener::Listeners::of(&gateways);
+    let listeners = isolation::Listeners::of(&gateways);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
-    // The newest are over the budget of their namespace.
-    let mut routes: Vec<_> = objects.http_routes.iter().collect();
-    routes.sort_by_key(|(key, route)| (route.meta.created, *key));
-    for (key, route) in routes {
-        let attached = attach::attach(world, options, key, route, &mut gateways);
-        if attached.is_empty() {
-            continue;
-        }
+    let routes = attach::all(world, options, &mut gateways, &mut serving.room);
+    for (key, route, attached) in routes {
         let has_room = serving.room.has_reading(key, route);
         let known = old.take_route(world, key, route).filter(|_| has_room);
         let mut known = known.unwrap_or_else(|| {
@@ -156,8 +153,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
             put(&listener.host, GatewayClaim { age, kind: Kind::Gateway });
         }
     }
-    for (key, route) in &objects.http_routes {
-        let attached = attach::attach(world, options, key, route, &mut gateways);
+    for (key, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
         let hosts = attached.iter().flat_map(|at| &at.listeners).flat_map(|(_, hosts)| hosts);
         for host in hosts.map(|(host, _)| host).collect::<BTreeSet<_>>() {
             let age = age(route.meta.created, key);

@@ -2,16 +2,19 @@
 
 use super::host::intersection;
 use super::listener::{Gateways, ListenerState};
+use super::room::{self, Room};
 use super::route::CompiledRoute;
 use super::target::is_watched;
+use super::work::{self, Step};
 use super::{Built, status};
 use crate::Options;
 use kube::core::{Expression, Selector, SelectorExt};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{self, HttpRoute, LabelSelector, ParentRef};
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
-use oxigress_objects::{Key, Kind, World};
+use oxigress_objects::{Key, Kind, Name, World};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A route at one of its parents, which is ours.
 pub struct Attachment<'w> {
@@ -25,25 +28,61 @@ pub struct Attachment<'w> {
     pub refusal: Option<Condition>,
 }
 
-/// The parents of a route that are ours. Counts it at the listeners.
-pub fn attach<'w>(
+/// A route with its parents that are ours.
+pub type Attached<'w> = (&'w Key, &'w Arc<HttpRoute>, Vec<Attachment<'w>>);
+
+/// The routes with parents that are ours, the oldest first: the newest are over the limits of their namespaces. Counts them at
+/// the listeners.
+pub fn all<'w>(
+    world: &'w World,
+    options: &Options,
+    gateways: &mut Gateways<'_>,
+    room: &mut Room,
+) -> Vec<Attached<'w>> {
+    let mut routes: Vec<_> = world.gateway_api.http_routes.iter().collect();
+    routes.sort_by_key(|(key, route)| (route.meta.created, *key));
+    let all = routes.into_iter().map(|(key, route)| {
+        let attached = attach(world, options, key, route, gateways, room);
+        (key, route, attached)
+    });
+    all.filter(|(_, _, attached)| !attached.is_empty()).collect()
+}
+
+fn attach<'w>(
     world: &World,
     options: &Options,
     key: &Key,
     route: &'w HttpRoute,
     gateways: &mut Gateways<'_>,
+    room: &mut Room,
 ) -> Vec<Attachment<'w>> {
-    let mut all = Vec::new();
     if !is_watched(world, options, &key.namespace) {
-        return all;
+        return Vec::new();
     }
-    for parent in &route.spec.parent_refs {
+    let parents = route.spec.parent_refs.iter().filter_map(|parent| {
         let is_gateway = parent.group.as_deref().is_none_or(|group| group == gateway::GROUP)
             && parent.kind.as_deref().is_none_or(|kind| kind == "Gateway");
         let namespace = parent.namespace.as_deref().unwrap_or(&key.namespace);
         let gateway = Key::new(namespace, &parent.name);
-        let Some(state) = gateways.get_mut(&gateway).filter(|_| is_gateway) else { continue };
-        let found = at(world, &gateway, key, route, parent, &state.listeners);
+        let state = gateways.get(&gateway).filter(|_| is_gateway)?;
+        Some((parent, gateway, named(parent, &state.listeners)))
+    });
+    let parents: Vec<_> = parents.collect();
+    if parents.is_empty() {
+        return Vec::new();
+    }
+    // Nothing is multiplied before there is room for all of it.
+    let listeners = parents.iter().map(|(_, _, named)| named.len()).sum::<usize>();
+    let of_one = route.spec.hostnames.iter().map(|name| room::places_of(name)).sum::<usize>();
+    let has_room = room.has_places(key, listeners.saturating_mul(of_one.max(1)));
+    let hosts = match has_room {
+        true => hosts_of(route),
+        false => Err(Condition::no("Accepted", "UnsupportedValue", room::no_places())),
+    };
+    let mut all = Vec::new();
+    for (parent, gateway, named) in parents {
+        let Some(state) = gateways.get_mut(&gateway) else { continue };
+        let found = at(world, &gateway, key, named, &hosts, &mut state.listeners);
         let (listeners, refusal) = match found {
             Ok(listeners) => (listeners, None),
             Err(refusal) => (Vec::new(), Some(refusal)),
@@ -56,6 +95,27 @@ pub fn attach<'w>(
         all.push(Attachment { parent, gateway, listeners, refusal });
     }
     all
+}
+
+/// The accepted listeners that a parent names, by their place.
+fn named(parent: &ParentRef, listeners: &[ListenerState<'_>]) -> Vec<usize> {
+    let is_named = |listener: &ListenerState<'_>| {
+        parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
+            && parent.port.is_none_or(|port| port == listener.spec.port)
+            && listener.is_accepted()
+    };
+    let all = listeners.iter().enumerate().filter(|(_, listener)| is_named(listener));
+    all.map(|(place, _)| place).collect()
+}
+
+fn hosts_of(route: &HttpRoute) -> Result<Vec<HostPattern>, Condition> {
+    if route.spec.hostnames.is_empty() {
+        return Ok(vec![HostPattern::default_host()]);
+    }
+    let hosts = route.spec.hostnames.iter().map(|name| HostPattern::parse(name));
+    hosts
+        .collect::<Result<_, _>>()
+        .map_err(|why| Condition::no("Accepted", "UnsupportedValue", format!("hostnames: {why}")))
 }
 
 /// Notes the status of a route at each of its parents.
@@ -101,51 +161,42 @@ fn at(
     world: &World,
     gateway: &Key,
     key: &Key,
-    route: &HttpRoute,
-    parent: &ParentRef,
-    listeners: &[ListenerState<'_>],
+    named: Vec<usize>,
+    hosts: &Result<Vec<HostPattern>, Condition>,
+    listeners: &mut [ListenerState<'_>],
 ) -> Result<Listeners, Condition> {
     let refuse = |reason, message: &str| Err(Condition::no("Accepted", reason, message));
-    let is_named = |listener: &ListenerState<'_>| {
-        parent.section_name.as_ref().is_none_or(|name| *name == listener.spec.name)
-            && parent.port.is_none_or(|port| port == listener.spec.port)
-            && listener.is_accepted()
-    };
-    let mut found: Vec<_> =
-        listeners.iter().enumerate().filter(|(_, listener)| is_named(listener)).collect();
-    if found.is_empty() {
+    if named.is_empty() {
         return refuse(
             "NoMatchingParent",
             "no valid listener of the Gateway has this name and port",
         );
     }
-    found.retain(|(_, listener)| {
-        listener.kinds.contains(&"HTTPRoute") && allows(world, gateway, key, listener)
-    });
-    if found.is_empty() {
+    let may_attach = |place: &usize| {
+        listeners.get_mut(*place).is_some_and(|listener| {
+            listener.kinds.contains(&"HTTPRoute") && allows(world, gateway, key, listener)
+        })
+    };
+    let allowed: Vec<usize> = named.into_iter().filter(may_attach).collect();
+    if allowed.is_empty() {
         return refuse(
             "NotAllowedByListeners",
             "allowedRoutes of the Gateway's listeners leave it out",
         );
     }
-    let mut hosts = Vec::new();
-    for name in &route.spec.hostnames {
-        match HostPattern::parse(name) {
-            Ok(host) => hosts.push(host),
-            Err(why) => return refuse("UnsupportedValue", &format!("hostnames: {why}")),
+    let hosts = hosts.as_ref().map_err(Clone::clone)?;
+    let mut found = Listeners::new();
+    for place in allowed {
+        let Some(listener) = listeners.get(place) else { continue };
+        let meet = hosts.iter().filter_map(|host| {
+            work::count(Step::Place);
+            Some((intersection(&listener.host, host)?, host.clone()))
+        });
+        let meet: Vec<_> = meet.collect();
+        if !meet.is_empty() {
+            found.push((place, meet));
         }
     }
-    if hosts.is_empty() {
-        hosts.push(HostPattern::default_host());
-    }
-    let meet = |listener: &ListenerState<'_>| {
-        let meet = hosts
-            .iter()
-            .filter_map(|host| Some((intersection(&listener.host, host)?, host.clone())));
-        meet.collect::<Vec<_>>()
-    };
-    let found = found.into_iter().map(|(place, listener)| (place, meet(listener)));
-    let found: Listeners = found.filter(|(_, hosts)| !hosts.is_empty()).collect();
     match found.is_empty() {
         true => refuse("NoMatchingListenerHostname", "no listener has one of its hostnames"),
         false => Ok(found),
@@ -153,20 +204,27 @@ fn at(
 }
 
 /// Whether routes of a namespace may attach to a listener. What cannot be read allows none.
-fn allows(world: &World, gateway: &Key, route: &Key, listener: &ListenerState<'_>) -> bool {
+fn allows(world: &World, gateway: &Key, route: &Key, listener: &mut ListenerState<'_>) -> bool {
     let namespaces = &listener.spec.allowed_routes.namespaces;
-    match namespaces.from.as_deref() {
-        Some("All") => true,
-        None | Some("Same") => route.namespace == gateway.namespace,
-        Some("Selector") => namespaces.selector.as_ref().is_some_and(|selector| {
-            let known = world.namespaces.get(&Key::new("", &route.namespace));
-            let mut labels = known.map(|known| known.labels.clone()).unwrap_or_default();
-            // Kubernetes gives it to every namespace; in a folder nobody does.
-            labels.insert("kubernetes.io/metadata.name".into(), route.namespace.to_string());
-            matches(selector, &labels)
-        }),
-        Some(_) => false,
+    match (namespaces.from.as_deref(), &namespaces.selector) {
+        (Some("All"), _) => true,
+        (None | Some("Same"), _) => route.namespace == gateway.namespace,
+        (Some("Selector"), Some(selector)) => {
+            // It may be long, so it is asked once for all routes of a namespace.
+            let selected = listener.selected.entry(route.namespace.clone());
+            *selected.or_insert_with(|| selects(world, &route.namespace, selector))
+        }
+        (Some(_), _) => false,
     }
+}
+
+fn selects(world: &World, namespace: &Name, selector: &LabelSelector) -> bool {
+    work::count(Step::Selector);
+    let known = world.namespaces.get(&Key::new("", namespace));
+    let mut labels = known.map(|known| known.labels.clone()).unwrap_or_default();
+    // Kubernetes gives it to every namespace; in a folder nobody does.
+    labels.insert("kubernetes.io/metadata.name".into(), namespace.to_string());
+    matches(selector, &labels)
 }
 
 fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {

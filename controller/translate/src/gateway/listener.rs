@@ -8,16 +8,18 @@ use super::address::{self, Place, Refusal};
 use super::status::{self, accepted, programmed};
 use super::target::{is_granted, is_watched};
 use crate::Options;
-use oxigress_core::model::{CertificateId, HostPattern, ListenerHost};
+use oxigress_core::model::{CertificateId, HostPattern};
 use oxigress_objects::gateway::{self, Gateway, GatewayObjects, Listener, ObjectName};
 use oxigress_objects::gateway_status::{Condition, Content, ListenerStatus};
-use oxigress_objects::{Key, Kind, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 /// Most ports of all Gateways together: each is a socket of every worker, and a new one is a reload.
 const MAX_PORTS: usize = 256;
+/// Most listeners of the Gateways of one namespace, the oldest Gateway's first: every rebuild looks at each.
+const MAX_LISTENERS: usize = 1_024;
 
 /// A Gateway of ours.
 pub struct GatewayState<'w> {
@@ -48,6 +50,8 @@ pub struct ListenerState<'w> {
     pub kinds: Vec<&'static str>,
     /// The routes that are attached.
     pub attached: BTreeSet<Key>,
+    /// Whether its selector has a namespace, as far as that was asked.
+    pub selected: BTreeMap<Name, bool>,
     /// Why it does not stand.
     refusal: Option<Condition>,
     conflict: Option<Condition>,
@@ -64,7 +68,28 @@ impl GatewayState<'_> {
     }
 }
 
-impl ListenerState<'_> {
+impl<'w> ListenerState<'w> {
+    /// One that is not read, since its namespace has too many.
+    fn over_limit(namespace: &str, spec: &'w Listener) -> Self {
+        let message = format!(
+            "the Gateways of namespace {namespace} have more than {MAX_LISTENERS} listeners, of which the oldest are served: \
+             use fewer"
+        );
+        ListenerState {
+            spec,
+            host: HostPattern::default_host(),
+            port: None,
+            is_tls: false,
+            certificate: None,
+            kinds: Vec::new(),
+            attached: BTreeSet::new(),
+            selected: BTreeMap::new(),
+            refusal: Some(Condition::no("Accepted", "UnsupportedValue", message)),
+            conflict: None,
+            unresolved: None,
+        }
+    }
+
     /// Routes may attach to it.
     pub fn is_accepted(&self) -> bool {
         self.refusal.is_none() && self.conflict.is_none()
@@ -135,11 +160,18 @@ pub fn gateways<'w>(
     ours.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
     let places = address::assign(options, ours.iter().copied());
     let mut gateways: Gateways<'w> = BTreeMap::new();
+    let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
     for ((key, gateway), (_, place)) in ours.into_iter().zip(places) {
         built.addresses.extend(place.own());
-        let listeners = gateway.spec.listeners.iter();
-        let mut listeners: Vec<_> =
-            listeners.map(|spec| state(world, options, key, spec)).collect();
+        let count = counts.entry(&key.namespace).or_default();
+        let listeners = gateway.spec.listeners.iter().map(|spec| {
+            *count += 1;
+            match *count <= MAX_LISTENERS {
+                true => state(world, options, key, spec),
+                false => ListenerState::over_limit(&key.namespace, spec),
+            }
+        });
+        let mut listeners: Vec<_> = listeners.collect();
         if matches!(place, Place::Nowhere(_)) {
             listeners.iter_mut().for_each(|listener| listener.port = None);
         }
@@ -197,6 +229,7 @@ fn state<'w>(world: &World, options: &Options, key: &Key, spec: &'w Listener) ->
         certificate,
         kinds,
         attached,
+        selected: BTreeMap::new(),
         refusal,
         conflict: None,
         unresolved,
@@ -391,40 +424,6 @@ fn listener_status(listener: &ListenerState<'_>) -> ListenerStatus {
             listener.unresolved.clone().unwrap_or_else(resolved),
             conflict.unwrap_or(none),
         ],
-    }
-}
-
-/// The hosts of listeners, by port and address.
-#[derive(Default)]
-pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), BTreeSet<HostPattern>>);
-
-impl Listeners {
-    /// Those of Gateways, as far as they are accepted.
-    pub fn of(gateways: &Gateways<'_>) -> Self {
-        let mut all = Listeners::default();
-        for state in gateways.values() {
-            for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
-                let Some(port) = listener.port else { continue };
-                for address in state.addresses() {
-                    all.0.entry((port, address)).or_default().insert(listener.host.clone());
-                }
-            }
-        }
-        all
-    }
-
-    /// The most specific of the hosts that covers a host, on its port and address.
-    pub fn most_specific(&self, at: &ListenerHost) -> Option<HostPattern> {
-        let hosts = self.0.get(&(at.port, at.address))?;
-        if hosts.contains(&at.host) {
-            return Some(at.host.clone());
-        }
-        let name = at.host.as_str().trim_start_matches('*');
-        let dots = name.match_indices('.').map(|(dot, _)| dot);
-        let stars =
-            dots.filter_map(|dot| HostPattern::parse(&format!("*{}", name.get(dot..)?)).ok());
-        let mut all = stars.chain([HostPattern::default_host()]);
-        all.find(|outer| hosts.contains(outer))
     }
 }
 

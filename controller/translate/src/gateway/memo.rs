@@ -9,6 +9,7 @@ use super::listener::ListenerState;
 use super::rank::{ByAge, Ranked};
 use super::route::CompiledRoute;
 use super::served::{self, Served};
+use super::work::{self, Step};
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{HttpRoute, Objects, ReferenceGrant};
@@ -31,8 +32,16 @@ pub struct KnownRoute {
     route: Arc<HttpRoute>,
     /// What it says.
     pub compiled: CompiledRoute,
+    /// How many rules it has where it is served.
+    count: usize,
     /// Its rules as they are served, by what a listener says about its redirects.
-    served: Vec<(RedirectBase, Arc<Served>)>,
+    served: Vec<KnownServed>,
+}
+
+struct KnownServed {
+    by: RedirectBase,
+    rules: Arc<Served>,
+    is_used: bool,
 }
 
 /// What redirects take over from a listener: whether it speaks TLS, and its port. `None`: the route has no redirects.
@@ -141,19 +150,33 @@ impl HostInput<'_> {
 impl KnownRoute {
     /// A route that was compiled now.
     pub fn new(route: &Arc<HttpRoute>, compiled: CompiledRoute) -> Self {
-        KnownRoute { route: route.clone(), compiled, served: Vec::new() }
+        let count = compiled.count();
+        KnownRoute { route: route.clone(), compiled, count, served: Vec::new() }
+    }
+
+    /// How many rules it has wherever it is served.
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// Its rules at a listener.
     pub fn served_at(&mut self, key: &Key, listener: &ListenerState<'_>) -> Arc<Served> {
         let has_redirect = self.compiled.rules.iter().any(|rule| rule.redirect.is_some());
         let by = has_redirect.then_some((listener.is_tls, listener.spec.port));
-        if let Some((_, known)) = self.served.iter().find(|(of, _)| *of == by) {
-            return known.clone();
+        if let Some(known) = self.served.iter_mut().find(|known| known.by == by) {
+            known.is_used = true;
+            return known.rules.clone();
         }
-        let served = Arc::new(served::served(key, &self.compiled, listener));
-        self.served.push((by, served.clone()));
-        served
+        work::count(Step::Served);
+        let rules = Arc::new(served::served(key, &self.compiled, listener));
+        self.served.push(KnownServed { by, rules: rules.clone(), is_used: true });
+        rules
+    }
+
+    /// Forgets the rules of listeners that are there no more.
+    pub fn forget_unused(&mut self) {
+        self.served.retain(|known| known.is_used || known.by.is_none());
+        self.served.iter_mut().for_each(|known| known.is_used = false);
     }
 }
 

@@ -11,9 +11,15 @@ const MAX_RULES: usize = 20_000;
 /// Most comparisons of rules of one namespace with those of more specific host names: some 20 ms.
 const MAX_COMPARISONS: usize = 500_000;
 
+/// Most places that the routes of one namespace ask for, wherever they are served then: some 20 ms.
+const MAX_PLACES: usize = 100_000;
+/// So many labels of a host name count as one place more: a less specific listener is looked for at each.
+const LABELS_OF_PLACE: usize = 8;
+
 /// What the routes of each namespace have taken.
 #[derive(Default)]
 pub struct Room {
+    places: BTreeMap<Name, usize>,
     rules: BTreeMap<Name, usize>,
     read: BTreeMap<Name, usize>,
     comparisons: BTreeMap<Name, usize>,
@@ -22,6 +28,12 @@ pub struct Room {
 }
 
 impl Room {
+    /// Whether the namespace of a route may ask for so many more places. If not, [`no_places`] is said to its parents.
+    pub fn has_places(&mut self, route: &Key, count: usize) -> bool {
+        let all = self.places.entry(route.namespace.clone()).or_default();
+        take(all, count, MAX_PLACES)
+    }
+
     /// Whether the namespace of a route may have so many more rules.
     pub fn has_rules(&mut self, route: &Key, count: usize) -> bool {
         let all = self.rules.entry(route.namespace.clone()).or_default();
@@ -58,8 +70,22 @@ impl Room {
     }
 }
 
+/// How many places a host name counts for at each listener.
+pub fn places_of(hostname: &str) -> usize {
+    1 + hostname.matches('.').count() / LABELS_OF_PLACE
+}
+
+/// Why a route attaches nowhere.
+pub fn no_places() -> String {
+    format!(
+        "the routes of a namespace ask for at most {MAX_PLACES} places, one for each listener of each parent and each of the \
+         route's hostnames, and more for names of many labels: name one listener in sectionName, or use fewer parents or \
+         hostnames"
+    )
+}
+
 fn take(all: &mut usize, count: usize, most: usize) -> bool {
-    let has_room = *all + count <= most;
+    let has_room = all.saturating_add(count) <= most;
     *all += if has_room { count } else { 0 };
     has_room
 }

@@ -57,6 +57,15 @@ impl CompiledRoute {
         let invalid = Some("rules: its namespace has too many of them: use fewer".into());
         CompiledRoute { invalid, ..CompiledRoute::default() }
     }
+
+    /// How many rules it has at a listener, one for each share.
+    pub fn count(&self) -> usize {
+        let of = |rule: &CompiledRule| match &rule.redirect {
+            Some(_) => 1,
+            None => rule.targets.len(),
+        };
+        self.rules.iter().map(of).sum()
+    }
 }
 
 /// A match of a rule.

@@ -2,7 +2,8 @@
 
 use super::attach::Attachment;
 use super::host::specificity;
-use super::listener::{GatewayState, Gateways, Listeners, by_age};
+use super::isolation::Listeners;
+use super::listener::{GatewayState, Gateways, by_age};
 use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
@@ -48,19 +49,24 @@ impl Serving {
             for (place, hosts) in &attachment.listeners {
                 let Some(listener) = state.listeners.get(*place) else { continue };
                 let Some(port) = listener.port.filter(|_| listener.is_serving()) else { continue };
-                let rules = known.served_at(key, listener);
-                self.policies.extend(rules.policies.clone());
+                let mut rules = None;
                 for (address, (host, own)) in places(state, hosts) {
                     let at = ListenerHost::deep(port, address, host.clone());
-                    let is_its = listeners.most_specific(&at).as_ref() == Some(&listener.host);
+                    let is_its = listeners.most_specific(&at) == Some(&listener.host);
                     let rank = Reverse(specificity(own));
                     if !is_its || !served.insert((at.clone(), rank)) {
                         continue;
                     }
                     // A host without rules is one, too: it leaves its requests to no less specific one.
-                    if !self.room.has_rules(key, rules.count().max(1)) {
+                    if !self.room.has_rules(key, known.count().max(1)) {
                         continue;
                     }
+                    // Nothing is made of a route before there is room for it.
+                    let rules = rules.get_or_insert_with(|| {
+                        let rules = known.served_at(key, listener);
+                        self.policies.extend(rules.policies.clone());
+                        rules
+                    });
                     let parents = self.parents.entry(at.clone()).or_default();
                     parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
                     let age = (route.meta.created, key.clone());
@@ -69,6 +75,7 @@ impl Serving {
                 }
             }
         }
+        known.forget_unused();
     }
 
     /// Adds the hosts of listeners, also where no route serves them, and their certificates: of several the oldest Gateway's.

@@ -44,13 +44,6 @@ pub struct Served {
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
 }
 
-impl Served {
-    /// The number of rules, one for each share.
-    pub fn count(&self) -> usize {
-        self.candidates.iter().map(|candidate| candidate.rules.len()).sum()
-    }
-}
-
 /// The rules of a route at a listener.
 pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>) -> Served {
     let mut served = Served::default();

@@ -1,10 +1,16 @@
-//! What many routes cost.
+//! What many routes cost, and what one namespace may ask of every rebuild.
 
+use super::work::{self, Step};
 use crate::testing::options;
 use crate::{Options, Translator};
+use oxigress_core::model::HostPattern;
 use oxigress_objects::document::{self, Found};
-use oxigress_objects::{Changed, World};
+use oxigress_objects::gateway::{CONTROLLER, Meta, Resource};
+use oxigress_objects::gateway_status::{Condition, Content};
+use oxigress_objects::{Changed, Key, Kind, Object, ObjectRef, Seen, World};
+use serde_json::{Value, json};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 struct Bench {
@@ -15,6 +21,21 @@ struct Bench {
 impl Bench {
     fn new(options: Options) -> Self {
         Bench { world: World::default(), translator: Translator::new(options) }
+    }
+
+    fn see(&mut self, seen: impl IntoIterator<Item = Seen>) {
+        let mut changed = Changed::default();
+        seen.into_iter().for_each(|seen| self.world.apply(seen, &mut changed));
+        self.translator.update(&self.world, &changed);
+    }
+
+    /// What the status of a route says of its first parent.
+    fn route(&self, namespace: &str, name: &str) -> &Condition {
+        let object = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, name));
+        let Content::Route { parents, .. } = &self.translator.statuses()[&object].content else {
+            panic!("{object}")
+        };
+        &parents[0].conditions[0]
     }
 
     fn apply(&mut self, manifests: &str) -> Duration {
@@ -87,4 +108,143 @@ fn many_routes() {
         );
         println!("{count} routes: all {first:?}, an edit {:?}, endpoints {slice:?}", edits[4]);
     }
+}
+
+fn resource<S: serde::de::DeserializeOwned>(created: i64, spec: Value) -> Arc<Resource<S>> {
+    let meta = Meta { created, generation: 1 };
+    Arc::new(Resource { meta, spec: serde_json::from_value(spec).unwrap() })
+}
+
+fn class() -> Seen {
+    let class = Object::GatewayClass(resource(0, json!({ "controllerName": CONTROLLER })));
+    (ObjectRef::new(Kind::GatewayClass, Key::new("", "c")), Some(class))
+}
+
+/// A Gateway of the namespace `infra` with these listeners, each with what they have in common.
+fn gateway(name: usize, listeners: impl Iterator<Item = Value>, common: &Value) -> Seen {
+    let listeners = listeners.enumerate().map(|(number, mut listener)| {
+        listener["name"] = json!(format!("l{number}"));
+        listener["protocol"] = json!("HTTP");
+        listener["allowedRoutes"] = json!({ "namespaces": common });
+        listener
+    });
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners.collect::<Vec<_>>()});
+    let key = Key::new("infra", format!("g{name}"));
+    let created = name.try_into().unwrap();
+    (ObjectRef::new(Kind::Gateway, key), Some(Object::Gateway(resource(created, spec))))
+}
+
+/// A route at so many Gateways.
+fn http_route(
+    (namespace, name): (&str, &str),
+    created: i64,
+    gateways: usize,
+    hosts: &[String],
+    rules: &Value,
+) -> Seen {
+    let parent = |number| json!({"name": format!("g{number}"), "namespace": "infra"});
+    let parents: Vec<_> = (0..gateways).map(parent).collect();
+    let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
+    let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, name));
+    (id, Some(Object::HTTPRoute(resource(created, spec))))
+}
+
+/// So many Gateways of 64 listeners for hosts of their own, on port 80.
+fn hosts(gateways: usize, common: &Value) -> impl Iterator<Item = Seen> {
+    (0..gateways).map(move |number| {
+        let host = |n| json!({"port": 80, "hostname": format!("*.h{number}-{n}.test")});
+        gateway(number, (0..64).map(host), common)
+    })
+}
+
+#[test]
+fn what_a_route_asks_for_is_counted_before_it_is_multiplied() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    bench.see(hosts(16, &all).chain([class()]));
+    work::take(Step::Place);
+    let names: Vec<_> = (0..16).map(|n| format!("x.h0-{n}.test")).collect();
+    let many = |n: i64| http_route(("evil", &format!("r{n}")), n, 16, &names, &json!([{}]));
+    let other = http_route(("other", "r"), 99, 1, &names[..1], &json!([{}]));
+    bench.see((0..10).map(many).chain([other]));
+    // Once for whose a host is, and once for who is served there.
+    let places = work::take(Step::Place);
+    assert!((150_000..=2 * (100_000 + 64)).contains(&places), "{places}");
+    assert!(bench.route("evil", "r5").holds, "16 times 64 times 16, six times");
+    assert!(bench.route("other", "r").holds);
+    let refused = bench.route("evil", "r6");
+    assert!(!refused.holds && refused.message.contains("name one listener in sectionName"));
+    let host = HostPattern::parse("x.h0-0.test").unwrap();
+    assert_eq!(bench.translator.owner_of(&host).unwrap().0.name.as_str(), "r0");
+}
+
+#[test]
+fn a_name_of_many_labels_counts_for_more_places_and_is_compared_no_deeper_than_listeners_go() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    bench.see(hosts(1, &all).chain([class()]));
+    let deep = |n: usize| format!("{}h0-{n}.test", "a.".repeat(100));
+    let names: Vec<_> = (0..16).map(deep).collect();
+    let route = |n: i64| http_route(("evil", &format!("r{n}")), n, 1, &names, &json!([{}]));
+    work::take(Step::Level);
+    bench.see((0..10).map(route));
+    assert!(bench.route("evil", "r6").holds && !bench.route("evil", "r7").holds, "13 places each");
+    let levels = work::take(Step::Level);
+    assert!((7 * 16..7 * 16 * 5).contains(&levels), "{levels}");
+}
+
+#[test]
+fn a_selector_is_asked_once_for_all_routes_of_a_namespace() {
+    let mut bench = Bench::new(options(""));
+    let labels = json!({"kubernetes.io/metadata.name": "a"});
+    let common = json!({"from": "Selector", "selector": {"matchLabels": labels}});
+    bench.see(hosts(1, &common).chain([class()]));
+    work::take(Step::Selector);
+    let names = ["x.h0-0.test".to_owned()];
+    let route = |n: i64| http_route(("a", &format!("r{n}")), n, 1, &names, &json!([{}]));
+    bench.see((0..100).map(route));
+    assert!(bench.route("a", "r0").holds && bench.route("a", "r99").holds);
+    assert_eq!(work::take(Step::Selector), 2 * 64);
+}
+
+#[test]
+fn nothing_is_made_of_a_route_where_its_namespace_has_no_room_for_it() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    let ports = |first: usize, count: usize| {
+        let port = move |port: usize| json!({"port": port, "hostname": "a.test"});
+        (0..4).map(move |n| (n, (0..count).map(move |i| port(first + n * 100 + i))))
+    };
+    let gateways = |first, count| ports(first, count).map(|(n, all_of)| gateway(n, all_of, &all));
+    bench.see(gateways(1_000, 64).chain([class()]).collect::<Vec<_>>());
+    let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"statusCode": 301}});
+    let path = |n: usize| json!({"path": {"type": "Exact", "value": format!("/{n}")}});
+    let paths: Vec<_> = (0..1_000).map(path).collect();
+    let rules = json!([{"matches": paths, "filters": [redirect]}]);
+    work::take(Step::Served);
+    bench.see([http_route(("a", "r"), 0, 4, &["a.test".to_owned()], &rules)]);
+    assert_eq!(work::take(Step::Served), 20, "of 256 ports, 1,000 rules each");
+    bench.see(gateways(1_000, 64).chain([class()]).collect::<Vec<_>>());
+    assert_eq!(work::take(Step::Served), 0, "they are known");
+    // What was made for a port is not kept when that is gone.
+    bench.see(gateways(2_000, 1).collect::<Vec<_>>());
+    bench.see(gateways(1_000, 1).collect::<Vec<_>>());
+    assert_eq!(work::take(Step::Served), 4 + 4);
+}
+
+#[test]
+fn beyond_the_most_listeners_of_a_namespace_those_of_the_newest_gateways_are_refused() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    bench.see(hosts(17, &all).chain([class()]));
+    let accepted = |name: usize| {
+        let object = ObjectRef::new(Kind::Gateway, Key::new("infra", format!("g{name}")));
+        let Content::Gateway { listeners, .. } = &bench.translator.statuses()[&object].content
+        else {
+            panic!("{object}")
+        };
+        listeners.iter().filter(|listener| listener.conditions[0].holds).count()
+    };
+    assert_eq!((accepted(0), accepted(15), accepted(16)), (64, 64, 0));
+    assert_eq!(bench.translator.snapshot().listener_servers.len(), 1_024);
 }

@@ -1,0 +1,63 @@
+//! Which listener a host belongs to: the most specific one on its port and address.
+
+use super::listener::Gateways;
+use super::work::{self, Step};
+use oxigress_core::model::{HostPattern, ListenerHost};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+/// The hosts of listeners, by port and address.
+#[derive(Default)]
+pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), Hosts>);
+
+#[derive(Default)]
+struct Hosts {
+    all: BTreeSet<HostPattern>,
+    /// The wildcards among them, by what follows the star.
+    wildcards: BTreeMap<Box<str>, HostPattern>,
+    /// Bytes of the longest of those.
+    longest: usize,
+}
+
+impl Hosts {
+    fn insert(&mut self, host: &HostPattern) {
+        if let Some(below) = host.as_str().strip_prefix('*') {
+            self.longest = self.longest.max(below.len());
+            self.wildcards.insert(below.into(), host.clone());
+        }
+        self.all.insert(host.clone());
+    }
+}
+
+impl Listeners {
+    /// Those of Gateways, as far as they are accepted.
+    pub fn of(gateways: &Gateways<'_>) -> Self {
+        let mut all = Listeners::default();
+        for state in gateways.values() {
+            for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+                let Some(port) = listener.port else { continue };
+                for address in state.addresses() {
+                    all.0.entry((port, address)).or_default().insert(&listener.host);
+                }
+            }
+        }
+        all
+    }
+
+    /// The most specific of the hosts that covers a host, on its port and address.
+    pub fn most_specific(&self, at: &ListenerHost) -> Option<&HostPattern> {
+        let hosts = self.0.get(&(at.port, at.address))?;
+        if let Some(same) = hosts.all.get(&at.host) {
+            return Some(same);
+        }
+        let name = at.host.as_str().trim_start_matches('*');
+        let parents = name.match_indices('.').filter_map(|(dot, _)| name.get(dot..));
+        let mut parents = parents.filter(|parent| parent.len() <= hosts.longest);
+        let wildcard = parents.find_map(|parent| {
+            work::count(Step::Level);
+            hosts.wildcards.get(parent)
+        });
+        wildcard.or_else(|| hosts.all.get(&HostPattern::default_host()))
+    }
+}
