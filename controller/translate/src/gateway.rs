@@ -12,6 +12,7 @@
 mod address;
 mod attach;
 mod filter;
+mod grants;
 mod host;
 mod isolation;
 mod listener;
@@ -65,6 +66,8 @@ pub struct Built {
     pub ports: BTreeMap<u16, bool>,
     /// Addresses that Gateways have for themselves.
     pub addresses: BTreeSet<IpAddr>,
+    /// The Secrets that listeners name for their certificates, and how many do.
+    pub shown: BTreeMap<Key, usize>,
     /// What the status of each object of ours is to say.
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
@@ -79,6 +82,8 @@ pub struct Built {
 pub struct Beside<'a> {
     /// By host.
     pub servers: &'a BTreeMap<HostPattern, Server>,
+    /// The hosts that may have other Ingresses, or others' rules, than when listeners were last built.
+    pub touched: &'a BTreeSet<HostPattern>,
     /// The namespace of the oldest Ingress that names a host, and its time of creation.
     pub owner: &'a dyn Fn(&HostPattern) -> Option<(String, i64)>,
 }
@@ -99,6 +104,7 @@ pub fn build(
     let mut old = memo.replace(world);
     let classes = listener::classes(options, objects, &mut built);
     if classes.is_empty() {
+        *memo = Memo::default();
         return built;
     }
     let mut gateways = listener::gateways(world, options, &classes, &mut built);
@@ -122,10 +128,12 @@ pub fn build(
         built.note(key, &known.compiled);
         serving.add(key, route, &attached, &mut known, (&gateways, &listeners));
         attach::put_status(options, key, route, &attached, &known.compiled, &mut built);
-        if has_room {
-            memo.put_route(key, known);
+        match has_room {
+            true => memo.put_route(key, known),
+            false => memo.forget_route(key),
         }
     }
+    memo.forget(&old);
     listener::finish(&gateways, &mut built);
     serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
     built

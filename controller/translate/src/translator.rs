@@ -20,6 +20,7 @@ use crate::notes::{Notes, Part};
 use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
 use crate::shared_policies::SharedPolicies;
+use crate::translator::certificates::CertificateAbove;
 use crate::translator::relation::Relation;
 use crate::{Options, Translation};
 use oxigress_core::model::policy::PolicyId;
@@ -69,6 +70,10 @@ pub struct Translator {
     pub(crate) default_backend: Option<BackendRef>,
     pub(crate) secrets: Relation<HostPattern, Key>,
     pub(crate) names: Relation<HostPattern, CertificateId>,
+    /// The wildcards for which somebody shows a certificate.
+    pub(crate) above: BTreeMap<HostPattern, CertificateAbove>,
+    /// The hosts of Ingresses by the wildcard above them.
+    pub(crate) below: BTreeMap<HostPattern, BTreeSet<HostPattern>>,
     /// Backends and the DNS names their addresses come from.
     pub(crate) external_names: Relation<BackendId, DnsName>,
     pub(crate) is_new_external_names: bool,
@@ -117,6 +122,8 @@ impl Translator {
             default_backend: None,
             secrets: Relation::default(),
             names: Relation::default(),
+            above: BTreeMap::new(),
+            below: BTreeMap::new(),
             external_names: Relation::default(),
             referred: Relation::default(),
             aliases: Relation::default(),

@@ -166,6 +166,10 @@ pub fn gateways<'w>(
         let count = counts.entry(&key.namespace).or_default();
         let listeners = gateway.spec.listeners.iter().map(|spec| {
             *count += 1;
+            let secret = spec.tls.as_ref().and_then(|tls| tls.certificate_refs.first());
+            if let Some(name) = secret {
+                *built.shown.entry(secret_key(key, name)).or_default() += 1;
+            }
             match *count <= MAX_LISTENERS {
                 true => state(world, options, key, spec),
                 false => ListenerState::over_limit(&key.namespace, spec),

@@ -1,15 +1,17 @@
 //! What was compiled and merged before: a change computes again only the routes and the hosts that it touches.
 //!
 //! Cost:    a route that did not change costs some microseconds, whatever its number of rules is.
-//! Exempt:  routes with regular expressions, which are charged to their namespaces each time; hosts of Ingresses, and those
-//!          where routes of several host names meet.
+//! Exempt:  routes with regular expressions, which are charged to their namespaces each time; hosts where routes of several
+//!          host names meet.
 
 use super::Beside;
+use super::grants::{self, ChangedGrants};
 use super::listener::ListenerState;
 use super::rank::{ByAge, Ranked};
 use super::route::CompiledRoute;
 use super::served::{self, Served};
 use super::work::{self, Step};
+use crate::translator::relation::Relation;
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{HttpRoute, Objects, ReferenceGrant};
@@ -24,7 +26,25 @@ pub struct Memo {
     routes: BTreeMap<Key, KnownRoute>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
+    changed_grants: ChangedGrants,
     hosts: BTreeMap<ListenerHost, KnownHost>,
+    readers: Readers,
+}
+
+/// Which routes are read again when an object changes.
+#[derive(Default)]
+struct Readers {
+    /// Routes and the Services that were looked at.
+    services: Relation<Key, Key>,
+    /// Routes and the Services that grants were asked about.
+    asked: Relation<Key, Key>,
+}
+
+impl Readers {
+    fn set(&mut self, route: &Key, services: BTreeSet<Key>, asked: BTreeSet<Key>) {
+        self.services.set(route, services);
+        self.asked.set(route, asked);
+    }
 }
 
 /// A route that was compiled.
@@ -32,6 +52,8 @@ pub struct KnownRoute {
     route: Arc<HttpRoute>,
     /// What it says.
     pub compiled: CompiledRoute,
+    /// It was read now.
+    is_new: bool,
     /// How many rules it has where it is served.
     count: usize,
     /// Its rules as they are served, by what a listener says about its redirects.
@@ -68,14 +90,43 @@ pub struct KnownHost {
 }
 
 impl Memo {
-    /// Takes what is known, but for what other grants decide about, and begins anew.
+    /// Takes what is known and begins anew.
     pub fn replace(&mut self, world: &World) -> Self {
         let grants = &world.gateway_api.grants;
         let mut old = std::mem::replace(self, Memo { grants: grants.clone(), ..Memo::default() });
-        if old.grants != *grants {
-            old.routes.retain(|_, known| !known.compiled.asks_grants);
-        }
+        old.changed_grants = ChangedGrants::between(&old.grants, grants);
+        self.readers = std::mem::take(&mut old.readers);
         old
+    }
+
+    /// Forgets who reads what of the routes that are still among the `old` ones, all others having been taken.
+    pub fn forget(&mut self, old: &Memo) {
+        old.routes.keys().for_each(|key| self.forget_route(key));
+    }
+
+    /// Forgets who reads what of a route that is not read.
+    pub fn forget_route(&mut self, key: &Key) {
+        self.readers.set(key, BTreeSet::new(), BTreeSet::new());
+    }
+
+    /// The routes that are read again when a Service changes.
+    pub fn readers_of(&self, service: &Key) -> impl Iterator<Item = &Key> {
+        self.readers.services.by(service)
+    }
+
+    /// The routes that are read again when a grant of a namespace comes or goes.
+    pub fn readers_by(&self, namespace: &Name, grant: &ReferenceGrant) -> BTreeSet<&Key> {
+        let from: BTreeSet<&str> = grants::namespaces(grant).collect();
+        let mut all = BTreeSet::new();
+        for name in grants::names(grant) {
+            let asked = self.readers.asked.rights_from(&Key::new(namespace, name.unwrap_or("")));
+            let asked = asked.take_while(|key| {
+                key.namespace == *namespace && name.is_none_or(|name| *name == *key.name)
+            });
+            let routes = asked.flat_map(|service| self.readers.asked.by(service));
+            all.extend(routes.filter(|route| from.contains(&*route.namespace)));
+        }
+        all
     }
 
     /// What was compiled of a route, if neither it nor what it refers to has changed.
@@ -89,25 +140,31 @@ impl Memo {
         let services = &known.compiled.services;
         let is_known = Arc::ptr_eq(&known.route, route)
             && route.spec.expressions().next().is_none()
+            && !self.changed_grants.concern(&key.namespace, &known.compiled.asked)
             && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref());
         is_known.then_some(known)
     }
 
     /// Remembers a route.
-    pub fn put_route(&mut self, key: &Key, known: KnownRoute) {
+    pub fn put_route(&mut self, key: &Key, mut known: KnownRoute) {
+        if std::mem::take(&mut known.is_new) {
+            let services = known.compiled.services.keys().cloned().collect();
+            self.readers.set(key, services, known.compiled.asked.clone());
+        }
         self.routes.insert(key.clone(), known);
     }
 
     /// What a host came to, if nothing has changed that its rules depend on.
     pub fn take_host(&mut self, now: &HostInput<'_>, beside: &Beside<'_>) -> Option<KnownHost> {
         let known = self.hosts.remove(now.at)?;
-        let routes = now.of_one_name(beside)?;
+        let routes = now.of_one_name()?;
         let is_known = known.routes.len() == routes.len()
             && known
                 .routes
                 .iter()
                 .zip(routes)
                 .all(|(old, new)| old.0 == new.0 && Arc::ptr_eq(old.1, new.1))
+            && !beside.touched.contains(&now.at.host)
             && known.parents == *now.parents
             && known.owner == (beside.owner)(&now.at.host);
         is_known.then_some(known)
@@ -130,10 +187,10 @@ pub struct HostInput<'i> {
 }
 
 impl HostInput<'_> {
-    /// The routes, if all have written the same host name and no Ingress has the host.
-    fn of_one_name(&self, beside: &Beside<'_>) -> Option<&ByAge> {
+    /// The routes, if all have written the same host name.
+    fn of_one_name(&self) -> Option<&ByAge> {
         static NONE: ByAge = ByAge::new();
-        if beside.servers.contains_key(&self.at.host) || self.ranked.len() > 1 {
+        if self.ranked.len() > 1 {
             return None;
         }
         Some(self.ranked.values().next().unwrap_or(&NONE))
@@ -141,7 +198,7 @@ impl HostInput<'_> {
 
     /// The host with what it came to, if that can be taken over.
     pub fn known(&self, beside: &Beside<'_>, outcome: Outcome) -> Option<KnownHost> {
-        let routes = self.of_one_name(beside)?;
+        let routes = self.of_one_name()?;
         let owner = (beside.owner)(&self.at.host);
         Some(KnownHost { routes: routes.clone(), parents: self.parents.clone(), owner, outcome })
     }
@@ -151,7 +208,7 @@ impl KnownRoute {
     /// A route that was compiled now.
     pub fn new(route: &Arc<HttpRoute>, compiled: CompiledRoute) -> Self {
         let count = compiled.count();
-        KnownRoute { route: route.clone(), compiled, count, served: Vec::new() }
+        KnownRoute { route: route.clone(), compiled, is_new: true, count, served: Vec::new() }
     }
 
     /// How many rules it has wherever it is served.

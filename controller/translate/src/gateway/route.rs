@@ -2,6 +2,7 @@
 
 use super::filter::{self, Refusal};
 use super::target;
+use super::work::{self, Step};
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
 use oxigress_core::model::{BackendId, Invalid, PathPattern, Selection, ValueMatch, ValuePattern};
@@ -14,7 +15,7 @@ use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::service::Service;
 use oxigress_objects::{Key, World};
 use oxigress_settings::Settings;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the expressions of one route may cost to compile, in nanoseconds: some 600 ordinary ones.
@@ -43,8 +44,8 @@ pub struct CompiledRoute {
     pub invalid: Option<String>,
     /// What is referred to and cannot be used.
     pub unresolved: Option<Condition>,
-    /// Whether it refers to another namespace, which ReferenceGrants decide about.
-    pub asks_grants: bool,
+    /// The Services of other namespaces that it names, which ReferenceGrants decide about.
+    pub asked: BTreeSet<Key>,
     /// The Services' ports that it leads to.
     pub leads: BTreeMap<BackendId, BackendRef>,
     /// The Services that were looked at.
@@ -106,10 +107,13 @@ pub fn rules(
 ) -> CompiledRoute {
     let mut compiled = CompiledRoute::default();
     let mut allowance = Allowance::of(OF_ROUTE);
-    let is_foreign = |reference: &HttpBackendRef| {
-        reference.namespace.as_ref().is_some_and(|namespace| *namespace != *key.namespace)
+    work::count(Step::Read);
+    let foreign = |reference: &HttpBackendRef| {
+        let namespace = reference.namespace.as_ref().filter(|name| **name != *key.namespace)?;
+        Some(Key::new(namespace, reference.name.as_str()))
     };
-    compiled.asks_grants = route.spec.rules.iter().any(|rule| rule.references().any(is_foreign));
+    let references = route.spec.rules.iter().flat_map(|rule| rule.references());
+    compiled.asked = references.filter_map(foreign).collect();
     for (place, rule) in route.spec.rules.iter().enumerate() {
         let mut reader = Reader {
             tried,

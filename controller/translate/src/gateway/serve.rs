@@ -8,6 +8,7 @@ use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::Room;
+use super::work::{self, Step};
 use super::{Beside, Built, target};
 use crate::Options;
 use crate::age;
@@ -115,10 +116,17 @@ impl Serving {
         };
         for (at, ranked) in std::mem::take(&mut self.hosts) {
             let parents = self.parents.remove(&at).unwrap_or_default();
+            // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
+            let is_beside =
+                at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
+            let one_label = ListenerHost::of_one_label(at.port, at.host.clone());
+            let one_label = is_beside.then_some(one_label);
             let input = HostInput { at: &at, ranked: &ranked, parents: &parents };
             if let Some(known) = old.take_host(&input, beside) {
                 keep(&known.outcome, built);
-                built.servers.insert(at.clone(), None);
+                built
+                    .servers
+                    .extend(one_label.into_iter().chain([at.clone()]).map(|at| (at, None)));
                 memo.put_host(at, known);
                 continue;
             }
@@ -127,11 +135,8 @@ impl Serving {
             let Flat { routes, notes } =
                 rank::flatten(&at.host, &ranked, is_shared, &mut self.room);
             outcome.notes = notes;
-            // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
-            let is_beside =
-                at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
-            let one_label = ListenerHost::of_one_label(at.port, at.host.clone());
-            for at in is_beside.then_some(&one_label).into_iter().chain([&at]) {
+            for at in one_label.iter().chain([&at]) {
+                work::count(Step::Merged);
                 let place = Place { at, parents: &parents };
                 let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
                 built.servers.insert(at.clone(), Some(server));

@@ -3,9 +3,9 @@
 use super::work::{self, Step};
 use crate::testing::options;
 use crate::{Options, Translator};
-use oxigress_core::model::HostPattern;
+use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_objects::document::{self, Found};
-use oxigress_objects::gateway::{CONTROLLER, Meta, Resource};
+use oxigress_objects::gateway::{CONTROLLER, GROUP, Meta, Resource};
 use oxigress_objects::gateway_status::{Condition, Content};
 use oxigress_objects::{Changed, Key, Kind, Object, ObjectRef, Seen, World};
 use serde_json::{Value, json};
@@ -247,4 +247,59 @@ fn beyond_the_most_listeners_of_a_namespace_those_of_the_newest_gateways_are_ref
     };
     assert_eq!((accepted(0), accepted(15), accepted(16)), (64, 64, 0));
     assert_eq!(bench.translator.snapshot().listener_servers.len(), 1_024);
+}
+
+#[test]
+fn a_change_of_grants_reads_the_routes_again_that_asked_about_them() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    bench.see(hosts(1, &all).chain([class()]));
+    let grant = |name: &str, service: Option<&str>| {
+        let spec = json!({"from": [{"group": GROUP, "kind": "HTTPRoute", "namespace": "a"}],
+            "to": [{"group": "", "kind": "Service", "name": service}]});
+        let id = ObjectRef::new(Kind::ReferenceGrant, Key::new("b", name));
+        (id, Some(Object::ReferenceGrant(resource(0, spec))))
+    };
+    let to =
+        |service: &str| json!([{"backendRefs": [{"name": service, "namespace": "b", "port": 80}]}]);
+    let route = |name: &str, service: &str| {
+        http_route(("a", name), 0, 1, &["x.h0-0.test".to_owned()], &to(service))
+    };
+    bench.see((0..5).map(|n| route(&format!("r{n}"), if n < 2 { "s" } else { "t" })));
+    work::take(Step::Read);
+    for (name, service, read) in [("g", Some("s"), 2), ("h", Some("other"), 0), ("i", None, 5)] {
+        bench.see([grant(name, service)]);
+        assert_eq!(work::take(Step::Read), read, "{name} comes");
+        bench.see([(ObjectRef::new(Kind::ReferenceGrant, Key::new("b", name)), None)]);
+        assert_eq!(work::take(Step::Read), read, "{name} goes");
+    }
+    let elsewhere = (ObjectRef::new(Kind::ReferenceGrant, Key::new("c", "g")), grant("g", None).1);
+    bench.see([elsewhere]);
+    assert_eq!(work::take(Step::Read), 0, "another namespace's");
+}
+
+#[test]
+fn hosts_of_ingresses_are_put_together_again_only_where_something_changes() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    let host = |n: usize| json!({"port": 80, "hostname": format!("h{n}.test")});
+    bench.see([class(), gateway(0, (0..50).map(host), &all)]);
+    let ingress = |n: usize, path: &str| {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: i{n}\n  namespace: n\n  annotations: {{ \
+             kubernetes.io/ingress.class: nginx }}\nspec:\n  rules:\n  - host: h{n}.test\n    http: {{ paths: [{{ path: {path}, \
+             pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}] }}\n"
+        )
+    };
+    bench.apply(&(0..50).map(|n| ingress(n, "/")).collect::<String>());
+    work::take(Step::Merged);
+    for n in 0..3 {
+        bench.see([http_route(("a", "r"), n, 1, &["h7.test".to_owned()], &json!([{}]))]);
+        assert_eq!(work::take(Step::Merged), 1, "the host of the route");
+    }
+    bench.apply(&ingress(9, "/new"));
+    assert_eq!(work::take(Step::Merged), 1, "the host of the Ingress");
+    let at = ListenerHost::parse("80/h9.test").unwrap();
+    let rules = &bench.translator.snapshot().listener_servers[&at].rules;
+    assert!(rules.iter().any(|rule| rule.path.to_string().starts_with("/new")), "{rules:?}");
 }

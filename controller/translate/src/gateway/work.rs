@@ -9,13 +9,17 @@ pub enum Step {
     Selector,
     /// A listener is looked for at one label of a host.
     Level,
+    /// A route is read.
+    Read,
     /// The rules of a route are made for a listener.
     Served,
+    /// The rules of a host are put together.
+    Merged,
 }
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 4]> = const { std::cell::Cell::new([0; 4]) };
+    static WORK: std::cell::Cell<[usize; 6]> = const { std::cell::Cell::new([0; 6]) };
 }
 
 /// Notes one step.

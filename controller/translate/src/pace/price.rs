@@ -5,7 +5,9 @@
 //!          reading of the objects that it names or named. Of a Secret, ConfigMap or Service the same for each Ingress that
 //!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
 //!          is chosen for.
-//!          Of an HTTPRoute its rules and the expressions that are new in it; of a Gateway its listeners.
+//!          Of an HTTPRoute its rules and the expressions that are new in it; of a Gateway its listeners. Of a Service or a
+//!          ReferenceGrant also the routes that are read again because of it; of a Secret the listeners that name it. Of what
+//!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
@@ -14,11 +16,12 @@ use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::HostPattern;
 use oxigress_core::patterns::{price_of, price_of_reading};
-use oxigress_objects::gateway::HttpRouteSpec;
+use oxigress_objects::gateway::{GatewaySpec, HttpRoute, HttpRouteSpec};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 /// What reading a certificate costs.
 const CERTIFICATE: u64 = 125_000;
@@ -87,7 +90,12 @@ impl<'a> Prices<'a> {
                 Object::Secret(new) => {
                     self.translator.readers_of(id).next().is_none()
                         && self.translator.hosts_with(key) == 0
+                        && self.translator.listeners_with(key) == 0
                         && self.price_of_lists(key, new) == 0
+                }
+                Object::Service(_) => {
+                    self.translator.readers_of(id).next().is_none()
+                        && self.translator.routes_of(key).next().is_none()
                 }
                 _ => self.translator.readers_of(id).next().is_none(),
             }
@@ -103,27 +111,45 @@ impl<'a> Prices<'a> {
                 INGRESS
                     + paths * PATH
                     + rules * RULE
-                    + hosts * HOST
+                    + (hosts + self.below_ingress(&id.key, new)) * HOST
                     + self.bytes_named(&id.key, new) * BYTE
                     + budget::price_by(new, self.prefix(), |_, text| Ok(price_of_reading(text)))
             }
             Object::Secret(new) => {
                 let hosts = self.translator.hosts_with(&id.key) as u64;
                 let bytes = new.fields.bytes() as u64;
-                self.price_of_lists(&id.key, new) + hosts * HOST + self.of_readers(id, bytes)
+                let listeners = self.translator.listeners_with(&id.key) as u64;
+                self.price_of_lists(&id.key, new)
+                    + (hosts + listeners) * HOST
+                    + self.of_readers(id, bytes)
             }
             Object::ConfigMap(new) => {
                 let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
                 self.of_readers(id, texts.sum::<usize>() as u64)
             }
-            Object::Service(_) => self.of_readers(id, 0),
+            Object::Service(_) => {
+                let routes = self.translator.routes_of(&id.key);
+                self.of_readers(id, 0).saturating_add(self.of_routes(routes))
+            }
             Object::HTTPRoute(new) => {
                 let rules = ROUTE_RULE.saturating_mul(new.spec.count_rules() as u64);
+                let new_spec = &new.spec;
                 let new = self.new_expressions(&id.key, &new.spec);
-                INGRESS + new.map(price_of_reading).fold(rules, u64::saturating_add)
+                let hosts = HOST * self.below_route(&id.key, new_spec);
+                INGRESS + hosts + new.map(price_of_reading).fold(rules, u64::saturating_add)
             }
-            Object::Gateway(new) => INGRESS + HOST * new.spec.listeners.len() as u64,
-            Object::ReferenceGrant(_) => INGRESS,
+            Object::Gateway(new) => {
+                let hosts =
+                    new.spec.listeners.len() as u64 + self.below_gateway(&id.key, &new.spec);
+                INGRESS + HOST * hosts
+            }
+            Object::ReferenceGrant(new) => {
+                let old = self.world.gateway_api.grants.get(&id.key);
+                let grants = old.into_iter().chain([new]);
+                let routes = grants.flat_map(|g| self.translator.routes_by(&id.key.namespace, g));
+                let routes: BTreeSet<&Key> = routes.collect();
+                INGRESS.saturating_add(self.of_routes(routes.into_iter()))
+            }
             Object::EndpointSlice(_)
             | Object::GatewayClass(_)
             | Object::IngressClass(_)
@@ -196,6 +222,58 @@ impl<'a> Prices<'a> {
         let rules: usize = hosts.iter().map(|host| self.translator.rules_on(host)).sum();
         let merging = rules as u64 * RULE;
         self.readers_of(id).map(of_one).fold(merging, u64::saturating_add)
+    }
+
+    /// What it costs that routes are read again.
+    fn of_routes<'k>(&self, routes: impl Iterator<Item = &'k Key>) -> u64 {
+        let routes = routes.filter_map(|key| self.world.gateway_api.http_routes.get(key));
+        let of_one = |route: &Arc<HttpRoute>| {
+            INGRESS.saturating_add(ROUTE_RULE.saturating_mul(route.spec.count_rules() as u64))
+        };
+        routes.map(of_one).fold(0, u64::saturating_add)
+    }
+
+    /// How many hosts below the wildcards of an Ingress may choose their certificates again: none where its paths alone are
+    /// others.
+    fn below_ingress(&self, key: &Key, new: &Ingress) -> u64 {
+        let hosts = |ingress: &Ingress| -> BTreeSet<String> {
+            ingress.rules.iter().map(|rule| rule.host.clone()).collect()
+        };
+        let is_same = self.world.ingresses.get(key).is_some_and(|old| {
+            self.translator.claims.contains_key(key)
+                && (old.created, &old.class, &old.tls) == (new.created, &new.class, &new.tls)
+                && old.annotations == new.annotations
+                && hosts(old) == hosts(new)
+        });
+        match is_same {
+            true => 0,
+            false => {
+                let hosts = self.translator.hosts_named_by(key, new);
+                self.translator.hosts_below(hosts.iter()) as u64
+            }
+        }
+    }
+
+    fn below_route(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
+        let old = self.world.gateway_api.http_routes.get(key).map(|old| &old.spec);
+        let is_same = old.is_some_and(|old| {
+            old.parent_refs == new.parent_refs && old.hostnames == new.hostnames
+        });
+        let all = old.into_iter().chain([new]).flat_map(|spec| &spec.hostnames);
+        if is_same { 0 } else { self.below_names(all) }
+    }
+
+    fn below_gateway(&self, key: &Key, new: &GatewaySpec) -> u64 {
+        let old = self.world.gateway_api.gateways.get(key).map(|old| &old.spec);
+        let all = old.into_iter().chain([new]).flat_map(|spec| &spec.listeners);
+        self.below_names(all.filter_map(|listener| listener.hostname.as_ref()))
+    }
+
+    fn below_names<'n>(&self, names: impl Iterator<Item = &'n String>) -> u64 {
+        let wildcards = names.filter(|name| name.starts_with("*."));
+        let hosts = wildcards.filter_map(|name| HostPattern::parse(name).ok());
+        let hosts: BTreeSet<HostPattern> = hosts.collect();
+        self.translator.hosts_below(hosts.iter()) as u64
     }
 
     fn readers_of(&self, id: &ObjectRef) -> impl Iterator<Item = (&'a Key, &'a Ingress)> {

@@ -1,5 +1,7 @@
 //! What waits, what it is charged, and what never waits.
 
+mod routes;
+
 use super::*;
 use crate::pace::price::price_of_lists;
 use crate::{Options, Translator};

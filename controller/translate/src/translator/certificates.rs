@@ -6,11 +6,24 @@ use crate::age::Age;
 use crate::host::certificate;
 use crate::host::owner::{self, Holder};
 use crate::notes::Part;
-use oxigress_core::model::{Certificate, CertificateId, HostPattern, Snapshot};
+use oxigress_core::model::{Certificate, CertificateId, HostPattern};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+#[cfg(test)]
+thread_local! {
+    /// How many hosts have chosen their certificates.
+    static CHOICES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Who shows a certificate for a wildcard: what the certificates of hosts below it depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CertificateAbove {
+    by_gateway: Option<Age>,
+    by_ingress: Option<Age>,
+}
 
 impl Translator {
     pub(super) fn is_default_touched(&self, secrets: &BTreeSet<Key>) -> bool {
@@ -24,6 +37,9 @@ impl Translator {
         secrets: &mut BTreeSet<Key>,
         certificates: &mut BTreeSet<CertificateId>,
     ) {
+        #[cfg(test)]
+        CHOICES.set(CHOICES.get() + 1);
+        self.note_below(host);
         let held = self.hold(host);
         let choose = |owner| certificate::choose(world, &self.options, host, owner);
         let mut chosen = match &held.holder {
@@ -83,43 +99,60 @@ impl Translator {
 
     /// A wildcard of another namespace has a certificate, and came later: its certificate must not replace the default
     /// one, nor turn the redirect to HTTPS on.
-    pub(super) fn is_below_foreign_certificate(
-        &self,
-        host: &HostPattern,
-        held: &owner::Held<'_>,
-    ) -> bool {
+    fn is_below_foreign_certificate(&self, host: &HostPattern, held: &owner::Held<'_>) -> bool {
         let Some((wildcard, by)) = host.wildcard_above().zip(held.by.as_ref()) else {
             return false;
         };
-        // What is shown for a host of routes alone is its listener's.
-        if !self.is_named(host) {
-            return false;
-        }
-        let above = self.hold(&wildcard);
+        let Some(above) = self.above.get(&wildcard) else { return false };
         let is_foreign = |other: &Age| {
             self.options.host_ownership != HostOwnership::Shared
                 && other.key.namespace != by.key.namespace
                 && other > by
         };
-        let by_gateway = self.gateways.certificates.get(&wildcard);
-        by_gateway.is_some_and(|(_, gateway)| is_foreign(gateway))
-            || above.by.as_ref().is_some_and(is_foreign)
-                && match &above.holder {
-                    Holder::Claims(view) => view.owner.has_tls(),
-                    Holder::Alias { source, .. } => self.view_of(source).owner.has_tls(),
-                }
+        // What is shown for a host of routes alone is its listener's.
+        self.is_named(host)
+            && [&above.by_gateway, &above.by_ingress].into_iter().flatten().any(is_foreign)
     }
 
-    /// Adds the hosts that are served below the wildcards among `hosts`, whose certificates may be theirs.
-    pub(super) fn add_hosts_below(&self, hosts: &mut BTreeSet<HostPattern>) {
-        let is_changed = |wildcard| hosts.contains(&wildcard);
-        if hosts.iter().any(HostPattern::is_wildcard) {
-            // Also those that are not served, and have a certificate or would.
-            let Snapshot { servers, names, .. } = &self.snapshot;
-            let all = servers.keys().chain(names.keys()).chain(self.claimants.keys());
-            let below = all.filter(|host| host.wildcard_above().is_some_and(is_changed));
-            let below: Vec<_> = below.cloned().collect();
-            hosts.extend(below);
+    /// Looks who shows certificates for the wildcards among `hosts`, and adds the hosts of Ingresses below those for which
+    /// that is somebody else than before: their own certificates depend on it.
+    pub(super) fn add_hosts_below(&mut self, hosts: &mut BTreeSet<HostPattern>) {
+        let wildcards: Vec<_> = hosts.iter().filter(|host| host.is_wildcard()).cloned().collect();
+        for wildcard in wildcards {
+            let now = self.certificate_above(&wildcard);
+            if self.above.get(&wildcard) != now.as_ref() {
+                hosts.extend(self.below.get(&wildcard).into_iter().flatten().cloned());
+                match now {
+                    Some(now) => drop(self.above.insert(wildcard, now)),
+                    None => drop(self.above.remove(&wildcard)),
+                }
+            }
+        }
+    }
+
+    fn certificate_above(&self, wildcard: &HostPattern) -> Option<CertificateAbove> {
+        let held = self.hold(wildcard);
+        let has_tls = || match &held.holder {
+            Holder::Claims(view) => view.owner.has_tls(),
+            Holder::Alias { source, .. } => self.view_of(source).owner.has_tls(),
+        };
+        let by_gateway = self.gateways.certificates.get(wildcard);
+        let by_gateway = by_gateway.map(|(_, gateway)| gateway.clone());
+        let by_ingress = held.by.clone().filter(|_| has_tls());
+        let is_there = by_gateway.is_some() || by_ingress.is_some();
+        is_there.then_some(CertificateAbove { by_gateway, by_ingress })
+    }
+
+    /// Notes whether a host is one of an Ingress below a wildcard.
+    fn note_below(&mut self, host: &HostPattern) {
+        let Some(wildcard) = host.wildcard_above() else { return };
+        if self.is_named(host) {
+            self.below.entry(wildcard).or_default().insert(host.clone());
+        } else if let Some(all) = self.below.get_mut(&wildcard) {
+            all.remove(host);
+            if all.is_empty() {
+                self.below.remove(&wildcard);
+            }
         }
     }
 
@@ -139,5 +172,55 @@ impl Translator {
         let notes =
             if is_named { certificate::notes_on(world, &key, is_default) } else { Vec::new() };
         self.notes.set(Part::Secret(key), notes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use oxigress_objects::Changed;
+    use std::fmt::Write;
+
+    /// An Ingress of namespace `n` on a wildcard.
+    fn wildcard(path: &str, has_tls: bool) -> String {
+        let tls = if has_tls { "[{ secretName: s }]" } else { "[]" };
+        ingress("w", "n", "'*.test'", path, tls)
+    }
+
+    fn ingress(name: &str, namespace: &str, host: &str, path: &str, tls: &str) -> String {
+        format!(
+            "---\napiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: {name}\n  namespace: {namespace}\n  \
+             annotations: {{ kubernetes.io/ingress.class: nginx }}\nspec:\n  tls: {tls}\n  rules:\n  - host: {host}\n    \
+             http: {{ paths: [{{ path: {path}, pathType: Prefix, backend: {{ service: {{ name: s, port: {{ number: 80 }} }} }} }}] }}\n"
+        )
+    }
+
+    #[test]
+    fn hosts_below_a_wildcard_choose_again_only_where_somebody_else_shows_a_certificate() {
+        let mut below = String::new();
+        for number in 0..100 {
+            let host = format!("h{number}.test");
+            below.write_str(&ingress(&format!("i{number}"), "m", &host, "/", "[]")).unwrap();
+        }
+        let mut world = testing::world(&(below + &wildcard("/", true)));
+        let mut translator = Translator::new(crate::Options::default());
+        let key = Key::new("n", "w");
+        let mut changed =
+            Changed { ingresses: world.ingresses.keys().cloned().collect(), ..Changed::default() };
+        let mut choices = |world: &World| {
+            CHOICES.set(0);
+            translator.update(world, &changed);
+            changed.ingresses = [key.clone()].into();
+            CHOICES.get()
+        };
+        assert!(choices(&world) > 100);
+        for (path, has_tls, expected) in
+            [("/x", true, 1), ("/x", false, 101), ("/y", false, 1), ("/y", true, 101)]
+        {
+            let new = testing::world(&wildcard(path, has_tls));
+            world.ingresses.extend(new.ingresses);
+            assert_eq!(choices(&world), expected, "{path} {has_tls}");
+        }
     }
 }

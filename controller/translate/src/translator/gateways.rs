@@ -47,7 +47,8 @@ impl Translator {
             let (created, key) = self.oldest(host, None)?;
             Some((key.namespace.to_string(), created))
         };
-        let beside = Beside { servers: &self.snapshot.servers, owner: &owner };
+        let servers = &self.snapshot.servers;
+        let beside = Beside { servers, touched: hosts, owner: &owner };
         let before = (&self.gateways.patterns, &mut memo);
         let built = gateway::build(world, &self.options, &self.settings, &beside, before);
         let hosts = self.put_gateways(built, backends);

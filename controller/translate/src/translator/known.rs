@@ -3,10 +3,11 @@
 use crate::Translator;
 use crate::host::aliases::MAX_COPIED_RULES;
 use oxigress_core::model::HostPattern;
+use oxigress_objects::gateway::ReferenceGrant;
 use oxigress_objects::ingress::Ingress;
 #[cfg(test)]
 use oxigress_objects::{Changed, World};
-use oxigress_objects::{Key, Kind, ObjectRef};
+use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::BTreeSet;
 
 impl Translator {
@@ -25,6 +26,21 @@ impl Translator {
     /// The Ingresses that are read again when an object changes.
     pub(crate) fn readers_of(&self, object: &ObjectRef) -> impl Iterator<Item = &Key> {
         self.referred.by(object)
+    }
+
+    /// The routes that are read again when a Service changes.
+    pub(crate) fn routes_of(&self, service: &Key) -> impl Iterator<Item = &Key> {
+        self.gateway_memo.readers_of(service)
+    }
+
+    /// The routes that are read again when a grant of a namespace comes or goes.
+    pub(crate) fn routes_by(&self, namespace: &Name, grant: &ReferenceGrant) -> BTreeSet<&Key> {
+        self.gateway_memo.readers_by(namespace, grant)
+    }
+
+    /// The listeners that are looked at again when a Secret changes.
+    pub(crate) fn listeners_with(&self, secret: &Key) -> usize {
+        self.gateways.shown.get(secret).copied().unwrap_or(0)
     }
 
     /// The objects that an Ingress named when it was last read.
@@ -67,6 +83,11 @@ impl Translator {
     /// How many hosts choose a certificate again when a Secret changes.
     pub(crate) fn hosts_with(&self, secret: &Key) -> usize {
         self.secrets.by(secret).count()
+    }
+
+    /// How many hosts below wildcards choose a certificate again where these show another one, or none.
+    pub(crate) fn hosts_below<'h>(&self, hosts: impl Iterator<Item = &'h HostPattern>) -> usize {
+        hosts.filter_map(|host| self.below.get(host)).map(BTreeSet::len).sum()
     }
 
     /// The Ingresses that a change of objects has read again.
