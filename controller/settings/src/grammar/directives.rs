@@ -10,6 +10,8 @@ use std::fmt;
 
 /// Most directives of one text, those in blocks included.
 const MOST_DIRECTIVES: usize = 1_000;
+/// Most words of one directive; the longest that people write are lists of headers.
+const MOST_WORDS: usize = 2_000;
 /// Most blocks around a directive.
 const MOST_DEPTH: usize = 16;
 /// nginx reads configuration through a buffer of this size, and no word may be longer.
@@ -196,6 +198,9 @@ impl Reader<'_> {
         if length >= MOST_WORD_BYTES {
             return self.refuse("a word has more than 4095 bytes");
         }
+        if self.words.len() == MOST_WORDS {
+            return self.refuse("more than 2000 words of one directive are too many");
+        }
         let written = text.get(..length).unwrap_or(text);
         // A word begins and ends between bytes of ASCII.
         self.words.push(String::from_utf8_lossy(&without_escapes(written)).into_owned());
@@ -319,6 +324,9 @@ mod tests {
         assert!(parse(&"a;".repeat(1_001)).unwrap_err().why.contains("too many"));
         assert!(parse(&format!("a {};", "b".repeat(4_096))).unwrap_err().why.contains("4095"));
         assert_eq!(parse(&"a;".repeat(1_000)).unwrap().len(), 1_000);
+        let words = |count| parse(&format!("{};", "a ".repeat(count)));
+        assert!(words(2_001).unwrap_err().why.contains("2000 words"));
+        assert_eq!(words(2_000).unwrap()[0].words().count(), 2_000);
     }
 
     fn directives() -> impl Strategy<Value = Vec<Directive>> {

@@ -11,6 +11,10 @@ use oxigress_core::model::policy::{
 
 /// Most changes of the headers of one location.
 const MOST: usize = 200;
+/// Most statuses that one directive names.
+const MOST_STATUSES: usize = 20;
+
+const TOO_MANY: &str = "more than 200 changes of headers are too many";
 
 /// `proxy_set_header`.
 pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
@@ -38,7 +42,8 @@ pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
         return Ok(());
     }
     free(name)?;
-    if policies.request_headers.len() + policies.beside_own_headers.len() >= MOST {
+    let Policies { request_headers, beside_own_headers, added_request_headers, .. } = policies;
+    if request_headers.len() + beside_own_headers.len() + added_request_headers.len() >= MOST {
         return impossible("more than 200 headers are too many");
     }
     let name = HeaderName::parse(name)?;
@@ -87,13 +92,14 @@ pub fn hide(name: &str, policies: &mut Policies) -> Result {
 /// `more_set_headers` or `more_clear_headers`.
 pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
     let (mut edits, mut statuses) = (Vec::new(), Vec::new());
+    let room = MOST.saturating_sub(policies.response_edits.len());
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match *word {
             "-s" => {
                 let codes = words.next().ok_or(Not::Known)?.split([' ', ',']);
                 for code in codes.filter(|code| !code.is_empty()) {
-                    statuses.push(code.parse().map_err(|_| Not::Known)?);
+                    take_status(code, &mut statuses)?;
                 }
             }
             flag if flag.starts_with('-') => {
@@ -103,6 +109,10 @@ pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
                 let (name, value) = word.split_once(':').unwrap_or((word, ""));
                 let (name, value) = (name.trim(), value.trim());
                 free(name)?;
+                // Each has the statuses: nothing is made that is not kept.
+                if edits.len() == room {
+                    return impossible(TOO_MANY);
+                }
                 let action = if sets { EditAction::Set } else { EditAction::Remove };
                 let value = if sets { Template::parse(value)? } else { Template::empty() };
                 edits.push(ResponseEdit { value, ..edit(name, action)? });
@@ -111,6 +121,19 @@ pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
     }
     let edits = edits.into_iter().map(|edit| ResponseEdit { statuses: statuses.clone(), ..edit });
     push(policies, edits)
+}
+
+fn take_status(code: &str, statuses: &mut Vec<u16>) -> Result {
+    let is_status = |status: &u16| (100..=599).contains(status);
+    let status = code.parse().ok().filter(is_status).ok_or(Not::Known)?;
+    if statuses.contains(&status) {
+        return Ok(());
+    }
+    if statuses.len() == MOST_STATUSES {
+        return impossible("more than 20 statuses of one directive are too many");
+    }
+    statuses.push(status);
+    Ok(())
 }
 
 fn edit(name: &str, action: EditAction) -> Result<ResponseEdit> {
@@ -123,7 +146,7 @@ fn push(policies: &mut Policies, edits: impl IntoIterator<Item = ResponseEdit>) 
     policies.response_edits.extend(edits);
     if policies.response_edits.len() > MOST {
         policies.response_edits.truncate(before);
-        return impossible("more than 200 changes of headers are too many");
+        return impossible(TOO_MANY);
     }
     Ok(())
 }
@@ -142,4 +165,52 @@ pub fn order(policies: &mut Policies) {
         EditAction::Set | EditAction::Remove => 1,
         EditAction::Add => 2,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(result: Result) -> String {
+        match result {
+            Err(Not::Possible(why)) => why,
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn statuses_are_few_and_each_is_kept_once() {
+        let mut policies = Policies::default();
+        let statuses = |all: std::ops::Range<u16>| {
+            all.map(|status| status.to_string()).collect::<Vec<_>>().join(",")
+        };
+        let twenty = [statuses(400..420), statuses(400..420)].join(" ");
+        more(true, &["-s", &twenty, "A: b", "-s", "400"], &mut policies).unwrap();
+        assert_eq!(policies.response_edits[0].statuses, (400..420).collect::<Vec<_>>());
+        let many = statuses(400..421);
+        assert!(why(more(true, &["-s", &many, "A: b"], &mut policies)).contains("20 statuses"));
+        for text in ["99", "600", "4x4", "70000"] {
+            assert_eq!(more(true, &["-s", text, "A: b"], &mut policies), Err(Not::Known), "{text}");
+        }
+        assert_eq!(policies.response_edits.len(), 1);
+    }
+
+    #[test]
+    fn a_location_has_200_changes_of_headers_whatever_they_are() {
+        let mut policies = Policies::default();
+        let names: Vec<_> = (0..201).map(|number| format!("X-{number}: a")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        assert!(why(more(true, &names, &mut policies)).contains("200 changes"));
+        assert!(policies.response_edits.is_empty());
+        more(true, &names[..200], &mut policies).unwrap();
+        assert!(why(more(true, &names[..1], &mut policies)).contains("200 changes"));
+
+        // Two replace the client's, all others stand beside them.
+        for number in 0..200 {
+            let name = ["X-A", "X-B"][number % 2];
+            request(name, &format!("{number}"), &mut policies).unwrap();
+        }
+        assert!(policies.added_request_headers.len() > 190);
+        assert!(why(request("X-A", "b", &mut policies)).contains("200 headers"));
+    }
 }
