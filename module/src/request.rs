@@ -38,6 +38,8 @@ pub struct Context {
     counter: Cell<Counter>,
     /// Of the limits: they were applied.
     is_limited: Cell<bool>,
+    /// Of texts with variables: how many bytes of values they have had.
+    expanded: Cell<usize>,
     /// Of the tracing: its pool has its trace.
     is_traced: Cell<bool>,
     id: OnceCell<[u8; 32]>,
@@ -262,6 +264,13 @@ impl<'r> Request<'r> {
     #[inline]
     pub fn counter(&self) -> Option<Counter> {
         self.context().map(|context| context.counter.get()).filter(Counter::is_some)
+    }
+
+    /// Counts bytes of values of texts with variables; answers how many there were. `None` when memory is out.
+    pub(crate) fn count_expanded(&self, bytes: usize) -> Option<usize> {
+        let expanded = &self.context_or_new()?.expanded;
+        expanded.set(expanded.get().saturating_add(bytes));
+        Some(expanded.get())
     }
 
     /// The request's id: made up when first asked for, the same afterwards. Out of memory: there is none.

@@ -103,7 +103,7 @@ pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>
 }
 
 /// A record that workers read once and keep compiled is JSON, since nothing reads it per request.
-fn encode_json(value: &impl serde::Serialize) -> Vec<u8> {
+fn encode_json(value: &(impl serde::Serialize + ?Sized)) -> Vec<u8> {
     // Strings, numbers and lists of them always have a JSON form.
     serde_json::to_vec(value).unwrap_or_default()
 }

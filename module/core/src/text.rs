@@ -5,4 +5,5 @@ pub mod invalid;
 pub mod line;
 pub mod log;
 pub mod percent;
+pub mod query;
 pub mod template;

@@ -59,6 +59,10 @@ impl Values for FastcgiValues<'_, '_> {
     fn capture(&self, number: u8) -> &[u8] {
         self.request.capture(number)
     }
+
+    fn spend(&self, bytes: usize) -> bool {
+        self.request.spend(bytes)
+    }
 }
 
 /// `Host` as the endpoint sees it; `None`: as the client said.

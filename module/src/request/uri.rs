@@ -2,7 +2,8 @@
 
 use crate::request::Request;
 use crate::system::log::Seldom;
-use oxigress_core::text::template::Values;
+use oxigress_core::text::query;
+use oxigress_core::text::template::{MAX_BYTES_OF_REQUEST, Values};
 use std::borrow::Cow;
 
 impl<'r> Request<'r> {
@@ -44,8 +45,15 @@ impl Values for Request<'_> {
                 all.push(Request::variable(self, b"remote_addr").unwrap_or_default());
                 Some(Cow::Owned(all.join(&b", "[..])))
             }
-            name => Request::variable(self, name).map(Cow::Borrowed),
+            name => match name.strip_prefix(b"arg_") {
+                Some(name) => query::parameter(self.args(), name).map(Cow::Borrowed),
+                None => Request::variable(self, name).map(Cow::Borrowed),
+            },
         }
+    }
+
+    fn spend(&self, bytes: usize) -> bool {
+        self.count_expanded(bytes).is_some_and(|all| all <= MAX_BYTES_OF_REQUEST)
     }
 
     fn capture(&self, number: u8) -> &[u8] {

@@ -182,7 +182,7 @@ fn is_hash_key(text: &str) -> bool {
         }),
         None => part.bytes().next().is_some_and(is_name) && is_text(part),
     };
-    is_begin && text.len() <= 1_024 && parts.all(is_variable)
+    is_begin && parts.all(is_variable) && HashBy::check_key(text).is_ok()
 }
 
 /// Whether a key has something to hash; names the variables that it cannot have. Captures are the path's, which
@@ -271,7 +271,12 @@ mod tests {
             let expected = HashBy { key: text.into(), subset_size: 0 };
             assert_eq!((balancing.hash_by, notes.len()), (Some(expected), 0), "{text}");
         }
-        for text in ["", "$", "a$", "${host", "${}", "{host}", "$host;", "a\nb", "$host\"", "é"] {
+        let long = format!("$cookie_{}", "a".repeat(65));
+        let many = "$cookie_a".repeat(11);
+        for text in [
+            "", "$", "a$", "${host", "${}", "{host}", "$host;", "a\nb", "$host\"", "é", &long,
+            &many,
+        ] {
             let (balancing, notes) = read(&[("upstream-hash-by", text)]);
             assert_eq!((balancing.hash_by, notes.len()), (None, 1), "{text}");
         }

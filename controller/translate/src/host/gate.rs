@@ -18,8 +18,9 @@ pub fn close_invalid(host: &HostPattern, merged: &mut MergedHost, live: &Snapsho
             let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
             let path = &rule.origin.path;
             let field = fault.field.trim_start_matches('/').replace('/', ".");
+            let what = if field.is_empty() { "its settings" } else { &*field };
             let message = format!(
-                "host {host}, path {path} is closed: {field} cannot be used: {}",
+                "host {host}, path {path} is closed: {what} cannot be used: {}",
                 fault.error
             );
             notes.push((ObjectRef::new(Kind::Ingress, key), Note::rejected(message)));

@@ -3,6 +3,7 @@
 //! Source: ingress-nginx's backends for the fields that it has; all others are off by default.
 
 use super::{BackendId, Invalid, MAX_ALTERNATIVES, MAX_ENDPOINTS};
+use crate::text::template;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -104,8 +105,9 @@ fn checked_key<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::E
 }
 
 impl HashBy {
-    /// Refuses an empty key, one over 1,024 bytes, and control bytes.
+    /// Refuses an empty key, one over 1,024 bytes, control bytes, and more variables than a text may have.
     pub fn check_key(key: &str) -> Result<(), Invalid> {
+        template::cost::of(template::parts(key.as_bytes())).map_err(Invalid::new)?;
         if (1..=1024).contains(&key.len()) && !key.bytes().any(|b| b.is_ascii_control()) {
             return Ok(());
         }

@@ -11,6 +11,7 @@ mod access;
 mod proxy;
 mod redirection;
 mod response;
+mod templates;
 mod text;
 mod tls;
 mod tracing;
@@ -257,8 +258,13 @@ pub struct Mirror {
 }
 
 impl Policies {
-    /// Most bytes of one record's JSON.
+    /// Most bytes of one record's JSON: 30,000 networks (1.4 MB) and a password file.
     pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+    /// Most headers in all its lists: each is compared with all headers of a request or answer.
+    pub const MAX_HEADERS: usize = 1_000;
+    /// Most bytes of it besides networks, passwords, certificates and keys, which have their own bounds. A worker reads so
+    /// much in 1 to 3 ms, 30,000 networks in 3.5 ms, a password file in 2 ms (release build).
+    pub const MAX_OTHER_BYTES: usize = 512 * 1024;
 
     /// The backends that it names.
     pub fn backends(&self) -> impl Iterator<Item = &BackendId> {

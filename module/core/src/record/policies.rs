@@ -4,6 +4,7 @@ use super::definition::Record;
 use super::definition::{Checks, Fault};
 use super::encode_json;
 use crate::model::policy::{Limits, Policies, PolicyId, Proxy, UpstreamTls};
+use crate::text::template::cost;
 
 /// The kind of record that holds policies. A rule whose policies have no record answers 503.
 pub enum PolicySets {}
@@ -29,16 +30,68 @@ pub fn decode_policies(value: &[u8]) -> Option<Policies> {
     serde_json::from_slice(value).ok()
 }
 
-/// Checks what nginx would take and go wrong with, and the TLS settings toward endpoints.
+/// Checks what nginx would take and go wrong with, how long all of it is and takes, and the TLS settings toward endpoints.
 pub fn check_policies(policies: &Policies, checks: &dyn Checks) -> Result<(), Fault> {
     if let Some(status) = policies.denied {
         check_refusal("/denied", status)?;
     }
+    check_size(policies)?;
+    check_cost(policies)?;
     policies.limits.as_ref().map_or(Ok(()), check_limits)?;
     let Some(proxy) = &policies.proxy else { return Ok(()) };
     check_buffer("/proxy/buffer_bytes", proxy.buffer_bytes)?;
     check_buffer("/proxy/body_buffer_bytes", proxy.body_buffer_bytes)?;
     proxy.tls.as_ref().map_or(Ok(()), |tls| check_upstream_tls(tls, checks))
+}
+
+/// A worker reads a record on its event loop, and each part into objects of their own; long lists and files have their own
+/// bounds and are read faster.
+fn check_size(policies: &Policies) -> Result<(), Fault> {
+    let (access, limits) = (policies.access.as_ref(), policies.limits.as_ref());
+    let networks = access.and_then(|access| access.allow.as_ref()).into_iter();
+    let networks = networks.chain(access.map(|access| &access.deny));
+    let networks = networks.chain(limits.map(|limits| &limits.exempt)).map(json_bytes);
+    let users =
+        access.and_then(|access| access.basic.as_ref()).map(|basic| json_bytes(&basic.users));
+    let tls = policies.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref());
+    let pem = tls.map(|tls| json_bytes(&tls.certificate) + json_bytes(&tls.key));
+    let whole = json_bytes(policies);
+    let other = whole.saturating_sub(networks.chain(users).chain(pem).sum());
+    let (found, most) = match other > Policies::MAX_OTHER_BYTES {
+        true => (other, Policies::MAX_OTHER_BYTES),
+        false => (whole, Policies::MAX_BYTES),
+    };
+    match found > most {
+        false => Ok(()),
+        true => Err(Fault::new(
+            "",
+            format!(
+                "{found} bytes of settings, at most {most} are taken: use fewer or shorter ones"
+            ),
+        )),
+    }
+}
+
+fn json_bytes(value: &(impl serde::Serialize + ?Sized)) -> usize {
+    encode_json(value).len()
+}
+
+fn check_cost(policies: &Policies) -> Result<(), Fault> {
+    let (count, most) = (policies.header_count(), Policies::MAX_HEADERS);
+    if count > most {
+        return Err(Fault::new(
+            "",
+            format!("{count} headers, at most {most} are taken: use fewer"),
+        ));
+    }
+    let sum: u32 = policies.templates().iter().map(|template| template.cost()).sum();
+    match sum > cost::MOST_OF_POLICIES {
+        false => Ok(()),
+        true => Err(Fault::new(
+            "",
+            "the variables of all its texts together take too long to look up: use fewer cookies, parameters and headers",
+        )),
+    }
 }
 
 fn check_limits(limits: &Limits) -> Result<(), Fault> {
@@ -141,5 +194,57 @@ mod tests {
             let expected = (!is_good).then_some(field.as_str());
             assert_eq!(found.err().map(|fault| fault.field), expected, "{text}");
         }
+    }
+
+    fn fault(policies: &serde_json::Value) -> Option<Fault> {
+        PolicySets::validate(b"p", policies.to_string().as_bytes(), &NoTls).err()
+    }
+
+    #[test]
+    fn the_variables_of_all_texts_have_one_bound() {
+        let headers = |count: usize, value: &str| {
+            let all: Vec<_> = (0..count)
+                .map(|number| serde_json::json!({"name": format!("X-{number}"), "value": value}))
+                .collect();
+            serde_json::json!({"request_headers": all, "upstream_host": value})
+        };
+        for (count, value, is_good) in [
+            (39, "$cookie_a", true),
+            (40, "$cookie_a", false),
+            (199, "$arg_a", true),
+            (200, "$arg_a", false),
+            (199, "$host$http_a", true),
+            (1_000, "no variables", true),
+            (1_001, "no variables", false),
+        ] {
+            let found = fault(&headers(count, value));
+            assert_eq!(found.is_none(), is_good, "{count} of {value}");
+            let why = if count > 1_000 { "1001 headers" } else { "fewer cookies" };
+            assert!(found.is_none_or(|fault| fault.error.contains(why)));
+        }
+    }
+
+    #[test]
+    fn long_lists_and_files_fit_and_long_settings_do_not() {
+        let networks: Vec<_> =
+            (0..10_000).map(|n| format!("2001:db8:ffff:ffff:ffff:ffff:ffff:{n:04x}/128")).collect();
+        let users = "user:$2y$12$0123456789012345678901234567890123456789012345678901\n";
+        let mut policies = serde_json::json!({
+            "access": {
+                "allow": networks, "deny": networks,
+                "basic": {"realm": "r", "users": users.repeat(1024 * 1024 / users.len())},
+            },
+            "limits": {"owner": "o", "exempt": networks},
+            "proxy": {"tls": {"certificate": "c".repeat(128 * 1024), "key": "k".repeat(128 * 1024)}},
+        });
+        assert_eq!(fault(&policies), None, "{} bytes", policies.to_string().len());
+        let header = |number: usize, bytes: usize| serde_json::json!({"name": format!("X-{number}"), "value": "v".repeat(bytes)});
+        policies["response_headers"] = (0..60).map(|number| header(number, 8_000)).collect();
+        assert_eq!(fault(&policies), None);
+        policies["response_headers"] = (0..70).map(|number| header(number, 8_000)).collect();
+        assert!(fault(&policies).is_some_and(|fault| fault.error.contains("at most 524288")));
+        let statuses =
+            serde_json::json!([{"name": "A", "action": "set", "statuses": vec![200; 200_000]}]);
+        assert!(fault(&serde_json::json!({"response_edits": statuses})).is_some());
     }
 }

@@ -5,10 +5,15 @@
 //! Errors:  `None` for a text that is too long, or would end a header's line, when it is expanded.
 //! Source:  nginx's own syntax; the list and what a value may hold are ours.
 
+pub mod cost;
+
 use std::borrow::Cow;
 
 /// The longest text that a template expands to: twice the limit of nginx for all headers of a request.
 pub const MAX_EXPANDED_BYTES: usize = 64 * 1024;
+
+/// How many bytes of values all texts of one request may have, where [`Values`] counts them: four of the longest texts.
+pub const MAX_BYTES_OF_REQUEST: usize = 4 * MAX_EXPANDED_BYTES;
 
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +126,12 @@ pub trait Values {
     /// What the path pattern's group of this number matched.
     fn capture(&self, number: u8) -> &[u8];
 
+    /// Counts bytes that a text has of values; `false`: the request has no more for it, and the text is none.
+    fn spend(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        true
+    }
+
     /// The text that replaces a part.
     fn value<'v>(&'v self, part: Part<'v>) -> Cow<'v, [u8]> {
         match part {
@@ -138,10 +149,18 @@ pub trait Values {
 }
 
 /// The text with its variables and captures, once: what these hold is never looked at again. `None`: it is too
-/// long, or has a byte that no header's value may have.
+/// long, or has a byte that no header's value may have; or the request's texts together are too long.
 pub fn expand<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -> Option<Vec<u8>> {
-    let text = assemble(parts, |part, text| text.extend_from_slice(&values.value(part)))?;
-    (!text.iter().any(|byte| b"\r\n\0".contains(byte))).then_some(text)
+    let mut has_room = true;
+    let text = assemble(parts, |part, text| {
+        // Nothing is looked up for a text that is none.
+        if has_room {
+            let value = values.value(part);
+            has_room = matches!(part, Part::Literal(_)) || values.spend(value.len());
+            text.extend_from_slice(&value);
+        }
+    })?;
+    (has_room && !text.iter().any(|byte| b"\r\n\0".contains(byte))).then_some(text)
 }
 
 /// As [`expand`], without its limits: for a key, which is no header and may have any length.
@@ -271,5 +290,36 @@ pub(crate) mod tests {
         assert_eq!(expand("$arg_n"), None);
         assert!(expand("$arg_l").is_some());
         assert_eq!(expand("$arg_l$arg_l"), None);
+    }
+
+    /// A value of 100 bytes for every variable, as long as there is room.
+    struct Purse(std::cell::Cell<usize>, std::cell::Cell<usize>);
+
+    impl Values for Purse {
+        fn variable(&self, _: &[u8]) -> Option<Cow<'_, [u8]>> {
+            self.1.set(self.1.get() + 1);
+            Some(vec![b'a'; 100].into())
+        }
+
+        fn capture(&self, _: u8) -> &[u8] {
+            &[]
+        }
+
+        fn spend(&self, bytes: usize) -> bool {
+            let room = self.0.get().checked_sub(bytes);
+            self.0.set(room.unwrap_or(0));
+            room.is_some()
+        }
+    }
+
+    #[test]
+    fn the_texts_of_a_request_have_one_budget() {
+        let values = Purse(250.into(), 0.into());
+        let expand = |text: &str| expand(parts(text.as_bytes()), &values);
+        assert_eq!(expand("$host").map(|text| text.len()), Some(100));
+        assert_eq!(expand("a text of its own").map(|text| text.len()), Some(17));
+        assert_eq!(expand("$host$host$host$host"), None);
+        assert_eq!(values.1.get(), 3, "nothing is looked up for a text that is none");
+        assert_eq!(expand("$host"), None);
     }
 }

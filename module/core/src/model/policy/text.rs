@@ -109,7 +109,7 @@ fn check_value(text: &str) -> Result<(), Invalid> {
 pub struct Template(String);
 
 impl Template {
-    /// Reads a template; refuses variables that users may not read.
+    /// Reads a template; refuses variables that users may not read, and more than [`template::cost`] has bounds for.
     pub fn parse(text: impl Into<String>) -> Result<Self, Invalid> {
         let text = text.into();
         check_value(&text)?;
@@ -123,7 +123,10 @@ impl Template {
             Some(name) => {
                 Err(Invalid::new(format!("variable ${} cannot be used here", shorten(&name))))
             }
-            None => Ok(Template(text)),
+            None => {
+                template::cost::of(template::parts(text.as_bytes())).map_err(Invalid::new)?;
+                Ok(Template(text))
+            }
         }
     }
 
@@ -141,6 +144,11 @@ impl Template {
     /// The text as it is written, with its variables.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// What expanding it takes at most, in microseconds.
+    pub fn cost(&self) -> u32 {
+        template::cost::of(self.parts()).unwrap_or(template::cost::MOST_OF_TEXT)
     }
 
     /// The literals, variables and captures of the text, in order.
@@ -208,5 +216,8 @@ mod tests {
         Template::parse("/x/$1?h=${host}&a=$arg_b").unwrap();
         assert!(Template::parse("$ssl_client_raw_cert").is_err());
         assert!(Template::parse("$realpath_root").is_err());
+        assert!(Template::parse("$host".repeat(64)).is_ok());
+        assert!(Template::parse("$host".repeat(65)).is_err());
+        assert!(Template::literal(&"$".repeat(700)).is_ok());
     }
 }

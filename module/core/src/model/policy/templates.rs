@@ -1,0 +1,140 @@
+//! All headers and texts with variables of a set of policies, for what holds of them together.
+
+use super::{
+    Access, AuthCache, AuthHost, ExternalAuth, Limits, Mirror, Policies, Proxy, Redirect,
+    RequestHeader, ResponseEdit, Rewrite, Template, Tracing,
+};
+
+impl Policies {
+    /// How many headers it sets, adds and takes away, parameters of FastCGI and headers of auth requests included.
+    pub fn header_count(&self) -> usize {
+        let external = self.access.as_ref().and_then(|access| access.external.as_ref());
+        let of_auth = external.map_or(0, |auth| auth.headers.len() + auth.response_headers.len());
+        self.request_headers.len()
+            + self.added_request_headers.len()
+            + self.beside_own_headers.len()
+            + self.response_headers.len()
+            + self.added_response_headers.len()
+            + self.removed_response_headers.len()
+            + self.response_edits.len()
+            + self.proxy.as_ref().map_or(0, |proxy| proxy.fastcgi_params.len())
+            + of_auth
+    }
+
+    /// Each text with variables that a request may have expanded.
+    pub fn templates(&self) -> Vec<&Template> {
+        let Policies {
+            redirect,
+            rewrite,
+            upstream_host,
+            access,
+            limits,
+            proxy,
+            request_headers,
+            added_request_headers,
+            response_edits,
+            beside_own_headers,
+            tracing,
+            mirror: _,
+            more_mirrors: _,
+            // Without variables.
+            denied: _,
+            redirect_to: _,
+            path_edit: _,
+            keeps_trailing_slash: _,
+            redirect_port: _,
+            relative_redirects: _,
+            cors: _,
+            response_headers: _,
+            added_response_headers: _,
+            removed_response_headers: _,
+            errors: _,
+            fallback: _,
+            is_unlogged: _,
+        } = self;
+        let mut all = Vec::new();
+        let headers = [request_headers, added_request_headers, beside_own_headers];
+        all.extend(headers.into_iter().flatten().map(|RequestHeader { name: _, value }| value));
+        all.extend(response_edits.iter().map(|ResponseEdit { value, .. }| value));
+        all.extend(redirect.iter().map(|Redirect { location, .. }| location));
+        if let Some(Rewrite { target, forwarded_prefix }) = rewrite {
+            all.extend([target].into_iter().chain(forwarded_prefix));
+        }
+        all.extend(upstream_host);
+        all.extend(limits.iter().filter_map(|Limits { key, .. }| key.as_ref()));
+        all.extend(tracing.iter().filter_map(|Tracing { operation, .. }| operation.as_ref()));
+        if let Some(Proxy { fastcgi_params, .. }) = proxy {
+            all.extend(fastcgi_params.iter().map(|RequestHeader { name: _, value }| value));
+        }
+        for Mirror { to, target, .. } in self.mirrors() {
+            all.push(target);
+            all.extend(of_host(to));
+        }
+        if let Some(Access { external: Some(external), .. }) = access {
+            all.extend(of_auth(external));
+        }
+        all
+    }
+}
+
+fn of_host(
+    AuthHost { variable_host, backend: _, host: _, https: _ }: &AuthHost,
+) -> Option<&Template> {
+    variable_host.as_ref()
+}
+
+fn of_auth(external: &ExternalAuth) -> impl Iterator<Item = &Template> {
+    let ExternalAuth {
+        to,
+        target,
+        method: _,
+        signin,
+        signin_parameter: _,
+        response_headers: _,
+        headers,
+        request_redirect,
+        always_sets_cookie: _,
+        cache,
+    } = external;
+    let key = cache.iter().map(|AuthCache { key, valid: _ }| key);
+    let headers = headers.iter().map(|RequestHeader { name: _, value }| value);
+    [target]
+        .into_iter()
+        .chain(of_host(to))
+        .chain(signin)
+        .chain(request_redirect)
+        .chain(key)
+        .chain(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_with_variables_is_counted() {
+        let policies: Policies = serde_json::from_value(serde_json::json!({
+            "redirect": {"code": 301, "location": "$host"},
+            "rewrite": {"target": "$host", "forwarded_prefix": "$host"},
+            "upstream_host": "$host",
+            "limits": {"owner": "o", "key": "$host"},
+            "tracing": {"operation": "$host", "sampling": 1},
+            "proxy": {"fastcgi_params": [{"name": "A", "value": "$host"}]},
+            "request_headers": [{"name": "A", "value": "$host"}],
+            "added_request_headers": [{"name": "A", "value": "$host"}],
+            "beside_own_headers": [{"name": "A", "value": "$host"}],
+            "response_edits": [{"name": "A", "action": "add", "value": "$host"}],
+            "mirror": {"to": {"backend": "b", "host": "h", "variable_host": "$host"}, "target": "$host"},
+            "more_mirrors": [{"to": {"backend": "b", "host": "h"}, "target": "$host"}],
+            "access": {"external": {
+                "to": {"backend": "b", "host": "h", "variable_host": "$host"},
+                "target": "$host", "signin": "$host", "request_redirect": "$host",
+                "headers": [{"name": "A", "value": "$host"}],
+                "cache": {"key": "$host", "valid": []},
+            }},
+        }))
+        .unwrap();
+        let written = serde_json::to_string(&policies).unwrap().matches("$host").count();
+        assert_eq!((policies.templates().len(), written), (20, 20));
+    }
+}
