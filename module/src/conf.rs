@@ -1,5 +1,4 @@
 //! What the module keeps of its directives: for a cycle, a server or upstream, and a location.
-#![allow(unsafe_code)]
 
 use crate::balancer::idle::Settings;
 use crate::balancer::keepalive::KeptByNginx;
@@ -7,7 +6,7 @@ use crate::module::table::Http;
 use nginx::sys::ngx_shm_zone_t;
 use nginx::thread::ThreadPool;
 use nginx::zone::Zone;
-use nginx::{Argument, Settings as LocationSettings, VariableIndex};
+use nginx::{Argument, Cycle, Settings as LocationSettings, VariableIndex};
 use oxigress_core::balancer::destinations;
 use oxigress_core::http::head::Rules;
 use oxigress_core::http::paths::Refused as RefusedPaths;
@@ -42,16 +41,14 @@ pub struct CoreConf {
 }
 
 impl CoreConf {
-    /// The zone of `ingress_zone`.
-    pub fn zone(&self) -> Option<&Zone> {
-        // SAFETY: nginx made it for the cycle that this is of, and it lives as long.
-        self.zone.map(|zone| unsafe { Zone::from_ptr(zone.as_ptr()) })
+    /// The zone of `ingress_zone`, of the cycle that this is of.
+    pub fn zone<'c>(&self, cycle: &'c Cycle) -> Option<&'c Zone> {
+        cycle.zones().find(|zone| Some(zone.as_ptr()) == self.zone.map(NonNull::as_ptr))
     }
 
-    /// The zone of `ingress_limits`.
-    pub fn limits(&self) -> Option<&Zone> {
-        // SAFETY: nginx made it for the cycle that this is of, and it lives as long.
-        self.limits.map(|zone| unsafe { Zone::from_ptr(zone.as_ptr()) })
+    /// The zone of `ingress_limits`, of the cycle that this is of.
+    pub fn limits<'c>(&self, cycle: &'c Cycle) -> Option<&'c Zone> {
+        cycle.zones().find(|zone| Some(zone.as_ptr()) == self.limits.map(NonNull::as_ptr))
     }
 
     /// The file of `ingress_journal`.

@@ -295,7 +295,7 @@ pub fn begin(cycle: &Cycle) {
 
 fn start(cycle: &Cycle) {
     let Some(core) = cycle.core::<Core>() else { return };
-    let Some((store, lock)) = core.zone().and_then(zone::store) else { return };
+    let Some((store, lock)) = core.zone(cycle).and_then(zone::store) else { return };
     let (slot, pid) = (process::slot(), process::id());
     // SAFETY: nginx gives a slot to one living process at a time.
     let reader = unsafe { store.attach(slot, pid) };

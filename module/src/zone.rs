@@ -66,15 +66,12 @@ fn fill(zone: &Zone, main: &CoreConf) -> Result<(), String> {
 /// nginx has taken a configuration over: what was written to the zone that was replaced, after it was copied, is
 /// copied too, and it takes no more writes.
 pub fn take_over(cycle: &Cycle) {
-    let Some(zone) = cycle.core::<Core>().and_then(CoreConf::zone) else { return };
+    let Some(zone) = cycle.core::<Core>().and_then(|core| core.zone(cycle)) else { return };
     let Some((store, lock)) = self::store(zone) else { return };
     // The next cycle may keep it: nginx would unmap it all the same.
-    zone.set_noreuse(0);
-    let Some(last) = last_zone(zone) else { return };
+    zone.allow_reuse();
+    let Some(last) = cycle.retire_last(zone, cycle.event_loop()) else { return };
     let Some((old, old_lock)) = self::store(last) else { return };
-    // nginx would keep a zone of equal size mapped: it looks at the old one's flag, and asked the new one's when it
-    // made it.
-    last.set_noreuse(1);
     if let Err(error) = journal::copy((&old, &old_lock), (&store, &lock), true) {
         let line = format_args!("ingress_zone: the last writes to the old zone are lost: {error}");
         log::cycle(log::ALERT, line);
@@ -97,7 +94,7 @@ fn open(block: Block) -> Result<Store, String> {
 /// The store in a zone and the lock of its writers; `None` if the zone was never initialised. Both are used while the
 /// zone is mapped: until its cycle has been replaced.
 pub fn store(zone: &Zone) -> Option<(Store, ZoneLock)> {
-    let store = open(zone.block()?).ok()?;
+    let store = open(zone.block::<StoreZone>()?).ok()?;
     // SAFETY: whoever has the store has the lock for as long.
     Some((store, ZoneLock(unsafe { zone.mutex() }?)))
 }

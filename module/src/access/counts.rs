@@ -47,7 +47,7 @@ fn too_small() -> String {
 
 /// What all workers count together; `None` without `ingress_limits`. Used until the cycle has been replaced.
 pub fn counts_of(cycle: &Cycle) -> Option<Counts<'static>> {
-    Counts::open(words(cycle.core::<Core>()?.limits()?.block()?))
+    Counts::open(words(cycle.core::<Core>()?.limits(cycle)?.block::<CountsZone>()?))
 }
 
 /// Refuses a request that is one too many.

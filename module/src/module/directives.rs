@@ -372,10 +372,10 @@ pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
         return Err(Refused::Told);
     }
     let last = Cycle::current(cycle.event_loop()).core::<Core>();
-    if let Some(zone) = core.zone()
+    if let Some(zone) = core.zone(cycle)
         && last.is_some_and(|last| last.metrics != core.metrics)
     {
-        zone.set_noreuse(1);
+        zone.begin_anew();
     }
     Ok(())
 }

@@ -83,6 +83,25 @@ impl Cycle {
         self.kept::<kept::Core<M>>()
     }
 
+    /// This cycle is about to be taken over: nginx unmaps what the running one has in the place of `zone`, which it would keep
+    /// where the sizes are equal. Answers what that is. `None`, and nothing happens, where this cycle runs already, `zone` is
+    /// not its own, or one of its zones has that memory.
+    pub fn retire_last(&self, zone: &Zone, here: EventLoop) -> Option<&'static Zone> {
+        let running = Cycle::current(here);
+        let is_own = self.zones().any(|own| std::ptr::eq(own, zone));
+        if std::ptr::eq(running, self) || !is_own {
+            return None;
+        }
+        let last = running.zones().find(|old| old.is_other_of(zone))?;
+        let place = |zone: &Zone| zone.peek(|raw| raw.shm.addr);
+        if self.zones().any(|own| place(own) == place(last)) {
+            return None;
+        }
+        // nginx looks at the old one's flag when it frees zones, and asked the new one's when it made it.
+        last.poke(|raw| raw.noreuse = 1);
+        Some(last)
+    }
+
     /// The place of a module among those of its kind; `None` where nginx has none of that name. The empty cycle that nginx
     /// begins with has none at all.
     pub fn module_index(&self, name: &CStr) -> Option<usize> {

@@ -22,8 +22,6 @@ handle! {
 fields! { Zone {
     /// A later cycle makes a zone of its own, whose name and size are these.
     get noreuse: usize = noreuse;
-    /// A later cycle makes a zone of its own, whose name and size are these.
-    set set_noreuse: usize = noreuse;
 }}
 
 /// All of a zone in one block, which a module divides as it likes. nginx's own division, slabs, stays broken when a
@@ -114,7 +112,7 @@ unsafe extern "C" fn init<Z: BlockZone>(zone: *mut ngx_shm_zone_t, data: *mut c_
             let block = zone.take_all().ok_or("the zone is too small: give it 1m or more")?;
             Z::create(zone, main, block)
         } else {
-            let block = zone.block().ok_or("the zone has no block")?;
+            let block = zone.block::<Z>().ok_or("the zone has no block")?;
             Z::adopt(zone, main, block)
         }
     });
@@ -140,9 +138,24 @@ impl Zone {
         tag == other_tag && place != other_place
     }
 
-    /// The block of a zone that was made; `None` before.
-    pub fn block(&self) -> Option<Block> {
-        // SAFETY: a mapped zone; null, or what `take_all` put there, in the zone itself.
+    /// The zone that is about to be made does not take the last one's memory over; nothing happens once it is mapped.
+    pub fn begin_anew(&self) {
+        if self.slabs().is_none() {
+            self.poke(|raw| raw.noreuse = 1);
+        }
+    }
+
+    /// A later cycle may take its memory over.
+    pub fn allow_reuse(&self) {
+        self.poke(|raw| raw.noreuse = 0);
+    }
+
+    /// The block of a zone of `Z` that was made; `None` before, and of another's zone.
+    pub fn block<Z: BlockZone>(&self) -> Option<Block> {
+        let ours: unsafe extern "C" fn(*mut ngx_shm_zone_t, *mut c_void) -> ngx_int_t = init::<Z>;
+        self.peek(|raw| raw.init).filter(|init| std::ptr::fn_addr_eq(*init, ours))?;
+        // SAFETY: a mapped zone of `add_zone`, as its callback says; null, or what `take_all` put there, in the zone itself.
+        // Were the callbacks of two kinds one function, both would keep such a block there.
         unsafe { (*self.slabs()?.as_ptr()).data.cast::<Block>().as_ref().copied() }
     }
 
