@@ -11,7 +11,7 @@ use crate::module::table::Core;
 use crate::system::log;
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;
-use nginx::zone::{Block, BlockZone, Zone, ZoneMutex, is_test};
+use nginx::zone::{Block, BlockZone, Zone, ZoneHeld, ZoneMutex, is_test};
 use nginx::{Cycle, EventLoop};
 use oxigress_store::{Store, WriterLock};
 use rustix::io::Errno;
@@ -105,12 +105,10 @@ pub struct ZoneLock(ZoneMutex);
 
 // SAFETY: nginx's mutex excludes processes, and two threads of one process, since a taken lock is never 0.
 unsafe impl WriterLock for ZoneLock {
-    fn try_lock(&self) -> bool {
-        self.0.try_lock()
-    }
+    type Held = ZoneHeld;
 
-    fn unlock(&self) {
-        self.0.unlock();
+    fn try_lock(&self) -> Option<ZoneHeld> {
+        self.0.try_lock()
     }
 }
 

@@ -107,14 +107,13 @@ pub enum WriteError {
 /// Excludes other writers, also those in other processes.
 ///
 /// # Safety
-/// Between a `try_lock` that answered `true` and the next `unlock`, no other `try_lock` of a lock for the
-/// same store may answer `true`, unless the holder's process has died; and what the last holder wrote is
-/// visible to the next.
+/// While what `try_lock` has answered lives, no other `try_lock` of a lock for the same store answers
+/// anything, unless the holder's process has died; and what the last holder wrote is visible to the next.
 pub unsafe trait WriterLock {
+    /// The lock while it is held: dropping it gives it back.
+    type Held;
     /// Acquires the lock if it is free; never waits.
-    fn try_lock(&self) -> bool;
-    /// Releases the lock, which this process holds.
-    fn unlock(&self);
+    fn try_lock(&self) -> Option<Self::Held>;
 }
 
 /// A handle to the shared block. Cheap to copy; all handles to one block are the same store.

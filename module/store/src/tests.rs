@@ -10,6 +10,7 @@ mod threads;
 
 use super::*;
 use std::alloc::Layout;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SEED: [u64; 2] = [7, 11];
@@ -29,16 +30,22 @@ pub(crate) struct Heap {
 }
 
 #[derive(Default)]
-pub(crate) struct Lock(AtomicBool);
+pub(crate) struct Lock(Arc<AtomicBool>);
+
+pub(crate) struct Held(Arc<AtomicBool>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
 
 // SAFETY: an atomic exchange; acquire and release order one holder before the next.
 unsafe impl WriterLock for Lock {
-    fn try_lock(&self) -> bool {
-        !self.0.swap(true, Ordering::Acquire)
-    }
+    type Held = Held;
 
-    fn unlock(&self) {
-        self.0.store(false, Ordering::Release);
+    fn try_lock(&self) -> Option<Held> {
+        (!self.0.swap(true, Ordering::Acquire)).then(|| Held(Arc::clone(&self.0)))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::index::{self, Editor, Visited};
 use crate::memory::Block;
 use crate::record::{self, Attached, Cells, NewRecord, Record};
 use crate::{Live, Role, Space, Store, WriteError, WriterLock, reclaim};
+use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
 
@@ -17,7 +18,7 @@ const FREED_PER_WRITE: usize = 4;
 /// A write in progress. Dropped without [`Transaction::commit`], it leaves nothing behind.
 pub struct Transaction<'l, L: WriterLock> {
     store: Store,
-    lock: &'l L,
+    lock: PhantomData<&'l L>,
     live: Live,
     /// The live generation's block, replaced by a commit.
     current: Block,
@@ -27,6 +28,8 @@ pub struct Transaction<'l, L: WriterLock> {
     is_finished: bool,
     /// The error of a change that failed half way: the new index must not be published.
     failure: Option<WriteError>,
+    /// Given back when all that dropping does is done: fields go after it.
+    _held: L::Held,
 }
 
 struct Upsert<'a> {
@@ -51,13 +54,11 @@ impl Store {
     /// If the last writer died at work, its remains are cleared away first: time in proportion to the
     /// records there are.
     pub fn try_write<'l, L: WriterLock>(&self, lock: &'l L) -> Option<Transaction<'l, L>> {
-        if !lock.try_lock() {
-            return None;
-        }
+        let held = lock.try_lock()?;
         // From here on the lock is given back whatever happens.
         let mut transaction = Transaction {
             store: *self,
-            lock,
+            lock: PhantomData,
             live: reclaim::live(self.memory, self.memory.header().current.load(Acquire)),
             current: 0,
             root: 0,
@@ -65,6 +66,7 @@ impl Store {
             has_changed: false,
             is_finished: false,
             failure: None,
+            _held: held,
         };
         transaction.begin();
         Some(transaction)
@@ -283,6 +285,5 @@ impl<L: WriterLock> Drop for Transaction<'_, L> {
             }
             self.store.memory.header().unfinished.store(0, Release);
         }
-        self.lock.unlock();
     }
 }

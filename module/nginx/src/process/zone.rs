@@ -197,16 +197,24 @@ unsafe impl Send for ZoneMutex {}
 unsafe impl Sync for ZoneMutex {}
 
 impl ZoneMutex {
-    /// Takes it, unless somebody has it: another process, or another thread of this one.
-    pub fn try_lock(&self) -> bool {
+    /// Takes it, unless somebody has it: another process, or another thread of this one. What [`Zone::mutex`] asks holds for
+    /// the answer too.
+    pub fn try_lock(&self) -> Option<ZoneHeld> {
         // SAFETY: the zone is mapped, as whoever called `Zone::mutex` promised.
-        unsafe { ngx_shmtx_trylock(&raw mut (*self.0.as_ptr()).mutex) != 0 }
+        let is_taken = unsafe { ngx_shmtx_trylock(&raw mut (*self.0.as_ptr()).mutex) != 0 };
+        is_taken.then(|| ZoneHeld(*self))
     }
+}
 
-    /// Gives it back; nothing happens if another process has it.
-    pub fn unlock(&self) {
-        // SAFETY: the zone is mapped, as whoever called `Zone::mutex` promised.
-        unsafe { ngx_shmtx_unlock(&raw mut (*self.0.as_ptr()).mutex) }
+/// A zone's mutex, held until this is dropped. Nothing else gives it back: nginx's function does so for whoever is in the
+/// process that has it, another thread included.
+#[derive(Debug)]
+pub struct ZoneHeld(ZoneMutex);
+
+impl Drop for ZoneHeld {
+    fn drop(&mut self) {
+        // SAFETY: `try_lock` took it; the zone is mapped, as whoever called `Zone::mutex` promised.
+        unsafe { ngx_shmtx_unlock(&raw mut (*self.0.0.as_ptr()).mutex) }
     }
 }
 

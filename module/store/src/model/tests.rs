@@ -29,19 +29,26 @@ unsafe impl Send for Site {}
 // SAFETY: as above.
 unsafe impl Sync for Site {}
 
-struct Lock(AtomicBool);
+struct Lock(Arc<AtomicBool>);
 
-// SAFETY: an atomic exchange; acquire and release order one holder before the next.
-unsafe impl WriterLock for Lock {
-    fn try_lock(&self) -> bool {
-        self.0.compare_exchange(false, true, Acquire, Acquire).is_ok()
-    }
+struct Held(Arc<AtomicBool>);
 
-    fn unlock(&self) {
+impl Drop for Held {
+    fn drop(&mut self) {
         // A process that was killed gives nothing back: the master frees the lock, see `Site::killed`.
         if !std::thread::panicking() {
             self.0.store(false, Release);
         }
+    }
+}
+
+// SAFETY: an atomic exchange; acquire and release order one holder before the next.
+unsafe impl WriterLock for Lock {
+    type Held = Held;
+
+    fn try_lock(&self) -> Option<Held> {
+        let is_taken = self.0.compare_exchange(false, true, Acquire, Acquire).is_ok();
+        is_taken.then(|| Held(Arc::clone(&self.0)))
     }
 }
 
@@ -62,7 +69,7 @@ impl Site {
         let start = NonNull::new(backing.cast()).unwrap();
         // SAFETY: it lives until the site is dropped, which every thread has a share of.
         let store = unsafe { Store::create(start, BYTES, [7, 11], 1, is_alive) }.unwrap();
-        let site = Site { store, lock: Lock(AtomicBool::new(false)), backing };
+        let site = Site { store, lock: Lock(Arc::new(AtomicBool::new(false))), backing };
         site.put(1);
         Arc::new(site)
     }
