@@ -92,19 +92,22 @@ impl Upstream {
         Some(self.request_link()?.buffer().look(look))
     }
 
-    /// Another beginning in place of what [`Upstream::look_at_request`] has shown.
-    pub fn replace_request(&self, request: &Request, begin: &[u8]) -> Option<()> {
-        let copy = request.pool().concat(&[begin])?;
-        // nginx goes back to the buffer's start for another attempt.
-        self.request_link()?.buffer().lead_to(copy);
-        Some(())
-    }
-
     /// Tells the protocols apart: the function that writes requests. HTTP, HTTP/2, gRPC, FastCGI and the like each have
     /// their own, and it is never another's.
     #[inline]
     pub fn protocol(&self) -> u64 {
         self.peek(|raw| raw.create_request).map_or(0, |function| function as usize as u64)
+    }
+}
+
+impl Request {
+    /// Another beginning in place of what [`Upstream::look_at_request`] has shown of its upstream; `None` when memory is out,
+    /// or there is none.
+    pub fn replace_request(&self, begin: &[u8]) -> Option<()> {
+        let copy = self.pool().concat(&[begin])?;
+        // nginx goes back to the buffer's start for another attempt.
+        self.upstream()?.request_link()?.buffer().lead_to(copy);
+        Some(())
     }
 }
 

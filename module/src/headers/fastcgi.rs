@@ -22,5 +22,5 @@ pub fn complete(request: &Request<'_>) -> Option<()> {
     // All of the parameters are in the first buffer, and the head of the body's first record.
     let added = requests::fastcgi_parameters(request, policies);
     let changed = upstream.look_at_request(|written| fastcgi::with_parameters(written, &added));
-    upstream.replace_request(request.nginx(), &changed??)
+    request.nginx().replace_request(&changed??)
 }

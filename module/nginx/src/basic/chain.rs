@@ -37,12 +37,12 @@ impl Buffer {
     /// changes them.
     #[inline]
     pub fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
-        let (len, data) = (self.unread_bytes(), self.peek(|raw| raw.pos));
-        let taken = Taken { buffer: self, last: self.peek(|raw| raw.last) };
-        self.poke(|raw| raw.last = raw.pos);
+        let (len, (pos, last)) = (self.unread_bytes(), self.peek(|raw| (raw.pos, raw.last)));
+        let taken = Taken { buffer: self, pos, last };
+        self.poke(|raw| raw.last = pos);
         // SAFETY: what was written of a buffer and not read lies between the two. nginx writes nothing meanwhile, and this
         // crate only to what there seems to be.
-        let seen = look(unsafe { bytes(ngx_str_t { len, data }) });
+        let seen = look(unsafe { bytes(ngx_str_t { len, data: pos }) });
         drop(taken);
         seen
     }
@@ -64,15 +64,21 @@ impl Buffer {
     }
 }
 
-/// The bytes of a buffer while somebody looks at them; they are there again when this is dropped, after a panic too.
+/// The bytes of a buffer while somebody looks at them; they are there again when this is dropped, after a panic too, unless
+/// the buffer leads elsewhere by then.
 struct Taken<'b> {
     buffer: &'b Buffer,
+    pos: *mut u8,
     last: *mut u8,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let last = self.last;
-        self.buffer.poke(|raw| raw.last = last);
+        let (pos, last) = (self.pos, self.last);
+        self.buffer.poke(|raw| {
+            if (raw.pos, raw.last) == (pos, pos) {
+                raw.last = last;
+            }
+        });
     }
 }
