@@ -6,9 +6,9 @@ use crate::process::event_loop::EventLoop;
 use crate::sys;
 use crate::sys::{global, ngx_connection_t, ngx_event_t};
 use std::cell::UnsafeCell;
+use std::rc::Rc;
 
 /// What nginx keeps of an event of ours; it stays where it is.
-#[repr(C)]
 struct Inner {
     event: UnsafeCell<ngx_event_t>,
     /// nginx's debug log wants every event to belong to a connection.
@@ -16,35 +16,59 @@ struct Inner {
     callback: Box<dyn Fn(EventLoop) -> Option<usize>>,
 }
 
+/// Owns an event of ours, and takes it back when it is dropped: by the event's own closure, too.
+struct Owned(Rc<Inner>);
+
 /// A timer of the process, which calls a closure again and again. It is taken back when it is dropped, and a worker that
 /// shuts down does not wait for it.
-pub struct Timer(*mut Inner);
+pub struct Timer {
+    _event: Owned,
+}
 
 /// An event that runs a closure at the end of the turn in which it was posted. It is taken back when it is dropped.
-pub struct Posted(*mut Inner);
+pub struct Posted(Owned);
 
-fn make(_: EventLoop, callback: Box<dyn Fn(EventLoop) -> Option<usize>>) -> *mut Inner {
+fn make(_: EventLoop, callback: Box<dyn Fn(EventLoop) -> Option<usize>>) -> Owned {
     let (handler, log) = (Some(happened as _), Log::of_cycle().as_ptr());
     let event = UnsafeCell::new(ngx_event_t { handler, log, ..ngx_event_t::default() });
     let connection = UnsafeCell::new(ngx_connection_t { fd: -1, ..ngx_connection_t::default() });
-    let inner = Box::into_raw(Box::new(Inner { event, connection, callback }));
-    // SAFETY: made above, and nobody else has it. The event comes first, so its handler finds the rest.
+    let inner = Rc::new(Inner { event, connection, callback });
+    // SAFETY: made above, and nobody else has it.
     unsafe {
-        (*(*inner).connection.get()).data = inner.cast();
-        (*(*inner).event.get()).data = (*inner).connection.get().cast();
+        (*inner.connection.get()).data = Rc::as_ptr(&inner).cast_mut().cast();
+        (*inner.event.get()).data = inner.connection.get().cast();
     }
-    inner
+    Owned(inner)
 }
 
 unsafe extern "C" fn happened(event: *mut ngx_event_t) {
-    // SAFETY: the event of a live `Inner`, whose connection leads back to it; on the event loop.
-    let inner = unsafe { &*(*(*event).data.cast::<ngx_connection_t>()).data.cast::<Inner>() };
-    // SAFETY: nginx handles events on the event loop.
-    let here = unsafe { EventLoop::here() };
+    // SAFETY: the event of an `Inner` that is owned, whose connection leads back to it; nginx handles events on the event loop.
+    // It is counted once more meanwhile, since its closure may drop the owner.
+    let (inner, here) = unsafe {
+        let inner = (*(*event).data.cast::<ngx_connection_t>()).data.cast::<Inner>().cast_const();
+        Rc::increment_strong_count(inner);
+        (Rc::from_raw(inner), EventLoop::here())
+    };
     let after = contain("event", Some(AFTER_PANIC), || (inner.callback)(here));
-    if let Some(milliseconds) = after {
+    // Nobody would take it back again if its owner is gone.
+    if let Some(milliseconds) = after.filter(|_| Rc::strong_count(&inner) > 1) {
         // SAFETY: the event stays until its owner takes it back.
         unsafe { sys::ngx_add_timer(event, milliseconds) };
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let event = self.0.event.get();
+        // SAFETY: alive; an owner is neither `Send` nor `Sync`, so this is the event loop's thread.
+        unsafe {
+            if (*event).timer_set() != 0 {
+                sys::ngx_del_timer(event);
+            }
+            if (*event).posted() != 0 {
+                sys::ngx_delete_posted_event(event);
+            }
+        }
     }
 }
 
@@ -53,33 +77,19 @@ const AFTER_PANIC: usize = 1_000;
 
 impl Timer {
     /// Calls `callback` after so many milliseconds, and then each time after as many as it answers; `None` ends it.
-    ///
-    /// The closure may not drop its own timer.
     pub fn start(
         here: EventLoop,
         milliseconds: usize,
         callback: impl Fn(EventLoop) -> Option<usize> + 'static,
     ) -> Self {
-        let inner = make(here, Box::new(callback));
-        // SAFETY: made above; it stays until the timer is dropped, which takes the event back.
+        let owned = make(here, Box::new(callback));
+        let event = owned.0.event.get();
+        // SAFETY: made above; it stays until its owner is dropped, which takes the event back.
         unsafe {
-            (*(*inner).event.get()).set_cancelable(1);
-            sys::ngx_add_timer((*inner).event.get(), milliseconds);
+            (*event).set_cancelable(1);
+            sys::ngx_add_timer(event, milliseconds);
         }
-        Timer(inner)
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        // SAFETY: made by `start`, dropped once; a timer is neither `Send` nor `Sync`, so this is the event loop's thread.
-        unsafe {
-            let event = (*self.0).event.get();
-            if (*event).timer_set() != 0 {
-                sys::ngx_del_timer(event);
-            }
-            drop(Box::from_raw(self.0));
-        }
+        Timer { _event: owned }
     }
 }
 
@@ -99,21 +109,9 @@ impl Posted {
     /// Runs the closure at the end of this turn of the event loop, once.
     #[inline]
     pub fn post(&self) {
-        // SAFETY: made by `new`; it stays until this is dropped, which takes the event back.
-        unsafe { sys::ngx_post_event((*self.0).event.get(), &raw mut sys::ngx_posted_events) };
-    }
-}
-
-impl Drop for Posted {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`, dropped once, on the event loop's thread.
-        unsafe {
-            let event = (*self.0).event.get();
-            if (*event).posted() != 0 {
-                sys::ngx_delete_posted_event(event);
-            }
-            drop(Box::from_raw(self.0));
-        }
+        let event = self.0.0.event.get();
+        // SAFETY: made by `new`; it stays until its owner is dropped, which takes the event back.
+        unsafe { sys::ngx_post_event(event, &raw mut sys::ngx_posted_events) };
     }
 }
 
