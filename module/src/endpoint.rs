@@ -17,7 +17,7 @@ use crate::zone::ZoneLock;
 use nginx::log::Log;
 use nginx::process::give_memory_back;
 use nginx::thread::{AfterWork, Work};
-use nginx::{AfterBody, BodyHandler, Code, PhaseHandler, Pieces};
+use nginx::{AfterBody, BodyHandler, Code, Next, PhaseHandler, Pieces};
 use oxigress_store::Store;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -104,29 +104,29 @@ pub struct Content;
 impl PhaseHandler for Content {
     const NAME: &'static str = "ingress_configuration";
 
-    fn run(raw: &nginx::Request) -> Code {
-        let Some(request) = Request::of(raw) else { return Code::status(503) };
+    fn run(raw: &nginx::Request) -> Next<'_> {
+        let Some(request) = Request::of(raw) else { return Code::status(503).into() };
         let worker = request.worker();
         match configuration::begin(&Head::of(&request), worker) {
             Step::Answer(answer) => match raw.discard_body() {
-                Code::OK => answer::send(raw, answer),
-                failed => failed,
+                Code::OK => answer::send(raw, answer).into(),
+                failed => failed.into(),
             },
             Step::Work(job) => {
                 let write = Write { job, store: worker.reader().store(), lock: worker.lock() };
-                read_body(raw, write).unwrap_or(Code::INTERNAL_ERROR)
+                read_body(raw, write).unwrap_or_else(|| Code::INTERNAL_ERROR.into())
             }
         }
     }
 }
 
 /// `None` when memory is out.
-fn read_body(request: &nginx::Request, write: Write) -> Option<Code> {
+fn read_body(request: &nginx::Request, write: Write) -> Option<Next<'_>> {
     // It may hold private keys.
     request.wipe_body_at_end()?;
     request.pool().keep(Pending(RefCell::new(Some(write))))?;
     request.read_body_in_single_buffer();
-    Some(request.read_body::<Body>())
+    Some(request.reading::<Body>())
 }
 
 /// Runs when the body is there.

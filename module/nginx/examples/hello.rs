@@ -4,7 +4,8 @@ use nginx::module::{
 };
 use nginx::sys::{ngx_http_module_t, ngx_module_t};
 use nginx::{
-    Argument, Code, Conf, Lookup, Phase, PhaseHandler, Refused, Request, Variable, VariableFlags,
+    Argument, Code, Conf, Lookup, Next, Phase, PhaseHandler, Refused, Request, Variable,
+    VariableFlags,
 };
 use std::ffi::c_char;
 
@@ -65,11 +66,11 @@ struct Greeting;
 impl PhaseHandler for Greeting {
     const NAME: &'static str = "hello";
 
-    fn run(request: &Request) -> Code {
+    fn run(request: &Request) -> Next<'_> {
         let name = request.location_conf::<Hello>().name.bytes();
         match name.is_empty() || request.push_response_header(b"Hello", name).is_some() {
-            true => Code::DECLINED,
-            false => Code::INTERNAL_ERROR,
+            true => Code::DECLINED.into(),
+            false => Code::INTERNAL_ERROR.into(),
         }
     }
 }

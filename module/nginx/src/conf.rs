@@ -209,7 +209,7 @@ impl Conf {
         unsafe {
             let handlers = &raw mut (*self.core_main()).phases[at as usize].handlers;
             let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
-            place.as_mut().map(|place| *place = Some(phase::<H>))
+            place.as_mut().map(|place| *place = Some(phase::<H, true>))
         }
     }
 

@@ -51,8 +51,8 @@ pub use process::event_loop::{EventLoop, ForProcess};
 pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers};
 pub use request::{
-    AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, NextFilter, Phase, PhaseHandler,
-    Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, crypt,
+    AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilter, Phase,
+    PhaseHandler, Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, crypt,
 };
 pub use stock::{ComplexValue, UpstreamConf};
 pub use upstream::balancer::{Attempt, Balancer, NewUpstream, Outcome, Peer, PeerName};

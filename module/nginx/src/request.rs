@@ -13,7 +13,7 @@ mod weak;
 
 pub use body::{AfterBody, BodyHandler, Pieces};
 pub use password::crypt;
-pub use phase::{HeaderFilter, NextFilter, Phase, PhaseHandler};
+pub use phase::{HeaderFilter, Next, NextFilter, Phase, PhaseHandler};
 pub(crate) use phase::{content_handler, install, phase};
 pub use subrequest::{Ended, Kind};
 pub use variable::{Lookup, Value, VariableFlags, VariableIndex};

@@ -12,7 +12,7 @@ use crate::request::Request;
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;
 use nginx::zone::{Block, BlockZone, Zone};
-use nginx::{Code, Cycle, PhaseHandler};
+use nginx::{Code, Cycle, Next, PhaseHandler};
 use oxigress_core::policy::limits::Counts;
 use std::sync::atomic::AtomicU64;
 
@@ -58,7 +58,7 @@ impl PhaseHandler for Preaccess {
     // A limit that cannot be looked at closes.
     const PANICKED: Code = Code::status(503);
 
-    fn run(request: &nginx::Request) -> Code {
+    fn run(request: &nginx::Request) -> Next<'_> {
         let refused = Request::of(request).and_then(|request| {
             // nginx runs the phases once more for the answer of an error backend.
             if request.is_error() {
@@ -67,6 +67,6 @@ impl PhaseHandler for Preaccess {
             let policies = request.policies()?;
             limits::decide(&request, policies).or_else(|| buffers::decide(&request, policies))
         });
-        refused.map_or(Code::DECLINED, Code::status)
+        refused.map_or(Code::DECLINED, Code::status).into()
     }
 }

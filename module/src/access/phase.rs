@@ -8,7 +8,7 @@ use crate::access::password;
 use crate::access::question;
 use crate::access::question::Question;
 use crate::request::Request;
-use nginx::{Code, PhaseHandler};
+use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::policy::access::{Answer, Password};
 use oxigress_core::policy::auth;
 use std::cell::Cell;
@@ -75,17 +75,18 @@ pub struct Access;
 impl PhaseHandler for Access {
     const NAME: &'static str = "access";
 
-    fn run(raw: &nginx::Request) -> Code {
-        let Some(request) = Request::of(raw) else { return Code::DECLINED };
+    fn run(raw: &nginx::Request) -> Next<'_> {
+        let Some(request) = Request::of(raw) else { return Code::DECLINED.into() };
         // nginx runs the phases once more for the answer of an error backend.
         if request.is_error() {
-            return Code::DECLINED;
+            return Code::DECLINED.into();
         }
-        match access::decide(&request) {
+        let code = match access::decide(&request) {
             Outcome::Granted => Code::DECLINED,
             Outcome::Waits => Code::AGAIN,
             Outcome::Refused(refusal) => refuse(raw, &request, &refusal),
-        }
+        };
+        code.into()
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::module::directives::refuse;
 use crate::module::table::Http;
 use crate::request::Request;
-use nginx::{Code, Conf, PhaseHandler, Refused};
+use nginx::{Code, Conf, Next, PhaseHandler, Refused};
 use oxigress_core::http::head::{Rules, may_be_kept, may_be_stripped};
 use oxigress_core::http::paths;
 
@@ -86,10 +86,10 @@ impl PhaseHandler for PostRead {
     const NAME: &'static str = "post_read";
     const PANICKED: Code = Code::DECLINED;
 
-    fn run(request: &nginx::Request) -> Code {
+    fn run(request: &nginx::Request) -> Next<'_> {
         if let Some(request) = Request::of(request) {
             request.tell_proxied_client();
         }
-        Code::DECLINED
+        Code::DECLINED.into()
     }
 }

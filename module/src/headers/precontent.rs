@@ -3,7 +3,7 @@
 use crate::headers::requests;
 use crate::request::Request;
 use crate::spans;
-use nginx::{Code, PhaseHandler};
+use nginx::{Code, Next, PhaseHandler};
 
 /// Gives a request the headers of its route.
 pub struct Precontent;
@@ -11,7 +11,7 @@ pub struct Precontent;
 impl PhaseHandler for Precontent {
     const NAME: &'static str = "precontent";
 
-    fn run(request: &nginx::Request) -> Code {
+    fn run(request: &nginx::Request) -> Next<'_> {
         // Subrequests have the headers that their location gives them.
         let request = Request::of(request).filter(Request::is_main);
         if let Some(request) = request
@@ -24,6 +24,6 @@ impl PhaseHandler for Precontent {
                 spans::prepare(&request);
             }
         }
-        Code::DECLINED
+        Code::DECLINED.into()
     }
 }

@@ -5,7 +5,7 @@ use crate::module::directives::core_conf;
 use crate::module::directives::refuse;
 use crate::request::Request;
 use crate::spans;
-use nginx::{Code, Conf, PhaseHandler, Refused, State};
+use nginx::{Code, Conf, Next, PhaseHandler, Refused, State};
 use oxigress_core::metrics::{Attempts, Buckets, Observation};
 
 /// `ingress_metrics [time=SECONDS,...] [length=BYTES,...] [size=BYTES,...];`
@@ -47,15 +47,15 @@ impl PhaseHandler for Log {
     const NAME: &'static str = "log";
     const PANICKED: Code = Code::OK;
 
-    fn run(request: &nginx::Request) -> Code {
-        let Some(seen) = Request::of(request) else { return Code::OK };
+    fn run(request: &nginx::Request) -> Next<'_> {
+        let Some(seen) = Request::of(request) else { return Code::OK.into() };
         if let Some(counter) = seen.counter() {
             metrics::observe(seen.worker(), &counter, &observation(&seen));
         }
         if seen.is_traced() {
             spans::finish(&seen);
         }
-        Code::OK
+        Code::OK.into()
     }
 }
 

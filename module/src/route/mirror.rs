@@ -12,7 +12,7 @@ use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route;
 use crate::spans::{self, CallPlace};
-use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, PhaseHandler};
+use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, Next, PhaseHandler};
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{HeaderValue, Mirror, Template};
 use oxigress_core::span::CallKind;
@@ -37,25 +37,25 @@ impl PhaseHandler for Precontent {
     const NAME: &'static str = "mirror";
     const PANICKED: Code = Code::DECLINED;
 
-    fn run(raw: &nginx::Request) -> Code {
+    fn run(raw: &nginx::Request) -> Next<'_> {
         let request = Request::of(raw).filter(|request| request.is_main() && !request.is_error());
-        let Some(request) = request else { return Code::DECLINED };
+        let Some(request) = request else { return Code::DECLINED.into() };
         let mut mirrors = mirrors(&request).peekable();
         if mirrors.peek().is_none() {
-            return Code::DECLINED;
+            return Code::DECLINED.into();
         }
         match request.copied() {
-            Copied::Done => return Code::DECLINED,
-            Copied::Reading => return Code::DONE,
+            Copied::Done => return Code::DECLINED.into(),
+            Copied::Reading => return Code::DONE.into(),
             Copied::Not => {}
         }
         if mirrors.all(|mirror| mirror.without_body) {
             request.set_copied(Copied::Done);
             send_all(&request);
-            return Code::DECLINED;
+            return Code::DECLINED.into();
         }
         request.set_copied(Copied::Reading);
-        raw.read_body_in_phase::<Body>()
+        raw.reading::<Body>()
     }
 }
 

@@ -1,5 +1,4 @@
 //! Answers: the REWRITE phase's, and whole responses of the configuration endpoint.
-#![allow(unsafe_code)]
 
 use crate::conf::Declared;
 use crate::endpoint::configuration;
@@ -7,7 +6,7 @@ use crate::request::Request;
 use crate::route;
 use crate::route::errors;
 use crate::system::log;
-use nginx::{Code, PhaseHandler};
+use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::gateway::Answer;
 
 /// Routes requests.
@@ -16,26 +15,27 @@ pub struct Rewrite;
 impl PhaseHandler for Rewrite {
     const NAME: &'static str = "rewrite";
 
-    fn run(raw: &nginx::Request) -> Code {
+    fn run(raw: &nginx::Request) -> Next<'_> {
         if raw.is_router() {
-            let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR };
+            let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR.into() };
             return carry_out(raw, &route::decide(&request));
         }
         if raw.is_error_location() {
             // nginx has sent it there.
-            let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR };
+            let Some(request) = Request::of(raw) else { return Code::INTERNAL_ERROR.into() };
             return carry_out(raw, &errors::decide(&request));
         }
-        not_routed(raw)
+        not_routed(raw).into()
     }
 }
 
-fn carry_out(raw: &nginx::Request, answer: &Answer) -> Code {
+fn carry_out<'r>(raw: &'r nginx::Request, answer: &Answer) -> Next<'r> {
     match answer {
-        Answer::Forward => Code::DECLINED,
-        Answer::Respond(status) => Code::status(*status),
-        // SAFETY: of the phase's handler, whose answer this is; nothing follows.
-        Answer::Internal(path) => unsafe { raw.redirect_internally(path) },
+        Answer::Forward => Code::DECLINED.into(),
+        Answer::Respond(status) => Code::status(*status).into(),
+        Answer::Internal(path) => {
+            raw.redirection(path).unwrap_or_else(|| Code::INTERNAL_ERROR.into())
+        }
         Answer::Redirect { code, location } => {
             let added = if location.starts_with(b"/") {
                 // nginx would put its own host and port before a path, which is meant as it is. Without a
@@ -45,7 +45,7 @@ fn carry_out(raw: &nginx::Request, answer: &Answer) -> Code {
             } else {
                 raw.set_location(location)
             };
-            added.map_or(Code::INTERNAL_ERROR, |()| Code::status(*code))
+            added.map_or(Code::INTERNAL_ERROR, |()| Code::status(*code)).into()
         }
     }
 }

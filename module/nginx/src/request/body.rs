@@ -7,8 +7,7 @@ use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
 use crate::basic::text::bytes;
 use crate::sys::{
-    ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_read_client_request_body,
-    ngx_http_request_t, ngx_str_t,
+    ngx_http_core_run_phases, ngx_http_finalize_request, ngx_http_request_t, ngx_str_t,
 };
 
 /// What runs when the body has been read.
@@ -33,25 +32,6 @@ pub enum AfterBody {
 }
 
 impl Request {
-    /// Reads the body, from a content handler, whose answer the answer is. The handler may run before this returns.
-    pub fn read_body<H: BodyHandler>(&self) -> Code {
-        // SAFETY: a live request. nginx counts it once more for the handler, so it lives on after the handler has run.
-        let code = Code(unsafe {
-            ngx_http_read_client_request_body(self.as_ptr(), Some(body_handler::<H>))
-        });
-        if code.is_special() { code } else { Code::DONE }
-    }
-
-    /// Reads the body in a phase, whose answer the answer is; the phases go on when it has been read.
-    pub fn read_body_in_phase<H: BodyHandler>(&self) -> Code {
-        let code = self.read_body::<H>();
-        if code == Code::DONE {
-            // SAFETY: reading has counted the request once more, so ending that count frees nothing.
-            unsafe { ngx_http_finalize_request(self.as_ptr(), Code::DONE.0) };
-        }
-        code
-    }
-
     /// The body is to come in one buffer.
     pub fn read_body_in_single_buffer(&self) {
         self.set_request_body_in_single_buf(true);
@@ -163,7 +143,7 @@ fn wipe(buffer: &Buffer, start: *mut u8) {
 }
 
 /// nginx's callback when the body has been read.
-unsafe extern "C" fn body_handler<H: BodyHandler>(raw: *mut ngx_http_request_t) {
+pub(super) unsafe extern "C" fn body_handler<H: BodyHandler>(raw: *mut ngx_http_request_t) {
     let after = contain(H::NAME, H::PANICKED, || {
         // SAFETY: nginx gives a live request, on the event loop.
         H::run(unsafe { Request::from_ptr(raw) })

@@ -1,11 +1,17 @@
 //! A module's part in the processing of requests: phases, content, the header filter.
 
 use super::Request;
+use super::body::{BodyHandler, body_handler};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::sys;
-use crate::sys::{ngx_http_output_header_filter_pt, ngx_http_request_t, ngx_int_t};
+use crate::sys::{
+    ngx_http_client_body_handler_pt, ngx_http_finalize_request, ngx_http_internal_redirect,
+    ngx_http_output_header_filter_pt, ngx_http_read_client_request_body, ngx_http_request_t,
+    ngx_int_t, ngx_str_t,
+};
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 
 /// The phases to which modules add handlers, in nginx's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,21 +40,76 @@ pub trait PhaseHandler {
     /// The answer after a panic.
     const PANICKED: Code = Code::INTERNAL_ERROR;
     /// Looks at a request; [`Code::DECLINED`] lets it go on.
-    fn run(request: &Request) -> Code;
+    fn run(request: &Request) -> Next<'_>;
 }
 
-/// nginx's form of a handler.
-pub(crate) unsafe extern "C" fn phase<H: PhaseHandler>(raw: *mut ngx_http_request_t) -> ngx_int_t {
-    contain(H::NAME, H::PANICKED, || {
-        // SAFETY: nginx gives a live request, on the event loop.
-        H::run(unsafe { Request::from_ptr(raw) })
-    })
-    .0
+/// What becomes of a request after a handler has looked at it: it is done when no handle of the request is left, since the
+/// request may end by it. The lifetime is that of the request whose texts it has.
+pub struct Next<'r>(Step, PhantomData<&'r Request>);
+
+enum Step {
+    Answer(Code),
+    /// The body is read.
+    Read(ngx_http_client_body_handler_pt),
+    /// It goes on with this path and query, in its pool.
+    Redirect(ngx_str_t, ngx_str_t),
+}
+
+impl From<Code> for Next<'_> {
+    fn from(code: Code) -> Self {
+        Next(Step::Answer(code), PhantomData)
+    }
+}
+
+impl Request {
+    /// Reads the body, by a handler whose answer this is. In a phase the phases go on when it has been read; elsewhere `H`
+    /// says how it goes on.
+    pub fn reading<H: BodyHandler>(&self) -> Next<'_> {
+        Next(Step::Read(Some(body_handler::<H>)), PhantomData)
+    }
+
+    /// Goes on at another path, query included, as if the client had sent it, by a handler of a phase whose answer this is;
+    /// `None` when memory is out.
+    pub fn redirection(&self, target: &[u8]) -> Option<Next<'_>> {
+        let mut parts = target.splitn(2, |byte| *byte == b'?');
+        let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (path, query) = (self.pool().text(&[path])?, self.pool().text(&[query])?);
+        Some(Next(Step::Redirect(path, query), PhantomData))
+    }
+}
+
+/// nginx's form of a handler; `IN_PHASE`: it is of a phase, and not of a location's content.
+pub(crate) unsafe extern "C" fn phase<H: PhaseHandler, const IN_PHASE: bool>(
+    raw: *mut ngx_http_request_t,
+) -> ngx_int_t {
+    let step = contain(H::NAME, Step::Answer(H::PANICKED), || {
+        // SAFETY: nginx gives a live request, on the event loop; the handle is gone when this returns.
+        H::run(unsafe { Request::from_ptr(raw) }).0
+    });
+    // SAFETY: the live request, of which no handle is used any more; the texts lie in its pool. nginx counts it once more for
+    // what follows. It gives its own count back for a content handler that answers so, and not for one of a phase: that may
+    // free the request, and nothing follows.
+    unsafe {
+        let code = match step {
+            Step::Answer(code) => return code.0,
+            Step::Read(handler) => ngx_http_read_client_request_body(raw, handler),
+            Step::Redirect(mut path, mut query) => {
+                ngx_http_internal_redirect(raw, &raw mut path, &raw mut query)
+            }
+        };
+        if Code(code).is_special() {
+            return code;
+        }
+        if IN_PHASE {
+            ngx_http_finalize_request(raw, Code::DONE.0);
+        }
+    }
+    Code::DONE.0
 }
 
 /// nginx's form of a handler, for a location's content.
 pub(crate) fn content_handler<H: PhaseHandler>() -> sys::ngx_http_handler_pt {
-    Some(phase::<H>)
+    Some(phase::<H, false>)
 }
 
 /// The filter that ran before a module's own was put in front of it.

@@ -8,8 +8,7 @@ use crate::basic::code::Code;
 use crate::request::header::Header;
 use crate::sys::{
     ngx_buf_t, ngx_chain_t, ngx_http_discard_request_body, ngx_http_headers_out_t,
-    ngx_http_internal_redirect, ngx_http_output_filter, ngx_http_send_header, ngx_str_t,
-    ngx_table_elt_t,
+    ngx_http_output_filter, ngx_http_send_header, ngx_str_t, ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
@@ -176,25 +175,6 @@ impl Request {
     pub fn discard_body(&self) -> Code {
         // SAFETY: a live request.
         Code(unsafe { ngx_http_discard_request_body(self.as_ptr()) })
-    }
-
-    /// Goes on at another path, query included, as if the client had sent it; answers what a phase's handler has to
-    /// answer then.
-    ///
-    /// # Safety
-    /// It is called by a phase's handler, which answers this at once: the request may have ended meanwhile, and no handle
-    /// of it is used any more.
-    pub unsafe fn redirect_internally(&self, target: &[u8]) -> Code {
-        let mut parts = target.splitn(2, |byte| *byte == b'?');
-        let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let copies = self.pool().text(&[path]).zip(self.pool().text(&[query]));
-        let Some((mut path, mut query)) = copies else { return Code::INTERNAL_ERROR };
-        // SAFETY: a live request, which nginx counts once more for what follows; so ending this count frees nothing.
-        unsafe {
-            ngx_http_internal_redirect(self.as_ptr(), &raw mut path, &raw mut query);
-            crate::sys::ngx_http_finalize_request(self.as_ptr(), Code::DONE.0);
-        }
-        Code::DONE
     }
 
     fn with_out<T>(&self, change: impl FnOnce(&mut ngx_http_headers_out_t) -> T) -> T {
