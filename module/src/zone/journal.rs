@@ -178,13 +178,14 @@ impl Agent {
             self.set_role(Role::Leader)?;
             self.messages.push("this nginx has taken over the journal and accepts writes".into());
         }
-        if self.store.live().generation == 0 {
-            // Nothing was ever written here: what stands in the file and could not be used stays.
-            return Ok(());
-        }
         let writer = Writer::new(self.store, &self.path, FORMAT, self.pid);
         // Another thread of this zone may be about to let it go.
         let Some(mut writer) = writer else { return Ok(()) };
+        // Of the writer, which holds the generation: on this thread nothing else keeps its memory from being freed and written.
+        if writer.generation() == 0 {
+            // Nothing was ever written here: what stands in the file and could not be used stays.
+            return Ok(());
+        }
         let result = writer.step();
         self.state = State::Keeping { writer, ownership };
         Ok(result?)

@@ -45,6 +45,11 @@ impl Writer {
         Some(Writer { store, path: path.into(), format, pin, file: None })
     }
 
+    /// The generation that it holds.
+    pub fn generation(&self) -> u64 {
+        self.pin.generation()
+    }
+
     /// Brings the journal up to the live generation. After an error the file ends as it did before, and the next
     /// step writes another one.
     pub fn step(&mut self) -> io::Result<()> {
