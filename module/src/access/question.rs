@@ -102,7 +102,11 @@ impl Question {
 
 /// Asks; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `progress` is the
 /// request's, which holds `external` until it ends.
-pub fn ask(request: &Request<'_>, progress: &Progress, external: &External) -> Option<()> {
+pub fn ask<'r>(
+    request: &Request<'r>,
+    progress: &'r Progress,
+    external: &'r External,
+) -> Option<()> {
     let (raw, source) = (request.nginx(), &external.source);
     let server = route::server(request, &source.to, external.target(request))?;
     let location = raw.auth_location(Scheme::of(server.https))?;

@@ -28,7 +28,7 @@ impl<'r> Request<'r> {
     }
 
     /// Makes a copy of a subrequest, for what its main request's policies say; `None` when memory is out.
-    pub(crate) fn set_mirror(&self, mirror: &Mirror) -> Option<()> {
+    pub(crate) fn set_mirror(&self, mirror: &'r Mirror) -> Option<()> {
         self.context_or_new().map(|context| context.mirror.set(Some(NonNull::from(mirror))))
     }
 }

@@ -51,8 +51,9 @@ impl Request {
         Some(())
     }
 
-    /// Puts another value in place of a header's; `None` when memory is out.
+    /// Puts another value in place of one of its headers'; `None` when memory is out, or for another's.
     pub fn set_header_value(&self, header: &Header, value: &[u8]) -> Option<()> {
+        self.headers().find(|own| std::ptr::eq(*own, header))?;
         // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
         let copy = self.pool().concat(&[value, b"\0"])?;
         let value = ngx_str_t { len: value.len(), data: copy.as_ptr().cast_mut() };

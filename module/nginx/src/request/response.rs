@@ -101,8 +101,11 @@ impl Request {
         Some(())
     }
 
-    /// Puts another value in place of a response header's; `None` when memory is out.
+    /// Puts another value in place of a header's, of the response or of what the endpoint has answered; `None` when memory is
+    /// out, or for another's.
     pub fn set_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
+        let answered = self.upstream().into_iter().flat_map(|upstream| upstream.headers());
+        self.response_headers().chain(answered).find(|own| std::ptr::eq(*own, header))?;
         let length = parts.iter().map(|part| part.len()).sum();
         let mut all = parts.to_vec();
         // nginx ends values with a NUL.

@@ -138,8 +138,9 @@ unsafe extern "C" fn post_subrequest<E: Ended>(
 }
 
 impl Request {
-    /// Adds a header of the main request to a list of the subrequest's own; `None` when memory is out.
+    /// Adds a header of the main request to a list of the subrequest's own; `None` when memory is out, or for another's.
     pub fn pass_header(&self, header: &crate::request::header::Header) -> Option<()> {
+        self.main().headers().find(|own| std::ptr::eq(*own, header))?;
         // Texts stay where they are, in the memory of the main request.
         let new = ngx_table_elt_t { next: null_mut(), ..header.peek(|raw| *raw) };
         self.headers().push(new).map(|_| ())
