@@ -13,6 +13,7 @@ use crate::logging::texts::Texts;
 use crate::logging::variables;
 use crate::module::directives;
 use crate::stream;
+use crate::system::log;
 use crate::worker;
 use nginx::module::{
     Arguments, Context, CoreModule, Directive, HttpModule, Shared, core_context, core_module,
@@ -84,6 +85,7 @@ unsafe impl CoreModule for Core {
     }
 
     fn exit_process(cycle: &Cycle) {
+        log::leave_lines(cycle);
         // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
         unsafe { worker::stop(cycle.event_loop()) };
     }

@@ -61,6 +61,13 @@ pub fn escape_lines(cycle: &Cycle) {
     cycle.listeners().for_each(|listener| listener.log().rewrite_lines(escaped_line));
 }
 
+/// Undoes [`escape_lines`], before nginx unloads the library: it ends its pools after that, and an nginx with debug lines writes
+/// some about it.
+pub fn leave_lines(cycle: &Cycle) {
+    cycle.log().leave_lines();
+    cycle.listeners().for_each(|listener| listener.log().leave_lines());
+}
+
 /// Lets log files that are pipes or terminals lose lines, where a reader that stalls would stop the event loop.
 ///
 /// nginx opens them by name, such as `/dev/stdout`, so no other process shares the open file. It opens them again

@@ -69,6 +69,17 @@ impl Log {
         }
     }
 
+    /// nginx writes the lines itself again, as before [`Log::rewrite_lines`]: this library is about to be unloaded, and nginx
+    /// may have lines to write after that.
+    pub fn leave_lines(&self) {
+        let mut log = Some(self);
+        while let Some(this) = log {
+            let is_ours = |writer: &Writer| std::ptr::fn_addr_eq(*writer, write_line as Writer);
+            this.poke(|raw| raw.writer = raw.writer.filter(|writer| !is_ours(writer)));
+            log = this.next();
+        }
+    }
+
     /// Writes a line, cut to nginx's length, if its level asks for it. nginx adds what it knows of the connection.
     ///
     /// The line is written as it is: a caller that shows what others sent escapes it.
@@ -86,6 +97,8 @@ impl Log {
         }
     }
 }
+
+type Writer = unsafe extern "C" fn(*mut ngx_log_t, ngx_uint_t, *mut u8, usize);
 
 /// nginx's callback for a line that is complete.
 unsafe extern "C" fn write_line(log: *mut ngx_log_t, _: ngx_uint_t, line: *mut u8, length: usize) {
