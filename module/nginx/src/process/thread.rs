@@ -56,6 +56,8 @@ pub type Done<W> = fn(&Request, &W, Option<<W as Work>::Result>, is_gone: bool) 
 
 struct Task<W: Work> {
     request: *mut ngx_http_request_t,
+    /// Made on the event loop: a thread sees nothing of the request itself, which the event loop goes on changing.
+    body: Pieces<'static>,
     work: W,
     /// Written by the thread, taken after it.
     result: Option<W::Result>,
@@ -69,10 +71,13 @@ impl Request {
     /// After `true` the request waits: its handler answers so, and until `done` nobody ends it or reads, changes or drops
     /// its body, at which the thread looks. No other work of it is under way.
     pub unsafe fn run_on_thread<W: Work>(&self, pool: ThreadPool, work: W, done: Done<W>) -> bool {
-        let task = Task { request: self.as_ptr(), work, result: None, done };
+        // SAFETY: a live request, whose body stays until `done`, as the caller promises; and its pool.
+        let (body, raw) = unsafe {
+            let body = Request::from_ptr(self.as_ptr()).body_pieces();
+            (body, sys::ngx_thread_task_alloc(self.pool().as_ptr(), 0))
+        };
+        let task = Task { request: self.as_ptr(), body, work, result: None, done };
         let task = Box::into_raw(Box::new(task));
-        // SAFETY: a live request's pool.
-        let raw = unsafe { sys::ngx_thread_task_alloc(self.pool().as_ptr(), 0) };
         if raw.is_null() || !self.post(pool, raw, task) {
             // SAFETY: made above, and no thread has it.
             drop(unsafe { Box::from_raw(task) });
@@ -130,9 +135,8 @@ unsafe extern "C" fn run<W: Work>(task: *mut c_void, log: *mut ngx_log_t) {
     let result = contain(W::NAME, None, || {
         // SAFETY: the request is blocked, so that it and the task live, and nothing of its body changes. The event loop
         // looks at nothing of the task but the request until the event. nginx gives the thread's log.
-        let (work, body, log) = unsafe {
-            (&(*task).work, Request::from_ptr((*task).request).body_pieces(), Log::from_ptr(log))
-        };
+        let (work, body, log) =
+            unsafe { (&(*task).work, (*task).body.clone(), Log::from_ptr(log)) };
         Some(work.work(body, log))
     });
     // SAFETY: as above; only this field is written to.

@@ -77,6 +77,7 @@ fields! { Body {
 }}
 
 /// The pieces of a body.
+#[derive(Clone)]
 pub struct Pieces<'r> {
     chain: Option<&'r Link>,
 }
