@@ -14,6 +14,7 @@
 
 mod backoff;
 pub mod client;
+mod copies;
 mod item;
 mod owners;
 mod parts;

@@ -4,8 +4,10 @@
 //! snapshot, whoever came first and whose record it is that lacks room. So a namespace that fills the zone loses records
 //! to others that have less, and none of these to it. Of a namespace, the records of the newest hosts wait first, of
 //! these the largest; then endpoints; then what several namespaces need. Rules that it has added to another namespace's
-//! host wait without that host. All this depends on the snapshot alone, so every replica decides alike.
+//! host wait without that host. What stands twice, since others have rules on a listener, counts for these ([`copies`]). All
+//! this depends on the snapshot alone, so every replica decides alike.
 
+use super::copies::{self, Copies};
 use super::item::{self, Item, RuleRecords};
 use super::owners::{OPERATOR, Owner, Owners, View};
 use super::withheld::{Withheld, keeps_old};
@@ -15,7 +17,7 @@ use oxigress_core::record::{Kind, encode_endpoints};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// What a record takes in the zone besides key and value: its header and its part of the index.
-const OVERHEAD: u64 = 128;
+pub const OVERHEAD: u64 = 128;
 /// What closes a record, about.
 const CLOSED: u64 = 64;
 
@@ -53,12 +55,15 @@ pub struct Ledger<'s> {
     accounts: BTreeMap<&'s str, Account>,
     /// Places of the rules that guests have added, by record: they go with it.
     guests: BTreeMap<RecordRef, Vec<usize>>,
+    /// What stands in the records of listeners because of others than those whose rules it is: it goes with them, too.
+    copies: BTreeMap<RecordRef, Copies<'s>>,
 }
 
 impl<'s> Ledger<'s> {
     /// Of everything in the snapshot but what is withheld.
     pub fn of(view: &View<'s>, withheld: &Withheld) -> Self {
-        let mut candidates = candidates(view, withheld);
+        let copies = copies::of(view, withheld);
+        let mut candidates = candidates(view, withheld, &copies);
         candidates.sort_by(|a, b| {
             let key = |c: &Candidate<'_>| (c.turn, c.owner.created, c.bytes);
             key(a).cmp(&key(b)).then_with(|| a.item.cmp(&b.item))
@@ -75,7 +80,12 @@ impl<'s> Ledger<'s> {
                 guests.entry(candidate.item.record.clone()).or_default().push(place);
             }
         }
-        Ledger { candidates, accounts, guests }
+        for copies in copies.values() {
+            for namespace in &copies.causes {
+                accounts.entry(namespace).or_default().bytes += copies.bytes();
+            }
+        }
+        Ledger { candidates, accounts, guests, copies }
     }
 
     /// Bytes of a namespace; the operator's count for nothing.
@@ -104,6 +114,14 @@ impl<'s> Ledger<'s> {
             }
         }
         if item.is_record(RuleRecords::is_kind) {
+            if let Some(copies) = self.copies.remove(&item.record) {
+                bytes += copies.bytes();
+                for namespace in &copies.causes {
+                    if let Some(account) = self.accounts.get_mut(namespace) {
+                        account.bytes -= copies.bytes();
+                    }
+                }
+            }
             for guest in self.guests.remove(&item.record).unwrap_or_default() {
                 bytes += self.take(guest).map_or(0, |(_, bytes)| bytes);
             }
@@ -149,14 +167,20 @@ impl<'s> Ledger<'s> {
 }
 
 /// Everything that may wait, in no order.
-fn candidates<'s>(view: &View<'s>, withheld: &Withheld) -> Vec<Candidate<'s>> {
+fn candidates<'s>(
+    view: &View<'s>,
+    withheld: &Withheld,
+    copies: &BTreeMap<RecordRef, Copies<'s>>,
+) -> Vec<Candidate<'s>> {
     let owners = Owners::of(view);
     let mut all = Vec::new();
     let mut put = |record: RecordRef, bytes: usize| {
         let kind = record.kind;
         let owner = owners.get(kind, &record.key);
         let item = Item::from(record);
-        let (mut turn, mut bytes) = (turn(kind, &owner), bytes as u64 + OVERHEAD);
+        let caused = copies.get(&item.record).map_or(0, |copies| copies.bytes_of_record);
+        let bytes = (bytes as u64 + OVERHEAD).saturating_sub(caused);
+        let (mut turn, mut bytes) = (turn(kind, &owner), bytes);
         if withheld.contains(&item) {
             if withheld.is_absent(&item.record) || !(has_closed_form(kind) || keeps_old(kind)) {
                 return;
@@ -165,7 +189,7 @@ fn candidates<'s>(view: &View<'s>, withheld: &Withheld) -> Vec<Candidate<'s>> {
         }
         all.push(Candidate { turn, bytes, item, owner, is_taken: false });
     };
-    let (guests, guest_bytes) = guests(view, withheld);
+    let (guests, guest_bytes) = guests(view, withheld, copies);
     for table in &TABLES {
         (table.sizes)(view.snapshot, &mut |key, bytes| {
             let record = RecordRef { kind: table.kind, key };
@@ -187,6 +211,7 @@ fn candidates<'s>(view: &View<'s>, withheld: &Withheld) -> Vec<Candidate<'s>> {
 fn guests<'s>(
     view: &View<'s>,
     withheld: &Withheld,
+    copies: &BTreeMap<RecordRef, Copies<'s>>,
 ) -> (Vec<Candidate<'s>>, BTreeMap<RecordRef, usize>) {
     let (mut all, mut bytes_of) = (Vec::new(), BTreeMap::new());
     for (record, server) in RuleRecords::from(view.snapshot).all() {
@@ -198,7 +223,8 @@ fn guests<'s>(
             let item = Item::of_guest(record.clone(), namespace);
             if !is_closed && !withheld.contains(&item) {
                 let owner = Owner { namespaces: vec![namespace], created: owner.created };
-                let bytes = bytes as u64;
+                let copies = copies.get(&record).and_then(|copies| copies.of_guests.get(namespace));
+                let bytes = (bytes as u64).saturating_sub(copies.copied().unwrap_or(0));
                 all.push(Candidate { turn: Turn::Own, bytes, item, owner, is_taken: false });
             }
         }
