@@ -1,6 +1,7 @@
 //! What all else stands on: handles, pools, texts, addresses, the log, and the guard around callbacks.
 
 pub mod address;
+pub(crate) mod callback;
 pub mod chain;
 pub mod clock;
 pub mod code;

@@ -3,6 +3,7 @@
 pub mod kept;
 pub mod module;
 
+use crate::basic::callback::two_and;
 use crate::basic::guard::contain;
 use crate::basic::handle::{Array, Handle, fields, handle};
 use crate::basic::log::Log;
@@ -19,8 +20,8 @@ use crate::sys;
 use crate::sys::{
     ngx_array_push, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_http_add_variable,
     ngx_http_conf_ctx_t, ngx_http_core_main_conf_t, ngx_http_core_srv_conf_t,
-    ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_request_t,
-    ngx_http_upstream_srv_conf_t, ngx_http_variable_value_t, ngx_int_t, ngx_str_t, ngx_uint_t,
+    ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
+    ngx_str_t, ngx_uint_t,
 };
 use std::ffi::{c_char, c_void};
 use std::fmt::Display;
@@ -239,7 +240,7 @@ impl Conf {
         // SAFETY: in `http`, before it is read; nginx copies the name.
         let variable =
             unsafe { ngx_http_add_variable(self.as_ptr(), &raw mut name, flags.bits()).as_mut() }?;
-        variable.get_handler = Some(get_variable::<V>);
+        variable.get_handler = Some(two_and(get_variable::<V>));
         variable.data = place;
         Some(())
     }
@@ -252,14 +253,12 @@ pub trait Variable {
 }
 
 /// nginx's callback when somebody asks for a variable.
-unsafe extern "C" fn get_variable<V: Variable>(
-    raw: *mut ngx_http_request_t,
-    value: *mut ngx_http_variable_value_t,
+extern "C" fn get_variable<V: Variable>(
+    request: &Request,
+    value: &Value,
     place: usize,
 ) -> ngx_int_t {
     contain("variable", sys::NGX_ERROR as ngx_int_t, || {
-        // SAFETY: nginx gives a live request, and the value to fill.
-        let (request, value) = unsafe { (Request::from_ptr(raw), Value::from_ptr(value)) };
         let text = match V::get(request, place) {
             Some(std::borrow::Cow::Borrowed(text)) => Some(text),
             Some(std::borrow::Cow::Owned(text)) => request.pool().concat(&[&text]),

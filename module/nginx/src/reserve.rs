@@ -11,6 +11,7 @@
 //! Refilled:  when nginx has accepted, when a connection of such a listener ends (its pool is destroyed after it
 //!            was put on the list, so no client can be faster), and with [`tick`].
 
+use crate::basic::callback::one;
 use crate::basic::guard::contain;
 use crate::conf::Server;
 use crate::connection::{Connection, Event};
@@ -140,8 +141,8 @@ pub fn start(cycle: &Cycle, most: usize, part: usize, is_for: impl Fn(&Server) -
         let Some(connection) = listener.connection().filter(|_| leads_to(listener, &is_for)) else {
             continue;
         };
-        listener.poke(|raw| raw.handler = Some(init_connection));
-        connection.read_event().poke(|raw| raw.handler = Some(accept));
+        listener.poke(|raw| raw.handler = Some(one(init_connection)));
+        connection.read_event().poke(|raw| raw.handler = Some(one(accept)));
         is_wanted = true;
     }
     if !is_wanted {
@@ -178,7 +179,7 @@ pub fn tick(here: EventLoop, is_welcome: bool) {
 
 fn is_ours(listener: &&Listener) -> bool {
     let handler = listener.peek(|raw| raw.handler);
-    handler.is_some_and(|handler| std::ptr::fn_addr_eq(handler, init_connection as Connected))
+    handler.is_some_and(|handler| std::ptr::fn_addr_eq(handler, one(init_connection)))
 }
 
 /// An open listener of http's over TCP, all of whose addresses lead to such servers.
@@ -215,12 +216,11 @@ fn default_servers(listener: &Listener) -> Vec<&Server> {
 }
 
 /// One of the listeners has a client, or its timer has run out.
-unsafe extern "C" fn accept(event: *mut ngx_event_t) {
-    // SAFETY: nginx gives the event of a listener, on the event loop.
-    let here = unsafe { Event::from_ptr(event) }.event_loop();
+extern "C" fn accept(event: &Event) {
+    let here = event.event_loop();
     contain("lend", (), || with(here, Reserve::lend));
     // SAFETY: nginx's own handler for this very event.
-    unsafe { ngx_event_accept(event) };
+    unsafe { ngx_event_accept(event.as_ptr()) };
     contain("refill", (), || {
         with(here, |reserve, cycle| {
             reserve.is_lent = false;
@@ -234,20 +234,19 @@ unsafe extern "C" fn accept(event: *mut ngx_event_t) {
 }
 
 /// One of the listeners has accepted a client.
-unsafe extern "C" fn init_connection(raw: *mut ngx_connection_t) {
-    // SAFETY: nginx gives a new connection, with its pool; the struct outlives the connection.
-    let connection = unsafe { Connection::from_ptr(raw) };
+extern "C" fn init_connection(connection: &Connection) {
     // When memory is out, the next tick refills.
     if let Some(pool) = connection.pool() {
         pool.on_end(Ended(connection.event_loop()));
     }
-    // SAFETY: nginx's own handler.
-    unsafe { ngx_http_init_connection(raw) };
-    // nginx closes connections without a request to make room. This one's first is about to come. Without a descriptor it
-    // is closed already.
-    if connection.socket() != -1 {
-        // SAFETY: an open connection.
-        unsafe { ngx_reusable_connection(raw, 0) };
+    // SAFETY: nginx's own handler for a new connection, whose struct outlives it.
+    unsafe {
+        ngx_http_init_connection(connection.as_ptr());
+        // nginx closes connections without a request to make room. This one's first is about to come. Without a descriptor it
+        // is closed already.
+        if connection.socket() != -1 {
+            ngx_reusable_connection(connection.as_ptr(), 0);
+        }
     }
 }
 

@@ -43,7 +43,8 @@ named! {
 /// A module keeps nothing there.
 pub enum Nothing {}
 
-impl Handle for Nothing {
+// SAFETY: it has no value.
+unsafe impl Handle for Nothing {
     type Raw = ();
 
     unsafe fn nullable<'a>(_: *mut ()) -> Option<&'a Self> {

@@ -8,6 +8,7 @@
 pub mod balancer;
 pub mod divide;
 
+use crate::basic::callback::{alone, one};
 use crate::basic::guard::contain;
 use crate::basic::handle::{Handle, fields, handle, on_event_loop};
 use crate::basic::log::Level;
@@ -54,10 +55,10 @@ pub unsafe trait StreamModule: 'static {
 pub const fn stream_context<M: StreamModule>() -> Shared<ngx_stream_module_t> {
     Shared(ngx_stream_module_t {
         preconfiguration: None,
-        postconfiguration: Some(postconfiguration::<M>),
-        create_main_conf: Some(create_main_conf),
+        postconfiguration: Some(alone(postconfiguration::<M>)),
+        create_main_conf: Some(one(create_main_conf)),
         init_main_conf: None,
-        create_srv_conf: Some(create::<ForServer<M::Server>>),
+        create_srv_conf: Some(one(create::<ForServer<M::Server>>)),
         merge_srv_conf: None,
     })
 }
@@ -112,10 +113,8 @@ fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
 }
 
 /// nginx's callback when it comes to `stream {`.
-unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
+extern "C" fn create_main_conf(conf: &Conf) -> *mut c_void {
     contain("create_main_conf", null_mut(), || {
-        // SAFETY: nginx gives the configuration that it reads.
-        let conf = unsafe { Conf::from_ptr(cf) };
         let needed = [Core::NAME, UpstreamOfStream::NAME, Proxy::NAME];
         let is_whole = needed.iter().all(|name| conf.cycle().module_index(name).is_some());
         let Some(functions) = Functions::find().filter(|_| is_whole) else {
@@ -128,9 +127,8 @@ unsafe extern "C" fn create_main_conf(cf: *mut ngx_conf_t) -> *mut c_void {
     })
 }
 
-unsafe extern "C" fn postconfiguration<M: StreamModule>(cf: *mut ngx_conf_t) -> ngx_int_t {
-    // SAFETY: nginx gives the configuration that it reads, in `stream`.
-    step("stream postconfiguration", || M::postconfiguration(unsafe { Conf::reading(cf) }))
+extern "C" fn postconfiguration<M: StreamModule>(conf: &mut Conf) -> ngx_int_t {
+    step("stream postconfiguration", || M::postconfiguration(conf))
 }
 
 /// What a module keeps for a server or an upstream, with what this layer keeps.

@@ -12,7 +12,10 @@ use crate::sys::{ngx_array_t, ngx_list_part_t, ngx_list_push, ngx_list_t};
 use std::marker::PhantomData;
 
 /// One of nginx's structs, seen through a cell.
-pub trait Handle: Sized {
+///
+/// # Safety
+/// It is transparent over a cell of `Raw`, or has no value.
+pub unsafe trait Handle: Sized {
     /// nginx's own type.
     type Raw;
 
@@ -77,7 +80,8 @@ macro_rules! handle {
 
         }
 
-        impl $crate::basic::handle::Handle for $name {
+        // SAFETY: as it is declared above.
+        unsafe impl $crate::basic::handle::Handle for $name {
             type Raw = $crate::sys::$raw;
 
             #[inline]

@@ -3,6 +3,7 @@
 //! nginx keeps a `void *` a module for each server, location and request. [`HttpModule`] says what those are, once; the
 //! tables are made from it, and whoever asks a [`crate::Request`] or a [`Conf`] for them gets that type.
 
+use crate::basic::callback::{alone, alone_with, one, with};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::basic::pool::Pool;
@@ -10,8 +11,8 @@ use crate::conf::{Conf, Refused};
 use crate::process::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
-    ngx_command_t, ngx_conf_t, ngx_core_module_t, ngx_cycle_t, ngx_http_module_t, ngx_int_t,
-    ngx_module_t, ngx_str_t, ngx_uint_t,
+    ngx_command_t, ngx_conf_t, ngx_core_module_t, ngx_http_module_t, ngx_int_t, ngx_module_t,
+    ngx_str_t, ngx_uint_t,
 };
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -195,9 +196,9 @@ pub const fn core_module<M: CoreModule>(
     directives: &'static [Directive],
 ) -> ngx_module_t {
     ngx_module_t {
-        init_module: Some(init_module::<M>),
-        init_process: Some(init_process::<M>),
-        exit_process: Some(exit_process::<M>),
+        init_module: Some(one(init_module::<M>)),
+        init_process: Some(one(init_process::<M>)),
+        exit_process: Some(one(exit_process::<M>)),
         ..table(std::ptr::from_ref(context).cast(), directives, sys::NGX_CORE_MODULE)
     }
 }
@@ -220,14 +221,14 @@ pub const fn table(
 /// What nginx calls of a module of `http`.
 pub const fn http_context<M: HttpModule>() -> Shared<ngx_http_module_t> {
     Shared(ngx_http_module_t {
-        preconfiguration: Some(preconfiguration::<M>),
-        postconfiguration: Some(postconfiguration::<M>),
-        create_main_conf: Some(create::<M::Main>),
+        preconfiguration: Some(alone(preconfiguration::<M>)),
+        postconfiguration: Some(alone(postconfiguration::<M>)),
+        create_main_conf: Some(one(create::<M::Main>)),
         init_main_conf: None,
-        create_srv_conf: Some(create::<M::Server>),
+        create_srv_conf: Some(one(create::<M::Server>)),
         merge_srv_conf: None,
-        create_loc_conf: Some(create::<M::Location>),
-        merge_loc_conf: Some(merge_location::<M>),
+        create_loc_conf: Some(one(create::<M::Location>)),
+        merge_loc_conf: Some(alone_with(merge_location::<M>)),
     })
 }
 
@@ -235,8 +236,8 @@ pub const fn http_context<M: HttpModule>() -> Shared<ngx_http_module_t> {
 pub const fn core_context<M: CoreModule>(text: &'static CStr) -> Shared<ngx_core_module_t> {
     Shared(ngx_core_module_t {
         name: name(text),
-        create_conf: Some(create_core::<M>),
-        init_conf: Some(init_core::<M>),
+        create_conf: Some(one(create_core::<M>)),
+        init_conf: Some(with(init_core::<M>)),
     })
 }
 
@@ -260,57 +261,45 @@ fn make<T: Default>(pool: &Pool) -> *mut c_void {
 }
 
 /// nginx's callback for a configuration of a module of `http`.
-pub(crate) unsafe extern "C" fn create<T: Default>(cf: *mut ngx_conf_t) -> *mut c_void {
-    // SAFETY: nginx gives the configuration that it reads, with its pool.
-    make::<T>(unsafe { Pool::from_ptr((*cf).pool) })
+pub(crate) extern "C" fn create<T: Default>(conf: &Conf) -> *mut c_void {
+    make::<T>(conf.pool())
 }
 
-unsafe extern "C" fn create_core<M: CoreModule>(cycle: *mut ngx_cycle_t) -> *mut c_void {
-    // SAFETY: nginx gives the cycle that it makes, with its pool.
-    make::<M::Main>(unsafe { Pool::from_ptr((*cycle).pool) })
+/// nginx's callback for the configuration of a cycle that it makes.
+extern "C" fn create_core<M: CoreModule>(cycle: &Cycle) -> *mut c_void {
+    make::<M::Main>(cycle.pool())
 }
 
-unsafe extern "C" fn init_core<M: CoreModule>(
-    cycle: *mut ngx_cycle_t,
-    conf: *mut c_void,
-) -> *mut c_char {
-    contain("init_conf", Err(Refused::Told), || {
-        // SAFETY: nginx gives the cycle, and what `create_core` of this type made for it.
-        M::init(unsafe { Cycle::from_ptr(cycle) }, unsafe { &*conf.cast::<M::Main>() })
-    })
-    .map_or_else(Refused::answer, |()| null_mut())
+/// nginx's callback for a cycle, with what `create_core` has made for it.
+extern "C" fn init_core<M: CoreModule>(cycle: &Cycle, main: &M::Main) -> *mut c_char {
+    contain("init_conf", Err(Refused::Told), || M::init(cycle, main))
+        .map_or_else(Refused::answer, |()| null_mut())
 }
 
 /// Never fails: nginx would give the configuration up.
-unsafe extern "C" fn init_module<M: CoreModule>(cycle: *mut ngx_cycle_t) -> ngx_int_t {
-    // SAFETY: nginx gives the cycle that it goes on with.
-    contain("init_module", (), || M::init_module(unsafe { Cycle::from_ptr(cycle) }));
+extern "C" fn init_module<M: CoreModule>(cycle: &Cycle) -> ngx_int_t {
+    contain("init_module", (), || M::init_module(cycle));
     Code::OK.0
 }
 
 /// Never fails: nginx would not start the process again.
-unsafe extern "C" fn init_process<M: CoreModule>(cycle: *mut ngx_cycle_t) -> ngx_int_t {
-    // SAFETY: nginx gives the cycle that the process runs.
-    contain("init_process", (), || M::init_process(unsafe { Cycle::from_ptr(cycle) }));
+extern "C" fn init_process<M: CoreModule>(cycle: &Cycle) -> ngx_int_t {
+    contain("init_process", (), || M::init_process(cycle));
     Code::OK.0
 }
 
-unsafe extern "C" fn exit_process<M: CoreModule>(cycle: *mut ngx_cycle_t) {
-    // SAFETY: nginx gives the cycle that the process ran.
-    contain("exit_process", (), || M::exit_process(unsafe { Cycle::from_ptr(cycle) }));
+extern "C" fn exit_process<M: CoreModule>(cycle: &Cycle) {
+    contain("exit_process", (), || M::exit_process(cycle));
 }
 
-unsafe extern "C" fn preconfiguration<M: HttpModule>(cf: *mut ngx_conf_t) -> ngx_int_t {
+extern "C" fn preconfiguration<M: HttpModule>(conf: &mut Conf) -> ngx_int_t {
     // nginx says so when it reads the first directive, right after this.
-    // SAFETY: nginx gives the configuration that it reads, in `http`.
-    unsafe { (*cf).module_type = sys::NGX_HTTP_MODULE as ngx_uint_t };
-    // SAFETY: nginx gives the configuration that it reads.
-    step("preconfiguration", || M::preconfiguration(unsafe { Conf::reading(cf) }))
+    conf.poke(|raw| raw.module_type = sys::NGX_HTTP_MODULE as ngx_uint_t);
+    step("preconfiguration", || M::preconfiguration(conf))
 }
 
-unsafe extern "C" fn postconfiguration<M: HttpModule>(cf: *mut ngx_conf_t) -> ngx_int_t {
-    // SAFETY: nginx gives the configuration that it reads.
-    step("postconfiguration", || M::postconfiguration(unsafe { Conf::reading(cf) }))
+extern "C" fn postconfiguration<M: HttpModule>(conf: &mut Conf) -> ngx_int_t {
+    step("postconfiguration", || M::postconfiguration(conf))
 }
 
 pub(crate) fn step(name: &str, step: impl FnOnce() -> Result<(), Refused>) -> ngx_int_t {
@@ -320,18 +309,14 @@ pub(crate) fn step(name: &str, step: impl FnOnce() -> Result<(), Refused>) -> ng
     }
 }
 
-unsafe extern "C" fn merge_location<M: HttpModule>(
-    cf: *mut ngx_conf_t,
-    outer: *mut c_void,
+/// nginx gives what `create` made for the outer block, and never the location's own, which is in its context.
+extern "C" fn merge_location<M: HttpModule>(
+    conf: &mut Conf,
+    outer: &M::Location,
     _: *mut c_void,
 ) -> *mut c_char {
-    contain("merge_location", Err(Refused::Told), || {
-        // SAFETY: nginx gives what `create` made for the outer block, and never the location's own, which is in its context.
-        let outer = unsafe { &*outer.cast::<M::Location>() };
-        // SAFETY: nginx gives the configuration that it reads.
-        M::merge_location(unsafe { Conf::reading(cf) }, outer)
-    })
-    .map_or_else(Refused::answer, |()| null_mut())
+    contain("merge_location", Err(Refused::Told), || M::merge_location(conf, outer))
+        .map_or_else(Refused::answer, |()| null_mut())
 }
 
 /// The names of a library's modules, as nginx looks for them.

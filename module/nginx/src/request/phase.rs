@@ -2,6 +2,7 @@
 
 use super::Request;
 use super::body::{BodyHandler, body_handler};
+use crate::basic::callback::one;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::sys;
@@ -148,23 +149,19 @@ pub(crate) fn install<F: HeaderFilter>() {
     // SAFETY: on the thread that reads the configuration, which is the event loop's; nginx's pointer to the chain.
     unsafe {
         *F::next().0.get() = sys::ngx_http_top_header_filter;
-        sys::ngx_http_top_header_filter = Some(filter::<F>);
+        sys::ngx_http_top_header_filter = Some(one(filter::<F>));
     }
 }
 
-unsafe extern "C" fn filter<F: HeaderFilter>(raw: *mut ngx_http_request_t) -> ngx_int_t {
-    // SAFETY: nginx gives a live request, on the event loop.
-    let request = unsafe { Request::from_ptr(raw) };
+extern "C" fn filter<F: HeaderFilter>(request: &Request) -> ngx_int_t {
     // A response that protects may lack a header, and is not sent without it.
     if !contain(F::NAME, false, || F::before(request)) {
         return Code::ERROR.0;
     }
-    // SAFETY: written by `install`, before any request; nginx's own filter is there before any module's.
-    let answer = match unsafe { *F::next().0.get() } {
-        // SAFETY: a header filter of nginx's, for a live request.
-        Some(next) => unsafe { next(raw) },
-        None => Code::ERROR.0,
-    };
+    // SAFETY: written by `install`, before any request, and nobody writes it meanwhile; nginx's own filter is there before any
+    // module's. It is called for a live request.
+    let answer =
+        unsafe { (*F::next().0.get()).map_or(Code::ERROR.0, |next| next(request.as_ptr())) };
     if answer == Code::OK.0 {
         contain(F::NAME, (), || F::after(request));
     }

@@ -1,16 +1,16 @@
 //! Subrequests: what a request asks of another location, with a head of its own.
 
 use super::Request;
+use crate::basic::callback::with_and;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
 use crate::basic::text::hash_key;
 use crate::sys;
 use crate::sys::{
-    ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_request_t, ngx_http_subrequest,
-    ngx_int_t, ngx_list_init, ngx_str_t, ngx_table_elt_t,
+    ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_subrequest, ngx_int_t,
+    ngx_list_init, ngx_str_t, ngx_table_elt_t,
 };
-use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// Who waits for a subrequest.
@@ -43,7 +43,7 @@ impl Request {
     ) -> Option<(&Request, &E)> {
         let ended = self.pool().keep(ended)?;
         let after = ngx_http_post_subrequest_t {
-            handler: Some(post_subrequest::<E>),
+            handler: Some(with_and(post_subrequest::<E>)),
             data: std::ptr::from_ref(ended).cast_mut().cast(),
         };
         let after = self.pool().alloc(after)?;
@@ -127,13 +127,11 @@ impl Request {
 }
 
 /// nginx's callback when a subrequest has ended.
-unsafe extern "C" fn post_subrequest<E: Ended>(
-    raw: *mut ngx_http_request_t,
-    data: *mut c_void,
+extern "C" fn post_subrequest<E: Ended>(
+    subrequest: &Request,
+    ended: &E,
     code: ngx_int_t,
 ) -> ngx_int_t {
-    // SAFETY: nginx gives the live subrequest, and what was given with it, which lies in their pool.
-    let (subrequest, ended) = unsafe { (Request::from_ptr(raw), &*data.cast::<E>()) };
     contain(E::NAME, Code::OK, || ended.ended(subrequest, Code(code))).0
 }
 

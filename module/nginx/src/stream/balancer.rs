@@ -1,15 +1,12 @@
 //! Balancers of sessions.
 
 use super::{Session, Stock, StreamBlock, UpstreamOfStream};
+use crate::basic::callback::{changing_and, two};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::conf::{Conf, Refused};
-use crate::sys::{
-    NGX_STREAM_UPSTREAM_CREATE, ngx_conf_t, ngx_int_t, ngx_peer_connection_t, ngx_stream_session_t,
-    ngx_stream_upstream_srv_conf_t, ngx_uint_t,
-};
-use crate::upstream::balancer::{Peer, Slot, called, prepare};
-use std::ffi::c_void;
+use crate::sys::{NGX_STREAM_UPSTREAM_CREATE, ngx_int_t, ngx_uint_t};
+use crate::upstream::balancer::{Peer, PeerConnection, Slot, prepare};
 
 /// Balances the sessions of an `upstream` block.
 pub trait SessionBalancer: 'static {
@@ -31,7 +28,7 @@ impl Conf {
         let block = block.filter(|block| block.peek(|raw| raw.peer.init_upstream.is_none()));
         let change = |block: &StreamBlock| {
             block.poke(|raw| {
-                raw.peer.init_upstream = Some(init_upstream::<B>);
+                raw.peer.init_upstream = Some(two(init_upstream::<B>));
                 raw.flags = NGX_STREAM_UPSTREAM_CREATE as ngx_uint_t;
             });
         };
@@ -40,35 +37,24 @@ impl Conf {
 }
 
 /// nginx's callback for an upstream block: says what to call for each session.
-unsafe extern "C" fn init_upstream<B: SessionBalancer>(
-    _: *mut ngx_conf_t,
-    upstream: *mut ngx_stream_upstream_srv_conf_t,
-) -> ngx_int_t {
+extern "C" fn init_upstream<B: SessionBalancer>(_: &Conf, block: &StreamBlock) -> ngx_int_t {
     let decided = contain(B::NAME, Err(Refused::Told), || {
-        // SAFETY: nginx gives the upstream that it initialises.
-        let block = unsafe { StreamBlock::from_ptr(upstream) };
         B::init(block)?;
-        block.poke(|raw| raw.peer.init = Some(init_peer::<B>));
+        block.poke(|raw| raw.peer.init = Some(two(init_peer::<B>)));
         Ok(())
     });
     decided.map_or(Code::ERROR.0, |()| Code::OK.0)
 }
 
 /// nginx's callback when a session is about to be sent to this upstream.
-unsafe extern "C" fn init_peer<B: SessionBalancer>(
-    session: *mut ngx_stream_session_t,
-    upstream: *mut ngx_stream_upstream_srv_conf_t,
-) -> ngx_int_t {
+extern "C" fn init_peer<B: SessionBalancer>(session: &Session, block: &StreamBlock) -> ngx_int_t {
     contain(B::NAME, Code::ERROR, || {
-        // SAFETY: nginx gives the session and the upstream it is for, on the event loop.
-        let (session, block) =
-            unsafe { (Session::from_ptr(session), StreamBlock::from_ptr(upstream)) };
         let pool = session.pool();
         let peer = B::peer(session, block).and_then(|peer| Slot::of(pool, peer));
         let (Some(data), Some(upstream)) = (peer, session.upstream()) else { return Code::ERROR };
         upstream.poke(|raw| {
             prepare::<B::Peer<'static>>(&mut raw.peer, data);
-            raw.peer.notify = Some(notify_peer::<B::Peer<'static>>);
+            raw.peer.notify = Some(changing_and(notify_peer::<B::Peer<'static>>));
             // nginx makes `proxy_next_upstream_tries` of it, which no header says.
             raw.peer.tries = ngx_uint_t::MAX;
         });
@@ -78,14 +64,10 @@ unsafe extern "C" fn init_peer<B: SessionBalancer>(
 }
 
 /// nginx's callback when an attempt has connected.
-unsafe extern "C" fn notify_peer<P: Peer<'static> + 'static>(
-    attempt: *mut ngx_peer_connection_t,
-    data: *mut c_void,
+extern "C" fn notify_peer<P: Peer<'static> + 'static>(
+    _: &PeerConnection,
+    slot: &mut Slot<P>,
     _: ngx_uint_t,
 ) {
-    contain("notify_peer", (), || {
-        // SAFETY: nginx gives the attempt that it is about, and what `prepare` set, while the session is alive.
-        let (peer, _) = unsafe { called::<P>(attempt, data) };
-        peer.connected();
-    });
+    contain("notify_peer", (), || slot.peer.connected());
 }

@@ -4,11 +4,12 @@
 //! handler is wrapped instead.
 
 use super::{Core, Preread, Proxy, Server, Session, Stock, StreamModule, StreamServer};
+use crate::basic::callback::one;
 use crate::basic::guard::contain;
 use crate::conf::Conf;
 use crate::conf::kept::Keeper;
 use crate::process::cycle::Cycle;
-use crate::sys::{ngx_stream_content_handler_pt, ngx_stream_session_t};
+use crate::sys::ngx_stream_content_handler_pt;
 use std::cell::Cell;
 
 /// Decides for the sessions of a server.
@@ -76,20 +77,18 @@ impl StreamServer {
             return Err(Undivided::NoPreread);
         }
         handlers.pass.set(pass);
-        self.poke(|raw| raw.handler = Some(handle::<D>));
+        self.poke(|raw| raw.handler = Some(one(handle::<D>)));
         Ok(())
     }
 }
 
 /// nginx's callback when the preread is over.
-unsafe extern "C" fn handle<D: Divide>(raw: *mut ngx_stream_session_t) {
-    // SAFETY: nginx gives a live session, on the event loop.
-    let session = unsafe { Session::from_ptr(raw) };
+extern "C" fn handle<D: Divide>(session: &Session) {
     let is_proxied = contain(D::NAME, false, || D::is_proxied(session));
     let handlers = session.kept::<Server<D::Module>>().map(|kept| &kept.handlers);
     let chosen = |it: &Handlers| if is_proxied { it.proxy.get() } else { it.pass.get() };
     if let Some(handler) = handlers.and_then(chosen) {
         // SAFETY: nginx's own for this server, with the session it gave, of which no handle is used from here on.
-        unsafe { handler(raw) };
+        unsafe { handler(session.as_ptr()) };
     }
 }

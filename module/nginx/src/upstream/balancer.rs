@@ -1,6 +1,7 @@
 //! Balancers: what an upstream asks where its requests, or sessions, go.
 
 use crate::basic::address::RawAddress;
+use crate::basic::callback::{changing, changing_and, two};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
@@ -13,7 +14,7 @@ use crate::conf::{Conf, Refused, UpstreamBlock};
 use crate::connection::Connection;
 use crate::request::Request;
 use crate::sys::{
-    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_OK, ngx_conf_t, ngx_event_t, ngx_http_request_t,
+    NGX_ERROR, NGX_HTTP_UPSTREAM_CREATE, NGX_OK, ngx_conf_t, ngx_event_t,
     ngx_http_upstream_init_pt, ngx_http_upstream_srv_conf_t, ngx_int_t, ngx_peer_connection_t,
     ngx_str_t, ngx_uint_t,
 };
@@ -271,21 +272,15 @@ unsafe extern "C" fn init_upstream<B: Balancer>(
         // SAFETY: nginx gives the configuration that it reads, to which nobody else refers meanwhile, and one of its upstreams.
         let (conf, block) = unsafe { (Conf::reading(cf), UpstreamBlock::from_ptr(upstream)) };
         B::init(&mut NewUpstream { conf, block })?;
-        block.poke(|raw| raw.peer.init = Some(init_peer::<B>));
+        block.poke(|raw| raw.peer.init = Some(two(init_peer::<B>)));
         Ok(())
     });
     decided.map_or(NGX_ERROR as ngx_int_t, |()| NGX_OK as ngx_int_t)
 }
 
 /// nginx's callback when a request is about to be sent to this upstream.
-unsafe extern "C" fn init_peer<B: Balancer>(
-    request: *mut ngx_http_request_t,
-    upstream: *mut ngx_http_upstream_srv_conf_t,
-) -> ngx_int_t {
+extern "C" fn init_peer<B: Balancer>(request: &Request, block: &UpstreamBlock) -> ngx_int_t {
     contain(B::NAME, NGX_ERROR as ngx_int_t, || {
-        // SAFETY: nginx gives the request and the upstream it is for, on the event loop.
-        let (request, block) =
-            unsafe { (Request::from_ptr(request), UpstreamBlock::from_ptr(upstream)) };
         let peer = B::peer(request, block).and_then(|peer| Slot::of(request.pool(), peer));
         let (Some(data), Some(upstream)) = (peer, request.upstream()) else {
             return NGX_ERROR as ngx_int_t;
@@ -301,8 +296,8 @@ pub(crate) fn prepare<P: Peer<'static> + 'static>(
     data: *mut c_void,
 ) {
     attempt.data = data;
-    attempt.get = Some(get_peer::<P>);
-    attempt.free = Some(free_peer::<P>);
+    attempt.get = Some(changing(get_peer::<P>));
+    attempt.free = Some(changing_and(free_peer::<P>));
     // The first attempt sets it to what there is.
     attempt.tries = 1;
     // nginx calls these unchecked where TLS is spoken to endpoints.
@@ -310,17 +305,15 @@ pub(crate) fn prepare<P: Peer<'static> + 'static>(
     attempt.save_session = Some(save_session);
 }
 
-/// nginx's callback for an attempt: where to connect to.
-unsafe extern "C" fn get_peer<P: Peer<'static> + 'static>(
-    attempt: *mut ngx_peer_connection_t,
-    data: *mut c_void,
+/// nginx's callback for an attempt, with what `prepare` set: where to connect to.
+extern "C" fn get_peer<P: Peer<'static> + 'static>(
+    raw: &PeerConnection,
+    slot: &mut Slot<P>,
 ) -> ngx_int_t {
     contain("get_peer", NGX_ERROR as ngx_int_t, || {
-        // SAFETY: nginx gives the attempt that it is about, and what `prepare` set, while the request or session is alive.
-        let (peer, attempt) = unsafe { called::<P>(attempt, data) };
-        let code = peer.get(&attempt);
+        let code = slot.called(raw, |peer, attempt| peer.get(attempt));
         let (has_address, has_connection) =
-            attempt.raw.peek(|raw| (!raw.sockaddr.is_null(), !raw.connection.is_null()));
+            raw.peek(|raw| (!raw.sockaddr.is_null(), !raw.connection.is_null()));
         // nginx would look at what is not there.
         match code {
             Code::OK if has_address => code.0,
@@ -332,29 +325,30 @@ unsafe extern "C" fn get_peer<P: Peer<'static> + 'static>(
 }
 
 /// nginx's callback after an attempt; `state` is 0 if it went well. nginx calls it once for each.
-unsafe extern "C" fn free_peer<P: Peer<'static> + 'static>(
-    attempt: *mut ngx_peer_connection_t,
-    data: *mut c_void,
+extern "C" fn free_peer<P: Peer<'static> + 'static>(
+    raw: &PeerConnection,
+    slot: &mut Slot<P>,
     state: ngx_uint_t,
 ) {
     contain("free_peer", (), || {
-        // SAFETY: nginx gives the attempt that it is about, and what `prepare` set, while the request or session is alive.
-        let (peer, attempt) = unsafe { called::<P>(attempt, data) };
-        peer.free(&attempt, Outcome(state));
+        slot.called(raw, |peer, attempt| peer.free(attempt, Outcome(state)));
     });
 }
 
-/// # Safety
-/// nginx gives the attempt that it is about, and what `prepare` set; the request or session is alive until the callback
-/// returns. What the peer gets with a longer lifetime it cannot keep: it is written for any.
-#[inline]
-pub(crate) unsafe fn called<P: Peer<'static> + 'static>(
-    attempt: *mut ngx_peer_connection_t,
-    data: *mut c_void,
-) -> (&'static mut P, Attempt<'static>) {
-    // SAFETY: as the caller promises; one callback of a peer runs at a time.
-    let (raw, slot) = unsafe { (PeerConnection::from_ptr(attempt), &mut *data.cast::<Slot<P>>()) };
-    (&mut slot.peer, Attempt { raw, address: &slot.address })
+impl<P: Peer<'static> + 'static> Slot<P> {
+    /// Calls the peer about an attempt, in the callback that nginx makes about it, while the request or session is alive.
+    #[inline]
+    fn called<T>(
+        &mut self,
+        raw: &PeerConnection,
+        call: impl FnOnce(&mut P, &Attempt<'static>) -> T,
+    ) -> T {
+        let (peer, address) = (&mut self.peer, &raw const self.address);
+        // SAFETY: what nginx gives, and the slot, which is in the pool, live as long as the request or session. What the peer
+        // gets with a longer lifetime it cannot keep for longer: it is written for any, and goes with its request or session.
+        let (raw, address) = unsafe { (PeerConnection::from_ptr(raw.as_ptr()), &*address) };
+        call(peer, &Attempt { raw, address })
+    }
 }
 
 unsafe extern "C" fn set_session(_: *mut ngx_peer_connection_t, _: *mut c_void) -> ngx_int_t {

@@ -9,6 +9,7 @@
 //!          closed.
 //! Source:  ngx_http_upstream_send_response, ngx_http_upstream_process_non_buffered_request.
 
+use crate::basic::callback::{given, given_and};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::request::Request;
@@ -68,7 +69,7 @@ impl Request {
         let Some(discard) = self.pool().alloc(discard) else { return };
         let context = std::ptr::from_mut(discard).cast();
         upstream.poke(|raw| {
-            raw.input_filter_init = Some(begin_body);
+            raw.input_filter_init = Some(given(begin_body));
             raw.input_filter_ctx = context;
             raw.set_buffering(0);
         });
@@ -92,26 +93,15 @@ impl Upstream {
     }
 }
 
-/// What `discard_answer` has made.
-///
-/// # Safety
-/// nginx gives what it was given, while the request is alive.
-unsafe fn found<'r>(data: *mut c_void) -> &'r Discard<'r> {
-    // SAFETY: in the pool of the live request, as the caller promises.
-    unsafe { &*data.cast() }
-}
-
-/// nginx's callback before the body.
-unsafe extern "C" fn begin_body(data: *mut c_void) -> ngx_int_t {
+/// nginx's callback before the body, with what `discard_answer` has made.
+extern "C" fn begin_body(discard: &Discard<'_>) -> ngx_int_t {
     contain("begin_body", Code::ERROR, || {
-        // SAFETY: nginx's context for this callback.
-        let discard = unsafe { found(data) };
         // Nothing is sent, also not at the end.
         discard.request.set_header_only(true);
         // SAFETY: nginx's own callback, with what it expects.
         let answer = Code(unsafe { (discard.init)(discard.context) });
         discard.filter.set(discard.upstream.peek(|raw| raw.input_filter));
-        discard.upstream.poke(|raw| raw.input_filter = Some(drop_part));
+        discard.upstream.poke(|raw| raw.input_filter = Some(given_and(drop_part)));
         match answer == Code::OK && discard.upstream.buffer().unread_bytes() == 0 {
             true => discard.wait_shortly(),
             false => answer,
@@ -121,10 +111,8 @@ unsafe extern "C" fn begin_body(data: *mut c_void) -> ngx_int_t {
 }
 
 /// nginx's callback for a part of the body, which stands behind the end of its buffer.
-unsafe extern "C" fn drop_part(data: *mut c_void, bytes: isize) -> ngx_int_t {
+extern "C" fn drop_part(discard: &Discard<'_>, bytes: isize) -> ngx_int_t {
     contain("drop_part", Code::ERROR, || {
-        // SAFETY: nginx's context for this callback.
-        let discard = unsafe { found(data) };
         let Some(filter) = discard.filter.get() else { return Code::ERROR };
         // SAFETY: nginx's own callback, with what it expects.
         let answer = Code(unsafe { filter(discard.context, bytes) });

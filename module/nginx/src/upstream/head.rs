@@ -3,6 +3,7 @@
 //! nginx's modules read the head of an answer by a callback that changes as they go on. A [`HeadReader`] stands before it
 //! until the answer itself begins, for each attempt anew.
 
+use crate::basic::callback::one;
 use crate::basic::chain::Buffer;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
@@ -59,15 +60,15 @@ impl Request {
     /// Has `H` look at what comes of an answer, until the answer begins. Nothing was sent yet. `None` when memory is out, or
     /// there is no upstream.
     pub fn read_heads<H: HeadReader>(&self) -> Option<()> {
-        self.stand_before::<H>(process_header::<H>)?;
-        self.upstream()?.poke(|raw| raw.reinit_request = Some(reinit_request::<H>));
+        self.stand_before::<H>(one(process_header::<H>))?;
+        self.upstream()?.poke(|raw| raw.reinit_request = Some(one(reinit_request::<H>)));
         Some(())
     }
 
     /// Has `H` look at the status of each head that nginx has read. Nothing was sent yet. `None` when memory is out, or
     /// there is no upstream.
     pub fn check_heads<H: HeadReader>(&self) -> Option<()> {
-        self.stand_before::<H>(check_header::<H>)
+        self.stand_before::<H>(one(check_header::<H>))
     }
 
     fn stand_before<H: HeadReader>(&self, ours: Callback) -> Option<()> {
@@ -101,10 +102,8 @@ fn answered(head: Head, otherwise: impl FnOnce() -> Code) -> Code {
 }
 
 /// nginx's callback in which a head has been read, which nginx leaves in place for all attempts.
-unsafe extern "C" fn check_header<H: HeadReader>(raw: *mut ngx_http_request_t) -> ngx_int_t {
+extern "C" fn check_header<H: HeadReader>(request: &Request) -> ngx_int_t {
     contain(H::NAME, Code::ERROR, || {
-        // SAFETY: nginx gives the live request, on the event loop.
-        let request = unsafe { Request::from_ptr(raw) };
         let Some((_, reader)) = request.reader::<H>() else { return Code::ERROR };
         let answer = request.call(reader.process);
         let status = request.upstream().map_or(0, |upstream| upstream.status());
@@ -117,15 +116,13 @@ unsafe extern "C" fn check_header<H: HeadReader>(raw: *mut ngx_http_request_t) -
 }
 
 /// nginx's callback before an attempt after the first.
-unsafe extern "C" fn reinit_request<H: HeadReader>(raw: *mut ngx_http_request_t) -> ngx_int_t {
+extern "C" fn reinit_request<H: HeadReader>(request: &Request) -> ngx_int_t {
     contain(H::NAME, Code::ERROR, || {
-        // SAFETY: nginx gives the live request, on the event loop.
-        let request = unsafe { Request::from_ptr(raw) };
         let Some((place, reader)) = request.reader::<H>() else { return Code::ERROR };
         let answer = request.call(reader.reinit);
         let Some(upstream) = request.upstream() else { return Code::ERROR };
         // nginx's HTTP/2 callback stays in place for all attempts: then ours may still stand there.
-        let ours: Callback = process_header::<H>;
+        let ours: Callback = one(process_header::<H>);
         let is_ours = |it: &Callback| std::ptr::fn_addr_eq(*it, ours);
         let process = upstream.peek(|raw| raw.process_header).filter(|it| !is_ours(it));
         place.set(Reader { process: process.or(reader.process), ..reader });
@@ -137,9 +134,7 @@ unsafe extern "C" fn reinit_request<H: HeadReader>(raw: *mut ngx_http_request_t)
 }
 
 /// nginx's callback when more of an answer has come.
-unsafe extern "C" fn process_header<H: HeadReader>(raw: *mut ngx_http_request_t) -> ngx_int_t {
-    // SAFETY: nginx gives the live request, on the event loop.
-    let request = unsafe { Request::from_ptr(raw) };
+extern "C" fn process_header<H: HeadReader>(request: &Request) -> ngx_int_t {
     let head = contain(H::NAME, None, || {
         let (_, reader) = request.reader::<H>()?;
         let upstream = request.upstream()?;

@@ -1,5 +1,6 @@
 //! Connections to endpoints that wait for their next request: the field changes of nginx's keepalive module.
 
+use crate::basic::callback::one;
 use crate::basic::guard::contain;
 use crate::basic::log::Log;
 use crate::connection::{Connection, Event};
@@ -95,7 +96,7 @@ impl Idle {
         // A number, since a keeper may not give addresses away.
         connection.poke(|raw| raw.data = without_provenance_mut(number));
         let read = connection.read_event();
-        read.poke(|raw| raw.handler = Some(read_handler::<K>));
+        read.poke(|raw| raw.handler = Some(one(read_handler::<K>)));
         !read.is_ready() || goes_on(connection)
     }
 
@@ -140,10 +141,8 @@ unsafe extern "C" fn write_handler(_: *mut ngx_event_t) {}
 
 /// nginx's callback when something arrives on an idle connection, and when nginx wants it closed: because the
 /// worker shuts down.
-unsafe extern "C" fn read_handler<K: Keeper>(event: *mut ngx_event_t) {
+extern "C" fn read_handler<K: Keeper>(event: &Event) {
     contain("idle_upstream", (), || {
-        // SAFETY: an event of an idle connection, on the event loop.
-        let event = unsafe { Event::from_ptr(event) };
         let connection = event.connection();
         if !goes_on(connection) {
             // It is closed as it is dropped. Without a keeper it was dropped before.

@@ -1,10 +1,11 @@
 //! What endpoints say of themselves, as clients are to see it: nginx's two callbacks for that.
 
+use crate::basic::callback::{two, two_and};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::request::Request;
 use crate::request::header::Header;
-use crate::sys::{ngx_http_request_t, ngx_int_t, ngx_table_elt_t};
+use crate::sys::ngx_int_t;
 use crate::upstream::Upstream;
 
 /// What becomes of a header.
@@ -26,12 +27,12 @@ pub trait Rewriter: 'static {
 impl Upstream {
     /// Each `Set-Cookie` of the answer is rewritten, in place of what nginx.conf says.
     pub fn rewrite_cookies<R: Rewriter>(&self) {
-        self.poke(|raw| raw.rewrite_cookie = Some(rewrite_cookie::<R>));
+        self.poke(|raw| raw.rewrite_cookie = Some(two(rewrite_cookie::<R>)));
     }
 
     /// `Location` and `Refresh` of the answer are rewritten, in place of what nginx.conf says.
     pub fn rewrite_redirects<R: Rewriter>(&self) {
-        self.poke(|raw| raw.rewrite_redirect = Some(rewrite_redirect::<R>));
+        self.poke(|raw| raw.rewrite_redirect = Some(two_and(rewrite_redirect::<R>)));
     }
 
     /// `Location` and `Refresh` of the answer stay as they are.
@@ -41,23 +42,16 @@ impl Upstream {
 }
 
 /// nginx's callback for each `Set-Cookie` of an endpoint.
-unsafe extern "C" fn rewrite_cookie<R: Rewriter>(
-    raw: *mut ngx_http_request_t,
-    header: *mut ngx_table_elt_t,
-) -> ngx_int_t {
-    // SAFETY: nginx gives a live request and a header of its response, on the event loop.
-    let (request, header) = unsafe { (Request::from_ptr(raw), Header::from_ptr(header)) };
+extern "C" fn rewrite_cookie<R: Rewriter>(request: &Request, header: &Header) -> ngx_int_t {
     rewrite(request, header, 0, R::cookie)
 }
 
 /// nginx's callback for `Location`, and for the URL in `Refresh`, which begins at `start`.
-unsafe extern "C" fn rewrite_redirect<R: Rewriter>(
-    raw: *mut ngx_http_request_t,
-    header: *mut ngx_table_elt_t,
+extern "C" fn rewrite_redirect<R: Rewriter>(
+    request: &Request,
+    header: &Header,
     start: usize,
 ) -> ngx_int_t {
-    // SAFETY: nginx gives a live request and a header of its response, on the event loop.
-    let (request, header) = unsafe { (Request::from_ptr(raw), Header::from_ptr(header)) };
     rewrite(request, header, start, R::redirect)
 }
 
