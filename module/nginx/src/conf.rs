@@ -117,10 +117,12 @@ impl Conf {
     /// An argument as a path, which begins where nginx's own relative paths do; `None` when memory is out.
     pub fn full_path(&self, path: &Argument) -> Option<Argument> {
         let mut path = self.pool().text(&[path.bytes()])?;
-        // SAFETY: nginx makes another string in the cycle's pool, or leaves this one as it is.
-        let code = unsafe { ngx_conf_full_name(self.cycle().as_ptr(), &raw mut path, 0) };
-        // SAFETY: either lies in the cycle's pool.
-        (code == sys::NGX_OK as ngx_int_t).then(|| Argument(unsafe { bytes(path) }.into()))
+        // SAFETY: nginx makes another string in the cycle's pool, or leaves this one, which lies there too, as it is.
+        let full = unsafe {
+            let code = ngx_conf_full_name(self.cycle().as_ptr(), &raw mut path, 0);
+            (code == sys::NGX_OK as ngx_int_t).then(|| bytes(path))
+        };
+        full.map(|path| Argument(path.into()))
     }
 
     /// What module `M` keeps for the cycle that is read.
@@ -197,11 +199,11 @@ impl Conf {
 
     /// The servers of `http`.
     pub fn servers(&self) -> Vec<&Server> {
-        // SAFETY: nginx fills the array with its servers.
-        let all =
-            unsafe { (*self.core_main()).servers.as_slice::<*mut ngx_http_core_srv_conf_t>() };
-        // SAFETY: servers of the configuration, which stay as long as the cycle.
-        all.iter().filter_map(|server| unsafe { Server::from_nullable(*server) }).collect()
+        // SAFETY: nginx fills the array with its servers, which stay as long as the cycle.
+        unsafe {
+            let all = (*self.core_main()).servers.as_slice::<*mut ngx_http_core_srv_conf_t>();
+            all.iter().filter_map(|server| Server::from_nullable(*server)).collect()
+        }
     }
 
     /// Has each request looked at in a phase; `None` when memory is out.

@@ -68,13 +68,14 @@ impl LocationCopy {
         change: impl FnOnce(&N::Location),
     ) -> Option<()> {
         let place = self.modules.get_mut(cycle.module_index(N::NAME)?)?;
-        // SAFETY: null, or what the module of that very name keeps; a struct of numbers and pointers.
-        let from = unsafe { place.cast::<<N::Location as Handle>::Raw>().as_ref() }?;
-        let mut copy = Box::new(*from);
-        let raw = &raw mut *copy;
-        // SAFETY: the copy, which is nobody else's.
-        unsafe { N::Location::nullable(raw) }.map(change);
-        *place = raw.cast();
+        // SAFETY: null, or what the module of that very name keeps, a struct of numbers and pointers; and a copy of it, which is
+        // nobody else's.
+        let mut copy = unsafe {
+            let mut copy = Box::new(*place.cast::<<N::Location as Handle>::Raw>().as_ref()?);
+            N::Location::nullable(&raw mut *copy).map(change);
+            copy
+        };
+        *place = (&raw mut *copy).cast();
         self.kept.push(copy);
         Some(())
     }

@@ -201,16 +201,13 @@ fn default_servers(listener: &Listener) -> Vec<&Server> {
     let port: *const ngx_http_port_t = port;
     // SAFETY: a listener has an address, and what http hangs on its own listeners is of this type.
     let (port, is_v6) = unsafe { (&*port, u32::from((*address).sa_family) == AF_INET6) };
-    let server = |place: usize| {
-        // SAFETY: http has made so many entries, of the type for the family, each with a default server.
-        let server = unsafe {
-            match is_v6 {
-                true => (*port.addrs.cast::<ngx_http_in6_addr_t>().add(place)).conf.default_server,
-                false => (*port.addrs.cast::<ngx_http_in_addr_t>().add(place)).conf.default_server,
-            }
-        };
-        // SAFETY: a server of the cycle, which stays as long.
-        unsafe { Server::from_ptr(server) }
+    // SAFETY: http has made so many entries, of the type for the family, each with a default server of the cycle, which stays
+    // as long.
+    let server = |place: usize| unsafe {
+        Server::from_ptr(match is_v6 {
+            true => (*port.addrs.cast::<ngx_http_in6_addr_t>().add(place)).conf.default_server,
+            false => (*port.addrs.cast::<ngx_http_in_addr_t>().add(place)).conf.default_server,
+        })
     };
     (0..port.naddrs).map(server).collect()
 }

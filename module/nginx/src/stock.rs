@@ -138,11 +138,12 @@ impl ComplexValue {
     /// The value for a request; `None` when memory is out.
     pub fn evaluate<'r>(&self, request: &'r Request) -> Option<&'r [u8]> {
         let mut text = ngx_str_t::empty();
-        // SAFETY: a value of the configuration, and a live request of it.
-        let code =
-            unsafe { ngx_http_complex_value(request.as_ptr(), self.as_ptr(), &raw mut text) };
-        // SAFETY: nginx has made a text in the request's pool, or it is the configuration's.
-        (code == NGX_OK as ngx_int_t).then(|| unsafe { bytes(text) })
+        // SAFETY: a value of the configuration, and a live request of it; nginx makes a text in the request's pool, or it is the
+        // configuration's.
+        unsafe {
+            let code = ngx_http_complex_value(request.as_ptr(), self.as_ptr(), &raw mut text);
+            (code == NGX_OK as ngx_int_t).then(|| bytes(text))
+        }
     }
 }
 

@@ -345,23 +345,24 @@ impl Session {
     /// again: a `map` may have looked before the preread.
     pub fn variable<M: StreamModule>(&self, index: SessionVariable) -> Option<&[u8]> {
         let functions = self.kept::<Main<M>>()?;
-        // SAFETY: nginx's own function, for a live session; it knows how many variables there are.
-        let value = unsafe { (functions.get_flushed_variable)(self.as_ptr(), index.0) };
-        // SAFETY: null, or a value of the session or the configuration.
-        unsafe { Value::from_nullable(value) }?.text()
+        // SAFETY: nginx's own function, for a live session; it knows how many variables there are. Null, or a value of the session
+        // or the configuration.
+        let value = unsafe {
+            Value::from_nullable((functions.get_flushed_variable)(self.as_ptr(), index.0))
+        };
+        value?.text()
     }
 
     /// The value of a variable, by its lower-case name.
     pub fn variable_by_name<M: StreamModule>(&self, name: &[u8]) -> Option<&[u8]> {
         let functions = self.kept::<Main<M>>()?;
         let mut name = ngx_str_t::of(name);
-        // SAFETY: nginx reads the name, and keeps the value in the session's pool or the configuration.
+        // SAFETY: nginx reads the name, and keeps the value, where there is one, in the session's pool or the configuration.
         let value = unsafe {
             let key = ngx_hash_key(name.data, name.len);
-            (functions.get_variable)(self.as_ptr(), &raw mut name, key)
+            Value::from_nullable((functions.get_variable)(self.as_ptr(), &raw mut name, key))
         };
-        // SAFETY: null, or a value of the session or the configuration.
-        unsafe { Value::from_nullable(value) }?.text()
+        value?.text()
     }
 }
 

@@ -303,14 +303,15 @@ impl<'r, H: Handle> List<'r, H> {
 
     /// Adds an element at the end; `None` when memory is out.
     pub(crate) fn push(self, element: H::Raw) -> Option<&'r H> {
-        // SAFETY: a live list of such elements, as whoever called `of` promised; it is not looked at further.
-        let place: *mut H::Raw = unsafe { ngx_list_push(self.list) }.cast();
-        if !place.is_null() {
-            // SAFETY: a new element of the list.
-            unsafe { place.write(element) };
+        // SAFETY: a live list of such elements, as whoever called `of` promised; it is not looked at further. The new element is
+        // written before it is lent, and stays as long as the list.
+        unsafe {
+            let place: *mut H::Raw = ngx_list_push(self.list).cast();
+            if !place.is_null() {
+                place.write(element);
+            }
+            H::nullable(place)
         }
-        // SAFETY: null, or written above; it stays as long as the list.
-        unsafe { H::nullable(place) }
     }
 
     /// How many there are from here on, with those that were taken out.
@@ -331,15 +332,17 @@ impl<'r, H: Handle> Iterator for List<'r, H> {
 
     #[inline]
     fn next(&mut self) -> Option<&'r H> {
-        // SAFETY: a part of a live list, read anew each time since elements may have gone meanwhile; null after the last.
-        while let Some(part) = unsafe { self.part.as_ref() } {
-            if self.place < part.nelts {
-                let element = part.elts.cast::<H::Raw>().wrapping_add(self.place);
-                self.place += 1;
-                // SAFETY: the part has so many elements, whose memory stays as long as the list.
-                return unsafe { H::nullable(element) };
+        // SAFETY: a part of a live list, read anew each time since elements may have gone meanwhile; null after the last. It has
+        // so many elements, whose memory stays as long as the list.
+        unsafe {
+            while let Some(part) = self.part.as_ref() {
+                if self.place < part.nelts {
+                    let element = part.elts.cast::<H::Raw>().wrapping_add(self.place);
+                    self.place += 1;
+                    return H::nullable(element);
+                }
+                (self.part, self.place) = (part.next, 0);
             }
-            (self.part, self.place) = (part.next, 0);
         }
         None
     }

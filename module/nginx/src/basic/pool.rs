@@ -33,11 +33,12 @@ impl Pool {
     ) -> Option<&mut [MaybeUninit<T>]> {
         const { assert!(align_of::<T>() <= NGX_ALIGNMENT) };
         let bytes = count.checked_mul(size_of::<T>())?;
-        // SAFETY: the pool is alive; nginx's function allocates so many bytes of it.
-        let place = unsafe { allocate(self.as_ptr(), bytes) };
-        let place = NonNull::new(place.cast::<MaybeUninit<T>>())?;
-        // SAFETY: so many bytes were allocated, aligned; nobody else has them, and they stay as long as the pool.
-        Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), count) })
+        // SAFETY: the pool is alive; nginx's function allocates so many bytes of it, aligned, which nobody else has and which
+        // stay as long as the pool.
+        unsafe {
+            let place = NonNull::new(allocate(self.as_ptr(), bytes).cast::<MaybeUninit<T>>())?;
+            Some(std::slice::from_raw_parts_mut(place.as_ptr(), count))
+        }
     }
 
     /// A copy of the concatenation of `parts`; `None` when memory is out.
@@ -96,17 +97,16 @@ impl Pool {
     /// Has a value dropped when the pool goes; gives it back when memory is out.
     fn clean_up<T>(&self, kept: Kept<T>) -> Result<&T, Kept<T>> {
         const { assert!(align_of::<Kept<T>>() <= NGX_ALIGNMENT) };
-        // SAFETY: the pool is alive; null, or a new clean-up, with so many bytes of data that nobody else has.
-        let Some(cleanup) =
-            (unsafe { ngx_pool_cleanup_add(self.as_ptr(), size_of::<Kept<T>>()).as_mut() })
-        else {
-            return Err(kept);
+        // SAFETY: the pool is alive; null, or a new clean-up, with so many bytes of data that nobody else has, aligned as every
+        // allocation of a pool.
+        let new = unsafe {
+            let cleanup = ngx_pool_cleanup_add(self.as_ptr(), size_of::<Kept<T>>()).as_mut();
+            cleanup.map(|it| (&mut *it.data.cast::<MaybeUninit<Kept<T>>>(), &mut it.handler))
         };
-        // SAFETY: room for such a value, aligned as every allocation of a pool.
-        let place = unsafe { &mut *cleanup.data.cast::<MaybeUninit<Kept<T>>>() };
+        let Some((place, handler)) = new else { return Err(kept) };
         let kept = place.write(kept);
         // It is written, so it may be dropped from now on.
-        cleanup.handler = Some(drop_kept::<T>);
+        *handler = Some(drop_kept::<T>);
         Ok(&kept.value)
     }
 
@@ -116,15 +116,15 @@ impl Pool {
         let mut next = self.peek(|raw| raw.cleanup);
         let ours: unsafe extern "C" fn(*mut c_void) = drop_kept::<T>;
         std::iter::from_fn(move || {
-            // SAFETY: null, or a clean-up of this pool: none is taken out before the pool goes.
-            while let Some(cleanup) = unsafe { next.as_ref() } {
-                next = cleanup.next;
-                if cleanup.handler.is_some_and(|it| std::ptr::fn_addr_eq(it, ours)) {
-                    // SAFETY: `drop_kept`, of whatever type, has data that begins with the type's id.
-                    let is_it = unsafe { *cleanup.data.cast::<TypeId>() } == TypeId::of::<T>();
-                    if is_it {
-                        // SAFETY: it is of this very type, written by `keep`, and stays until the pool goes.
-                        return Some(unsafe { &(*cleanup.data.cast::<Kept<T>>()).value });
+            // SAFETY: null, or a clean-up of this pool: none is taken out before the pool goes. `drop_kept`, of whatever type, has
+            // data that begins with the type's id; with this very type's it was written by `keep`, and stays as long.
+            unsafe {
+                while let Some(cleanup) = next.as_ref() {
+                    next = cleanup.next;
+                    if cleanup.handler.is_some_and(|it| std::ptr::fn_addr_eq(it, ours))
+                        && *cleanup.data.cast::<TypeId>() == TypeId::of::<T>()
+                    {
+                        return Some(&(*cleanup.data.cast::<Kept<T>>()).value);
                     }
                 }
             }

@@ -109,13 +109,14 @@ impl Cycle {
         if at.is_null() {
             return None;
         }
-        // SAFETY: nginx's list of modules, which ends with null; a module that is loaded has a name.
-        while let Some(module) = unsafe { (*at).as_ref() } {
-            // SAFETY: null, or a C string of the module's library.
-            if !module.name.is_null() && unsafe { CStr::from_ptr(module.name) } == name {
-                return Some(module.ctx_index);
+        // SAFETY: nginx's list of modules, which ends with null; a module's name is null, or a C string of its library.
+        unsafe {
+            while let Some(module) = (*at).as_ref() {
+                if !module.name.is_null() && CStr::from_ptr(module.name) == name {
+                    return Some(module.ctx_index);
+                }
+                at = at.wrapping_add(1);
             }
-            at = at.wrapping_add(1);
         }
         None
     }

@@ -48,10 +48,11 @@ impl<T> ForProcess<T> {
     /// Puts a value there. One that is there already stays in memory, since somebody may refer to it.
     pub fn set(&self, _: EventLoop, value: T) -> &'static T {
         let value = Box::into_raw(Box::new(value));
-        // SAFETY: on the event loop's thread, and no reference to the pointer itself is ever lent.
-        unsafe { *self.0.get() = value };
-        // SAFETY: leaked above.
-        unsafe { &*value }
+        // SAFETY: on the event loop's thread, and no reference to the pointer itself is ever lent; the value is leaked.
+        unsafe {
+            *self.0.get() = value;
+            &*value
+        }
     }
 
     /// Takes the value out.
@@ -59,9 +60,11 @@ impl<T> ForProcess<T> {
     /// # Safety
     /// No reference that [`ForProcess::get`] or [`ForProcess::set`] has lent is used any more.
     pub unsafe fn take(&self, _: EventLoop) -> Option<Box<T>> {
-        // SAFETY: on the event loop's thread, and no reference to the pointer itself is ever lent.
-        let value = unsafe { std::mem::replace(&mut *self.0.get(), null_mut()) };
-        // SAFETY: null, or leaked from a box by `set`; nobody refers to it, as the caller promises.
-        (!value.is_null()).then(|| unsafe { Box::from_raw(value) })
+        // SAFETY: on the event loop's thread, and no reference to the pointer itself is ever lent. Null, or leaked from a box by
+        // `set`; nobody refers to the value, as the caller promises.
+        unsafe {
+            let value = self.0.get().replace(null_mut());
+            (!value.is_null()).then(|| Box::from_raw(value))
+        }
     }
 }

@@ -87,18 +87,16 @@ impl Conf {
         tag: *mut ngx_module_t,
     ) -> Option<NonNull<ngx_shm_zone_t>> {
         let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
-        // SAFETY: a live configuration; the name lies in the cycle's pool.
-        let zone =
-            unsafe { sys::ngx_shared_memory_add(self.as_ptr(), &raw mut name, size, tag.cast()) };
-        let zone = NonNull::new(zone)?;
-        // SAFETY: nginx made it, and nobody else refers to it. There is one pointer a module in the cycle, and what it leads
-        // to lives as long as the zone.
+        // SAFETY: a live configuration; the name lies in the cycle's pool. nginx makes the zone, and nobody else refers to it. There
+        // is one pointer a module in the cycle, and what it leads to lives as long as the zone.
         unsafe {
+            let zone = sys::ngx_shared_memory_add(self.as_ptr(), &raw mut name, size, tag.cast());
+            let zone = NonNull::new(zone)?;
             (*zone.as_ptr()).init = Some(init::<Z>);
             let all = (*(*self.as_ptr()).cycle).conf_ctx;
             (*zone.as_ptr()).data = (*all.add(Z::Module::index())).cast();
+            Some(zone)
         }
-        Some(zone)
     }
 }
 
@@ -162,19 +160,17 @@ impl Zone {
     /// Takes all pages of a new zone.
     fn take_all(&self) -> Option<Block> {
         let slabs = self.slabs()?.as_ptr();
-        // SAFETY: a fresh pool, and no worker runs yet. All pages that are left, in one block.
-        let (place, start, bytes) = unsafe {
-            let place: *mut Block = ngx_slab_alloc(slabs, size_of::<Block>()).cast();
-            let bytes = (*slabs).pfree * sys::ngx_pagesize;
-            (NonNull::new(place)?, NonNull::new(ngx_slab_alloc(slabs, bytes).cast::<u8>())?, bytes)
-        };
-        // SAFETY: allocated above, and nobody else's; nginx keeps the pointer for whoever adopts the zone.
+        // SAFETY: a fresh pool, and no worker runs yet. All pages that are left, in one block, are nobody else's; nginx keeps the
+        // pointer for whoever adopts the zone.
         unsafe {
+            let place = NonNull::new(ngx_slab_alloc(slabs, size_of::<Block>()).cast::<Block>())?;
+            let bytes = (*slabs).pfree * sys::ngx_pagesize;
+            let start = NonNull::new(ngx_slab_alloc(slabs, bytes).cast::<u8>())?;
             start.write_bytes(0, bytes);
             place.write(Block { start, bytes });
             (*slabs).data = place.as_ptr().cast();
+            Some(Block { start, bytes })
         }
-        Some(Block { start, bytes })
     }
 
     /// The zone's lock; `None` before it is mapped.

@@ -79,20 +79,19 @@ impl Request {
         is_it: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Option<(*mut ngx_list_part_t, *mut ngx_list_part_t, usize)> {
         let mut previous = null_mut();
-        // SAFETY: the request is alive; only an address is taken.
-        let mut part = unsafe { &raw mut (*self.as_ptr()).headers_in.headers.part };
-        while !part.is_null() {
-            // SAFETY: a part of the request's header list.
-            let (elements, count, next) =
-                unsafe { ((*part).elts.cast::<ngx_table_elt_t>(), (*part).nelts, (*part).next) };
-            for place in 0..count {
-                // SAFETY: the part has `nelts` elements.
-                let header = unsafe { Header::from_ptr(elements.add(place)) };
-                if is_it(header.name(), header.value()) {
-                    return Some((previous, part, place));
+        // SAFETY: the list of a live request: its parts, null after the last, have `nelts` elements each.
+        unsafe {
+            let mut part = &raw mut (*self.as_ptr()).headers_in.headers.part;
+            while !part.is_null() {
+                let elements = (*part).elts.cast::<ngx_table_elt_t>();
+                for place in 0..(*part).nelts {
+                    let header = Header::from_ptr(elements.add(place));
+                    if is_it(header.name(), header.value()) {
+                        return Some((previous, part, place));
+                    }
                 }
+                (previous, part) = (part, (*part).next);
             }
-            (previous, part) = (part, next);
         }
         None
     }
@@ -148,14 +147,10 @@ impl Request {
 fn known() -> impl Iterator<Item = (&'static [u8], HeaderField)> {
     let mut at = (&raw const ngx_http_headers_in).cast::<ngx_http_header_t>();
     let names = std::iter::from_fn(move || {
-        // SAFETY: nginx's table, which ends with an entry without a name.
-        let entry = unsafe { at.read() };
-        if entry.name.len == 0 {
-            return None;
-        }
-        at = at.wrapping_add(1);
-        // SAFETY: a literal of nginx's own.
-        Some((unsafe { bytes(entry.name) }, entry.offset))
+        // SAFETY: nginx's table, which ends with an entry without a name; names are literals of nginx's own.
+        let (name, offset) = unsafe { (bytes((*at).name), (*at).offset) };
+        at = at.wrapping_add(usize::from(!name.is_empty()));
+        (!name.is_empty()).then_some((name, offset))
     });
     names.filter_map(|(name, offset)| Some((name, HeaderField::at(offset)?)))
 }

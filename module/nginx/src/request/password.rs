@@ -42,12 +42,13 @@ pub fn crypt<T>(
     let code = unsafe { ngx_crypt(pool, key, salt, &raw mut encrypted) };
     let mut seen = None;
     if code == sys::NGX_OK as ngx_int_t && !encrypted.is_null() {
-        // SAFETY: a text in the pool that ends with a NUL, and nobody else has it.
-        let text =
-            unsafe { std::slice::from_raw_parts_mut(encrypted, libc::strlen(encrypted.cast())) };
-        seen = Some(look(text));
-        // SAFETY: the slice's own bytes.
-        unsafe { crate::basic::wiping::wipe(text.as_mut_ptr(), text.len()) };
+        // SAFETY: a text in the pool that ends with a NUL, and nobody else has it; its own bytes are overwritten when `look` has
+        // seen it.
+        unsafe {
+            let text = std::slice::from_raw_parts_mut(encrypted, libc::strlen(encrypted.cast()));
+            seen = Some(look(text));
+            crate::basic::wiping::wipe(text.as_mut_ptr(), text.len());
+        }
     }
     // SAFETY: made above, and nothing of it is used any more.
     unsafe { sys::ngx_destroy_pool(pool) };

@@ -55,13 +55,14 @@ impl Request {
         };
         let args = if with_args { &raw mut args } else { null_mut() };
         let mut subrequest = null_mut();
-        // SAFETY: a live request; name, arguments and what is told lie in its pool, which nginx keeps until both end.
-        let code = unsafe {
-            let (location, flags) = (&raw mut location, flags as usize);
-            ngx_http_subrequest(self.as_ptr(), location, args, &raw mut subrequest, after, flags)
+        let (location, flags, made) = (&raw mut location, flags as usize, &raw mut subrequest);
+        // SAFETY: a live request; name, arguments and what is told lie in its pool, which nginx keeps until both end, and where
+        // it makes the subrequest.
+        let subrequest = unsafe {
+            let code = ngx_http_subrequest(self.as_ptr(), location, args, made, after, flags);
+            (Code(code) == Code::OK).then(|| Request::from_ptr(subrequest))
         };
-        // SAFETY: nginx made it, in the pool of its main request.
-        (Code(code) == Code::OK).then(|| (unsafe { Request::from_ptr(subrequest) }, ended))
+        subrequest.map(|subrequest| (subrequest, ended))
     }
 
     /// Another method; `None` when memory is out.

@@ -34,18 +34,16 @@ impl Request {
 impl WeakRequest {
     /// Looks at the request; `None`: it has ended.
     pub fn with<T>(&self, look: impl FnOnce(&Request) -> T) -> Option<T> {
-        // SAFETY: null, or alive: its pool takes the pointer away when it goes. A request is ended by nginx only, from
-        // callbacks, and by unsafe functions, not while `look` runs.
-        unsafe { Request::from_nullable(self.alive()) }.map(look)
+        self.alive().map(look)
     }
 
     /// nginx's request; null when it has ended. nginx takes the pool away from a request before it runs what the pool has
     /// to clean up: from then on it has ended for everybody.
-    fn alive(&self) -> *mut ngx_http_request_t {
-        let raw = self.0.get();
-        // SAFETY: null, or a struct in a pool that is there until its clean-ups have run.
-        let has_pool = unsafe { raw.as_ref() }.is_some_and(|request| !request.pool.is_null());
-        if has_pool { raw } else { null_mut() }
+    fn alive(&self) -> Option<&Request> {
+        // SAFETY: null, or a struct in a pool that is there until its clean-ups have run: those take the pointer away. A request
+        // is ended by nginx only, from callbacks, and by unsafe functions, and so not while it is looked at.
+        let request = unsafe { Request::from_nullable(self.0.get()) };
+        request.filter(|request| request.peek(|raw| !raw.pool.is_null()))
     }
 
     /// Runs the request's phase again, if it has not ended.
@@ -53,8 +51,7 @@ impl WeakRequest {
     /// # Safety
     /// It may end by that: the caller has no reference to it, and this is not one of its callbacks.
     pub unsafe fn resume(&self) {
-        let raw = self.alive();
-        if !raw.is_null() {
+        if let Some(raw) = self.alive().map(Request::as_ptr) {
             // SAFETY: alive, as its pool has not gone; the caller promises the rest.
             unsafe { Request::resume(raw) };
         }

@@ -53,17 +53,18 @@ impl Context {
     ) -> Option<Self> {
         let log = Cycle::current(here).log().as_ptr();
         let mut ssl = Box::new(ngx_ssl_t { log, ..ngx_ssl_t::default() });
-        // SAFETY: nginx makes the context, with its own options.
-        let made = unsafe { ngx_ssl_create(&raw mut *ssl, protocols as ngx_uint_t, null_mut()) };
-        let context = NonNull::new(ssl.ctx)?.as_ptr();
-        let this = Context { ssl };
-        let number = without_provenance_mut(NUMBERS.fetch_add(1, Relaxed) + 1);
-        // SAFETY: the context is alive and nobody else's yet; the list is a C string.
-        let is_set = unsafe {
+        // SAFETY: nginx makes the context, with its own options. It is alive from then on, and nobody else's yet; the list is a C
+        // string.
+        let (this, made, is_set) = unsafe {
+            let made = ngx_ssl_create(&raw mut *ssl, protocols as ngx_uint_t, null_mut());
+            let context = NonNull::new(ssl.ctx)?.as_ptr();
+            let this = Context { ssl };
+            let number = without_provenance_mut(NUMBERS.fetch_add(1, Relaxed) + 1);
             SSL_CTX_set_verify(context, SSL_VERIFY_NONE as c_int, Some(go_on));
             SSL_CTX_set_verify_depth(context, verify_depth);
-            SSL_CTX_set_cipher_list(context, ciphers.as_ptr()) == 1
-                && SSL_CTX_set_ex_data(context, NUMBER, number) == 1
+            let is_set = SSL_CTX_set_cipher_list(context, ciphers.as_ptr()) == 1
+                && SSL_CTX_set_ex_data(context, NUMBER, number) == 1;
+            (this, made, is_set)
         };
         (made == NGX_OK as ngx_int_t && is_set).then_some(this)
     }

@@ -93,10 +93,11 @@ pub struct ServerName<'h> {
 impl<'h> ServerName<'h> {
     /// The server name the client sent.
     pub fn name(&self) -> Option<&'h [u8]> {
-        // SAFETY: OpenSSL gives the handshake of this callback.
-        let name = unsafe { SSL_get_servername(self.ssl, TLSEXT_NAMETYPE_host_name as c_int) };
-        // SAFETY: null or a C string that lives as long as the handshake's hello.
-        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes())
+        // SAFETY: OpenSSL gives the handshake of this callback, and null or a C string that lives as long as its hello.
+        unsafe {
+            let name = SSL_get_servername(self.ssl, TLSEXT_NAMETYPE_host_name as c_int);
+            (!name.is_null()).then(|| CStr::from_ptr(name).to_bytes())
+        }
     }
 
     /// Answers with this certificate; `false`: OpenSSL does not take it, and the handshake cannot go on.
@@ -125,12 +126,12 @@ impl<'h> ClientHello<'h> {
     pub fn server_name_extension(&self) -> Option<&'h [u8]> {
         let (mut data, mut length) = (null(), 0);
         let (data_at, length_at) = (&raw mut data, &raw mut length);
-        // SAFETY: OpenSSL gives the handshake of this callback.
-        let found = unsafe {
-            SSL_client_hello_get0_ext(self.ssl, TLSEXT_TYPE_server_name, data_at, length_at)
-        };
-        // SAFETY: lies in the hello, which stays during the callback.
-        (found == 1).then(|| unsafe { std::slice::from_raw_parts(data, length) })
+        // SAFETY: OpenSSL gives the handshake of this callback; what it finds lies in the hello, which stays as long.
+        unsafe {
+            let found =
+                SSL_client_hello_get0_ext(self.ssl, TLSEXT_TYPE_server_name, data_at, length_at);
+            (found == 1).then(|| std::slice::from_raw_parts(data, length))
+        }
     }
 
     /// A session is gone on with only under the context that it began with. `false`: OpenSSL does not take it.

@@ -31,11 +31,12 @@ impl<'p> Pem<'p> {
 
     fn certificate(&mut self) -> Option<X509> {
         let (bio, password) = (self.bio.as_ptr(), Some(no_password as _));
-        // SAFETY: the bio is alive. The password callback never asks, so nothing waits for a terminal.
-        let read =
-            NonNull::new(unsafe { PEM_read_bio_X509(bio, null_mut(), password, null_mut()) });
-        // SAFETY: OpenSSL has made it, counted once for this; it has one layout in both sets of bindings.
-        read.map(|read| unsafe { X509::from_ptr(read.as_ptr().cast()) })
+        // SAFETY: the bio is alive. The password callback never asks, so nothing waits for a terminal. OpenSSL makes the
+        // certificate, counted once for this; it has one layout in both sets of bindings.
+        unsafe {
+            let read = NonNull::new(PEM_read_bio_X509(bio, null_mut(), password, null_mut()));
+            read.map(|read| X509::from_ptr(read.as_ptr().cast()))
+        }
     }
 }
 

@@ -29,15 +29,14 @@ impl Request {
     /// session that it goes on with; `None`: nginx's own.
     pub fn session_context(&self) -> Option<[u8; 32]> {
         let mut length = 0;
-        // SAFETY: the session of a live connection.
-        let context =
-            unsafe { SSL_SESSION_get0_id_context(self.session()?.as_ptr(), &raw mut length) };
-        // nginx's own context is a SHA-1 digest, of 20 bytes.
-        if context.is_null() || length != 32 {
-            return None;
+        let session = self.session()?.as_ptr();
+        // SAFETY: the session of a live connection; null, or so many bytes of it.
+        unsafe {
+            let context = SSL_SESSION_get0_id_context(session, &raw mut length);
+            // nginx's own context is a SHA-1 digest, of 20 bytes.
+            let is_ours = !context.is_null() && length == 32;
+            is_ours.then(|| context.cast::<[u8; 32]>().read_unaligned())
         }
-        // SAFETY: that many bytes of the session.
-        Some(unsafe { context.cast::<[u8; 32]>().read_unaligned() })
     }
 
     /// What OpenSSL says of the client's certificate, `X509_V_OK` and the like; `None`: it has shown none. A resumed session
@@ -75,11 +74,13 @@ impl Request {
         self.ssl()?;
         let mut text = ngx_str_t::empty();
         let (connection, pool) = (self.connection().as_ptr(), self.pool().as_ptr());
-        // SAFETY: alive, over TLS; nginx writes the text to the request's pool.
-        let answer = unsafe { how(connection, pool, &raw mut text) };
+        // SAFETY: alive, over TLS; nginx writes the text to the request's pool, or has a literal for it.
+        let text = unsafe {
+            let answer = how(connection, pool, &raw mut text);
+            (answer == NGX_OK as ngx_int_t).then(|| bytes(text))
+        };
         clear_errors();
-        // SAFETY: in the request's pool, or a literal of nginx's.
-        (answer == NGX_OK as ngx_int_t).then(|| unsafe { bytes(text) })
+        text
     }
 
     /// The next connection does not go on with this one's session: a client may show another certificate then.
