@@ -9,6 +9,10 @@ use crate::headers::responses;
 use crate::request::Request;
 use nginx::{HeaderFilter, NextFilter};
 
+/// The most header lines of an answer: each change of headers that policies make, up to some hundreds, looks at all of
+/// them. Within a buffer of 16m an endpoint could send millions. nginx has read them by then.
+const MAX_HEADERS: usize = 1_000;
+
 /// The filter in front of nginx's.
 pub struct Filter;
 
@@ -52,6 +56,10 @@ fn run(raw: &nginx::Request) -> bool {
         return false;
     }
     let Some(request) = Request::of(raw) else { return true };
+    let lines = raw.response_headers().count_all();
+    if lines > MAX_HEADERS && !answer_too_many(&request, lines) {
+        return false;
+    }
     if raw.status() == 502 && request.is_busy() {
         answer_busy(raw);
     }
@@ -71,6 +79,23 @@ fn run(raw: &nginx::Request) -> bool {
         draining::send_away(raw);
     }
     !request.is_https() || responses::secure(&request)
+}
+
+/// 502 in place of an answer with so many header lines; `false`: it goes on with another protocol, and nothing can stand in
+/// its place.
+fn answer_too_many(request: &Request<'_>, lines: usize) -> bool {
+    request.log_error(format_args!(
+        "ingress: the endpoint's answer has {lines} header lines, at most {MAX_HEADERS} are taken: 502; let it send fewer"
+    ));
+    let raw = request.nginx();
+    if raw.status() == 101 {
+        return false;
+    }
+    raw.remove_response_headers(|_| true);
+    raw.replace_status(502);
+    raw.set_response_length(0);
+    raw.set_header_only(true);
+    !raw.hides_server() || raw.hide_server().is_some()
 }
 
 /// 503 where every endpoint is busy up to its limit.

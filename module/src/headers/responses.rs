@@ -94,13 +94,7 @@ fn remove(request: &Request<'_>, edit: &ResponseEdit) {
         let start = name.get(..prefix.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
     };
-    let mut names: Vec<Vec<u8>> = Vec::new();
-    for header in request.nginx().response_headers().filter(|header| header.is_there()) {
-        if begins(header.name()) && !header::is_reserved(header.name()) {
-            names.push(header.name().to_vec());
-        }
-    }
-    names.iter().for_each(|name| request.remove_response_header(name));
+    request.nginx().remove_response_headers(|name| begins(name) && !header::is_reserved(name));
 }
 
 /// Strict-Transport-Security, for what went over TLS.

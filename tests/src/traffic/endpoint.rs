@@ -2,7 +2,8 @@
 //!
 //! An answer has `X-Endpoint: NAME`, `X-Endpoint-Requests: N` (the how-manieth on its connection) and, as its
 //! body, the request line and headers as they arrived, header names in lower case. A request may ask for more: its
-//! `Answer-Status` is the status, and `Answer-NAME` comes back as a header `NAME`. With `Answer-Seen` the headers that
+//! `Answer-Status` is the status, `Answer-Lines` how many headers `X-Line` there are, and any other `Answer-NAME` comes back
+//! as a header `NAME`. With `Answer-Seen` the headers that
 //! arrived come back as `Seen-NAME`, and the body is the request line alone.
 
 use crate::wait::runtime;
@@ -250,6 +251,11 @@ async fn answer(
         }
         match name.as_str().strip_prefix("answer-") {
             Some("status") => asked_status = value.to_str()?.parse().ok(),
+            Some("lines") => {
+                for number in 0..value.to_str()?.parse()? {
+                    answer = answer.header("x-line", number);
+                }
+            }
             Some(name) => answer = answer.header(name, value),
             None => {}
         }

@@ -79,14 +79,40 @@ impl Request {
         self.response_headers()
             .filter(|header| header.name().eq_ignore_ascii_case(name))
             .for_each(Header::remove);
-        if let Some((known, _, field)) = field(name) {
-            self.with_out(|out| {
-                *field(out) = null_mut();
-                if *known == "last-modified" {
-                    out.last_modified_time = -1;
-                }
-            });
+        if let Some(known) = field(name) {
+            self.forget(known);
         }
+    }
+
+    /// The response has none of the headers whose name `is_one` takes, in one pass over its list: an endpoint says how many
+    /// there are.
+    pub fn remove_response_headers(&self, is_one: impl Fn(&[u8]) -> bool) {
+        let mut known = [false; FIELDS.len()];
+        for header in self.response_headers().filter(|header| header.is_there()) {
+            if !is_one(header.name()) {
+                continue;
+            }
+            header.remove();
+            let is_of = |(name, ..): &(&str, bool, Field)| {
+                header.name().eq_ignore_ascii_case(name.as_bytes())
+            };
+            if let Some(known) = FIELDS.iter().position(is_of).and_then(|at| known.get_mut(at)) {
+                *known = true;
+            }
+        }
+        for (field, _) in FIELDS.iter().zip(known).filter(|(_, is_gone)| *is_gone) {
+            self.forget(field);
+        }
+    }
+
+    /// nginx knows nothing of a header that was taken away.
+    fn forget(&self, (known, _, field): &(&str, bool, Field)) {
+        self.with_out(|out| {
+            *field(out) = null_mut();
+            if *known == "last-modified" {
+                out.last_modified_time = -1;
+            }
+        });
     }
 
     /// nginx writes no `Server` of its own into the response; `None` when memory is out.

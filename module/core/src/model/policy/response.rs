@@ -50,15 +50,33 @@ impl ResponseEdit {
         self.statuses.is_empty() || self.statuses.contains(&status)
     }
 
-    /// The beginning of the names, where the name has a star at its end.
+    /// The beginning of the names that are taken away; `None`: the name is that of one header. A star is a letter of such a
+    /// name.
     pub fn prefix(&self) -> Option<&str> {
-        self.name.as_str().strip_suffix('*')
+        match self.action {
+            EditAction::Remove => self.name.as_str().strip_suffix('*'),
+            EditAction::Hide | EditAction::Set | EditAction::Add => None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_star_stands_for_more_letters_only_where_headers_are_removed() {
+        for (action, prefix) in [
+            (EditAction::Hide, None),
+            (EditAction::Set, None),
+            (EditAction::Add, None),
+            (EditAction::Remove, Some("X-")),
+        ] {
+            let name = HeaderName::parse("X-*").unwrap();
+            let edit = ResponseEdit { name, action, value: Template::empty(), statuses: vec![] };
+            assert_eq!(edit.prefix(), prefix, "{action:?}");
+        }
+    }
 
     #[test]
     fn a_change_without_statuses_is_made_in_all_responses() {
