@@ -5,9 +5,8 @@
 //! the listeners of another namespace's host would multiply what that namespace has. Several have all of it each. Where no
 //! route has a rule, it is there for a Gateway, which is the operator's.
 
-use super::item::{self, guest_of};
+use super::item::{self, OVERHEAD, guest_of};
 use super::owners::{OPERATOR, View, listener_owner};
-use super::room::OVERHEAD;
 use super::withheld::Withheld;
 use oxigress_core::model::{ListenerHost, Rule, Server};
 use oxigress_core::record::Kind;

@@ -12,6 +12,9 @@ use oxigress_core::wire::native::Patch;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// What a record takes in the zone besides key and value: its header and its part of the index.
+pub const OVERHEAD: u64 = 128;
+
 /// A record, or the rules of one namespace in the server of another one's host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {

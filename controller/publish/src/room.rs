@@ -8,7 +8,7 @@
 //! this depends on the snapshot alone, so every replica decides alike.
 
 use super::copies::{self, Copies};
-use super::item::{self, Item, RuleRecords};
+use super::item::{self, Item, OVERHEAD, RuleRecords};
 use super::owners::{OPERATOR, Owner, Owners, View};
 use super::withheld::{Withheld, keeps_old};
 use oxigress_core::model::Backend;
@@ -16,8 +16,6 @@ use oxigress_core::record::table::{Operations, RecordRef, TABLES};
 use oxigress_core::record::{Kind, encode_endpoints};
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// What a record takes in the zone besides key and value: its header and its part of the index.
-pub const OVERHEAD: u64 = 128;
 /// What closes a record, about.
 const CLOSED: u64 = 64;
 

@@ -26,6 +26,7 @@ mod patterns;
 #[cfg(test)]
 mod properties;
 mod references;
+mod relation;
 mod review;
 mod shared_policies;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::gateway;
 use crate::ingress;
 use crate::ingress::class;
 use crate::patterns::Compiler;
-use crate::translator::relation::Relation;
+use crate::relation::Relation;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, References, Seen, World};
 use oxigress_settings::{self as settings, Settings};
 use std::collections::BTreeSet;

@@ -5,7 +5,6 @@ mod certificates;
 mod gateways;
 mod hosts;
 mod known;
-pub mod relation;
 mod streams;
 pub mod withheld;
 
@@ -19,9 +18,9 @@ use crate::ingress::{self, Claims, class};
 use crate::notes::{Notes, Part};
 use crate::patterns::Compiler;
 use crate::patterns::budget::PatternBudget;
+use crate::relation::Relation;
 use crate::shared_policies::SharedPolicies;
 use crate::translator::certificates::CertificateAbove;
-use crate::translator::relation::Relation;
 use crate::{Options, Translation};
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{

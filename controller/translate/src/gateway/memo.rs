@@ -11,7 +11,7 @@ use super::rank::{ByAge, Ranked};
 use super::route::CompiledRoute;
 use super::served::{self, Served};
 use super::work::{self, Step};
-use crate::translator::relation::Relation;
+use crate::relation::Relation;
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{HttpRoute, Objects, ReferenceGrant};

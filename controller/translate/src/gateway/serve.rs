@@ -116,11 +116,7 @@ impl Serving {
         };
         for (at, ranked) in std::mem::take(&mut self.hosts) {
             let parents = self.parents.remove(&at).unwrap_or_default();
-            // The star of an Ingress stands for one label: deeper hosts have the rules of routes alone.
-            let is_beside =
-                at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
-            let one_label = ListenerHost::of_one_label(at.port, at.host.clone());
-            let one_label = is_beside.then_some(one_label);
+            let one_label = one_label(&at, beside);
             let input = HostInput { at: &at, ranked: &ranked, parents: &parents };
             if let Some(known) = old.take_host(&input, beside) {
                 keep(&known.outcome, built);
@@ -159,6 +155,13 @@ impl Serving {
         built.leads.retain(|id, _| led.contains(id));
         built.policies = self.policies;
     }
+}
+
+/// The hosts that an Ingress means by the star of a host, if one has it: it stands for one label, and deeper hosts have the rules
+/// of routes alone.
+fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
+    let is_beside = at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
+    is_beside.then(|| ListenerHost::of_one_label(at.port, at.host.clone()))
 }
 
 /// Every address of a Gateway with each of these hosts.
