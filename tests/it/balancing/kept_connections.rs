@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use oxigress_tests::client::{Connection, Request, send};
 use oxigress_tests::endpoint::{Behaviour, Endpoint};
 use oxigress_tests::place::Directory;
-use oxigress_tests::process::signal_pid;
+use oxigress_tests::process::{signal_pid, stop_pid};
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{self, block_on, runtime};
 use oxigress_tests::{dist, pass};
@@ -64,7 +64,7 @@ fn a_close_that_is_not_yet_noticed_costs_no_request() {
             open_connections(&shop, 1)?;
 
             let worker = site.nginx.worker_pids()[0];
-            signal_pid(worker, Signal::STOP)?;
+            stop_pid(worker)?;
             // Written to the socket, and so in the kernel's list of events, before the endpoint closes.
             let sent = runtime().spawn({
                 let post = post.clone();

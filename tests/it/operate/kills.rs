@@ -11,7 +11,7 @@ use oxigress_tests::controller::Controller;
 use oxigress_tests::load::{Closes, Failure, Load, Plan, Report};
 use oxigress_tests::pass;
 use oxigress_tests::place::Directory;
-use oxigress_tests::process::{client_ports, signal_pid, wait_for_end};
+use oxigress_tests::process::{client_ports, signal_pid, stop_pid, wait_for_end};
 use oxigress_tests::shop::{DEFAULT_CERTIFICATE, Shop};
 use oxigress_tests::wait::{block_on, runtime, until};
 use rustix::process::Signal;
@@ -269,8 +269,7 @@ impl Trial {
         let victim = workers[self.version as usize % workers.len()];
         let before: Vec<_> = loads.iter().map(|load| load.report().failures.len()).collect();
         // A stopped worker accepts nothing, so this list of its connections is complete.
-        signal_pid(victim, Signal::STOP)?;
-        wait_until_stopped(victim)?;
+        stop_pid(victim)?;
         let controller = &self.shop.controller;
         let own = client_ports(victim, &[controller.http_port, controller.https_port]);
         signal_pid(victim, Signal::KILL)?;
@@ -366,16 +365,6 @@ impl Probe {
         let end = failed.and_then(|last| answers.get(last + 1)).map_or(killed, |(at, _)| *at);
         end.saturating_duration_since(killed)
     }
-}
-
-/// The state in /proc follows the signal after a moment.
-fn wait_until_stopped(pid: u32) -> Result<()> {
-    until("a stopped process", || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        ensure!(state == Some('T'), "{state:?}");
-        Ok(())
-    })
 }
 
 fn check_losses(report: &Report, before: usize, own: &BTreeSet<u16>) -> Result<()> {

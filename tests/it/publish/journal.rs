@@ -5,11 +5,10 @@ use oxigress_tests::certificate::Certificate;
 use oxigress_tests::client::{Address, Request, handshake, send};
 use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::place::Directory;
-use oxigress_tests::process::signal_pid;
+use oxigress_tests::process::stop_pid;
 use oxigress_tests::site::{Plan, Site};
 use oxigress_tests::wait::{block_on, until};
 use oxigress_tests::{dist, pass};
-use rustix::process::Signal;
 use serde_json::{Map, Value, json};
 use std::fs;
 
@@ -144,7 +143,8 @@ fn cut(directory: &Directory, cuts: usize) -> Result<()> {
         let fresh = directory.join("journal/cut");
         fs::write(&fresh, whole.get(..length as usize).context("within the file")?)?;
         let pids = site.nginx.worker_pids();
-        pids.iter().try_for_each(|pid| signal_pid(*pid, Signal::STOP))?;
+        // One that still ran could put its own journal in the place of this one.
+        pids.into_iter().try_for_each(stop_pid)?;
         fs::rename(&fresh, &file)?;
         site.kill_and_start(directory, 1)?;
 

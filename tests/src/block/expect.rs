@@ -103,9 +103,10 @@ fn check(
             let nothing = BTreeMap::new();
             counts(value, &nothing, fixture, |endpoint| endpoint.open_connections())
         }),
-        "endpoint_requests" => {
+        // What nginx asks behind an answer comes a moment later.
+        "endpoint_requests" => wait::until("requests at the endpoints", || {
             counts(value, &before.requests, fixture, |endpoint| endpoint.requests())
-        }
+        }),
         "access_log" => value.lines().try_for_each(|line| {
             wait::until("the access log", || {
                 ensure!(fixture.access_log()?.contains(line), "no {line} in the access log");

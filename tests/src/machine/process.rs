@@ -1,6 +1,6 @@
 //! Processes that a test starts and, whatever happens, ends.
 
-use crate::wait;
+use crate::wait::{self, until};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
@@ -79,6 +79,19 @@ impl Drop for Process {
 pub fn signal_pid(pid: u32, signal: Signal) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("not a process id")?;
     kill_process(pid, signal).with_context(|| format!("send {signal:?} to {pid:?}"))
+}
+
+/// Stops a process, and waits until none of its threads runs: the signal takes effect after a moment.
+pub fn stop_pid(pid: u32) -> Result<()> {
+    signal_pid(pid, Signal::STOP)?;
+    until("a stopped process", || {
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let stat = fs::read_to_string(task?.path().join("stat"))?;
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            ensure!(state == Some('T'), "{state:?}");
+        }
+        Ok(())
+    })
 }
 
 /// A process of the machine: its parent and the title it gave itself.
