@@ -12,7 +12,7 @@ mod networks;
 mod values;
 
 use super::reader::Reader;
-use location::Left;
+use location::{Left, Loss};
 use oxigress_core::model::policy::Policies;
 use oxigress_core::model::shorten;
 use oxigress_objects::verdict::Note;
@@ -55,6 +55,39 @@ const HARMLESS: [&str; 34] = [
     "types",
     "underscores_in_headers",
 ];
+/// What is harmless of nginx's proxy module: not what leads elsewhere, verifies endpoints or keeps a request's parts from them.
+const HARMLESS_OF_PROXY: [&str; 29] = [
+    "proxy_buffer_size",
+    "proxy_buffering",
+    "proxy_buffers",
+    "proxy_busy_buffers_size",
+    "proxy_connect_timeout",
+    "proxy_cookie_domain",
+    "proxy_cookie_flags",
+    "proxy_cookie_path",
+    "proxy_force_ranges",
+    "proxy_headers_hash_bucket_size",
+    "proxy_headers_hash_max_size",
+    "proxy_hide_header",
+    "proxy_http_version",
+    "proxy_ignore_client_abort",
+    "proxy_intercept_errors",
+    "proxy_limit_rate",
+    "proxy_max_temp_file_size",
+    "proxy_next_upstream",
+    "proxy_next_upstream_timeout",
+    "proxy_next_upstream_tries",
+    "proxy_pass_header",
+    "proxy_read_timeout",
+    "proxy_redirect",
+    "proxy_request_buffering",
+    "proxy_send_timeout",
+    // Its client's own is taken away.
+    "proxy_set_header",
+    "proxy_socket_keepalive",
+    "proxy_ssl_name",
+    "proxy_ssl_server_name",
+];
 /// Beginnings of more of them.
 const HARMLESS_PREFIXES: [&str; 8] = [
     "brotli",
@@ -62,9 +95,9 @@ const HARMLESS_PREFIXES: [&str; 8] = [
     "gzip",
     "keepalive_",
     "large_client_",
-    "opentelemetry",
-    "proxy_",
     "lingering_",
+    "opentelemetry",
+    "proxy_cache",
 ];
 
 /// The snippets, by what they are about.
@@ -93,7 +126,12 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool, policies: &mut Policies) ->
                 continue;
             }
             _ => match directives::parse(text) {
-                Ok(directives) => found(name, &directives),
+                Ok(directives) => {
+                    if name == "configuration-snippet" {
+                        withhold_headers(reader, &directives, policies);
+                    }
+                    found(name, &directives)
+                }
                 // A stream has no part in what a location serves.
                 Err(why) if name == "stream-snippet" => {
                     reader.warn(name, &format!("is left out, nginx would not read it: {why}"));
@@ -132,22 +170,34 @@ fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
             return reader.close(name, &why, "correct it");
         }
     };
-    for Left { directive, why, is_idle } in location::apply(&all, policies) {
+    for Left { directive, why, loss } in location::apply(&all, policies) {
         let (line, shown) = (directive.line, shorten(&directive.name));
         let why = why.unwrap_or_else(|| "it is not in the dialect".to_owned());
-        let protecting = match is_idle {
-            true => String::new(),
-            false => found(name, std::slice::from_ref(directive)).1,
+        let protecting = match loss {
+            Loss::Nothing => String::new(),
+            Loss::AsNamed => {
+                withhold_headers(reader, std::slice::from_ref(directive), policies);
+                found(name, std::slice::from_ref(directive)).1
+            }
+            Loss::Protection => shown.to_owned(),
         };
         if !protecting.is_empty() {
             let why = format!("line {line}: {shown}: {why}, and {protecting} may protect");
             reader.close(name, &why, "replace it with annotations, or remove it");
-        } else if is_idle {
+        } else if loss == Loss::Nothing {
             let note = format!("annotation {name}: line {line}: {shown} has no effect: {why}");
             reader.notes.push(Note::remark(note));
         } else {
             reader.warn(name, &format!("line {line}: served without {shown}: {why}"));
         }
+    }
+}
+
+/// Takes away the client's own headers where `proxy_set_header` is not carried out: endpoints may believe them.
+fn withhold_headers(reader: &mut Reader<'_>, all: &[Directive], policies: &mut Policies) {
+    if !headers::withhold_all(all, policies) {
+        let why = "it sets too many headers, and the client's own would pass";
+        reader.close("configuration-snippet", why, "set at most 200 headers");
     }
 }
 
@@ -195,10 +245,9 @@ fn protects(snippet: &str, directive: &Directive) -> bool {
         (_, "return") => !arguments.first().is_some_and(|code| {
             code.starts_with(['2', '3']) && code.len() == 3 || code.starts_with("http")
         }),
-        // It takes a header of the client away.
-        (_, "proxy_set_header") => arguments.last().is_none_or(String::is_empty),
         (_, name) => {
             !HARMLESS.contains(&name)
+                && !HARMLESS_OF_PROXY.contains(&name)
                 && !HARMLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         }
     }
@@ -246,7 +295,9 @@ mod tests {
             "'deny' all;",
             "d\\eny all;",
             "\"deny\" all;",
-            "proxy_set_header X-User \"\";",
+            "proxy_pass http://auth.test;",
+            "proxy_pass_request_headers off;",
+            "proxy_ssl_verify on;",
             "auth_basic \"x\";",
             "limit_req zone=a;",
             "something_new on;",

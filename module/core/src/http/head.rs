@@ -131,6 +131,7 @@ impl Rules {
             10 if is(b"connection") => return Treatment::Connection,
             14 if is_alike(name, b"http2-settings") => return Treatment::Remove,
             12.. if is_called(name, b"x-forwarded-") => return self.forwarded(name),
+            12.. if is_called(name, b"ssl-client-") => return Treatment::Remove,
             _ => {}
         }
         match name.contains(&b'_') && is_managed(name) {

@@ -50,6 +50,33 @@ const KNOWN: [(&str, u8); 35] = [
     ("x-service-port", MANAGED),
 ];
 
+/// The headers that nginx.conf replaces in every request to an endpoint, or takes away from it.
+const REPLACED: [&str; 23] = [
+    "cdn-loop",
+    "connection",
+    "host",
+    "proxy",
+    "ssl-client-cert",
+    "ssl-client-issuer-dn",
+    "ssl-client-subject-dn",
+    "ssl-client-verify",
+    "upgrade",
+    "x-auth-request-redirect",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-original-forwarded-for",
+    "x-original-forwarded-host",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-real-ip",
+    "x-request-id",
+    "x-scheme",
+];
+
 fn is_known(name: &[u8], flag: u8) -> bool {
     KNOWN.iter().any(|(known, flags)| flags & flag != 0 && is_called(name, known.as_bytes()))
 }
@@ -70,6 +97,12 @@ pub fn is_reserved(name: &[u8]) -> bool {
 /// Whether endpoints trust a header as the gateway's, or nginx has read it under its own name.
 pub fn is_managed(name: &[u8]) -> bool {
     is_known(name, MANAGED)
+}
+
+/// Whether nginx.conf replaces a header, or takes it away, in every request to an endpoint. The other managed ones are a
+/// client's own there, unless a policy says something about them.
+pub fn is_replaced(name: &[u8]) -> bool {
+    REPLACED.iter().any(|known| is_alike(name, known.as_bytes()))
 }
 
 /// A header of a client that an auth server does not get.
@@ -108,6 +141,20 @@ mod tests {
         for name in ["X_Mine", "X_Forwarded", "Content_Type", "Cookie2", "Proxy-Authorization"] {
             assert!(!is_managed(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_replaced_stands_in_nginx_conf() {
+        let text = include_str!("../../../../conf/nginx.conf");
+        // Of what leads to endpoints; other locations ask auth servers and pages of errors.
+        let (_, text) = text.split_once("# All at once").unwrap();
+        let (text, _) = text.split_once("grpc_connect_timeout").unwrap();
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("proxy_set_header "));
+        let mut names: Vec<_> =
+            lines.filter_map(|line| line.split(' ').next()).map(str::to_ascii_lowercase).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names, REPLACED);
     }
 
     #[test]

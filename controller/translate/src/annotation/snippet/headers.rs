@@ -3,11 +3,13 @@
 //! Source:  ngx_http_proxy_module, ngx_http_headers_module, headers-more; the facts of docs/snippets.md.
 
 use super::values::{Not, Result, impossible};
-use oxigress_core::http::header::{is_alike, is_managed, is_reserved};
+use oxigress_core::http::header::{is_alike, is_replaced, is_reserved};
 use oxigress_core::model::policy::{
     ConnectionHeader, EditAction, HeaderName, Policies, Proxy, RequestHeader, ResponseEdit,
     Template,
 };
+
+use oxigress_settings::grammar::directives::{self, Directive};
 
 /// Most changes of the headers of one location.
 const MOST: usize = 200;
@@ -34,7 +36,7 @@ pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     }
     match value {
         "$http_upgrade" if is("upgrade") => return Err(Not::Needed(own)),
-        "" if is_managed(name.as_bytes()) => return Err(Not::Needed(own)),
+        "" if is_replaced(name.as_bytes()) => return Err(Not::Needed(own)),
         _ => {}
     }
     if is("host") {
@@ -44,16 +46,13 @@ pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     free(name)?;
     let Policies { request_headers, beside_own_headers, added_request_headers, .. } = policies;
     if request_headers.len() + beside_own_headers.len() + added_request_headers.len() >= MOST {
-        return impossible("more than 200 headers are too many");
+        return Err(Not::Open("more than 200 headers are too many".into()));
     }
     let name = HeaderName::parse(name)?;
     let value = match Template::parse(value) {
         Ok(value) => value,
         Err(why) => {
-            if !is_managed(name.as_str().as_bytes()) {
-                // The client's own must not stand in its place.
-                policies.request_headers.push(RequestHeader { name, value: Template::empty() });
-            }
+            withhold(name, policies);
             return impossible(format!("{why}: no such header is sent"));
         }
     };
@@ -61,13 +60,35 @@ pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     let is_second =
         earlier.any(|earlier| is_alike(earlier.name.as_str().as_bytes(), name.as_str().as_bytes()));
     let header = RequestHeader { name, value };
-    match is_managed(header.name.as_str().as_bytes()) {
+    match is_replaced(header.name.as_str().as_bytes()) {
         true => policies.beside_own_headers.push(header),
         false if is_second && header.value.as_str().is_empty() => {}
         false if is_second => policies.added_request_headers.push(header),
         false => policies.request_headers.push(header),
     }
     Ok(())
+}
+
+/// Keeps the client's own header from standing in the place of one that is not set.
+fn withhold(name: HeaderName, policies: &mut Policies) {
+    let is =
+        |other: &RequestHeader| is_alike(other.name.as_str().as_bytes(), name.as_str().as_bytes());
+    if !is_replaced(name.as_str().as_bytes()) && !policies.request_headers.iter().any(is) {
+        policies.request_headers.push(RequestHeader { name, value: Template::empty() });
+    }
+}
+
+/// Takes from clients the headers that `proxy_set_header` would set, in blocks too, where it is not carried out. Answers whether
+/// there was room for all of them.
+pub fn withhold_all(directives: &[Directive], policies: &mut Policies) -> bool {
+    directives::each(directives, &mut |directive| {
+        let name = directive.arguments.first().filter(|_| directive.name == "proxy_set_header");
+        let name = name.filter(|name| !is_reserved(name.as_bytes()));
+        if let Some(name) = name.and_then(|name| HeaderName::parse(name.as_str()).ok()) {
+            withhold(name, policies);
+        }
+    });
+    policies.request_headers.len() <= MOST
 }
 
 /// `add_header`.

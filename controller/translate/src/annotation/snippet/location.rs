@@ -17,7 +17,7 @@ use oxigress_core::model::policy::{
 use oxigress_settings::grammar::directives::Directive;
 use oxigress_settings::grammar::retries;
 
-pub use super::values::Left;
+pub use super::values::{Left, Loss};
 
 /// Puts what the directives say into the policies; answers those that it leaves out.
 pub fn apply<'d>(directives: &'d [Directive], policies: &mut Policies) -> Vec<Left<'d>> {
@@ -33,13 +33,14 @@ pub fn apply<'d>(directives: &'d [Directive], policies: &mut Policies) -> Vec<Le
             (None, "return") => answer(&words, policies).map(|()| is_answered = true),
             (None, name) => one(name, &words, policies),
         };
-        let (why, is_idle) = match read {
+        let (why, loss) = match read {
             Ok(()) => continue,
-            Err(Not::Known) => (None, false),
-            Err(Not::Possible(why)) => (Some(why), false),
-            Err(Not::Needed(why)) => (Some(why.to_owned()), true),
+            Err(Not::Known) => (None, Loss::AsNamed),
+            Err(Not::Possible(why)) => (Some(why), Loss::AsNamed),
+            Err(Not::Needed(why)) => (Some(why.to_owned()), Loss::Nothing),
+            Err(Not::Open(why)) => (Some(why), Loss::Protection),
         };
-        left.push(Left { directive, why, is_idle });
+        left.push(Left { directive, why, loss });
     }
     headers::order(policies);
     left.extend(networks.finish(directives, policies));
@@ -229,8 +230,12 @@ mod tests {
         let all = parse(text).unwrap();
         let left = apply(&all, &mut policies).into_iter().map(|left| {
             let why = left.why.as_deref().unwrap_or("not known").to_owned();
-            let idle = if left.is_idle { "idle " } else { "" };
-            format!("{} {} {idle}{why}", left.directive.line, left.directive.name)
+            let loss = match left.loss {
+                Loss::Nothing => "idle ",
+                Loss::AsNamed => "",
+                Loss::Protection => "opens ",
+            };
+            format!("{} {} {loss}{why}", left.directive.line, left.directive.name)
         });
         (serde_json::to_string(&policies).unwrap(), left.collect())
     }
@@ -276,7 +281,7 @@ mod tests {
         for (text, expected) in [
             ("\nsub_filter a b;", "2 sub_filter not known"),
             ("if ($x) { return 403; }", "1 if not known"),
-            ("allow 10.0.0.1; deny 10.0.0.0/8;", "1 allow a network is allowed before"),
+            ("allow 10.0.0.1; deny 10.0.0.0/8;", "1 allow opens a network is allowed before"),
             ("deny x;", "1 deny \"x\" is no address"),
             ("proxy_buffers 1024 64m;", "1 proxy_buffers the buffers are more"),
             ("proxy_set_header Transfer-Encoding chunked;", "1 proxy_set_header Transfer-Encoding"),
@@ -301,6 +306,13 @@ mod tests {
         let (found, left) = read("proxy_set_header X-User $my_user;");
         assert_eq!(found, r#"{"request_headers":[{"name":"X-User","value":""}]}"#);
         assert!(left[0].ends_with("no such header is sent"), "{left:?}");
+    }
+
+    #[test]
+    fn beyond_the_most_headers_the_clients_own_does_not_pass() {
+        let headers: String = (0..200).map(|n| format!("proxy_set_header X-{n} 1;")).collect();
+        let (_, left) = read(&format!("{headers}proxy_set_header X-User fixed;"));
+        assert_eq!(left, ["1 proxy_set_header opens more than 200 headers are too many"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!          list `allow`. What lines say is put into lists where both mean the same.
 //! Errors:  lines that the lists cannot say are left out, all of them, and close the location.
 
-use super::values::{Left, Result, impossible};
+use super::values::{Left, Loss, Result, impossible};
 use ipnet::IpNet;
 use oxigress_core::model::policy::Policies;
 use oxigress_settings::grammar::directives::Directive;
@@ -59,18 +59,18 @@ impl Networks {
         let lists = lists(&self.0);
         let line = directives.iter().find(|one| matches!(one.name.as_str(), "allow" | "deny"))?;
         let left =
-            |why: &str, is_idle| Some(Left { directive: line, why: Some(why.to_owned()), is_idle });
+            |why: &str, loss| Some(Left { directive: line, why: Some(why.to_owned()), loss });
         let Some(lists) = lists else {
             return left(
                 "a network is allowed before a part of it is denied: turn them round",
-                false,
+                Loss::Protection,
             );
         };
         let access = policies.access.get_or_insert_default();
         // An annotation's list ends with `deny all`.
         let is_decided = access.allow.is_some();
         if !is_decided && access.deny.len() + lists.deny.len() > MOST_OF_ALL {
-            return left("more than 10000 networks are too many", false);
+            return left("more than 10000 networks are too many", Loss::Protection);
         }
         if !is_decided {
             access.allow = lists.allow;
@@ -78,7 +78,9 @@ impl Networks {
         access.deny.extend(lists.deny.into_iter().filter(|_| !is_decided));
         policies.access.take_if(|access| *access == Default::default());
         match is_decided {
-            true => left("the list of the annotation or ConfigMap decides before it", true),
+            true => {
+                left("the list of the annotation or ConfigMap decides before it", Loss::Nothing)
+            }
             false => None,
         }
     }

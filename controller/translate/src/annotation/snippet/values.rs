@@ -12,8 +12,19 @@ pub struct Left<'d> {
     pub directive: &'d Directive,
     /// Why it is not carried out; `None`: it is in no dialect.
     pub why: Option<String>,
-    /// The directive changes nothing here, so nothing is lost.
-    pub is_idle: bool,
+    /// What is lost.
+    pub loss: Loss,
+}
+
+/// What is lost where a directive is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The directive changes nothing here.
+    Nothing,
+    /// Its name and arguments tell whether it may protect.
+    AsNamed,
+    /// It keeps something of a client's out.
+    Protection,
 }
 
 /// Why a directive is not carried out.
@@ -25,6 +36,8 @@ pub(super) enum Not {
     Possible(String),
     /// It changes nothing here.
     Needed(&'static str),
+    /// Policies cannot say it, and without it something of the client's passes.
+    Open(String),
 }
 
 impl<E: std::fmt::Display> From<E> for Not {
