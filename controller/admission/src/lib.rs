@@ -28,9 +28,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
-use oxigress_objects::ingress::Ingress;
-use oxigress_objects::{Key, World};
+use oxigress_objects::{Key, Kind, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
+use review::Subject;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -85,7 +85,8 @@ pub enum Refusal {
     Unparsable(String),
     /// It is about something else.
     #[error(
-        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1"
+        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1 or HTTPRoutes of \
+         gateway.networking.k8s.io/v1"
     )]
     OtherKind(String),
     /// It is over [`MAX_BYTES`].
@@ -123,7 +124,7 @@ pub struct ReviewRequest {
     key: Key,
     uid: String,
     is_going: bool,
-    ingress: Ingress,
+    subject: Subject,
     reply: oneshot::Sender<Answer>,
 }
 
@@ -145,9 +146,15 @@ impl ReviewRequest {
         let start = Instant::now();
         let outcome = match has_all {
             true => {
-                let ReviewRequest { key, uid, is_going, ingress, .. } = &self;
-                let candidate = Candidate { key, uid, is_going: *is_going, ingress };
-                translator.review(world, &candidate, reviews, start)
+                let ReviewRequest { key, uid, is_going, subject, .. } = &self;
+                match subject {
+                    Subject::Ingress(ingress) => {
+                        let candidate = Candidate { key, uid, is_going: *is_going, ingress };
+                        translator.review(world, &candidate, reviews, start)
+                    }
+                    Subject::HttpRoute(_) if *is_going => ReviewOutcome::default(),
+                    Subject::HttpRoute(route) => translator.review_route(world, key, route),
+                }
             }
             false => ReviewOutcome {
                 warnings: vec!["not checked: the controller has just started".into()],
@@ -300,8 +307,8 @@ impl Reviewer {
     async fn ask(&self, body: &[u8]) -> Result<(Vec<u8>, Option<Key>, Option<Answer>), Refusal> {
         let controller = self.controller.lock().await;
         let review::Review { uid, object } = review::read(body)?;
-        let (key, candidate) = match object {
-            Ok(Some(object)) => (object.key.clone(), object),
+        let (object, candidate) = match object {
+            Ok(Some(object)) => (object.id(), object),
             // It goes: there is nothing to reviewer.
             Ok(None) => return Ok((review::write(&uid, &ReviewOutcome::default()), None, None)),
             Err(denial) => {
@@ -310,14 +317,15 @@ impl Reviewer {
             }
         };
         let (reply, answer) = oneshot::channel();
-        let review::Object { key: id, uid: object_uid, is_going, ingress } = candidate;
-        let question = ReviewRequest { key: id, uid: object_uid, is_going, ingress, reply };
+        let review::Object { key: id, uid: object_uid, is_going, subject } = candidate;
+        let question = ReviewRequest { key: id, uid: object_uid, is_going, subject, reply };
         controller.send(question).await.map_err(|_| Refusal::Busy)?;
         let answer = answer.await.map_err(|_| Refusal::Busy)?;
         if let Some(denial) = &answer.outcome.denial {
             let denial = oxigress_core::text::line::one_line(denial);
-            tracing::debug!("Ingress {key}: not admitted: {denial}");
+            tracing::debug!("{object}: not admitted: {denial}");
         }
-        Ok((review::write(&uid, &answer.outcome), Some(key), Some(answer)))
+        let key = (object.kind == Kind::Ingress).then_some(object.key);
+        Ok((review::write(&uid, &answer.outcome), key, Some(answer)))
     }
 }

@@ -6,15 +6,18 @@
 
 use super::Refusal;
 use k8s_openapi::api::networking::v1 as networking;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Status;
 use kube::core::admission::{AdmissionResponse, META_API_VERSION_V1, META_KIND};
 use oxigress_core::model::shorten;
 use oxigress_objects::convert;
+use oxigress_objects::gateway::{self, HttpRoute};
 use oxigress_objects::ingress::Ingress;
-use oxigress_objects::{Key, Kind, Object as WorldObject};
+use oxigress_objects::{Key, Kind, Object as WorldObject, ObjectRef};
 use oxigress_translate::ReviewOutcome;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::sync::Arc;
 
 /// Longest warning: the API server may cut longer ones.
 const MAX_WARNING_BYTES: usize = 256;
@@ -29,7 +32,7 @@ pub struct Review {
     pub object: Result<Option<Object>, String>,
 }
 
-/// An Ingress as it would be stored.
+/// An object as it would be stored.
 pub struct Object {
     /// Which one.
     pub key: Key,
@@ -38,7 +41,26 @@ pub struct Object {
     /// metadata.deletionTimestamp is set.
     pub is_going: bool,
     /// As translate reads it.
-    pub ingress: Ingress,
+    pub subject: Subject,
+}
+
+impl Object {
+    /// Its kind and name.
+    pub fn id(&self) -> ObjectRef {
+        let kind = match self.subject {
+            Subject::Ingress(_) => Kind::Ingress,
+            Subject::HttpRoute(_) => Kind::HTTPRoute,
+        };
+        ObjectRef::new(kind, self.key.clone())
+    }
+}
+
+/// What is reviewed.
+pub enum Subject {
+    /// An Ingress.
+    Ingress(Box<Ingress>),
+    /// An HTTPRoute.
+    HttpRoute(Arc<HttpRoute>),
 }
 
 /// The part of an AdmissionReview that counts here. kube's own type wants fields that say nothing here, such as the
@@ -85,36 +107,66 @@ pub fn read(body: &[u8]) -> Result<Review, Refusal> {
         return Err(Refusal::Unparsable("it has no request".into()));
     };
     let GroupVersionKind { group, version, kind } = kind;
-    if (group.as_str(), version.as_str(), kind.as_str()) != ("networking.k8s.io", "v1", "Ingress") {
-        let what = format!("{group}/{version} {kind}");
-        return Err(Refusal::OtherKind(format!("{:?}", shorten(&what))));
-    }
-    Ok(Review { uid, object: read_object(text) })
+    let object = match (group.as_str(), version.as_str(), kind.as_str()) {
+        ("networking.k8s.io", "v1", "Ingress") => read_ingress(text),
+        (gateway::GROUP, "v1", "HTTPRoute") => read_route(text),
+        _ => {
+            let what = format!("{group}/{version} {kind}");
+            return Err(Refusal::OtherKind(format!("{:?}", shorten(&what))));
+        }
+    };
+    Ok(Review { uid, object })
 }
 
-fn read_object(text: &str) -> Result<Option<Object>, String> {
+fn read_ingress(text: &str) -> Result<Option<Object>, String> {
+    let Some((namespace, mut object)) = object_of::<networking::Ingress>(text)? else {
+        return Ok(None);
+    };
+    let about = about(Kind::Ingress, &mut object.metadata, namespace)?;
+    let WorldObject::Ingress(ingress) = convert::ingress(object).map_err(invalid)? else {
+        return Ok(None);
+    };
+    Ok(Some(about(Subject::Ingress(Box::new(Arc::unwrap_or_clone(ingress))))))
+}
+
+fn read_route(text: &str) -> Result<Option<Object>, String> {
+    type Route = convert::Custom<gateway::HttpRouteSpec>;
+    let Some((namespace, mut object)) = object_of::<Route>(text)? else { return Ok(None) };
+    let about = about(Kind::HTTPRoute, &mut object.metadata, namespace)?;
+    let WorldObject::HTTPRoute(route) = convert::http_route(object).map_err(invalid)? else {
+        return Ok(None);
+    };
+    Ok(Some(about(Subject::HttpRoute(route))))
+}
+
+/// What a review says about an object of whatever kind.
+fn about(
+    kind: Kind,
+    meta: &mut ObjectMeta,
+    namespace: Option<String>,
+) -> Result<impl FnOnce(Subject) -> Object + use<>, String> {
+    meta.namespace = meta.namespace.take().or(namespace);
+    let (uid, is_going) = (meta.uid.take().unwrap_or_default(), meta.deletion_timestamp.is_some());
+    let key = convert::identify(kind, meta).map_err(invalid)?.key;
+    Ok(move |subject| Object { key, uid, is_going, subject })
+}
+
+fn invalid(error: convert::WrongField) -> String {
+    format!("invalid object: {error}")
+}
+
+/// The object of a review, and the request's namespace; `None`: it is being removed.
+fn object_of<T: serde::de::DeserializeOwned>(
+    text: &str,
+) -> Result<Option<(Option<String>, T)>, String> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let envelope: Result<Envelope<networking::Ingress>, _> =
-        serde_path_to_error::deserialize(&mut reader);
+    let envelope: Result<Envelope<T>, _> = serde_path_to_error::deserialize(&mut reader);
     let envelope = envelope.map_err(|error| {
         let path = error.path().to_string();
         let path = path.strip_prefix("request.object.").unwrap_or(&path);
         format!("invalid object: {}: {}", shorten(path), error.inner())
     })?;
-    let Some(AdmissionRequest { namespace, object: Some(mut object), .. }) = envelope.request
-    else {
-        return Ok(None);
-    };
-    let meta = &mut object.metadata;
-    meta.namespace = meta.namespace.take().or(namespace);
-    let (uid, is_going) = (meta.uid.take().unwrap_or_default(), meta.deletion_timestamp.is_some());
-    let invalid = |error: convert::WrongField| format!("invalid object: {error}");
-    let key = convert::identify(Kind::Ingress, meta).map_err(invalid)?.key;
-    let WorldObject::Ingress(ingress) = convert::ingress(object).map_err(invalid)? else {
-        return Ok(None);
-    };
-    let ingress = std::sync::Arc::unwrap_or_clone(ingress);
-    Ok(Some(Object { key, uid, is_going, ingress }))
+    Ok(envelope.request.and_then(|request| Some((request.namespace, request.object?))))
 }
 
 /// Writes an answer.

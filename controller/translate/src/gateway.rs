@@ -38,6 +38,7 @@ use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, CertificateId, HostPattern, ListenerHost, Server};
 use oxigress_core::patterns::Allowance;
+use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
@@ -84,8 +85,19 @@ pub struct Beside<'a> {
     pub servers: &'a BTreeMap<HostPattern, Server>,
     /// The hosts that may have other Ingresses, or others' rules, than when listeners were last built.
     pub touched: &'a BTreeSet<HostPattern>,
-    /// The namespace of the oldest Ingress that names a host, and its time of creation.
-    pub owner: &'a dyn Fn(&HostPattern) -> Option<(String, i64)>,
+    /// By which object a host is whose.
+    pub owner: &'a dyn Fn(&HostPattern) -> Option<HostOwner>,
+}
+
+/// The oldest object that names a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostOwner {
+    /// Its creation and its name.
+    pub age: Age,
+    /// Its kind.
+    pub kind: Kind,
+    /// It names the host as one that follows another.
+    pub is_alias: bool,
 }
 
 /// Everything that is served of the Gateway API.
@@ -162,13 +174,36 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
         }
     }
     for (key, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
-        let hosts = attached.iter().flat_map(|at| &at.listeners).flat_map(|(_, hosts)| hosts);
-        for host in hosts.map(|(host, _)| host).collect::<BTreeSet<_>>() {
+        for host in named(&attached) {
             let age = age(route.meta.created, key);
             put(host, GatewayClaim { age, kind: Kind::HTTPRoute });
         }
     }
     all
+}
+
+/// The hosts that a route names by attaching to listeners. The host of a listener is not named by a route that has written none
+/// or a wildcard.
+fn named<'a>(attached: &'a [attach::Attachment<'_>]) -> BTreeSet<&'a HostPattern> {
+    let hosts = attached.iter().flat_map(|at| &at.listeners).flat_map(|(_, hosts)| hosts);
+    hosts.filter(|(host, own)| host == own).map(|(host, _)| host).collect()
+}
+
+/// The hosts that a route would name, whether or not it is in the world.
+pub fn named_by(
+    world: &World,
+    options: &Options,
+    key: &Key,
+    route: &HttpRoute,
+) -> BTreeSet<HostPattern> {
+    let mut scratch = Built::default();
+    let classes = listener::classes(options, &world.gateway_api, &mut scratch);
+    let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
+    let room = &mut Room::default();
+    let attached = attach::attach(world, options, key, route, &mut gateways, room);
+    let mut hosts: BTreeSet<_> = named(&attached).into_iter().cloned().collect();
+    hosts.remove(&HostPattern::default_host());
+    hosts
 }
 
 impl Built {

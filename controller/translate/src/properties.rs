@@ -293,8 +293,14 @@ fn step(gateways: u32) -> impl Strategy<Value = Step> {
     prop_oneof![14 => seen().prop_map(Step::Seen), gateways => of_gateways, 1 => answer.prop_map(Step::Answer)]
 }
 
+/// As many cases in `make test`; `PROPTEST_CASES` says another number, as `make soak` does.
+fn cases(few: u32) -> ProptestConfig {
+    let said = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig::with_cases(said.unwrap_or(few))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(cases(1_000))]
 
     #[test]
     fn incremental_equals_from_scratch(
@@ -305,10 +311,8 @@ proptest! {
         check_increments(mode, regex_per_host, steps)?;
     }
 
-    /// Beside the other one, which has Ingresses alone, this needs many cases to find anything.
     #[test]
-    #[ignore = "minutes: make soak"]
-    fn soak_incremental_equals_from_scratch_with_gateways(
+    fn incremental_equals_from_scratch_with_gateways(
         mode in mode(),
         regex_per_host in any::<bool>(),
         steps in vec(vec(step(10), 1..4), 1..25),
@@ -438,7 +442,7 @@ fn alone(host: &str, name: &str, annotations: &BTreeMap<String, String>) -> Seen
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(cases(1_000))]
 
     #[test]
     fn whatever_annotations_say_the_module_takes_it_and_no_other_host_has_it(

@@ -6,6 +6,8 @@
 //! Source:  ingress-nginx's controller, in its order of checks.
 //! Rejected: translating a copy of the world, which costs in proportion to the cluster.
 
+mod routes;
+
 use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;

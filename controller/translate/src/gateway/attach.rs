@@ -48,7 +48,8 @@ pub fn all<'w>(
     all.filter(|(_, _, attached)| !attached.is_empty()).collect()
 }
 
-fn attach<'w>(
+/// A route at its parents that are ours, as far as there is room. Counts it at the listeners.
+pub fn attach<'w>(
     world: &World,
     options: &Options,
     key: &Key,
@@ -131,7 +132,7 @@ pub fn put_status(
         let mut conditions = Vec::new();
         match (&attachment.refusal, &rules.invalid) {
             (Some(refusal), _) => conditions.push(refusal.clone()),
-            (None, Some(invalid)) if rules.rules.is_empty() => {
+            (None, Some(invalid)) if !rules.has_rules => {
                 conditions.push(Condition::no("Accepted", "UnsupportedValue", invalid.clone()));
             }
             (None, Some(invalid)) => {

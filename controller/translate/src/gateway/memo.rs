@@ -4,13 +4,13 @@
 //! Exempt:  routes with regular expressions, which are charged to their namespaces each time; hosts where routes of several
 //!          host names meet.
 
-use super::Beside;
 use super::grants::{self, ChangedGrants};
 use super::listener::ListenerState;
 use super::rank::{ByAge, Ranked};
 use super::route::CompiledRoute;
 use super::served::{self, Served};
 use super::work::{self, Step};
+use super::{Beside, HostOwner};
 use crate::relation::Relation;
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
@@ -56,6 +56,8 @@ pub struct KnownRoute {
     is_new: bool,
     /// How many rules it has where it is served.
     count: usize,
+    /// Whether its rules depend on the listener.
+    has_redirects: bool,
     /// Its rules as they are served, by what a listener says about its redirects.
     served: Vec<KnownServed>,
 }
@@ -84,7 +86,7 @@ pub struct Outcome {
 pub struct KnownHost {
     routes: ByAge,
     parents: BTreeSet<(Name, Name)>,
-    owner: Option<(String, i64)>,
+    owner: Option<HostOwner>,
     /// What it came to.
     pub outcome: Outcome,
 }
@@ -208,7 +210,9 @@ impl KnownRoute {
     /// A route that was compiled now.
     pub fn new(route: &Arc<HttpRoute>, compiled: CompiledRoute) -> Self {
         let count = compiled.count();
-        KnownRoute { route: route.clone(), compiled, is_new: true, count, served: Vec::new() }
+        let has_redirects = compiled.rules.iter().any(|rule| rule.redirect.is_some());
+        let (route, served) = (route.clone(), Vec::new());
+        KnownRoute { route, compiled, is_new: true, count, has_redirects, served }
     }
 
     /// How many rules it has wherever it is served.
@@ -216,10 +220,9 @@ impl KnownRoute {
         self.count
     }
 
-    /// Its rules at a listener.
+    /// Its rules at a listener. Those that are the same at every listener are kept in this form alone.
     pub fn served_at(&mut self, key: &Key, listener: &ListenerState<'_>) -> Arc<Served> {
-        let has_redirect = self.compiled.rules.iter().any(|rule| rule.redirect.is_some());
-        let by = has_redirect.then_some((listener.is_tls, listener.spec.port));
+        let by = self.has_redirects.then_some((listener.is_tls, listener.spec.port));
         if let Some(known) = self.served.iter_mut().find(|known| known.by == by) {
             known.is_used = true;
             return known.rules.clone();
@@ -227,6 +230,9 @@ impl KnownRoute {
         work::count(Step::Served);
         let rules = Arc::new(served::served(key, &self.compiled, listener));
         self.served.push(KnownServed { by, rules: rules.clone(), is_used: true });
+        if !self.has_redirects {
+            self.compiled.rules = Vec::new();
+        }
         rules
     }
 

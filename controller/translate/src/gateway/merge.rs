@@ -1,12 +1,16 @@
 //! The rules of routes and Ingresses on one host of one port, put together: who has which path.
 
+mod well_known;
+
 use super::memo::Outcome;
 use super::rank::Age;
 use super::served::Candidate;
-use super::{Beside, target};
+use super::{Beside, HostOwner, target};
 use crate::Options;
 use crate::host::owner::{self, HostOwnership};
-use oxigress_core::model::{ListenerHost, MAX_RULES, PathPattern, Rule, Selection, Server};
+use oxigress_core::model::{
+    HostPattern, ListenerHost, MAX_RULES, PathPattern, Rule, Selection, Server,
+};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +33,8 @@ pub struct Place<'p> {
     pub at: &'p ListenerHost,
     /// The namespaces of its routes, each with that of a Gateway that they have attached to.
     pub parents: &'p BTreeSet<(Name, Name)>,
+    /// The oldest route that has written this host name, or else the oldest route.
+    pub eldest: Option<&'p Age>,
 }
 
 impl Place<'_> {
@@ -45,20 +51,20 @@ struct Merge {
     all: BTreeMap<(PathPattern, Selection), Winner>,
     /// The oldest object that has a path, whatever its conditions are.
     paths: BTreeMap<PathPattern, Age>,
-    /// Rules that no Ingress has: they stand for what the owner leaves open.
-    kept: Vec<Rule>,
+    /// What the Ingresses of the owner have as the root, where another namespace has it.
+    root_of_ingress: Option<(Age, Rule)>,
     /// The number of all rules.
     count: usize,
-    /// The number of those that other namespaces than the owner's have added.
+    /// The number of those that routes of other namespaces than the owner's have added.
     guests: usize,
     /// Objects of which rules found no place.
-    full: BTreeSet<Key>,
+    full: BTreeSet<ObjectRef>,
 }
 
-/// Most rules of other namespaces than the owner's in one host: the others are the owner's, who may be younger than they.
+/// Most rules that routes of other namespaces than the owner's add to one host.
 const MAX_GUESTS: usize = MAX_RULES / 4;
 
-/// Puts the rules of a host together.
+/// Puts the rules of a host together: those of its owner first, so that others leave them their place.
 pub fn merge(
     world: &World,
     options: &Options,
@@ -71,86 +77,98 @@ pub fn merge(
     let is_shared = at.address.is_none()
         && [options.http_port, options.tls_port].contains(&at.port.get())
         && !at.is_deep;
-    let ingresses = beside.servers.get(&at.host).filter(|_| is_shared);
-    let by_ingress = is_shared.then(|| (beside.owner)(&at.host)).flatten();
-    let mut merge = Merge::default();
-    for rule in ingresses.into_iter().flat_map(|server| &server.rules) {
-        merge.put_ingress(world, rule);
-    }
-    let owner = Owner::of(by_ingress.as_ref(), routes);
+    let server = beside.servers.get(&at.host).filter(|_| is_shared);
+    let rules = server.into_iter().flat_map(|server| &server.rules);
+    let named = (beside.owner)(&at.host);
+    let owner = Owner::of(named.as_ref(), place)
+        .filter(|_| options.host_ownership != HostOwnership::Shared);
     let is_owners =
-        |age: &Age| owner.as_ref().is_none_or(|owner| age.1.namespace == owner.namespace);
-    let (own, guests): (Vec<_>, Vec<_>) = routes.iter().partition(|(age, _)| is_owners(age));
-    for (age, candidates) in own.into_iter().chain(guests) {
+        |namespace: &str| owner.as_ref().is_none_or(|owner| owner.namespace == namespace);
+    let (own_rules, guest_rules): (Vec<_>, Vec<_>) =
+        rules.partition(|rule| is_owners(&rule.origin.namespace));
+    let (own, guests): (Vec<_>, Vec<_>) =
+        routes.iter().partition(|(age, _)| is_owners(&age.1.namespace));
+    let mut merge = Merge::default();
+    let notes = &mut outcome.notes;
+    own_rules.into_iter().for_each(|rule| merge.put_ingress(world, at, rule, notes));
+    for (age, candidates) in &own {
         for (number, candidate) in candidates.iter().enumerate() {
-            let refusal = owner.as_ref().filter(|_| !is_owners(age)).and_then(|owner| {
+            merge.put_route(at, (age, number), candidate, true, notes);
+        }
+    }
+    guest_rules.into_iter().for_each(|rule| merge.put_ingress(world, at, rule, notes));
+    for (age, candidates) in guests {
+        for (number, candidate) in candidates.iter().enumerate() {
+            let refusal = owner.as_ref().and_then(|owner| {
                 refused(options, owner, place, age, candidate)
-                    .or_else(|| merge.refused(options, age, candidate))
+                    .or_else(|| merge.refused(age, candidate))
             });
             match refusal {
-                Some(why) => outcome.notes.push((
+                Some(why) => notes.push((
                     target::object(&age.1),
                     Note::rejected(format!("host {}, path {}: {why}", at.host, candidate.path)),
                 )),
-                None => merge.put_route(
-                    at,
-                    (age, number),
-                    candidate,
-                    is_owners(age),
-                    &mut outcome.notes,
-                ),
+                None => merge.put_route(at, (age, number), candidate, false, notes),
             }
         }
     }
-    merge.note_full(at, &mut outcome.notes);
+    if let Some(owner) = &owner {
+        merge.keep_well_known(owner, place, &own);
+    }
+    merge.note_full(at, notes);
     let server = merge.finish();
     outcome.note_rules(&server.rules);
     server
 }
 
-/// Whose a host on a port is: the namespace of the oldest object that names it.
+/// Whose a host on a port is.
 struct Owner<'o> {
     namespace: &'o str,
     kind: Kind,
+    /// The host follows another one by an annotation.
+    is_alias: bool,
 }
 
 impl<'o> Owner<'o> {
-    fn of(
-        by_ingress: Option<&'o (String, i64)>,
-        routes: &'o BTreeMap<Age, Vec<Candidate>>,
-    ) -> Option<Self> {
-        let route = routes.keys().next();
-        let is_older =
-            |owner: &&(String, i64)| route.is_none_or(|(created, _)| owner.1 <= *created);
-        match (by_ingress.filter(is_older), route) {
-            (Some((namespace, _)), _) => Some(Owner { namespace, kind: Kind::Ingress }),
-            (None, Some((_, key))) => {
-                Some(Owner { namespace: &key.namespace, kind: Kind::HTTPRoute })
-            }
-            (None, None) => None,
-        }
+    /// The owner of the host on all ports. A listener leaves its host to the first route that names it, and the host of
+    /// requests that name none is left to the oldest object.
+    fn of(named: Option<&'o HostOwner>, place: &Place<'o>) -> Option<Self> {
+        let of_route = |(_, key): &'o Age| Owner {
+            namespace: &key.namespace,
+            kind: Kind::HTTPRoute,
+            is_alias: false,
+        };
+        let Some(named) = named else { return place.eldest.map(of_route) };
+        let is_left = |(created, _): &&Age| {
+            let is_unnamed = place.at.host == HostPattern::default_host();
+            named.kind == Kind::Gateway || (is_unnamed && *created < named.age.created)
+        };
+        let owner = Owner {
+            namespace: &named.age.key.namespace,
+            kind: named.kind,
+            is_alias: named.is_alias,
+        };
+        Some(place.eldest.filter(is_left).map_or(owner, of_route))
     }
 }
 
 impl Merge {
-    fn put_ingress(&mut self, world: &World, rule: &Rule) {
-        self.count += 1;
-        if rule.origin.ingress.is_empty() {
-            return self.kept.push(rule.clone());
-        }
+    fn put_ingress(&mut self, world: &World, at: &ListenerHost, rule: &Rule, notes: &mut Notes) {
         let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
         let created = world.ingresses.get(&key).map_or(i64::MAX, |ingress| ingress.created);
-        let (age, rules) = ((created, key), vec![rule.clone()]);
-        self.paths.insert(rule.path.clone(), age.clone());
-        let winner = Winner { age, place: 0, kind: Kind::Ingress, rules };
-        self.all.insert((rule.path.clone(), Selection::default()), winner);
+        let age = (created, key);
+        if well_known::stands_for_root(rule) {
+            self.root_of_ingress = Some((age, rule.clone()));
+            return;
+        }
+        let winner = Winner { age, place: 0, kind: Kind::Ingress, rules: vec![rule.clone()] };
+        self.put(at, (rule.path.clone(), Selection::default()), winner, notes);
     }
 
     /// Why a route may not take a part of the requests of a path: like the canary of an Ingress it must be of the namespace that
     /// has the path.
-    fn refused(&self, options: &Options, age: &Age, candidate: &Candidate) -> Option<String> {
-        let is_shared = options.host_ownership == HostOwnership::Shared;
-        if is_shared || candidate.selection == Selection::default() {
+    fn refused(&self, age: &Age, candidate: &Candidate) -> Option<String> {
+        if candidate.selection == Selection::default() {
             return None;
         }
         let older = self.paths.get(&candidate.path).filter(|older| *older < age)?;
@@ -173,48 +191,63 @@ impl Merge {
         notes: &mut Notes,
     ) {
         let Candidate { path, selection, rules } = candidate;
-        let asked = (path.clone(), selection.clone());
-        let old = self.all.get(&asked);
-        if let Some(winner) = old.filter(|winner| winner.age <= *age) {
-            return say(at, path, winner, (Kind::HTTPRoute, &age.1), notes);
-        }
-        let count = self.count + rules.len() - old.map_or(0, |loser| loser.rules.len());
-        let guests = self.guests + if is_owners { 0 } else { rules.len() };
-        if count > MAX_RULES || guests > MAX_GUESTS {
-            self.full.insert(age.1.clone());
+        let added = if is_owners { 0 } else { rules.len() };
+        if self.guests + added > MAX_GUESTS {
+            self.full.insert(target::object(&age.1));
             return;
-        }
-        (self.count, self.guests) = (count, guests);
-        let path_age = self.paths.entry(path.clone()).or_insert_with(|| age.clone());
-        if *age < *path_age {
-            path_age.clone_from(age);
         }
         let (age, rules) = (age.clone(), rules.clone());
         let winner = Winner { age, place, kind: Kind::HTTPRoute, rules };
+        if self.put(at, (path.clone(), selection.clone()), winner, notes) {
+            self.guests += added;
+        }
+    }
+
+    /// Answers whether the winner stands now.
+    fn put(
+        &mut self,
+        at: &ListenerHost,
+        asked: (PathPattern, Selection),
+        winner: Winner,
+        notes: &mut Notes,
+    ) -> bool {
+        let old = self.all.get(&asked);
+        if let Some(older) = old.filter(|older| older.age <= winner.age) {
+            say(at, &asked.0, older, (winner.kind, &winner.age.1), notes);
+            return false;
+        }
+        let count = self.count + winner.rules.len() - old.map_or(0, |loser| loser.rules.len());
+        // One place is kept for the owner's root below `/.well-known`.
+        if count >= MAX_RULES {
+            self.full.insert(ObjectRef::new(winner.kind, winner.age.1.clone()));
+            return false;
+        }
+        self.count = count;
         if let Some(loser) = old {
-            say(at, path, &winner, (loser.kind, &loser.age.1), notes);
+            say(at, &asked.0, &winner, (loser.kind, &loser.age.1), notes);
+        }
+        let path_age = self.paths.entry(asked.0.clone()).or_insert_with(|| winner.age.clone());
+        if winner.age < *path_age {
+            path_age.clone_from(&winner.age);
         }
         self.all.insert(asked, winner);
+        true
     }
 
     fn note_full(&self, at: &ListenerHost, notes: &mut Notes) {
         let message = format!(
-            "host {}: at most {MAX_RULES} rules in one host, of which {MAX_GUESTS} are of other namespaces than the one that \
-             has the host: rules that found no place are not served",
+            "host {}: at most {MAX_RULES} rules in one host, those of its owner first, and at most {MAX_GUESTS} of routes of \
+             other namespaces: rules that found no place are not served",
             at.host
         );
-        let all =
-            self.full.iter().map(|key| (target::object(key), Note::rejected(message.clone())));
-        notes.extend(all);
+        notes.extend(self.full.iter().map(|of| (of.clone(), Note::rejected(message.clone()))));
     }
 
     fn finish(self) -> Server {
-        let Merge { mut all, kept, .. } = self;
-        for rule in kept {
+        let Merge { mut all, root_of_ingress, .. } = self;
+        if let Some((_, rule)) = root_of_ingress {
             let place = (rule.path.clone(), Selection::default());
-            let age = (i64::MAX, Key::new("", ""));
-            let winner = Winner { age, place: 0, kind: Kind::Ingress, rules: vec![rule] };
-            all.entry(place).or_insert(winner);
+            all.entry(place).or_insert_with(|| well_known::nobodys(rule));
         }
         let mut rules: Vec<_> = all.into_values().collect();
         // Of rules that ask for equally much the older one is compared first.
@@ -231,7 +264,13 @@ fn refused(
     age: &Age,
     candidate: &Candidate,
 ) -> Option<String> {
-    let Owner { namespace, kind } = owner;
+    let Owner { namespace, kind, is_alias } = owner;
+    if *is_alias {
+        return Some(format!(
+            "the host follows another one by an annotation of an older Ingress of namespace {namespace}: use a host of \
+             your own"
+        ));
+    }
     let whose = format!("namespace {namespace} owns the host by an older {kind}");
     let is_challenge = owner::is_well_known(&candidate.path);
     match options.host_ownership {

@@ -4,6 +4,7 @@
 //! match. Within a host the router asks for the path first: so a rule of a less specific name is left out where one of a more
 //! specific name has all its requests, and where it has some of them, by a header, it gets that path too.
 
+use super::host::specificity;
 use super::room::Room;
 use super::served::{Candidate, Served};
 use super::target;
@@ -36,17 +37,20 @@ pub struct Flat {
 
 /// Puts routes together as if all had written the same name.
 ///
-/// A more specific name goes first within a namespace, and for the older route. It takes no requests of an older route of another
-/// namespace, unless hosts are shared; and rules of two namespaces are never joined, since nobody could say whose they are.
+/// A more specific name goes first. The host's own name always does; a wildcard takes no requests of an older route of another
+/// namespace that has written a wildcard too, unless hosts are shared. Rules of two namespaces are never joined, since nobody
+/// could say whose they are.
 pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut Room) -> Flat {
     let is_one = ranked.len() < 2;
-    let mut meeting = Meeting { is_shared, room, above: BTreeMap::new(), known: BTreeSet::new() };
+    let own_name = specificity(host);
+    let (above, known) = (BTreeMap::new(), BTreeSet::new());
+    let mut meeting = Meeting { own_name, is_shared, room, above, known };
     let mut flat = Flat { routes: BTreeMap::new(), notes: Vec::new() };
-    for routes in ranked.values() {
+    for (Reverse(rank), routes) in ranked {
         let mut kept = Vec::new();
         for (age, served) in routes {
             for candidate in &served.candidates {
-                match meeting.of(age, candidate) {
+                match meeting.of(*rank, age, candidate) {
                     Ok(copies) => {
                         for (of, copy) in copies {
                             flat.routes.entry(of).or_default().push(copy);
@@ -63,10 +67,18 @@ pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut 
             }
         }
         for (age, candidate) in kept.into_iter().filter(|_| !is_one) {
-            meeting.above.entry(candidate.path.clone()).or_default().push((age, candidate));
+            let above = Above { rank: *rank, age, candidate };
+            meeting.above.entry(above.candidate.path.clone()).or_default().push(above);
         }
     }
     flat
+}
+
+/// The oldest route that has written a host name, or else the oldest of all.
+pub fn eldest<'r>(host: &HostPattern, ranked: &'r Ranked) -> Option<&'r Age> {
+    let named = ranked.get(&Reverse(specificity(host)));
+    let named = named.and_then(|routes| routes.keys().next());
+    named.or_else(|| ranked.values().filter_map(|routes| routes.keys().next()).min())
 }
 
 /// Why a rule is left out.
@@ -76,25 +88,41 @@ enum LeftOut {
     By(String),
 }
 
+/// A rule of a more specific name.
+struct Above {
+    rank: Rank,
+    age: Age,
+    candidate: Candidate,
+}
+
 struct Meeting<'r> {
+    /// How specific the host's own name is.
+    own_name: Rank,
     is_shared: bool,
     room: &'r mut Room,
     /// By path, the rules of more specific names.
-    above: BTreeMap<PathPattern, Vec<(Age, Candidate)>>,
+    above: BTreeMap<PathPattern, Vec<Above>>,
     /// Rules of more specific names that stand for narrower paths or conditions already.
     known: BTreeSet<(Age, PathPattern, Selection)>,
 }
 
 impl Meeting<'_> {
     /// The rules of more specific names that take a part of a rule's requests, for that part.
-    fn of(&mut self, age: &Age, below: &Candidate) -> Result<Vec<(Age, Candidate)>, LeftOut> {
+    fn of(
+        &mut self,
+        rank: Rank,
+        age: &Age,
+        below: &Candidate,
+    ) -> Result<Vec<(Age, Candidate)>, LeftOut> {
         let mut copies = Vec::new();
-        for (of, above) in around(&below.path, &self.above) {
+        for Above { rank: of_rank, age: of, candidate: above } in around(&below.path, &self.above) {
             if !self.room.has_comparison(&age.1) {
                 return Err(LeftOut::NoRoom);
             }
             let is_foreign = !self.is_shared && of.1.namespace != age.1.namespace;
-            if (is_foreign && age < of) || excludes(&above.selection, &below.selection) {
+            let is_written = rank != specificity(&HostPattern::default_host());
+            let keeps = is_foreign && age < of && *of_rank != self.own_name && is_written;
+            if keeps || excludes(&above.selection, &below.selection) {
                 continue;
             }
             if includes(&above.selection, &below.selection) {
@@ -107,7 +135,7 @@ impl Meeting<'_> {
             }
             if is_foreign {
                 return Err(LeftOut::By(format!(
-                    "HTTPRoute {}, which is older, of another namespace and of a more specific host name, has conditions there: \
+                    "HTTPRoute {}, of another namespace and of a more specific host name, has conditions there: \
                      use a path of your own",
                     of.1
                 )));
@@ -156,8 +184,8 @@ fn both(above: &Selection, below: &Selection) -> Selection {
 /// The rules whose paths contain a path.
 fn around<'a>(
     path: &PathPattern,
-    above: &'a BTreeMap<PathPattern, Vec<(Age, Candidate)>>,
-) -> impl Iterator<Item = &'a (Age, Candidate)> {
+    above: &'a BTreeMap<PathPattern, Vec<Above>>,
+) -> impl Iterator<Item = &'a Above> {
     let mut names = Vec::new();
     if !above.is_empty() {
         names.push(path.clone());
@@ -186,19 +214,28 @@ mod tests {
     /// A route: its name, its namespace, its age, and its rules.
     type Route<'r> = (&'r str, &'r str, i64, &'r [(&'r str, Option<&'r str>)]);
 
-    /// The rules of routes, each with a less specific name than the one before.
+    /// The rules of routes, each with a less specific wildcard than the one before.
     fn flat(routes: &[Route<'_>], is_shared: bool, room: &mut Room) -> Flat {
+        let ranks: Vec<_> = (0..routes.len()).map(|rank| (true, 99 - rank)).collect();
+        flat_of(&ranks, routes, is_shared, room)
+    }
+
+    fn flat_of(ranks: &[Rank], routes: &[Route<'_>], is_shared: bool, room: &mut Room) -> Flat {
         let mut ranked = Ranked::new();
-        for (rank, (name, namespace, created, rules)) in routes.iter().enumerate() {
+        for (rank, (name, namespace, created, rules)) in ranks.iter().zip(routes) {
             let rules = rules.iter().map(|(path, header)| candidate(path, *header)).collect();
             let served = Served { candidates: rules, ..Served::default() };
             let route = ByAge::from([((*created, Key::new(*namespace, *name)), served.into())]);
-            ranked.insert(Reverse((true, 9 - rank)), route);
+            ranked.insert(Reverse(*rank), route);
         }
         flatten(&HostPattern::parse("a.test").unwrap(), &ranked, is_shared, room)
     }
 
     fn served(routes: &[Route<'_>], is_shared: bool) -> Vec<String> {
+        told_of(flat(routes, is_shared, &mut Room::default()))
+    }
+
+    fn told_of(flat: Flat) -> Vec<String> {
         let tell = |((_, key), rules): (Age, Vec<Candidate>)| {
             let rules = rules.into_iter().map(move |rule| {
                 let headers: Vec<_> =
@@ -207,7 +244,7 @@ mod tests {
             });
             rules.collect::<Vec<_>>()
         };
-        flat(routes, is_shared, &mut Room::default()).routes.into_iter().flat_map(tell).collect()
+        flat.routes.into_iter().flat_map(tell).collect()
     }
 
     fn told(ranks: [&[(&str, Option<&str>)]; 2]) -> Vec<String> {
@@ -251,6 +288,22 @@ mod tests {
         assert_eq!(served(&[old, young], false), ["old / (Prefix)"]);
         let young = ("young", "victim", 2, root);
         assert_eq!(served(&[young, old], false), ["young / (Prefix)"], "one namespace");
+    }
+
+    #[test]
+    fn an_older_route_of_another_namespace_keeps_nothing_of_a_host_that_it_has_not_written() {
+        let root: &[_] = &[("/", None)];
+        let routes = [("young", "victim", 2, root), ("old", "evil", 1, root)];
+        let (own_name, wildcard, none) = ((true, 6), (false, 6), (false, 0));
+        for (ranks, expected) in [
+            ([own_name, wildcard], &["young / (Prefix)"][..]),
+            ([own_name, none], &["young / (Prefix)"]),
+            ([wildcard, none], &["young / (Prefix)"]),
+            ([(false, 9), wildcard], &["old / (Prefix)", "young / (Prefix)"]),
+        ] {
+            let flat = flat_of(&ranks, &routes, false, &mut Room::default());
+            assert_eq!(told_of(flat), expected, "{ranks:?}");
+        }
     }
 
     #[test]

@@ -38,8 +38,10 @@ pub struct Tried {
 /// What an HTTPRoute says.
 #[derive(Default)]
 pub struct CompiledRoute {
-    /// Each match of each rule, in their order.
+    /// Each match of each rule, in their order; empty again once they are served ([`super::memo::KnownRoute::served_at`]).
     pub rules: Vec<CompiledRule>,
+    /// Whether there are or were rules.
+    pub has_rules: bool,
     /// Why rules are left out.
     pub invalid: Option<String>,
     /// What is referred to and cannot be used.
@@ -129,6 +131,7 @@ pub fn rules(
             compiled.invalid.get_or_insert(format!("rules[{place}].{why}"));
         }
     }
+    compiled.has_rules = !compiled.rules.is_empty();
     compiled
 }
 

@@ -14,8 +14,8 @@ use crate::Options;
 use crate::age;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
-use oxigress_core::model::ListenerHost;
 use oxigress_core::model::policy::{Policies, PolicyId};
+use oxigress_core::model::{BackendId, ListenerHost};
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::{Key, Name, World};
 use std::cmp::Reverse;
@@ -126,22 +126,47 @@ impl Serving {
                 memo.put_host(at, known);
                 continue;
             }
-            let mut outcome = Outcome::default();
-            let is_shared = options.host_ownership == HostOwnership::Shared;
-            let Flat { routes, notes } =
-                rank::flatten(&at.host, &ranked, is_shared, &mut self.room);
-            outcome.notes = notes;
-            for at in one_label.iter().chain([&at]) {
-                work::count(Step::Merged);
-                let place = Place { at, parents: &parents };
-                let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
-                built.servers.insert(at.clone(), Some(server));
-            }
+            let places = one_label.iter().chain([&at]);
+            let outcome = self.merge(world, options, beside, (&input, places), built);
             keep(&outcome, built);
             if let Some(known) = input.known(beside, outcome) {
                 memo.put_host(at, known);
             }
         }
+        self.keep_named(&named, led, built);
+    }
+
+    /// Puts the rules of a host together, which are the same at each of its places.
+    fn merge<'p>(
+        &mut self,
+        world: &World,
+        options: &Options,
+        beside: &Beside<'_>,
+        (input, places): (&HostInput<'_>, impl Iterator<Item = &'p ListenerHost>),
+        built: &mut Built,
+    ) -> Outcome {
+        let HostInput { at, ranked, parents } = *input;
+        let mut outcome = Outcome::default();
+        let is_shared = options.host_ownership == HostOwnership::Shared;
+        let Flat { routes, notes } = rank::flatten(&at.host, ranked, is_shared, &mut self.room);
+        outcome.notes = notes;
+        let eldest = rank::eldest(&at.host, ranked);
+        for at in places {
+            work::count(Step::Merged);
+            let place = Place { at, parents, eldest };
+            let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
+            built.servers.insert(at.clone(), Some(server));
+        }
+        outcome
+    }
+
+    /// Keeps the policies that rules name, and what these and the rules lead to: what no rule leads to needs no endpoints.
+    fn keep_named(
+        mut self,
+        named: &BTreeMap<PolicyId, Key>,
+        mut led: BTreeSet<BackendId>,
+        built: &mut Built,
+    ) {
         built.notes.extend(self.room.notes());
         self.policies.retain(|id, _| named.contains_key(id));
         for (id, policies) in &self.policies {
@@ -151,7 +176,6 @@ impl Serving {
                 built.urls.entry(url.clone()).or_default().insert(target::object(route));
             }
         }
-        // What no rule leads to needs no endpoints.
         built.leads.retain(|id, _| led.contains(id));
         built.policies = self.policies;
     }

@@ -4,8 +4,11 @@
 //!          both ascending (the reference sorts equal timestamps descending).
 
 mod backends;
+mod ids;
 mod paths;
 mod tls;
+
+pub use ids::id_of;
 
 use crate::Options;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
@@ -13,6 +16,7 @@ use crate::backend_ref::BackendRef;
 use crate::host::aliases::{self, MAX_COPIED_RULES};
 use crate::host::owner::HostView;
 use crate::ingress::{Claim, Claims};
+use ids::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, HostPattern, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,
@@ -77,6 +81,7 @@ pub fn merge(
         room_bytes: GUEST_BYTES,
         guests: 0,
         lost_root: None,
+        has_open_well_known: false,
         full: BTreeSet::new(),
         tls_of: operator.filter(|namespace| is_unnamed && view.is_foreign_to(namespace)),
         winners: BTreeMap::new(),
@@ -123,8 +128,8 @@ fn room(source: &HostPattern, view: &HostView<'_>) -> usize {
     most.saturating_sub(view.owner.paths(source))
 }
 
-/// The server of a host that only sends its clients to `owner`.
-pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
+/// The server of a host that only sends its clients to `owner`, as the Ingress `by` says.
+pub fn redirected(owner: &HostPattern, by: &Key, settings: &Settings) -> MergedHost {
     let mut merged = MergedHost::default();
     let Ok(location) = Template::parse(format!("$scheme://{owner}")) else { return merged };
     let code = settings.http_redirect_code.into();
@@ -133,7 +138,12 @@ pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
     let rule = Rule {
         path: root(),
         backend: None,
-        origin: Origin { path: "/".into(), ..Origin::default() },
+        origin: Origin {
+            namespace: by.namespace.to_string(),
+            ingress: by.name.to_string(),
+            path: "/".into(),
+            ..Origin::default()
+        },
         policy: Policy::default(),
         policies: Ids::default().of(&policies),
         selection: None,
@@ -143,30 +153,20 @@ pub fn redirected(owner: &HostPattern, settings: &Settings) -> MergedHost {
     merged
 }
 
-/// Ids of policies: digests of what they say. Rules that share their policies do so by address.
-#[derive(Default)]
-struct Ids(BTreeMap<*const Policies, Option<PolicyId>>);
-
-impl Ids {
-    /// None: they say nothing.
-    fn of(&mut self, policies: &Arc<Policies>) -> Option<PolicyId> {
-        self.0.entry(Arc::as_ptr(policies)).or_insert_with(|| id_of(policies)).clone()
-    }
-}
-
-/// The id of policies: a digest of what they say; none: they say nothing.
-pub fn id_of(policies: &Policies) -> Option<PolicyId> {
-    if *policies == Policies::default() {
-        return None;
-    }
-    let json = serde_json::to_vec(policies).unwrap_or_default();
-    let digest = openssl::sha::sha256(&json);
-    let digest: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    PolicyId::parse(digest).ok()
-}
-
 fn root() -> PathPattern {
     PathPattern::Prefix(String::new())
+}
+
+/// What lies below [`WELL_KNOWN`] where the owner of a host serves nothing there: requests come to the default backend.
+pub fn open_well_known() -> Rule {
+    Rule {
+        path: PathPattern::Prefix(WELL_KNOWN.into()),
+        backend: None,
+        origin: Origin { path: "/".into(), ..Origin::default() },
+        policy: Policy { yields: true, ..Policy::default() },
+        policies: None,
+        selection: None,
+    }
 }
 
 /// Rules that are no claims: the root, its redirect, and the owner's below [`WELL_KNOWN`].
@@ -196,6 +196,8 @@ struct Merge<'a> {
     guests: usize,
     /// The owner's claim of the root where another namespace's is older.
     lost_root: Option<(&'a Claims, &'a Claim)>,
+    /// Another namespace has the root of an owner that has no Ingress.
+    has_open_well_known: bool,
     /// Ingresses for whose further paths there is no place.
     full: BTreeSet<&'a Key>,
     /// Only this namespace says how TLS is spoken with clients that name no host, or an unknown one.
@@ -378,7 +380,8 @@ impl<'a> Merge<'a> {
             let policy = winner.policy.clone();
             Rule { path: pattern.clone(), backend, origin, policy, policies: id, selection: None }
         });
-        let rules = rules.collect();
+        let mut rules: Vec<_> = rules.collect();
+        rules.extend(self.has_open_well_known.then(open_well_known));
         self.name_paths_without_canary(&winners);
         self.name_paths_without_cookie(&winners);
         self.merged.server = is_served.then_some(Server { rules });

@@ -24,6 +24,12 @@ pub fn class() -> impl Strategy<Value = Object> {
     })
 }
 
+/// The class of the Gateways.
+pub fn our_class() -> Seen {
+    let class: Arc<GatewayClass> = resource(0, json!({ "controllerName": CONTROLLER }));
+    (ObjectRef::new(Kind::GatewayClass, Key::new("", "c")), Some(Object::GatewayClass(class)))
+}
+
 fn listener() -> impl Strategy<Value = Value> {
     let from = option::weighted(0.8, select(&["All", "Same"][..]));
     let speaks = select(&[(80, "HTTP"), (80, "HTTP"), (443, "HTTPS"), (8_080, "HTTP")][..]);

@@ -4,12 +4,13 @@ use super::*;
 use crate::age::Age;
 use crate::host::owner::Holder;
 use crate::{HostOwnership, Options, Translator};
+use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{HostPattern, PathPattern, Snapshot, WELL_KNOWN};
 use oxigress_core::patterns::{Patterns, literal_prefix};
-use oxigress_core::record::{Kind as Record, RuleView, snapshot_records};
+use oxigress_core::record::{Kind as Record, NoParts, RuleView, snapshot_records};
 use oxigress_core::router::{self, tls as core_tls};
 use oxigress_objects::ingress::PathType;
-use oxigress_objects::{Changed, Key, Kind, ObjectRef, World, ingress as ingress_object};
+use oxigress_objects::{Changed, Key, Kind, ObjectRef, World, gateway, ingress as ingress_object};
 use std::collections::BTreeMap;
 
 type Records = BTreeMap<(Record, Vec<u8>), Vec<u8>>;
@@ -123,6 +124,44 @@ fn held(translator: &Translator, host: &HostPattern) -> Option<(Age, Option<Host
     Some((held.by?, source))
 }
 
+/// Below [`WELL_KNOWN`] of a listener's host nobody answers but the owner, and Gateways that the owner has attached to.
+fn check_challenges(world: &World, all: &Translator) -> Result<(), TestCaseError> {
+    let records = records(&all.snapshot);
+    for at in all.snapshot.listener_servers.keys() {
+        let Some(by) = all.hold(&at.host).by else { continue };
+        let server = records.get(&(Record::Listener, at.to_string().into_bytes())).unwrap();
+        let server = oxigress_core::record::ServerView::new(server);
+        for path in ASKED.into_iter().filter(|path| path.starts_with(WELL_KNOWN)) {
+            let found = server.rule(path.as_bytes(), &NoParts, &Patterns::default()).unwrap();
+            let Some(rule) = found.map(|found| found.rule) else { continue };
+            let [_, namespace, name, ..] =
+                rule.texts().map(|text| String::from_utf8(text.to_vec()).unwrap());
+            let is_closed = rule.backend().is_none_or(|id| id.starts_with(b"denied//"));
+            let may = is_closed
+                || namespace == by.key.namespace.as_str()
+                || may_answer(world, all, &at.host, &Key::new(&namespace, &name));
+            prop_assert!(may, "{at}{path} of {by:?} is answered by {namespace}/{name}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a route of another namespace than the owner's may answer challenges: a Gateway's owner leaves the host to the routes
+/// that it allows, and their owner to the Gateways that it has attached to.
+fn may_answer(world: &World, all: &Translator, host: &HostPattern, by: &Key) -> bool {
+    let routes = &world.gateway_api.http_routes;
+    let is_left = all.hold(host).kind == Kind::Gateway;
+    let attached = |route: &gateway::HttpRoute, own: &Key| {
+        let mut all = route.spec.parent_refs.iter();
+        all.any(|parent| by.namespace == parent.namespace.as_deref().unwrap_or(&own.namespace))
+    };
+    let owner = all.hold(host).by;
+    let of_owner = |key: &Key| owner.as_ref().is_some_and(|by| by.key.namespace == key.namespace);
+    let is_parent =
+        routes.iter().any(|(key, route)| (is_left || of_owner(key)) && attached(route, key));
+    routes.contains_key(by) && (is_left || is_parent)
+}
+
 fn check_host(
     (world, all): (&World, &Translator),
     own: &Translator,
@@ -134,7 +173,17 @@ fn check_host(
         return Ok(0);
     }
     let (served, alone) = (records(&all.snapshot), records(&own.snapshot));
-    prop_assert_eq!(all.snapshot.tls.get(host), own.snapshot.tls.get(host));
+    // A host without a policy of its own, where a wildcard has one, is given one that says nothing.
+    let silent = records(&Snapshot {
+        tls: [(host.clone(), TlsPolicy::default())].into(),
+        ..Snapshot::default()
+    });
+    let name = host.as_str().replace('*', "some");
+    let tls = |records: &Records| {
+        let policy = core_tls::policy(&records, Some(name.as_bytes()));
+        policy.filter(|policy| silent.values().all(|silent| silent != policy)).map(<[u8]>::to_vec)
+    };
+    prop_assert_eq!(tls(&served), tls(&alone), "TLS of {}", host);
     let wildcard = host.wildcard_above();
     let above = wildcard.as_ref().and_then(|above| held(all, above));
     // Another namespace has the owner's wildcard: what it says there has no effect, and may have had one here.
@@ -145,7 +194,10 @@ fn check_host(
     }
     if above.is_none_or(|(above, _)| above > by || above.key.namespace == by.key.namespace) {
         let shown = |records: &Records| {
-            core_tls::certificate_id(&records, Some(host.as_str().as_bytes())).map(<[u8]>::to_vec)
+            let id = core_tls::certificate_id(&records, Some(name.as_bytes()));
+            // What another namespace's listener shows is that namespace's.
+            id.filter(|id| id.starts_with(format!("{}/", by.key.namespace).as_bytes()))
+                .map(<[u8]>::to_vec)
         };
         prop_assert_eq!(shown(&served), shown(&alone), "certificate of {}", host);
     } else {
@@ -202,13 +254,13 @@ fn check_host(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(cases(600))]
 
     #[test]
     fn other_namespaces_change_nothing_of_what_an_owner_serves(
         is_strict in any::<bool>(),
         regex_per_host in any::<bool>(),
-        objects in vec(seen(), 4..30),
+        objects in vec(prop_oneof![3 => seen(), 2 => gateways::seen()], 4..40),
     ) {
         let options = Options {
             host_ownership: if is_strict { HostOwnership::Strict } else { HostOwnership::Settings },
@@ -218,8 +270,10 @@ proptest! {
             ..Options::default()
         };
         let (mut world, mut changed) = (World::default(), Changed::default());
+        world.apply(gateways::our_class(), &mut changed);
         objects.into_iter().for_each(|seen| world.apply(seen, &mut changed));
         let all = translated(&world, &options);
+        check_challenges(&world, &all)?;
         for namespace in ["n", "m"] {
             let mut alone = world.clone();
             for key in world.ingresses.keys().filter(|key| key.namespace != namespace) {

@@ -59,7 +59,7 @@ fn ingress(name: &str, words: &[&str]) -> String {
     )
 }
 
-fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
+pub(super) fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
     let found =
         document::read(text, false).into_iter().flat_map(|document| document.found.unwrap());
     let object = |found| match found {
@@ -70,15 +70,15 @@ fn objects(text: &str) -> Vec<(ObjectRef, Object)> {
 }
 
 /// What is said in a world of these objects.
-struct Fixture {
-    translator: Translator,
-    world: World,
+pub(super) struct Fixture {
+    pub(super) translator: Translator,
+    pub(super) world: World,
     reviews: RefCell<Reviews>,
     now: Instant,
 }
 
 impl Fixture {
-    fn new(flags: &str, manifests: &[String]) -> Self {
+    pub(super) fn new(flags: &str, manifests: &[String]) -> Self {
         let mut translator = Translator::new(testing::options(flags));
         let (mut world, mut changed) = (World::default(), Changed::default());
         for text in std::iter::once(CLASS).chain(manifests.iter().map(String::as_str)) {

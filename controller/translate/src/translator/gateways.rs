@@ -2,7 +2,8 @@
 
 use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
-use crate::gateway::{self, Beside, Built, Memo};
+use crate::gateway::{self, Beside, Built, HostOwner, Memo};
+use crate::host::owner::Holder;
 use crate::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost, StreamPort};
@@ -44,8 +45,9 @@ impl Translator {
             false => std::mem::take(&mut self.gateway_memo),
         };
         let owner = |host: &HostPattern| {
-            let (created, key) = self.oldest(host, None)?;
-            Some((key.namespace.to_string(), created))
+            let held = self.hold(host);
+            let is_alias = matches!(held.holder, Holder::Alias { .. });
+            Some(HostOwner { age: held.by?, kind: held.kind, is_alias })
         };
         let servers = &self.snapshot.servers;
         let beside = Beside { servers, touched: hosts, owner: &owner };

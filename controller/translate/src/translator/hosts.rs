@@ -90,7 +90,7 @@ impl Translator {
         };
         let (mut merged, is_followed) = match &held.holder {
             Holder::Alias { alias, source } if alias.is_redirected => {
-                (merge::redirected(source, &self.settings), true)
+                (merge::redirected(source, &alias.age.key, &self.settings), true)
             }
             Holder::Alias { source, .. } => (merge_as(source, &self.view_of(source)), true),
             Holder::Claims(view) => (merge_as(host, view), false),

@@ -28,9 +28,7 @@ impl<'a> Merge<'a> {
             let policies = first.policies("/", self.settings);
             self.insert(first, root(), first.default_backend.as_ref(), "/", policy, policies);
         }
-        if let Some(first) = first {
-            self.keep_well_known(first);
-        }
+        self.keep_well_known(first);
         self.send_root_to_app();
         let mut unprotected = self.view.unprotected();
         if self.tls_of.is_some() {
@@ -54,14 +52,19 @@ impl<'a> Merge<'a> {
     }
 
     /// Where another namespace has the root, what lies below [`WELL_KNOWN`] is the owner's all the same: the request comes
-    /// to the root that the owner would have.
-    pub(super) fn keep_well_known(&mut self, first: &'a Claims) {
+    /// to the root that the owner would have. An owner without an Ingress has none: the rule is nobody's then, and a route's
+    /// root takes its place.
+    pub(super) fn keep_well_known(&mut self, first: Option<&'a Claims>) {
         let owner = &self.view.owner;
         let is_foreign = self.winners.get(&root()).is_some_and(|winner| !owner.has(winner.by));
         let pattern = PathPattern::Prefix(WELL_KNOWN.into());
         if (!is_foreign && self.lost_root.is_none()) || self.winners.contains_key(&pattern) {
             return;
         }
+        let Some(first) = first else {
+            self.has_open_well_known = true;
+            return;
+        };
         let is_default = *self.host == HostPattern::default_host();
         let (by, leads, policy) = match self.lost_root {
             Some((by, claim)) => (by, Some(&claim.leads), by.policy("/", self.settings)),

@@ -1,0 +1,91 @@
+//! What would become of an HTTPRoute that is about to be created or changed.
+
+use super::ReviewOutcome;
+use crate::Translator;
+use crate::age::Age;
+use crate::gateway;
+use crate::host::owner::{GatewayClaim, HostOwnership};
+use oxigress_core::model::HostPattern;
+use oxigress_objects::gateway::HttpRoute;
+use oxigress_objects::{Key, Kind, World};
+
+impl Translator {
+    /// Judges whose hosts a route would have. Its age is the object's, not that of a host name in it: an old one that names a
+    /// new host would be the oldest there, and take the host from its owner. All else is told in the route's status.
+    pub fn review_route(&self, world: &World, key: &Key, route: &HttpRoute) -> ReviewOutcome {
+        let mut outcome = ReviewOutcome::default();
+        if self.options.host_ownership == HostOwnership::Shared {
+            return outcome;
+        }
+        let named = gateway::named_by(world, &self.options, key, route);
+        outcome.compared = named.len().min(1);
+        let age = Age { created: route.meta.created, key: key.clone() };
+        let claim = GatewayClaim { age, kind: Kind::HTTPRoute };
+        outcome.denial = named.iter().find_map(|host| self.taken_over(host, &claim));
+        outcome
+    }
+
+    /// Why a claim may not be: it would be the oldest on a host of another namespace.
+    fn taken_over(&self, host: &HostPattern, claim: &GatewayClaim) -> Option<String> {
+        let held = self.hold(host);
+        let Age { created, key: owner } = held.by?;
+        let is_foreign = owner.namespace != claim.age.key.namespace;
+        (is_foreign && claim.age.borrowed() < (created, &owner)).then(|| {
+            format!(
+                "host {host} belongs to namespace {}, whose {} {owner} names it; this HTTPRoute is older and would take it \
+                 over: name the host in a new HTTPRoute",
+                owner.namespace, held.kind
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::review::tests::{Fixture, objects};
+    use oxigress_objects::Object;
+
+    #[test]
+    fn an_old_route_takes_no_host_of_another_namespace() {
+        let route = |namespace: &str, created: &str, host: &str| {
+            format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+                 metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{created}' }}\n\
+                 spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [{host}] }}"
+            )
+        };
+        let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                       spec: { controllerName: oxigress.io/gateway-controller }\n---\n\
+                       apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+                       metadata: { name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }\n\
+                       spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
+                       allowedRoutes: { namespaces: { from: All } } }] }";
+        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                       metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                       spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+        let world = [
+            gateway.to_owned(),
+            ingress.to_owned(),
+            route("victim", "2024-01-01T00:00:00Z", "routed.test"),
+        ];
+        for (flags, expected) in [("", true), ("--host-ownership=shared", false)] {
+            let fixture = Fixture::new(flags, &world);
+            for host in ["shop.test", "routed.test"] {
+                let denial = |namespace: &str, created: &str| {
+                    let all = objects(&route(namespace, created, host));
+                    let [(id, Object::HTTPRoute(route))] = &all[..] else { panic!("{all:?}") };
+                    let outcome = fixture.translator.review_route(&fixture.world, &id.key, route);
+                    outcome.denial
+                };
+                let said = denial("evil", "2023-01-01T00:00:00Z");
+                assert_eq!(said.is_some(), expected, "{flags} {host}: {said:?}");
+                assert!(said.is_none_or(|said| said.contains("belongs to namespace victim")));
+                assert_eq!(denial("evil", "2025-01-01T00:00:00Z"), None, "{host}: a younger one");
+                assert_eq!(denial("victim", "2023-01-01T00:00:00Z"), None, "{host}: its owner");
+            }
+            let mine = objects(&route("evil", "2023-01-01T00:00:00Z", "new.test"));
+            let [(id, Object::HTTPRoute(mine))] = &mine[..] else { panic!() };
+            assert_eq!(fixture.translator.review_route(&fixture.world, &id.key, mine).denial, None);
+        }
+    }
+}
