@@ -98,6 +98,8 @@ pub struct HostOwner {
     pub kind: Kind,
     /// It names the host as one that follows another.
     pub is_alias: bool,
+    /// The oldest Ingress or route that names the host, if the object is a Gateway: a listener leaves its host to that.
+    pub heir: Option<(Age, Kind)>,
 }
 
 /// Everything that is served of the Gateway API.
@@ -160,36 +162,48 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
         return all;
     }
     let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
+    let listeners = isolation::Listeners::of(&gateways);
     let mut put = |host: &HostPattern, claim: GatewayClaim| {
         if *host != HostPattern::default_host() {
-            let oldest = all.entry(host.clone()).or_insert_with(|| claim.clone());
-            *oldest = claim.min(oldest.clone());
+            all.entry(host.clone()).or_insert_with(|| claim.clone()).join(claim);
         }
     };
     let age = |created, key: &Key| Age { created, key: key.clone() };
     for (key, state) in &gateways {
         for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
             let age = age(state.gateway.meta.created, key);
-            put(&listener.host, GatewayClaim { age, kind: Kind::Gateway });
+            put(&listener.host, GatewayClaim::of_listener(age));
         }
     }
     for (key, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
-        for host in named(&attached) {
-            let age = age(route.meta.created, key);
-            put(host, GatewayClaim { age, kind: Kind::HTTPRoute });
+        for host in named(&attached, &gateways, &listeners) {
+            put(host, GatewayClaim::of_route(age(route.meta.created, key)));
         }
     }
     all
 }
 
-/// The hosts that a route names by attaching to listeners. The host of a listener is not named by a route that has written none
-/// or a wildcard.
-fn named<'a>(attached: &'a [attach::Attachment<'_>]) -> BTreeSet<&'a HostPattern> {
-    let hosts = attached.iter().flat_map(|at| &at.listeners).flat_map(|(_, hosts)| hosts);
-    hosts.filter(|(host, own)| host == own).map(|(host, _)| host).collect()
+/// The hosts that a route names by attaching to listeners by which it is served there: not where a more specific listener has the
+/// host. The host of a listener is not named by a route that has written none or a wildcard.
+fn named<'a>(
+    attached: &'a [attach::Attachment<'_>],
+    gateways: &listener::Gateways<'_>,
+    listeners: &isolation::Listeners,
+) -> BTreeSet<&'a HostPattern> {
+    let mut all = BTreeSet::new();
+    for attachment in attached {
+        let Some(state) = gateways.get(&attachment.gateway) else { continue };
+        for (place, hosts) in &attachment.listeners {
+            let Some(listener) = state.listeners.get(*place) else { continue };
+            let is_its = |host: &HostPattern| listeners.has(state, listener, host);
+            let named = hosts.iter().filter(|(host, own)| host == own && is_its(host));
+            all.extend(named.map(|(host, _)| host));
+        }
+    }
+    all
 }
 
-/// The hosts that a route would name, whether or not it is in the world.
+/// The hosts that a route would name, whether or not it is in the world; that of requests that name no host is among them.
 pub fn named_by(
     world: &World,
     options: &Options,
@@ -200,10 +214,9 @@ pub fn named_by(
     let classes = listener::classes(options, &world.gateway_api, &mut scratch);
     let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
     let room = &mut Room::default();
+    let listeners = isolation::Listeners::of(&gateways);
     let attached = attach::attach(world, options, key, route, &mut gateways, room);
-    let mut hosts: BTreeSet<_> = named(&attached).into_iter().cloned().collect();
-    hosts.remove(&HostPattern::default_host());
-    hosts
+    named(&attached, &gateways, &listeners).into_iter().cloned().collect()
 }
 
 impl Built {

@@ -337,12 +337,21 @@ impl Translator {
         notes
     }
 
-    /// An old Ingress that names a new host would be its oldest.
+    /// An old Ingress that names a new host would be its oldest, or the one that a listener leaves it to.
     fn take_over(&self, host: &HostPattern, held: &Held<'_>, claims: &Claims) -> Option<Note> {
-        let Held { by: Some(Age { key: owner, .. }), kind, .. } = self.hold(host) else {
-            return None;
+        let (Age { created, key: owner }, kind) = match held.kind {
+            Kind::Gateway => self.heir(host, held.kind)?,
+            _ => {
+                let Held { by, kind, .. } = self.hold(host);
+                (by?, kind)
+            }
         };
-        let is_taken = held.by.as_ref().is_some_and(|by| by.key == claims.key);
+        let is_taken = match held.kind {
+            Kind::Gateway => {
+                claims.canary().is_none() && claims.age().borrowed() < (created, &owner)
+            }
+            _ => held.by.as_ref().is_some_and(|by| by.key == claims.key),
+        };
         (is_taken && owner.namespace != claims.key.namespace).then(|| {
             Note::rejected(format!(
                 "host {host} belongs to namespace {}, whose {kind} {owner} names it; this Ingress is older and would take \

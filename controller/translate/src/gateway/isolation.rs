@@ -1,6 +1,6 @@
 //! Which listener a host belongs to: the most specific one on its port and address.
 
-use super::listener::Gateways;
+use super::listener::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
 use oxigress_core::model::{HostPattern, ListenerHost};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +43,20 @@ impl Listeners {
             }
         }
         all
+    }
+
+    /// Whether requests for a host come to a listener, on one of its Gateway's addresses.
+    pub fn has(
+        &self,
+        state: &GatewayState<'_>,
+        listener: &ListenerState<'_>,
+        host: &HostPattern,
+    ) -> bool {
+        let Some(port) = listener.port else { return false };
+        state.addresses().into_iter().any(|address| {
+            let at = ListenerHost::deep(port, address, host.clone());
+            self.most_specific(&at) == Some(&listener.host)
+        })
     }
 
     /// The most specific of the hosts that covers a host, on its port and address.

@@ -184,7 +184,7 @@ pub struct HostInput<'i> {
     pub at: &'i ListenerHost,
     /// Its routes.
     pub ranked: &'i Ranked,
-    /// The namespaces of its routes, each with that of a Gateway that they have attached to.
+    /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
     pub parents: &'i BTreeSet<(Name, Name)>,
 }
 

@@ -9,7 +9,7 @@ use super::{Beside, HostOwner, target};
 use crate::Options;
 use crate::host::owner::{self, HostOwnership};
 use oxigress_core::model::{
-    HostPattern, ListenerHost, MAX_RULES, PathPattern, Rule, Selection, Server,
+    HostPattern, ListenerHost, MAX_RULES, PathPattern, Policy, Rule, Selection, Server,
 };
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
@@ -31,7 +31,7 @@ struct Winner {
 pub struct Place<'p> {
     /// The host.
     pub at: &'p ListenerHost,
-    /// The namespaces of its routes, each with that of a Gateway that they have attached to.
+    /// The namespaces of its routes on any port, each with that of a Gateway that they have attached to.
     pub parents: &'p BTreeSet<(Name, Name)>,
     /// The oldest route that has written this host name, or else the oldest route.
     pub eldest: Option<&'p Age>,
@@ -96,11 +96,13 @@ pub fn merge(
             merge.put_route(at, (age, number), candidate, true, notes);
         }
     }
-    guest_rules.into_iter().for_each(|rule| merge.put_ingress(world, at, rule, notes));
+    for rule in guest_rules {
+        merge.put_guest(world, options, place, owner.as_ref(), rule, notes);
+    }
     for (age, candidates) in guests {
         for (number, candidate) in candidates.iter().enumerate() {
             let refusal = owner.as_ref().and_then(|owner| {
-                refused(options, owner, place, age, candidate)
+                refused(options, owner, place, &age.1.namespace, &candidate.path)
                     .or_else(|| merge.refused(age, candidate))
             });
             match refusal {
@@ -127,28 +129,32 @@ struct Owner<'o> {
     kind: Kind,
     /// The host follows another one by an annotation.
     is_alias: bool,
+    /// The namespace of the Gateway whose listener has left its host to the owner.
+    listener: Option<&'o str>,
 }
 
 impl<'o> Owner<'o> {
-    /// The owner of the host on all ports. A listener leaves its host to the first route that names it, and the host of
-    /// requests that name none is left to the oldest object.
+    /// The owner of the host on all ports. A listener leaves its host to the oldest Ingress or route that names it, or else to
+    /// the oldest route there; the host of requests that name none is left to the oldest object.
     fn of(named: Option<&'o HostOwner>, place: &Place<'o>) -> Option<Self> {
-        let of_route = |(_, key): &'o Age| Owner {
+        let of = |key: &'o Key, kind| Owner {
             namespace: &key.namespace,
-            kind: Kind::HTTPRoute,
+            kind,
             is_alias: false,
+            listener: None,
         };
-        let Some(named) = named else { return place.eldest.map(of_route) };
-        let is_left = |(created, _): &&Age| {
-            let is_unnamed = place.at.host == HostPattern::default_host();
-            named.kind == Kind::Gateway || (is_unnamed && *created < named.age.created)
-        };
-        let owner = Owner {
-            namespace: &named.age.key.namespace,
-            kind: named.kind,
-            is_alias: named.is_alias,
-        };
-        Some(place.eldest.filter(is_left).map_or(owner, of_route))
+        let eldest = place.eldest.map(|(created, key)| (*created, of(key, Kind::HTTPRoute)));
+        let Some(named) = named else { return eldest.map(|(_, owner)| owner) };
+        let owner = Owner { is_alias: named.is_alias, ..of(&named.age.key, named.kind) };
+        if named.kind == Kind::Gateway && !named.is_alias {
+            let heir = named.heir.as_ref().map(|(age, kind)| of(&age.key, *kind));
+            let listener = Some(owner.namespace);
+            let heir = heir.or(eldest.map(|(_, owner)| owner)).unwrap_or(owner);
+            return Some(Owner { listener, ..heir });
+        }
+        let is_unnamed = place.at.host == HostPattern::default_host();
+        let older = eldest.filter(|(created, _)| is_unnamed && *created < named.age.created);
+        Some(older.map_or(owner, |(_, route)| route))
     }
 }
 
@@ -163,6 +169,39 @@ impl Merge {
         }
         let winner = Winner { age, place: 0, kind: Kind::Ingress, rules: vec![rule.clone()] };
         self.put(at, (rule.path.clone(), Selection::default()), winner, notes);
+    }
+
+    /// Puts what an Ingress of another namespace than the owner's says, as a host of Ingresses alone takes it.
+    fn put_guest(
+        &mut self,
+        world: &World,
+        options: &Options,
+        place: &Place<'_>,
+        owner: Option<&Owner<'_>>,
+        rule: &Rule,
+        notes: &mut Notes,
+    ) {
+        // What stands for the root of an owner stands for no other's.
+        if well_known::stands_for_root(rule) {
+            return;
+        }
+        let object = || {
+            let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
+            ObjectRef::new(Kind::Ingress, key)
+        };
+        let namespace = &rule.origin.namespace;
+        let refusal = owner.and_then(|owner| refused(options, owner, place, namespace, &rule.path));
+        if let Some(why) = refusal {
+            let message = format!("host {}, path {}: {why}", place.at.host, rule.path);
+            return notes.push((object(), Note::rejected(message)));
+        }
+        if self.count >= MAX_RULES - MAX_GUESTS {
+            self.full.insert(object());
+            return;
+        }
+        let is_regex = matches!(rule.path, PathPattern::Regex(_));
+        let policy = Policy { yields: rule.policy.yields || is_regex, ..rule.policy.clone() };
+        self.put_ingress(world, place.at, &Rule { policy, ..rule.clone() }, notes);
     }
 
     /// Why a route may not take a part of the requests of a path: like the canary of an Ingress it must be of the namespace that
@@ -256,15 +295,15 @@ impl Merge {
     }
 }
 
-/// Why a route may not have a path of a host that an older object of another namespace names.
+/// Why an object of another namespace than the owner's may not have a path.
 fn refused(
     options: &Options,
     owner: &Owner<'_>,
     place: &Place<'_>,
-    age: &Age,
-    candidate: &Candidate,
+    guest: &str,
+    path: &PathPattern,
 ) -> Option<String> {
-    let Owner { namespace, kind, is_alias } = owner;
+    let Owner { namespace, kind, is_alias, listener } = owner;
     if *is_alias {
         return Some(format!(
             "the host follows another one by an annotation of an older Ingress of namespace {namespace}: use a host of \
@@ -272,14 +311,17 @@ fn refused(
         ));
     }
     let whose = format!("namespace {namespace} owns the host by an older {kind}");
-    let is_challenge = owner::is_well_known(&candidate.path);
+    let is_challenge = owner::is_well_known(path);
+    // Whoever has the listener shows its certificates, and obtains them.
+    if is_challenge && *listener == Some(guest) {
+        return None;
+    }
     match options.host_ownership {
         HostOwnership::Strict if *kind == Kind::Ingress => {
             Some(format!("{whose}, and --host-ownership=strict leaves it alone there"))
         }
         HostOwnership::Strict | HostOwnership::Settings
-            if is_challenge
-                && (*kind == Kind::Ingress || !place.certifies(namespace, &age.1.namespace)) =>
+            if is_challenge && (*kind == Kind::Ingress || !place.certifies(namespace, guest)) =>
         {
             Some(whose)
         }
@@ -303,3 +345,6 @@ fn say(
     );
     notes.push((ObjectRef::new(kind, loser.clone()), Note::warning(message)));
 }
+
+#[cfg(test)]
+mod tests;

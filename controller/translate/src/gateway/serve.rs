@@ -15,7 +15,7 @@ use crate::age;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{BackendId, ListenerHost};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::{Key, Name, World};
 use std::cmp::Reverse;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Serving {
     hosts: BTreeMap<ListenerHost, Ranked>,
-    /// The namespaces of routes, each with that of a Gateway by which they are served there.
-    parents: BTreeMap<ListenerHost, BTreeSet<(Name, Name)>>,
+    /// The namespaces of a host's routes, each with that of a Gateway by which they are served on any port.
+    parents: BTreeMap<HostPattern, BTreeSet<(Name, Name)>>,
     policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// How much the routes of each namespace have taken.
     pub room: Room,
@@ -68,7 +68,7 @@ impl Serving {
                         self.policies.extend(rules.policies.clone());
                         rules
                     });
-                    let parents = self.parents.entry(at.clone()).or_default();
+                    let parents = self.parents.entry(at.host.clone()).or_default();
                     parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
                     let age = (route.meta.created, key.clone());
                     let routes = self.hosts.entry(at).or_default();
@@ -114,10 +114,12 @@ impl Serving {
             named.extend(outcome.named.iter().map(|(id, by)| (id.clone(), by.clone())));
             led.extend(outcome.led.iter().cloned());
         };
+        let parents = std::mem::take(&mut self.parents);
         for (at, ranked) in std::mem::take(&mut self.hosts) {
-            let parents = self.parents.remove(&at).unwrap_or_default();
+            let none = BTreeSet::new();
+            let parents = parents.get(&at.host).unwrap_or(&none);
             let one_label = one_label(&at, beside);
-            let input = HostInput { at: &at, ranked: &ranked, parents: &parents };
+            let input = HostInput { at: &at, ranked: &ranked, parents };
             if let Some(known) = old.take_host(&input, beside) {
                 keep(&known.outcome, built);
                 built

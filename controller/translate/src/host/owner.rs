@@ -116,15 +116,36 @@ impl<'a> Owner<'a> {
 }
 
 /// The oldest route or listener of a Gateway that names a host.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayClaim {
     /// Its creation and its name.
     pub age: Age,
     /// HTTPRoute or Gateway.
     pub kind: Kind,
+    /// The oldest route that names the host.
+    pub route: Option<Age>,
 }
 
 impl GatewayClaim {
+    /// That of a route.
+    pub fn of_route(age: Age) -> Self {
+        GatewayClaim { route: Some(age.clone()), age, kind: Kind::HTTPRoute }
+    }
+
+    /// That of a Gateway with a listener for the host.
+    pub fn of_listener(age: Age) -> Self {
+        GatewayClaim { age, kind: Kind::Gateway, route: None }
+    }
+
+    /// The claim of both.
+    pub fn join(&mut self, other: GatewayClaim) {
+        let route = self.route.iter().chain(&other.route).min().cloned();
+        if (&other.age, other.kind) < (&self.age, self.kind) {
+            *self = other;
+        }
+        self.route = route;
+    }
+
     /// Whether it is older than the oldest Ingress, where that counts.
     fn is_elder(&self, mode: HostOwnership, ingress: Option<(i64, &Key)>) -> bool {
         mode != HostOwnership::Shared && ingress.is_none_or(|oldest| self.age.borrowed() < oldest)
@@ -334,11 +355,16 @@ fn ignored(
     notes
 }
 
-fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
-    let host = match host.as_str() {
+/// A host in messages.
+pub fn words_of(host: &HostPattern) -> String {
+    match host.as_str() {
         HostPattern::DEFAULT => "the default host".into(),
         host => format!("host {host}"),
-    };
+    }
+}
+
+fn whose(host: &HostPattern, kind: Kind, by: &Key) -> String {
+    let host = words_of(host);
     format!(
         "{host} belongs to namespace {}, whose {kind} {by} is the oldest that names it",
         by.namespace

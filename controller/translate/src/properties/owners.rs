@@ -146,20 +146,23 @@ fn check_challenges(world: &World, all: &Translator) -> Result<(), TestCaseError
     Ok(())
 }
 
-/// Whether a route of another namespace than the owner's may answer challenges: a Gateway's owner leaves the host to the routes
-/// that it allows, and their owner to the Gateways that it has attached to.
+/// Whether an object of another namespace than the oldest one's may answer challenges: a Gateway leaves a host of its listener to
+/// the oldest Ingress or route that names it, or else to its routes; and an owner lets the Gateways that it has attached to.
 fn may_answer(world: &World, all: &Translator, host: &HostPattern, by: &Key) -> bool {
     let routes = &world.gateway_api.http_routes;
-    let is_left = all.hold(host).kind == Kind::Gateway;
+    let held = all.hold(host);
+    let heir = all.heir(host, held.kind).map(|(age, _)| age.key.namespace);
+    let is_heir = heir.as_ref() == Some(&by.namespace);
+    let is_left = held.kind == Kind::Gateway && heir.is_none();
+    let owner = heir.or(held.by.map(|by| by.key.namespace));
     let attached = |route: &gateway::HttpRoute, own: &Key| {
         let mut all = route.spec.parent_refs.iter();
         all.any(|parent| by.namespace == parent.namespace.as_deref().unwrap_or(&own.namespace))
     };
-    let owner = all.hold(host).by;
-    let of_owner = |key: &Key| owner.as_ref().is_some_and(|by| by.key.namespace == key.namespace);
-    let is_parent =
-        routes.iter().any(|(key, route)| (is_left || of_owner(key)) && attached(route, key));
-    routes.contains_key(by) && (is_left || is_parent)
+    let mut own =
+        routes.iter().filter(|(key, _)| is_left || Some(&key.namespace) == owner.as_ref());
+    let is_parent = own.any(|(key, route)| attached(route, key));
+    is_heir || (routes.contains_key(by) && (is_left || is_parent))
 }
 
 fn check_host(

@@ -4,7 +4,7 @@ use super::ReviewOutcome;
 use crate::Translator;
 use crate::age::Age;
 use crate::gateway;
-use crate::host::owner::{GatewayClaim, HostOwnership};
+use crate::host::owner::{self, HostOwnership};
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::HttpRoute;
 use oxigress_objects::{Key, Kind, World};
@@ -20,23 +20,32 @@ impl Translator {
         let named = gateway::named_by(world, &self.options, key, route);
         outcome.compared = named.len().min(1);
         let age = Age { created: route.meta.created, key: key.clone() };
-        let claim = GatewayClaim { age, kind: Kind::HTTPRoute };
-        outcome.denial = named.iter().find_map(|host| self.taken_over(host, &claim));
+        outcome.denial = named.iter().find_map(|host| self.taken_over(host, &age));
         outcome
     }
 
-    /// Why a claim may not be: it would be the oldest on a host of another namespace.
-    fn taken_over(&self, host: &HostPattern, claim: &GatewayClaim) -> Option<String> {
-        let held = self.hold(host);
-        let Age { created, key: owner } = held.by?;
-        let is_foreign = owner.namespace != claim.age.key.namespace;
-        (is_foreign && claim.age.borrowed() < (created, &owner)).then(|| {
+    /// Why a route of this age may not be: it would be the oldest object on a host of another namespace.
+    fn taken_over(&self, host: &HostPattern, age: &Age) -> Option<String> {
+        let (owner, kind) = self.loser(host)?;
+        let is_foreign = owner.key.namespace != age.key.namespace;
+        (is_foreign && age.borrowed() < owner.borrowed()).then(|| {
             format!(
-                "host {host} belongs to namespace {}, whose {} {owner} names it; this HTTPRoute is older and would take it \
-                 over: name the host in a new HTTPRoute",
-                owner.namespace, held.kind
+                "{} belongs to namespace {}, whose {kind} {} names it; this HTTPRoute is older and would take it over: \
+                 name the host in a new HTTPRoute",
+                owner::words_of(host),
+                owner.key.namespace,
+                owner.key
             )
         })
+    }
+
+    /// Who would lose a host to an older object that names it now: a listener loses nothing.
+    fn loser(&self, host: &HostPattern) -> Option<(Age, Kind)> {
+        let held = self.hold(host);
+        match held.kind {
+            Kind::Gateway => self.heir(host, held.kind),
+            kind => Some((held.by?, kind)),
+        }
     }
 }
 
@@ -86,6 +95,42 @@ mod tests {
             let mine = objects(&route("evil", "2023-01-01T00:00:00Z", "new.test"));
             let [(id, Object::HTTPRoute(mine))] = &mine[..] else { panic!() };
             assert_eq!(fixture.translator.review_route(&fixture.world, &id.key, mine).denial, None);
+        }
+    }
+    /// A Gateway whose listener names a host leaves it to the oldest object that names it, too.
+    #[test]
+    fn a_route_may_move_to_a_younger_gateway_and_takes_nothing_from_who_is_served_there() {
+        let class = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                     spec: { controllerName: oxigress.io/gateway-controller }";
+        let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+                       metadata: { name: web, namespace: infra, creationTimestamp: '2022-01-01T00:00:00Z' }\n\
+                       spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP, \
+                       hostname: shop.test, allowedRoutes: { namespaces: { from: All } } }] }";
+        let route = |namespace: &str, year: u16| {
+            format!(
+                "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+                 metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+                 spec: {{ parentRefs: [{{ name: web, namespace: infra }}], hostnames: [shop.test] }}"
+            )
+        };
+        let ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                       metadata: { name: shop, namespace: victim, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                       spec: { ingressClassName: nginx, rules: [{ host: shop.test }] }";
+        let all = [class.to_owned(), gateway.to_owned()];
+        for (others, year, is_denied) in [
+            (vec![], 2018, false),
+            (vec![route("victim", 2024)], 2018, true),
+            (vec![route("victim", 2024)], 2023, true),
+            (vec![route("victim", 2024)], 2025, false),
+            (vec![ingress.to_owned()], 2018, true),
+            (vec![ingress.to_owned()], 2023, true),
+            (vec![ingress.to_owned()], 2025, false),
+        ] {
+            let fixture = Fixture::new("", &[&all[..], &others].concat());
+            let own = objects(&route("team", year));
+            let [(id, Object::HTTPRoute(own))] = &own[..] else { panic!() };
+            let denial = fixture.translator.review_route(&fixture.world, &id.key, own).denial;
+            assert_eq!(denial.is_some(), is_denied, "{year} beside {others:?}: {denial:?}");
         }
     }
 }

@@ -47,7 +47,8 @@ impl Translator {
         let owner = |host: &HostPattern| {
             let held = self.hold(host);
             let is_alias = matches!(held.holder, Holder::Alias { .. });
-            Some(HostOwner { age: held.by?, kind: held.kind, is_alias })
+            let heir = self.heir(host, held.kind);
+            Some(HostOwner { age: held.by?, kind: held.kind, is_alias, heir })
         };
         let servers = &self.snapshot.servers;
         let beside = Beside { servers, touched: hosts, owner: &owner };

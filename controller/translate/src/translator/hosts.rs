@@ -1,6 +1,7 @@
 //! The hosts: who claims them, what follows them, their rules, policies and bundles.
 
 use super::{PolicyHolder, Translator, put};
+use crate::age::Age;
 use crate::backend::spec::HostBackend;
 use crate::host::alias::Alias;
 use crate::host::aliases;
@@ -70,6 +71,14 @@ impl Translator {
         let aliases = self.aliases_onto(host);
         let alias = aliases.first().map(|(alias, _)| alias.age.borrowed());
         owner::oldest(self.options.host_ownership, rule, alias, by_gateway).map(|(age, _)| age)
+    }
+
+    /// To whom a listener leaves a host that it names: the oldest Ingress or route that names it, too. `kind` is the owner's.
+    pub(crate) fn heir(&self, host: &HostPattern, kind: Kind) -> Option<(Age, Kind)> {
+        let route = self.gateway_claims.get(host).filter(|_| kind == Kind::Gateway)?.route.clone();
+        let mut mains = self.claims_on(host).into_iter().filter(|by| by.canary().is_none());
+        let rule = mains.next().map(|by| (by.age(), Kind::Ingress));
+        rule.into_iter().chain(route.map(|age| (age, Kind::HTTPRoute))).min_by(|a, b| a.0.cmp(&b.0))
     }
 
     /// Adds the hosts that follow one of `hosts`, or did.
