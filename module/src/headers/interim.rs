@@ -1,17 +1,25 @@
-//! Interim responses of endpoints, such as 103 Early Hints, are read over: nginx would take them for the response.
+//! Interim responses of endpoints, such as 103 Early Hints, are read over: nginx would take them for the response. A head of too
+//! many lines is no response.
+//!
+//! nginx keeps lines such as Set-Cookie in a list, and goes through all of it at each: some 100 000 of them, within a buffer of
+//! 1m, take a worker seconds.
 //!
 //! nginx's gRPC module refuses interim responses, and so does this one for FastCGI, which has none: after a head with such a
 //! status no other comes, and a client would wait for one.
 
 use crate::request::Request;
 use nginx::{Buffer, Head, HeadReader, Reader};
-use oxigress_core::http::interim::{First, first};
+use oxigress_core::http::interim::{Counted, First, Lines, first};
 use std::cell::Cell;
 
 /// An endpoint that sends more of them than this in one attempt is broken.
 const MAX: u8 = 16;
 /// The longest interim head, in bytes: each read looks at it from its beginning.
 const MAX_HEAD: usize = 16 * 1024;
+/// The most lines of a response head that nginx reads.
+const MAX_LINES: usize = 2_000;
+/// A buffer of so many bytes has no room for more lines than that which nginx looks at, so they are not counted.
+const SMALL: usize = 8 * 1024;
 
 /// What is kept with a request.
 #[derive(Default)]
@@ -19,12 +27,21 @@ pub struct Interim {
     reader: Cell<Reader>,
     /// Interim responses of this attempt.
     count: Cell<u8>,
+    /// The lines of the response head of this attempt.
+    lines: Cell<Lines>,
+}
+
+impl Interim {
+    fn begin(&self) {
+        self.count.set(0);
+        self.lines.set(Lines::default());
+    }
 }
 
 /// Reads over what comes before the response of an HTTP endpoint, which was not asked yet; `None` when memory is out.
 pub fn install(request: &Request<'_>) -> Option<()> {
     let raw = request.nginx();
-    request.interim()?.count.set(0);
+    request.interim()?.begin();
     match raw.upstream()?.schema() {
         b"http://" | b"https://" => raw.read_heads::<Heads>(),
         b"fastcgi://" => raw.check_heads::<Heads>(),
@@ -47,7 +64,7 @@ impl HeadReader for Heads {
 
     fn again(request: &nginx::Request) {
         if let Some(interim) = Request::of(request).and_then(|request| request.interim()) {
-            interim.count.set(0);
+            interim.begin();
         }
     }
 
@@ -61,6 +78,25 @@ impl HeadReader for Heads {
             request.log_error(line);
         }
         Head::Invalid
+    }
+}
+
+/// Waits for a head as a whole where it may have too many lines.
+fn count_lines(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Head {
+    if buffer.capacity() <= SMALL {
+        return Head::Begins;
+    }
+    let mut lines = interim.lines.get();
+    let counted = buffer.look(|bytes| lines.count(bytes, MAX_LINES));
+    interim.lines.set(lines);
+    match counted {
+        Counted::End => Head::Begins,
+        Counted::More => Head::Unfinished,
+        Counted::TooMany => {
+            let line = format_args!("ingress: a response head has more than {MAX_LINES} lines");
+            request.log_error(line);
+            Head::Invalid
+        }
     }
 }
 
@@ -79,7 +115,7 @@ fn read_over(request: &Request<'_>, buffer: &Buffer) -> Head {
                 return Head::Invalid;
             }
             First::Unknown => return Head::Unfinished,
-            First::Response => return Head::Begins,
+            First::Response => return count_lines(request, interim, buffer),
             First::Interim(head) => {
                 interim.count.set(interim.count.get() + 1);
                 if interim.count.get() > MAX {

@@ -33,6 +33,12 @@ impl Buffer {
         self.peek(|raw| raw.last.addr().saturating_sub(raw.pos.addr()))
     }
 
+    /// How many bytes it has room for.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.peek(|raw| raw.end.addr().saturating_sub(raw.start.addr()))
+    }
+
     /// Looks at the bytes that there are to read. Until `look` has returned the buffer seems to have none, so that nobody
     /// changes them.
     #[inline]
