@@ -61,6 +61,14 @@ fn every_key_of_ingress_nginx_s_chart_is_taken() -> Result<()> {
 }
 
 #[test]
+fn notes_warn_of_containers_that_see_each_other() -> Result<()> {
+    let warned = |values: &str| Ok::<_, anyhow::Error>(notes(values)?.contains("private keys"));
+    ensure!(!warned("{}")?);
+    ensure!(warned("controller: {shareProcessNamespace: true}")?);
+    Ok(())
+}
+
+#[test]
 fn notes_name_each_value_that_has_no_effect() -> Result<()> {
     ensure!(!notes("{}")?.contains("no effect"), "{}", notes("{}")?);
     for (key, entry) in without_effect()? {

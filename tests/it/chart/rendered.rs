@@ -64,11 +64,27 @@ fn check_privileges(values: &str) -> Result<()> {
         at(runtime, "/emptyDir/medium") == "Memory"
             && runtime.pointer("/emptyDir/sizeLimit").is_some()
     );
+    check_temporary_files(pod, volumes)?;
     // Its ports are below 1024: either the sysctl opens them, or it could not be had.
     let sysctls =
         pod.pointer("/spec/securityContext/sysctls").map(Value::to_string).unwrap_or_default();
     let is_on_host = pod.pointer("/spec/hostNetwork") == Some(&json!(true));
     ensure!(sysctls.contains("ip_unprivileged_port_start") != is_on_host, "{sysctls}");
+    Ok(())
+}
+
+/// What clients send is buffered apart from the journal, in a volume with a limit.
+fn check_temporary_files(pod: &Value, volumes: &[Value]) -> Result<()> {
+    let temp = volumes.iter().find(|volume| at(volume, "/name") == "temp").context("temp")?;
+    ensure!(temp.pointer("/emptyDir/sizeLimit").is_some(), "{temp}");
+    let nginx = container(pod, "nginx")?;
+    let folder = arguments(nginx, "ingress").into_iter();
+    let folder = folder.filter_map(|flag| Some(flag.strip_prefix("--temp-dir=")?.to_owned()));
+    let folder = folder.collect::<Vec<_>>().pop().context("--temp-dir")?;
+    let mounts = nginx["volumeMounts"].as_array().context("mounts")?;
+    let is_its = |mount: &&Value| at(mount, "/mountPath") == folder;
+    let mount = mounts.iter().find(is_its).with_context(|| format!("no volume at {folder}"))?;
+    ensure!(at(mount, "/name") == "temp", "{mount}");
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use oxigress_tests::endpoint::Endpoint;
 use oxigress_tests::pass;
 use oxigress_tests::place::free_port;
 use oxigress_tests::wait::block_on;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,16 @@ fn nothing_is_written(case: &str, object: impl Fn(&str, &str) -> String) {
         let conf = before.iter().find(|(path, _)| path.ends_with("nginx.conf"));
         ensure!(conf.is_some_and(|(_, bytes)| bytes.as_ref().is_some_and(|b| b.len() > 1_000)));
         let http = Address::http(controller.http_port);
-        for host in ["good.test", "bad-0.test", "bad-1.test", "bad-2.test"] {
+        let mut hosts = vec!["good.test".to_owned()];
+        for (number, payload) in payloads().iter().enumerate() {
+            let text = object(&format!("bad-{number}"), payload);
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.');
+            let own = words.filter(|word| word.starts_with("bad-") && word.ends_with(".test"));
+            let own: BTreeSet<_> = own.map(str::to_owned).collect();
+            ensure!(!own.is_empty(), "a payload without a host: {text}");
+            hosts.extend(own);
+        }
+        for host in &hosts {
             let answer = block_on(send(&http, &Request::get(host, "/pwned")))?;
             ensure!(answer.text() != "pwned" && !answer.text().contains("root:"), "{answer:?}");
         }

@@ -20,6 +20,7 @@ use oxigress_tests::pass;
 use oxigress_tests::wait::{block_on, until};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
 use std::time::{Duration, Instant};
 
 fn ingress(name: &str, annotations: &[(&str, &str)]) -> String {
@@ -38,9 +39,13 @@ fn ingress(name: &str, annotations: &[(&str, &str)]) -> String {
     text
 }
 
-/// Serves the neighbour, then `bad` (whose Ingress is `bad`), then an edit of the neighbour; `open` is what may not be
-/// answered to a plain request of the bad host.
+/// Serves the neighbour, then `bad` (whose Ingress is `bad`), then an edit of the neighbour, and then starts again beside both.
 fn neighbour_is_served_beside(case: &str, bad: &[String], named: &str) {
+    neighbour_and(case, bad, named, &[]);
+}
+
+/// The same; `statuses` are those of paths of the bad host.
+fn neighbour_and(case: &str, bad: &[String], named: &str, statuses: &[(&str, u16)]) {
     pass(case, |directory| {
         let (first, second) = (Endpoint::start("first")?, Endpoint::start("second")?);
         let mut controller = Controller::start(directory, 1, &[])?;
@@ -64,16 +69,42 @@ fn neighbour_is_served_beside(case: &str, bad: &[String], named: &str) {
         ensure!(!log.contains("nginx refuses the configuration"), "{log}");
         let answer = block_on(send(&http, &Request::get("bad.test", "/")))?;
         ensure!(answer.endpoint().is_none() || named == "ssl-ciphers", "it is open: {answer:?}");
-        Ok(())
+        let check = |when: &str| -> Result<()> {
+            for (path, status) in statuses {
+                let answer = block_on(send(&http, &Request::get("bad.test", path)))?;
+                ensure!(answer.status == *status, "{when}: {path} {answer:?}");
+            }
+            Ok(())
+        };
+        check("served")?;
+        // A pod that starts beside the bad object is ready, and serves the neighbour from what it reads alone.
+        controller.stop()?;
+        fs::remove_dir_all(directory.join("run"))?;
+        controller.start_again(&[])?;
+        controller.is_ready()?;
+        let answer = block_on(send(&http, &Request::get("good.test", "/")))?;
+        ensure!(answer.endpoint().as_deref() == Some("second"), "started again: {answer:?}");
+        check("started again")
     });
 }
 
-/// 580 expressions that cost 33 ms each to compile, and 580 that are served each but cost too much together.
+/// 580 expressions that cost 33 ms each to compile, and 580 that are served each but cost too much together. What is not served
+/// is closed from its plain beginning on.
 #[test]
 fn beside_regular_expressions_that_take_seconds_to_compile() {
-    for (case, pattern, named) in [
-        ("isolation-dear", format!("[{}]x", r"\pL\PL".repeat(165)), "to compile, at most"),
-        ("isolation-many", r"\p{L}+".to_owned(), "take more than 100 ms to compile"),
+    for (case, pattern, named, statuses) in [
+        (
+            "isolation-dear",
+            format!("[{}]x", r"\pL\PL".repeat(165)),
+            "to compile, at most",
+            [("/0/ax", 503), ("/579/ax", 503), ("/root", 200)],
+        ),
+        (
+            "isolation-many",
+            r"\p{L}+".to_owned(),
+            "take more than 100 ms to compile",
+            [("/0/ax", 200), ("/579/ax", 503), ("/root", 200)],
+        ),
     ] {
         let mut bad = ingress("bad", &[("use-regex", "true")]);
         for n in 0..580 {
@@ -84,7 +115,7 @@ fn beside_regular_expressions_that_take_seconds_to_compile() {
             );
         }
         let bad = bad.replace("path: /, pathType: Prefix", "path: /root, pathType: Exact");
-        neighbour_is_served_beside(case, &[bad], named);
+        neighbour_and(case, &[bad], named, &statuses);
     }
 }
 
