@@ -119,10 +119,12 @@ mod structure {
     mod nginx_source;
     mod sizes;
     mod unsafe_code;
+    mod workflows;
 }
 
 /// What one tenant can do to another.
 mod tenants {
+    mod bounds;
     mod hostile;
     mod hostile_values;
     mod injection;

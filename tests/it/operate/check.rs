@@ -1,6 +1,8 @@
 //! `oxigress check`: what a migration starts with. It needs no running program.
 
 use anyhow::{Context, Result, ensure};
+use oxigress_tests::manifest::secret;
+use oxigress_tests::mutual::{Identity, VALID};
 use oxigress_tests::{dist, pass};
 use serde_json::Value;
 use std::fs;
@@ -146,6 +148,41 @@ fn one_cause_is_one_paragraph_whatever_number_of_objects_it_concerns() -> Result
         "{text}"
     );
     ensure!(text.lines().count() <= SCREEN, "{text}");
+    Ok(())
+}
+
+/// What OpenSSL alone can judge is judged here as nginx judges it, and named by object and field.
+#[test]
+fn ciphers_and_revocation_lists_that_nginx_would_refuse_are_named() -> Result<()> {
+    let ca = Identity::root("ca")?;
+    let list = ca.revoke(&[&ca.issue("one", VALID)?])?;
+    let damaged = list.replacen("\nMI", "\nAA", 1);
+    let authorities = |fields: &[(&str, String)]| secret("authorities", fields);
+    let prefix = "nginx.ingress.kubernetes.io";
+    let trusted = [("ca.crt", ca.pem()?)];
+    let lists = [("ca.crt", ca.pem()?), ("ca.crl", list + &damaged)];
+    for (annotations, fields, named) in [
+        (format!("{prefix}/ssl-ciphers: foo"), &trusted[..], "ssl-ciphers"),
+        (
+            format!(
+                "{prefix}/proxy-ssl-secret: default/authorities, {prefix}/proxy-ssl-ciphers: foo"
+            ),
+            &trusted,
+            "proxy-ssl-ciphers",
+        ),
+        (format!("{prefix}/auth-tls-secret: default/authorities"), &lists, "ca.crl"),
+    ] {
+        let text = service("shop")
+            + &ingress("shop", &annotations, &rules("shop.test", "shop"))
+            + &authorities(fields);
+        let output = check_text(&text, &["--output=json"])?;
+        let report = json(&output)?;
+        let findings = report["findings"].as_array().context("findings")?;
+        let of_shop =
+            findings.iter().filter(|one| one["objects"].to_string().contains("default/shop"));
+        let causes: Vec<_> = of_shop.map(|one| one["cause"].to_string()).collect();
+        ensure!(causes.iter().any(|cause| cause.contains(named)), "{named}: {report}");
+    }
     Ok(())
 }
 

@@ -25,11 +25,20 @@ fn a_write_that_looks_at_much_is_done_by_a_thread() {
         let retain = json!({"retain": {"backends": keys, "endpoints": ["large", "small"]}});
         let many: Map<_, _> =
             (0..300).map(|n| (format!("b{n}"), json!({"slow_start_ms": n + 1}))).collect();
+        // Expressions are compiled where the delta is read.
+        let rules = |count: usize| -> Vec<_> {
+            let pattern =
+                |n: usize| json!({"path": {"regex": format!("/{n}/([a-z]+)")}, "backend": "b0"});
+            (0..count).map(pattern).collect()
+        };
+        let expressions =
+            |count| json!({"upsert": {"servers": {"a.test": {"rules": rules(count)}}}});
         let removed: Vec<_> = (0..300).map(|n| format!("absent{n}")).collect();
         let patches = [
             ("one endpoint", false, json!({"upsert": {"endpoints": {"small": [endpoint(2)]}}})),
             ("a backend of one endpoint", false, algorithm("small")),
             ("a backend of 5,000 endpoints", true, algorithm("large")),
+            ("20 expressions", true, expressions(20)),
             ("300 backends", true, json!({"upsert": {"backends": many}})),
             ("300 removals", true, json!({"remove": {"backends": removed}})),
             ("the end of a snapshot in parts", true, retain),

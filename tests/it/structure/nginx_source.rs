@@ -71,6 +71,77 @@ fn debian_patches_close_holes_when_they_are_applied() {
     });
 }
 
+/// Debian is a stub here: which of its suites have a source package, and which of these a known hole.
+#[test]
+fn the_best_source_that_can_be_had_is_taken() {
+    pass("nginx-source", |directory| {
+        let root = directory.path();
+        fs::create_dir_all(root.join("nginx-build"))?;
+        copy("source", root)?;
+        copy("step", root)?;
+        let package = r#"case " $ABSENT " in *" $3 "*) exit 1 ;; esac
+mkdir -p "$2/nginx-$3/src/core"
+echo '#define NGINX_VERSION "1.26.3"' > "$2/nginx-$3/src/core/nginx.h"
+echo "$3" > "$2/nginx-$3/suite"
+echo "nginx 1.26.3-3+$3 1.26.3-3+$3""#;
+        script(&root.join("nginx-build/source-debian"), package)?;
+        let hole = r#"case " $HOLES " in *" $(cat "$1/suite") "*) exit 1 ;; esac"#;
+        script(&root.join("nginx-build/advisories"), hole)?;
+        for (absent, holes, taken) in [
+            ("", "", Some("sid")),
+            ("sid", "", Some("trixie")),
+            ("", "sid", Some("trixie")),
+            ("", "sid trixie", Some("sid")),
+            ("sid", "trixie", Some("trixie")),
+            ("trixie", "sid", Some("sid")),
+            ("sid trixie", "", None),
+        ] {
+            let case = format!("absent: {absent:?}, with holes: {holes:?}");
+            fs::remove_dir_all(root.join("target")).ok();
+            let mut command = Command::new("nginx-build/source");
+            command.current_dir(root).env_remove("OXIGRESS_TARGET");
+            let output = command.env("ABSENT", absent).env("HOLES", holes).output()?;
+            let origin = fs::read_to_string(root.join("target/nginx/SOURCE")).unwrap_or_default();
+            match taken {
+                Some(suite) => {
+                    let expected = format!("nginx 1.26.3 from Debian {suite}'s source package");
+                    ensure!(origin.starts_with(&expected), "{case}: {origin} {output:?}");
+                }
+                None => {
+                    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                    ensure!(
+                        output.status.code() == Some(1) && origin.is_empty(),
+                        "{case}: {origin}"
+                    );
+                    ensure!(said.contains("NGINX_SOURCE_DIR=crate"), "no remedy: {said}");
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The README names the versions on which the suite ran; the table says what ran, and at which commit.
+#[test]
+fn the_versions_that_the_readme_names_are_those_of_the_table() -> Result<()> {
+    let read = |name: &str| fs::read_to_string(dist::repository().join(name));
+    let versions = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+        let words = words.map(|word| word.trim_matches('.'));
+        words.filter(|word| word.matches('.').count() == 2).map(str::to_owned).collect()
+    };
+    let readme = read("README.md")?;
+    let (_, said) = readme.split_once("the whole suite runs on ").context("README.md")?;
+    let (said, _) = said.split_once(". ").context("the end of the sentence")?;
+    let page = read("docs/operate/image.md")?;
+    let (_, table) = page.split_once("| nginx | what ran |").context("docs/operate/image.md")?;
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let tested: Vec<_> = rows.filter_map(|row| versions(row).into_iter().next()).collect();
+    let named = versions(said);
+    ensure!(!named.is_empty() && named == tested, "README.md: {named:?}, the table: {tested:?}");
+    Ok(())
+}
+
 #[test]
 fn no_image_is_made_of_an_nginx_with_known_holes() {
     pass("image-holes", |directory| {

@@ -68,6 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_zone_grows_up_to_a_quarter_of_the_memory_where_no_flag_says_more() {
+        let of = |least, most| {
+            Sizes::of(&Options { zone_bytes: least, zone_bytes_max: most, ..Options::default() })
+        };
+        let quarter = memory_limit() / 4;
+        assert_eq!(of(MIB, None).choose(u64::MAX / 2), quarter);
+        assert_eq!(of(MIB, Some(5 * MIB)).choose(u64::MAX / 2), 5 * MIB);
+        assert_eq!(of(2 * quarter, None).choose(0), 2 * quarter, "never below its least size");
+    }
+
+    #[test]
     fn a_zone_is_as_large_as_needed_and_never_beyond_its_limit() {
         let sizes = Sizes { least: 64 * MIB, most: 256 * MIB };
         assert_eq!(sizes.choose(0), 64 * MIB);

@@ -163,3 +163,66 @@ fn waiting_message() -> String {
         budget::OF_NAMESPACE / 1_000_000
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::testing::world;
+    use oxigress_objects::verdict::Severity;
+
+    /// Of one host two Ingresses of two namespaces, and a host beside it.
+    const MANIFESTS: &str = "
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { name: shop, namespace: a, creationTimestamp: '2024-01-01T00:00:00Z' }
+spec: { tls: [{ hosts: [a.test], secretName: pair }], rules: [{ host: a.test, http: { paths: [{ path: /, pathType: Prefix,
+  backend: { service: { name: s, port: { number: 80 } } } }] } }] }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { name: guest, namespace: b, creationTimestamp: '2025-01-01T00:00:00Z' }
+spec: { rules: [{ host: a.test, http: { paths: [{ path: /b, pathType: Prefix,
+  backend: { service: { name: s, port: { number: 80 } } } }] } }] }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { name: other, namespace: a, creationTimestamp: '2025-01-01T00:00:00Z' }
+spec: { rules: [{ host: other.test, http: { paths: [{ path: /, pathType: Prefix,
+  backend: { service: { name: s, port: { number: 80 } } } }] } }] }
+";
+
+    #[test]
+    fn a_withheld_record_is_told_to_each_object_behind_it_and_to_no_other() {
+        let world = world(MANIFESTS);
+        let options = Options { watch_ingress_without_class: true, ..Options::default() };
+        let mut translator = Translator::new(options);
+        translator.update(&world, &world.all());
+        let of = |kind, key: &str, guest: Option<&str>| WithheldItem {
+            record: RecordRef { kind, key: key.into() },
+            guest: guest.map(String::from),
+            name: format!("record {key}"),
+            reason: "nginx refused it".into(),
+        };
+        use record::Kind::{Certificate, Endpoints, Server, Tls};
+        for (item, expected) in [
+            (of(Server, "a.test", None), &["Ingress a/shop", "Ingress b/guest"][..]),
+            (of(Server, "a.test", Some("b")), &["Ingress b/guest"]),
+            (of(Tls, "a.test", None), &["Ingress a/shop", "Ingress b/guest"]),
+            (of(Tls, "other.test", None), &["Ingress a/other"]),
+            (of(Endpoints, "a/s/80", None), &["Ingress a/other", "Ingress a/shop"]),
+            (of(Endpoints, "c/s/80", None), &["Service c/s"]),
+            (of(Certificate, "a/pair", None), &["Secret a/pair"]),
+        ] {
+            let said = format!("{item:?}");
+            let changes = translator.set_withheld(vec![item]);
+            let told = changes.iter().filter(|(_, verdict)| {
+                verdict.as_ref().is_some_and(|verdict| verdict.severity == Severity::Rejected)
+            });
+            let mut told: Vec<_> = told.map(|(object, _)| object.to_string()).collect();
+            told.sort();
+            assert_eq!(told, expected, "{said}");
+            translator.set_withheld(Vec::new());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What the webhook says to namespaces about hosts that are not theirs.
+
+use super::{Fixture, ingress};
+
+/// A host of namespace `default`, of 2024.
+fn owned() -> String {
+    ingress("shop", &["age: 2024-01-01T00:00:00Z"])
+}
+
+/// Without what is missing in the other namespace.
+fn about_hosts(mut warnings: Vec<String>) -> Vec<String> {
+    warnings.retain(|warning| !warning.contains("does not exist"));
+    warnings
+}
+
+#[test]
+fn what_another_namespace_says_about_a_host_is_denied() {
+    let fixture = Fixture::new("--enable-ssl-passthrough", &[owned()]);
+    let other = ["namespace: evil", "path: /trap"];
+    for (words, why) in [
+        (
+            &["server-alias: b.test"][..],
+            "annotation server-alias: host a.test belongs to namespace default",
+        ),
+        (&["app-root: /trap"], "annotation app-root: host a.test belongs to"),
+        (&["from-to-www-redirect: true"], "annotation from-to-www-redirect: host a.test"),
+        (&["ssl-passthrough: true", "path: /"], "annotation ssl-passthrough: host a.test belongs"),
+        (&["ssl-ciphers: AES128-SHA"], "annotation ssl-ciphers: host a.test"),
+        (&["ssl-prefer-server-ciphers: true"], "annotation ssl-prefer-server-ciphers: host"),
+        (&["spec: tls: [{ hosts: [a.test], secretName: x }]"], "spec.tls: host a.test belongs to"),
+        (
+            &["canary: true", "canary-weight: 100", "path: /x"],
+            "belongs to Ingress default/shop of another namespace",
+        ),
+        (
+            &["server-alias: a.test", "host: evil.test"],
+            "annotation server-alias: host a.test belongs to namespace default",
+        ),
+        (
+            &["from-to-www-redirect: true", "host: www.a.test"],
+            "annotation from-to-www-redirect: host a.test belongs to namespace default",
+        ),
+    ] {
+        let words = [&other[..], words].concat();
+        fixture.denies("trap", &words, why);
+        Fixture::new("--host-ownership=shared --enable-ssl-passthrough", &[owned()])
+            .admits("trap", &words);
+        // Nor is it looked over without the full test.
+        Fixture::new("--disable-full-test --enable-ssl-passthrough", &[owned()])
+            .denies("trap", &words, why);
+    }
+    assert!(about_hosts(fixture.admits("trap", &other)).is_empty(), "paths are added");
+    let strict = Fixture::new("--host-ownership=strict", &[owned()]);
+    strict.denies("trap", &other, "--host-ownership=strict leaves it to that namespace alone");
+    assert!(strict.admits("more", &["path: /more"]).is_empty(), "the owner adds paths");
+}
+
+#[test]
+fn what_the_owner_says_too_is_admitted() {
+    let words = ["app-root: /x", "server-alias: b.test", "from-to-www-redirect: true"];
+    let owner = [&words[..], &["age: 2024-01-01T00:00:00Z"]].concat();
+    let fixture = Fixture::new("", &[ingress("shop", &owner)]);
+    let other = [&words[..], &["namespace: evil", "path: /trap"]].concat();
+    assert!(about_hosts(fixture.admits("guest", &other)).is_empty());
+}
+
+#[test]
+fn a_certificate_beside_the_owner_s_is_worth_a_warning() {
+    let tls = "spec: tls: [{ hosts: [a.test], secretName: x }]";
+    let fixture = Fixture::new("", &[ingress("shop", &[tls, "age: 2024-01-01T00:00:00Z"])]);
+    let warnings = about_hosts(fixture.admits("guest", &["namespace: evil", "path: /trap", tls]));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("spec.tls: host a.test belongs to namespace default"));
+}
+
+#[test]
+fn an_old_ingress_does_not_take_a_host_over() {
+    let old = ["namespace: evil", "host: evil.test", "age: 2020-01-01T00:00:00Z"];
+    let fixture = Fixture::new("", &[owned(), ingress("old", &old)]);
+    let names = |more: &[&'static str]| [&old[..], more].concat();
+    let why = "is older and would take it over: name the host in a new Ingress";
+    fixture.denies("old", &names(&["host: a.test", "path: /other"]), why);
+    fixture.denies("old", &names(&["server-alias: a.test"]), why);
+    fixture.admits("old", &names(&["server-alias: b.test"]));
+    Fixture::new("--host-ownership=shared", &[owned(), ingress("old", &old)])
+        .admits("old", &names(&["host: a.test", "path: /other"]));
+}
+
+/// Client certificates concern everybody's paths of a host.
+#[test]
+fn client_certificates_for_a_foreign_host_are_denied() {
+    let manifests = include_str!("../../../../testdata/owner_client_certificate.in.yaml");
+    let mut all = manifests.split("\n---\n");
+    let secret = all.find(|text| text.contains("name: ca, namespace: evil")).unwrap().to_owned();
+    let words = ["namespace: evil", "path: /trap", "auth-tls-secret: evil/ca"];
+    let of = |flags: &str| Fixture::new(flags, &[owned(), secret.clone()]);
+    of("").denies("trap", &words, "annotation auth-tls-secret: host a.test belongs to");
+    of("").admits("own", &[&words[..], &["host: own.test"]].concat());
+    of("--host-ownership=shared").admits("trap", &words);
+}
