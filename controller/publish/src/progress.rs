@@ -33,6 +33,8 @@ struct Endpoint {
     capacity: u64,
     /// What is written needs room beside what it replaces, as in the module.
     is_beside: bool,
+    /// Bytes beside the capacity for records that take no more than what they replace.
+    kept: u64,
 }
 
 impl Endpoint {
@@ -90,6 +92,7 @@ impl Endpoint {
             true => size(&Patch { upsert: patch.upsert.clone(), ..Patch::default() }.into_whole()),
             false => 0,
         };
+        let kept = if self.is_less(&patch) { self.kept } else { 0 };
         patch.apply(&mut next);
         if let Some(retain) = retain {
             let mut all = Patch { remove: retain, ..Patch::default() };
@@ -113,14 +116,14 @@ impl Endpoint {
             next = all.into_whole();
         }
         let needed = size(&next).max(size(&self.live) * u64::from(written > 0) + written);
-        if needed > self.capacity {
+        if needed > self.capacity + kept {
             let (live, capacity) = (size(&self.live), self.capacity);
             let free = if is_whole { capacity } else { capacity - live };
             let needed = needed - if is_whole { 0 } else { live };
             return (
                 507,
                 serde_json::json!({"error": "full", "needed_bytes": needed,
-                "free_bytes": free, "capacity_bytes": capacity}),
+                "free_bytes": free, "free_for_less_bytes": free + self.kept, "capacity_bytes": capacity}),
             );
         }
         self.live = next;
@@ -128,6 +131,17 @@ impl Endpoint {
         let applied =
             Applied { epoch: EPOCH.into(), generation: self.generation, ignored_fields: 0 };
         (200, serde_json::to_value(applied).unwrap())
+    }
+
+    /// Whether each record that is written takes no more than the one that it replaces.
+    fn is_less(&self, patch: &Patch) -> bool {
+        let records = |patch: &Patch| -> BTreeMap<_, usize> {
+            let all = delta_records(patch, |_, _| None).into_iter();
+            all.filter_map(|change| Some(((change.kind, change.key), change.value?.len())))
+                .collect()
+        };
+        let live = records(&Patch::of_whole(self.live.clone()));
+        records(patch).iter().all(|(key, bytes)| live.get(key).is_some_and(|old| bytes <= old))
     }
 
     fn status(&self) -> Status {
@@ -307,6 +321,7 @@ fn run(case: &Case) {
         body_limit: case.body_limit,
         capacity: 1 << 30,
         is_beside: false,
+        kept: 0,
     };
     let mut publisher = Publisher::new(0);
     let mut old = Snapshot::default();
@@ -351,6 +366,7 @@ proptest! {
             body_limit: 1 << 20,
             capacity,
             is_beside: false,
+            kept: 0,
         };
         let mut publisher = Publisher::new(0);
         let mut old = Snapshot::default();
@@ -389,6 +405,7 @@ fn a_thousand_refused_records_take_few_requests() {
         body_limit: 1 << 20,
         capacity: 1 << 30,
         is_beside: false,
+        kept: 0,
     };
     let mut publisher = Publisher::new(0);
     publisher.change(Patch::between(&Snapshot::default(), &new));
@@ -420,6 +437,7 @@ fn endpoints_do_not_wait_for_records_that_are_refused() {
             body_limit: 1 << 20,
             capacity: 1 << 30,
             is_beside: false,
+            kept: 0,
         };
         let mut publisher = Publisher::new(0);
         publisher.change(Patch::between(&Snapshot::default(), &old));

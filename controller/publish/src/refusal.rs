@@ -1,9 +1,9 @@
 //! What a refusal means: what is withheld, so that everything else goes on.
 
 use super::client::Answer;
-use super::item::{self, Item, RuleRecords};
+use super::item::{self, Item, OVERHEAD, RuleRecords};
 use super::owners::View;
-use super::room;
+use super::room::{self, CLOSED};
 use super::withheld::{self, Reason, Room};
 use super::{Next, Publisher, Sent, describe, parts, problem};
 use hyper::StatusCode;
@@ -44,6 +44,39 @@ impl Refused<'_> {
 struct Lack {
     bytes: u64,
     room: Room,
+    /// Bytes for records that take no more than those that they replace.
+    free_for_less: u64,
+}
+
+/// What takes records away that are live.
+#[derive(Default)]
+struct Eviction {
+    /// Hosts that are closed for a moment first: there is no room for what is left of them beside what they are now.
+    closing: Patch,
+    /// What is left of the records, in parts, each with its bytes.
+    parts: Vec<(u64, Patch)>,
+}
+
+impl Eviction {
+    /// Adds what takes so many bytes until what it replaces is freed; a part has room for `room` of them.
+    fn add(&mut self, bytes: u64, room: u64, write: impl FnOnce(&mut Patch)) {
+        match self.parts.last_mut() {
+            Some((taken, part)) if *taken + bytes <= room => {
+                *taken += bytes;
+                write(part);
+            }
+            _ => {
+                let mut part = Patch::default();
+                write(&mut part);
+                self.parts.push((bytes, part));
+            }
+        }
+    }
+
+    fn into_parts(self) -> impl DoubleEndedIterator<Item = Patch> {
+        let parts = self.parts.into_iter().map(|(_, part)| part);
+        std::iter::once(self.closing).chain(parts).filter(|part| !part.is_empty())
+    }
 }
 
 impl Publisher {
@@ -92,7 +125,7 @@ impl Publisher {
                     self.parts.push_front(endpoints);
                 }
                 // They make the room that the rest needs.
-                for part in evicted.into_iter().rev().filter(|part| !part.is_empty()) {
+                for part in evicted.into_parts().rev() {
                     self.parts.push_front(part);
                 }
             }
@@ -108,7 +141,8 @@ impl Publisher {
         self.capacity_bytes = problem.capacity_bytes.unwrap_or(self.capacity_bytes);
         // Of an empty zone nobody knows yet what a smaller whole leaves free.
         let free = if matches!(refused, Refused::Whole(_)) { 0 } else { free };
-        Lack { bytes, room: Room { capacity: self.capacity_bytes, free } }
+        let free_for_less = problem.free_for_less_bytes.unwrap_or(free).max(free);
+        Lack { bytes, room: Room { capacity: self.capacity_bytes, free }, free_for_less }
     }
 
     /// Withholds the records that the answer names.
@@ -187,8 +221,8 @@ impl Publisher {
         refused: &Refused<'_>,
         lack: &Lack,
         view: &View<'_>,
-    ) -> (bool, [Patch; 2]) {
-        let mut evicted = Patch::default();
+    ) -> (bool, Eviction) {
+        let mut eviction = Eviction::default();
         // What closes records needs a little room itself: removals make it.
         let removals_only = match refused {
             Refused::Delta(patch) if parts::is_divided_by_urgency(patch) => {
@@ -202,25 +236,28 @@ impl Publisher {
             chosen = room::choose(view, &self.withheld, lack.bytes, false);
         }
         let (mut count, mut total) = (0, 0);
-        let mut closing = Patch::default();
         for (item, bytes) in chosen {
-            let mut needs = bytes;
+            let table = Operations::of_kind(item.record.kind);
+            let (mut needs, mut left) = (bytes, CLOSED);
             if item.guest.is_some() {
-                // What is left of the server is written beside the old one: where there is no room for that, it is closed for
-                // a moment, which makes room. To bring the guest back takes the whole server.
+                // What is left of the server is written beside the old one; it is smaller. To bring the guest back takes the whole
+                // server.
                 needs = item::bytes_of_record(view.snapshot, &item.record).max(bytes);
-                if needs - bytes > lack.room.free
-                    && let Some(table) = Operations::of_kind(item.record.kind)
+                left = needs - bytes + OVERHEAD;
+                if left > lack.free_for_less
+                    && let Some(table) = table
                 {
-                    (table.withhold)(&mut closing, &item.record.key);
+                    (table.withhold)(&mut eviction.closing, &item.record.key);
                 }
             }
             let reason = Reason::NoRoom { bytes: needs };
             let is_withheld = match refused.touches(&item.record) {
                 true => self.withheld.insert(item, reason),
                 false => {
-                    if let Some(table) = Operations::of_kind(item.record.kind) {
-                        (table.restore)(view.snapshot, &mut evicted, &item.record.key);
+                    if let Some(table) = table {
+                        eviction.add(left, lack.free_for_less, |part| {
+                            (table.restore)(view.snapshot, part, &item.record.key);
+                        });
                     }
                     self.withheld.evict(item, reason)
                 }
@@ -235,7 +272,7 @@ impl Publisher {
                 "the zone is full: {count} records of {total} bytes are withheld until there is room"
             );
         }
-        (count > 0, [closing, evicted])
+        (count > 0, eviction)
     }
 
     /// Sends a refused delta in two parts; a single record is withheld.

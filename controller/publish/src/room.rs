@@ -17,7 +17,7 @@ use oxigress_core::record::{Kind, encode_endpoints};
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// What closes a record, about.
-const CLOSED: u64 = 64;
+pub const CLOSED: u64 = 64;
 
 /// When a record waits, the last first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

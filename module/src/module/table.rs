@@ -85,7 +85,8 @@ unsafe impl CoreModule for Core {
     }
 
     fn exit_process(cycle: &Cycle) {
-        log::leave_lines(cycle);
+        // Whatever becomes of the lines: what follows frees what callbacks would use.
+        nginx::contain("exit_process", (), || log::leave_lines(cycle));
         // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
         unsafe { worker::stop(cycle.event_loop()) };
     }

@@ -61,6 +61,13 @@ pub(crate) fn free(memory: Memory) -> u32 {
     memory.header().free.load(Relaxed).saturating_sub(kept)
 }
 
+/// Those that are free for a record that takes no more than what it replaces: half of what is kept for removals is among
+/// them, since such a write leaves more room than it found.
+pub(crate) fn free_for_less(memory: Memory) -> u32 {
+    let kept = memory.header().capacity.load(Relaxed) / KEPT_FOR_REMOVALS;
+    memory.header().free.load(Relaxed).saturating_sub(kept / 2)
+}
+
 /// Granules of an allocated block.
 pub(crate) fn granules_of(memory: Memory, block: Block) -> u32 {
     memory.word(block, GRANULES).load(Relaxed)

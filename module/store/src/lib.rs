@@ -174,6 +174,7 @@ impl Store {
         Space {
             capacity_bytes: arena::capacity(self.memory) as usize * memory::GRANULE,
             free_bytes: arena::free(self.memory) as usize * memory::GRANULE,
+            free_for_less_bytes: arena::free_for_less(self.memory) as usize * memory::GRANULE,
         }
     }
 
@@ -240,6 +241,8 @@ pub struct Space {
     pub capacity_bytes: usize,
     /// Bytes that no record uses.
     pub free_bytes: usize,
+    /// Bytes that a record may use which takes no more than the one that it replaces: more than `free_bytes`.
+    pub free_for_less_bytes: usize,
 }
 
 #[cfg(all(test, not(feature = "loom")))]

@@ -230,6 +230,32 @@ fn a_removal_fits_into_a_full_store() {
 }
 
 #[test]
+fn a_record_is_replaced_by_a_smaller_one_in_a_full_store() {
+    let heap = Heap::new(1 << 20);
+    let put = |key: &[u8], bytes: usize| {
+        heap.write(|t| t.upsert(2, key, &vec![1; bytes], no_cells).map(drop)).is_ok()
+    };
+    assert!(put(b"large", 7_000));
+    let mut count = 0_u32;
+    for bytes in [10_000, 1_000, 100, 0] {
+        while put(&count.to_le_bytes(), bytes) {
+            heap.free_all();
+            count += 1;
+        }
+    }
+    let space = heap.store.space();
+    assert!(space.free_bytes < 100 && space.free_for_less_bytes > 7_000, "{space:?}");
+    assert!(!put(b"new", 6_000), "what is new finds no room");
+    assert!(!put(b"large", 7_500), "nor what grows");
+    assert!(put(b"large", 6_000), "what becomes smaller does");
+    heap.free_all();
+    for n in 0..count {
+        heap.write(|t| t.remove(2, &n.to_le_bytes()).map(drop)).unwrap();
+        heap.free_all();
+    }
+}
+
+#[test]
 fn a_full_store_refuses_the_write_and_loses_nothing() {
     let heap = Heap::new(160 << 10);
     let reader = heap.attach(0, 1);

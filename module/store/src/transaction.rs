@@ -181,7 +181,11 @@ impl<L: WriterLock> Transaction<'_, L> {
         if new_cells > 0 {
             needed_bytes += record::attachment_bytes(new_cells, names.words)?;
         }
-        let free_bytes = self.space().free_bytes;
+        let is_less = replaced.is_some_and(|old| {
+            record::bytes_needed(key, old.value()).is_ok_and(|before| needed_bytes <= before)
+        });
+        let space = self.space();
+        let free_bytes = if is_less { space.free_for_less_bytes } else { space.free_bytes };
         if needed_bytes > free_bytes {
             return Err(WriteError::Full { needed_bytes, free_bytes });
         }

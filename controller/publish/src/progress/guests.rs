@@ -5,6 +5,7 @@ use super::*;
 use crate::item::{self, Fate, Item};
 use crate::owners::HostOwner;
 use oxigress_core::model::{ListenerHost, Rule};
+use oxigress_core::record::encode_server;
 use std::num::NonZeroU16;
 
 /// Rules of a host of the namespace `o`: each with its namespace, its bytes, and whether nginx refuses it.
@@ -113,6 +114,7 @@ fn send_all(
     endpoint: &mut Endpoint,
     view: &View<'_>,
     names_rules: bool,
+    check: impl Fn(&Snapshot),
 ) {
     let mut requests = 0;
     while publisher.is_behind() {
@@ -122,6 +124,7 @@ fn send_all(
         publisher.answered(Ok(answer), Duration::ZERO, view);
         requests += 1;
         assert!(requests < 1_000, "no end");
+        check(&endpoint.live);
     }
 }
 
@@ -130,7 +133,7 @@ fn look(publisher: &mut Publisher, endpoint: &mut Endpoint, snapshot: &Snapshot)
     let outgoing = publisher.look();
     let answer = endpoint.answer(&outgoing);
     publisher.answered(Ok(answer), Duration::ZERO, &view(snapshot));
-    send_all(publisher, endpoint, &view(snapshot), true);
+    send_all(publisher, endpoint, &view(snapshot), true, |_| {});
 }
 
 proptest! {
@@ -152,7 +155,7 @@ proptest! {
         for hosts in [&first, &second] {
             let new = placed(snapshot_of(hosts, |_, _| true));
             publisher.change(Patch::between(&old, &new));
-            send_all(&mut publisher, &mut endpoint, &view(&new), names_rules);
+            send_all(&mut publisher, &mut endpoint, &view(&new), names_rules, |_| {});
             for (number, rules) in hosts.iter().enumerate() {
                 let live = match is_listener {
                     true => &endpoint.live.listener_servers[&listener(host(number))],
@@ -189,15 +192,23 @@ proptest! {
         let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
         // The owner has less than a third of the zone; a sixth, where each write has its room beside what it replaces.
         let capacity = if is_beside { 6 } else { 3 } * bytes_of_owner(&own) + more;
-        let mut endpoint = Endpoint { is_beside, ..endpoint_of(capacity, 1 << 20) };
+        // The zone keeps room for what becomes smaller, as much as the largest host needs.
+        let largest = own.servers.values().map(|server| encode_server(server).len() as u64 + 200);
+        let kept = largest.max().unwrap_or(0);
+        let mut endpoint = Endpoint { is_beside, kept, ..endpoint_of(capacity, 1 << 20) };
         let mut publisher = Publisher::new(0);
         let (own, new) = (placed(own), placed(snapshot_of(&hosts, |_, _| true)));
         if !is_new {
             publisher.change(Patch::between(&Snapshot::default(), &own));
-            send_all(&mut publisher, &mut endpoint, &view(&own), true);
+            send_all(&mut publisher, &mut endpoint, &view(&own), true, |_| {});
         }
         publisher.change(Patch::between(&own, &new));
-        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        let is_closed = |rule: &Rule| rule.origin.namespace.is_empty() && rule.policies.is_some();
+        send_all(&mut publisher, &mut endpoint, &view(&new), true, |live| {
+            for (record, server) in RuleRecords::from(live).all() {
+                assert!(!server.rules.iter().any(is_closed), "{record} is closed for a moment");
+            }
+        });
         // What had no room for a moment comes back with the next look.
         for _ in 0..3 {
             look(&mut publisher, &mut endpoint, &new);
@@ -220,7 +231,7 @@ proptest! {
         let mut publisher = Publisher::new(limit);
         let new = snapshot_of(&hosts, |_, _| true);
         publisher.change(Patch::between(&Snapshot::default(), &new));
-        send_all(&mut publisher, &mut endpoint, &view(&new), true);
+        send_all(&mut publisher, &mut endpoint, &view(&new), true, |_| {});
         let withheld = publisher.take_withheld().unwrap_or_default();
         let own = snapshot_of(&hosts, |_, namespace| namespace == "o");
         if bytes_of_owner(&own) <= limit {
@@ -246,4 +257,34 @@ proptest! {
             prop_assert!(bytes <= limit, "{} has {} of {}", guest, bytes, limit);
         }
     }
+}
+
+/// Where the zone is full to the last bytes, a guest's rules go without a moment in which the owner's host is closed: the zone
+/// keeps room for what becomes smaller.
+#[test]
+fn a_guest_s_rules_go_without_closing_the_host() {
+    let own = (0, ("o", 900, false));
+    let guests = (1..11).map(|number| (number, ("g", 300, false)));
+    let hosts = [std::iter::once(own).chain(guests).collect::<Rules>()];
+    let more = [hosts[0].clone(), [(0, ("o", 500, false))].into()];
+    let (first, second) = (snapshot_of(&hosts, |_, _| true), snapshot_of(&more, |_, _| true));
+    let run = |kept: u64| {
+        let mut endpoint = Endpoint { is_beside: true, kept, ..endpoint_of(1 << 20, 1 << 20) };
+        let mut publisher = Publisher::new(0);
+        publisher.change(Patch::between(&Snapshot::default(), &first));
+        send_all(&mut publisher, &mut endpoint, &view(&first), true, |_| {});
+        endpoint.capacity = size(&endpoint.live) + 50;
+        publisher.change(Patch::between(&first, &second));
+        let closed = std::cell::Cell::new(0);
+        send_all(&mut publisher, &mut endpoint, &view(&second), true, |live| {
+            let rules = live.servers.get(&host(0)).map(|server| &server.rules);
+            let is_owners = |rule: &Rule| rule.origin.namespace == "o";
+            let is_served = rules.is_some_and(|rules| rules.iter().any(is_owners));
+            closed.set(closed.get() + usize::from(!is_served));
+        });
+        let own = snapshot_of(&more, |_, namespace| namespace == "o");
+        (closed.get(), endpoint.live == own)
+    };
+    assert_eq!(run(2_000), (0, true), "the guest's rules alone make room");
+    assert!(run(0).0 > 0, "without that room the host is closed");
 }

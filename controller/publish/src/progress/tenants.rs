@@ -67,6 +67,7 @@ pub(super) fn endpoint_of(capacity: u64, body_limit: usize) -> Endpoint {
         body_limit,
         capacity,
         is_beside: false,
+        kept: 0,
     }
 }
 

@@ -202,6 +202,9 @@ pub struct Problem {
     /// Bytes there are, for status 507.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
+    /// Bytes there are for records that take no more than those that they replace, for status 507.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_for_less_bytes: Option<u64>,
     /// Bytes of the zone that records can use, for status 507.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,

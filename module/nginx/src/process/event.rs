@@ -55,6 +55,8 @@ unsafe extern "C" fn happened(event: *mut ngx_event_t) {
         // SAFETY: the event stays until its owner takes it back.
         unsafe { sys::ngx_add_timer(event, milliseconds) };
     }
+    // The last one drops the closure, and with it what that has.
+    contain("event", (), || drop(inner));
 }
 
 impl Drop for Owned {

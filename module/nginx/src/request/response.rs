@@ -132,6 +132,11 @@ impl Request {
     pub fn set_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
         let answered = self.upstream().into_iter().flat_map(|upstream| upstream.headers());
         self.response_headers().chain(answered).find(|own| std::ptr::eq(*own, header))?;
+        self.put_response_value(header, parts)
+    }
+
+    /// The same for a header that nginx has just handed over with this request: nobody looks for it among all of them.
+    pub(crate) fn put_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
         let length = parts.iter().map(|part| part.len()).sum();
         let mut all = parts.to_vec();
         // nginx ends values with a NUL.

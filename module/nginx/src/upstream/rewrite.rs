@@ -68,7 +68,7 @@ fn rewrite(
         match how(request, value) {
             Rewritten::Not => Code::DECLINED,
             Rewritten::To(value) => {
-                let done = request.set_response_value(header, &[before, &value]);
+                let done = request.put_response_value(header, &[before, &value]);
                 done.map_or(Code::ERROR, |()| Code::OK)
             }
         }

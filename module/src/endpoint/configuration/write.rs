@@ -407,6 +407,7 @@ fn refused(error: WriteError, before: usize, rest: usize, store: &Store) -> Answ
         ),
         needed_bytes: Some(needed as u64),
         free_bytes: Some(free as u64),
+        free_for_less_bytes: Some(space.free_for_less_bytes as u64),
         capacity_bytes: Some(space.capacity_bytes as u64),
         ..Problem::default()
     };
