@@ -99,7 +99,8 @@ impl Lines {
     /// Counts on in the bytes that came so far of a response: each is looked at once. What does not begin as a head of HTTP/1
     /// has no lines.
     pub fn count(&mut self, bytes: &[u8], most: usize) -> Counted {
-        if !bytes.starts_with(b"HTTP/") {
+        let begun = bytes.len().min(b"HTTP/".len());
+        if !b"HTTP/".starts_with(bytes.get(..begun).unwrap_or_default()) {
             return Counted::End;
         }
         for byte in bytes.get(self.read..).unwrap_or_default() {
