@@ -4,7 +4,6 @@ pub mod attempt;
 pub mod destinations;
 pub mod idle;
 pub mod keepalive;
-pub mod ledger;
 pub mod outcome;
 pub mod peer;
 pub mod selection;

@@ -1,12 +1,9 @@
 //! What the module keeps of its directives: for a cycle, a server or upstream, and a location.
 
-use crate::balancer::idle::Settings;
-use crate::balancer::keepalive::KeptByNginx;
-use crate::module::table::Http;
-use nginx::sys::ngx_shm_zone_t;
+use nginx::sys::{ngx_msec_t, ngx_shm_zone_t, ngx_uint_t};
 use nginx::thread::ThreadPool;
 use nginx::zone::Zone;
-use nginx::{Argument, Cycle, Settings as LocationSettings, VariableIndex};
+use nginx::{Argument, Cycle, EventLoop, Settings as LocationSettings, VariableIndex};
 use oxigress_core::balancer::destinations;
 use oxigress_core::http::head::Rules;
 use oxigress_core::http::paths::Refused as RefusedPaths;
@@ -15,6 +12,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
+
+pub mod directive;
+
+/// The part of the module outside of http{} and stream{}, under which nginx keeps a [`CoreConf`] for each cycle. Its table, and
+/// what nginx calls of it, stand in `module/table.rs`, above all that is called.
+pub struct Core;
+
+/// The part of the module in http{}, under which nginx keeps [`SrvConf`], [`LocConf`] and the context of a request. Its table
+/// stands beside that of [`Core`].
+pub struct Http;
 
 /// What the core module keeps for a cycle.
 #[derive(Default)]
@@ -41,6 +48,11 @@ pub struct CoreConf {
 }
 
 impl CoreConf {
+    /// That of the running cycle.
+    pub fn running(here: EventLoop) -> Option<&'static Self> {
+        Cycle::current(here).core::<Core>()
+    }
+
     /// The zone of `ingress_zone`, of the cycle that this is of.
     pub fn zone<'c>(&self, cycle: &'c Cycle) -> Option<&'c Zone> {
         cycle.zones().find(|zone| Some(zone.as_ptr()) == self.zone.map(NonNull::as_ptr))
@@ -71,6 +83,33 @@ fn path(text: &Argument) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(text.bytes())))
 }
 
+/// What nginx's own `keepalive` does in an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeptByNginx {
+    /// Nothing.
+    #[default]
+    Not,
+    /// All locations share what is kept.
+    ByAddress,
+    /// Each location has its own.
+    ByLocation,
+}
+
+/// How an upstream keeps connections.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keepalive {
+    /// Number of the upstream among those of the cycle.
+    pub number: usize,
+    /// Idle ones a worker; 0: none is kept.
+    pub connections: u32,
+    /// Age after which one is used no more.
+    pub time_msec: ngx_msec_t,
+    /// Time after which an idle one is closed.
+    pub timeout_msec: ngx_msec_t,
+    /// Requests after which one is used no more.
+    pub requests: ngx_uint_t,
+}
+
 /// What the module keeps for an upstream or a server.
 #[derive(Default)]
 pub struct SrvConf {
@@ -97,7 +136,7 @@ pub struct SrvConf {
     /// What nginx does about the connections of this upstream.
     pub kept_by_nginx: KeptByNginx,
     /// What the module does about them.
-    pub keep: Settings,
+    pub keep: Keepalive,
     /// Which headers of clients are kept and removed; `None`: as without directives.
     pub rules: Option<Rules>,
     /// Which paths are refused.

@@ -7,13 +7,11 @@ pub mod reserve;
 
 use crate::conf::Declared;
 use crate::endpoint::configuration::Job;
-use crate::endpoint::configuration::Patience;
 use crate::endpoint::configuration::Step;
 use crate::endpoint::configuration::answer::Answer;
-use crate::module::directives;
 use crate::request::Request;
-use crate::route::rewrite as answer;
-use crate::zone::ZoneLock;
+use crate::system::log;
+use crate::zone::{Patience, ZoneLock};
 use nginx::log::Log;
 use nginx::process::give_memory_back;
 use nginx::thread::{AfterWork, Work};
@@ -23,6 +21,9 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::borrow::Cow;
 use std::cell::RefCell;
+
+/// The longest body that is taken.
+pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Who asks for what, as far as the endpoint cares.
 pub struct Head<'r> {
@@ -76,7 +77,7 @@ impl<'r> Head<'r> {
                 || request.has_header_prefix(b"sec-fetch-"),
             peer_uid: request.is_unix().then(|| peer_uid(request)),
             own_uid: geteuid().as_raw(),
-            max_body_bytes: directives::MAX_BODY_BYTES as u64,
+            max_body_bytes: MAX_BODY_BYTES as u64,
         }
     }
 }
@@ -109,7 +110,7 @@ impl PhaseHandler for Content {
         let worker = request.worker();
         match configuration::begin(&Head::of(&request), worker) {
             Step::Answer(answer) => match raw.discard_body() {
-                Code::OK => answer::send(raw, answer).into(),
+                Code::OK => send(raw, answer).into(),
                 failed => failed.into(),
             },
             Step::Work(job) => {
@@ -159,7 +160,7 @@ fn work(request: &nginx::Request) -> Option<AfterBody> {
             return Some(AfterBody::Wait);
         }
     }
-    Some(AfterBody::Finalize(answer::send(request, answer.unwrap_or_else(Answer::busy))))
+    Some(AfterBody::Finalize(send(request, answer.unwrap_or_else(Answer::busy))))
 }
 
 /// The body in one piece; `None` when memory is out.
@@ -197,7 +198,28 @@ fn finish(
     is_gone: bool,
 ) -> AfterWork {
     AfterWork::Finalize(match answer.flatten() {
-        Some(answer) if !is_gone => answer::send(request, answer),
+        Some(answer) if !is_gone => send(request, answer),
         _ => Code::INTERNAL_ERROR,
     })
+}
+
+/// Sends a whole answer; answers what a content handler answers.
+fn send(raw: &nginx::Request, answer: Answer) -> Code {
+    for line in &answer.log {
+        log::write(log::WARN, raw.log(), format_args!("ingress_configuration: {line}"));
+    }
+    raw.set_status(usize::from(answer.status));
+    let mut is_complete = raw.set_content_type(answer.content_type.as_bytes()).is_some();
+    for (name, value) in &answer.headers {
+        is_complete &= raw.push_response_header(name.as_bytes(), value.as_bytes()).is_some();
+    }
+    if !is_complete {
+        return Code::INTERNAL_ERROR;
+    }
+    if answer.is_last {
+        raw.set_keepalive(false);
+    }
+    // nginx would compare If-Match with the ETag of this answer, which is already the next one.
+    raw.set_disable_not_modified(true);
+    raw.send(answer.body.as_slice())
 }

@@ -4,7 +4,6 @@ pub mod directives;
 pub mod draining;
 pub mod fastcgi;
 pub mod filter;
-pub mod forwarded;
 pub mod interim;
 pub mod precontent;
 pub mod requests;

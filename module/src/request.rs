@@ -3,6 +3,7 @@
 
 mod access;
 mod error;
+pub mod forwarded;
 pub mod head;
 mod headers;
 mod limits;
@@ -14,13 +15,13 @@ mod trace;
 mod uri;
 
 use crate::access::question::Question;
+use crate::conf::Http;
 use crate::headers::interim;
-use crate::logging::metrics::Counter;
-use crate::module::table::Http;
 use crate::route::location;
 use crate::route::location::Entered;
 use crate::worker;
 use crate::worker::Worker;
+use crate::zone::counters::Counter;
 use nginx::{Address, Header};
 use oxigress_core::model::policy::Mirror;
 use std::cell::{Cell, OnceCell};

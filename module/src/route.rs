@@ -11,7 +11,6 @@ pub mod rewrite;
 pub use facts::{Live, RequestFacts, find};
 pub use own::server;
 
-use crate::logging::metrics;
 use crate::request::Request;
 use crate::request::head::BadHead;
 use crate::request::route::Found;
@@ -19,6 +18,7 @@ use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::route::location::Entered;
 use crate::spans;
+use crate::zone::counters;
 use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
 use oxigress_store::Guard;
 
@@ -90,7 +90,7 @@ fn carry_out<'g>(
     if request.worker().buckets().is_some()
         && let Some(counter) = decision.counter
     {
-        request.count(metrics::cell_of(guard, counter));
+        request.count(counters::cell_of(guard, counter));
     }
     let policies = decision.route.policies.clone();
     let route = &decision.route;

@@ -4,13 +4,16 @@ pub mod passthrough;
 pub mod peer;
 pub mod sessions;
 
-use crate::module::directives;
-use crate::module::directives::refuse;
-use crate::module::table::Stream;
+use crate::conf::directive;
+use crate::conf::directive::refuse;
 use crate::system::log;
 use nginx::stream::SessionVariable;
 use nginx::stream::divide::Undivided;
 use nginx::{Conf, Refused};
+
+/// The part of the module in stream{}, under which nginx keeps [`SrvConf`] and a session's [`passthrough::Decision`]. Its table
+/// stands in `module/table.rs`.
+pub struct Stream;
 
 const NO_ZONE: &str = "needs an \"ingress_zone NAME SIZE;\" before stream";
 
@@ -25,7 +28,7 @@ pub struct SrvConf {
 
 /// `ingress_balancer [$variable];`
 pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
-    if !directives::has_zone(conf) {
+    if !directive::has_zone(conf) {
         return Err(refuse(conf, format_args!("\"ingress_balancer\" {NO_ZONE}")));
     }
     if !conf.set_session_balancer::<peer::Sessions>() {
@@ -33,7 +36,7 @@ pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
         return Err(refuse(conf, reason));
     }
     if conf.arguments().len() > 1 {
-        let name = directives::variable_name(conf)?;
+        let name = directive::variable_name(conf)?;
         let index = conf.session_variable::<Stream>(&name).ok_or(Refused::Told)?;
         conf.stream_server::<Stream>().variable = Some(index);
     }
@@ -42,7 +45,7 @@ pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
 
 /// `ingress_passthrough;`
 pub fn ingress_passthrough(conf: &mut Conf) -> Result<(), Refused> {
-    if !directives::has_zone(conf) {
+    if !directive::has_zone(conf) {
         return Err(refuse(conf, format_args!("\"ingress_passthrough\" {NO_ZONE}")));
     }
     if !cfg!(nginx_has_pass) {

@@ -1,21 +1,25 @@
 //! The shared memory zone: made by the master, inherited by every worker, kept by a reload.
 #![allow(unsafe_code)]
 
+pub mod counters;
+pub mod endpoints;
 pub mod journal;
+pub mod ledger;
 pub mod records;
 pub mod retired;
 pub mod steps;
 
+use crate::conf::Core;
 use crate::conf::CoreConf;
-use crate::module::table::Core;
 use crate::system::log;
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;
 use nginx::zone::{Block, BlockZone, Zone, ZoneHeld, ZoneMutex, is_test};
 use nginx::{Cycle, EventLoop};
-use oxigress_store::{Store, WriterLock};
+use oxigress_store::{Store, Transaction, WriterLock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
+use std::time::{Duration, Instant};
 
 /// The zone of `ingress_zone`.
 pub struct StoreZone;
@@ -109,6 +113,41 @@ unsafe impl WriterLock for ZoneLock {
 
     fn try_lock(&self) -> Option<ZoneHeld> {
         self.0.try_lock()
+    }
+}
+
+/// How long a writer waits for another writer: the event loop not at all, a thread for a moment.
+#[derive(Clone, Copy)]
+pub struct Patience(Duration);
+
+impl Patience {
+    /// On the event loop.
+    pub const NONE: Patience = Patience(Duration::ZERO);
+    /// On a thread: longer than any write takes, shorter than a client waits.
+    pub const THREAD: Patience = Patience(Duration::from_secs(2));
+
+    /// Whoever began to wait then may go on.
+    pub fn is_left(self, start: Instant) -> bool {
+        start.elapsed() < self.0
+    }
+
+    /// There is any at all.
+    pub fn is_any(self) -> bool {
+        self.0 > Duration::ZERO
+    }
+
+    /// Begins a write as soon as no other is at work; `None` when patience runs out.
+    pub fn write<'l>(self, store: &Store, lock: &'l ZoneLock) -> Option<Transaction<'l, ZoneLock>> {
+        let start = Instant::now();
+        loop {
+            if let Some(transaction) = store.try_write(lock) {
+                return Some(transaction);
+            }
+            if !self.is_left(start) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 
 use crate::access::buffers;
 use crate::access::limits;
+use crate::conf::Core;
 use crate::conf::CoreConf;
-use crate::module::table::Core;
 use crate::request::Request;
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;

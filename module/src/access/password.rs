@@ -5,7 +5,7 @@
 //! of their own, and the lines take turns: a flood of passwords for one host delays no other tenant's logins.
 #![allow(unsafe_code)]
 
-use crate::module::directives;
+use crate::conf::CoreConf;
 use crate::system::memory::now_seconds;
 use crate::worker;
 use crate::worker::Worker;
@@ -139,7 +139,8 @@ fn set_password(request: &Request, to: Password) {
 /// Gives a check to a thread.
 fn post(request: &Request, checks: &Checks, check: &Check) -> bool {
     let Some(secret) = check.secret.take() else { return false };
-    let is_posted = directives::password_pool(request.event_loop())
+    let threads = CoreConf::running(request.event_loop()).and_then(|core| core.password_pool);
+    let is_posted = threads
         // SAFETY: the request waits in ACCESS, before which and during which nobody reads a body.
         .is_some_and(|threads| unsafe { request.run_on_thread(threads, secret, done) });
     if is_posted {

@@ -194,11 +194,11 @@ impl External {
 }
 
 fn scheme<'r>(request: &Request<'r>) -> &'r [u8] {
-    crate::headers::forwarded::scheme(request)
+    crate::request::forwarded::scheme(request)
 }
 
 fn authority<'r>(request: &Request<'r>) -> &'r [u8] {
-    let host = Some(crate::headers::forwarded::host(request)).filter(|host| !host.is_empty());
+    let host = Some(crate::request::forwarded::host(request)).filter(|host| !host.is_empty());
     oxigress_core::http::forwarded::authority(request.host(), host)
 }
 

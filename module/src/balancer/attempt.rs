@@ -66,7 +66,7 @@ pub struct InFlight {
 impl InFlight {
     #[inline]
     pub fn begin(&mut self, worker: &Worker, begun: &Begun) {
-        self.ledger = worker.ledger().write(begun);
+        self.ledger = worker.ledger().write(begun.backend, begun.index, begun.cell);
         (self.hash, self.place) = (begun.backend, begun.place);
         (self.index, self.cell) = (begun.index, begun.cell);
         self.began = memory::now_milliseconds();

@@ -1,8 +1,8 @@
 //! Where connections to endpoints may lead: `ingress_destinations`, and what listens on this machine.
 
-use crate::module::directives::core_conf;
-use crate::module::directives::refuse;
-use crate::module::table::Core;
+use crate::conf::Core;
+use crate::conf::directive::core_conf;
+use crate::conf::directive::refuse;
 use crate::system::log;
 use crate::system::log::Seldom;
 use crate::system::memory;

@@ -16,9 +16,10 @@ pub mod identity;
 pub use identity::Identifier;
 
 use crate::balancer::peer;
+use crate::conf::Keepalive;
 use crate::worker;
 use nginx::event::Posted;
-use nginx::sys::{ngx_msec_t, ngx_uint_t};
+use nginx::sys::ngx_msec_t;
 use nginx::{Cycle, EventLoop, now_milliseconds};
 use oxigress_core::balancer::idle::{Idle, Key, Place};
 use oxigress_store::Reader;
@@ -31,21 +32,6 @@ const CLOSED_A_TICK: u32 = 64;
 const COMPARED_A_TICK: usize = 50_000;
 /// What looking one backend up counts as.
 const LOOK_UP: usize = 50;
-
-/// How an upstream keeps connections.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Settings {
-    /// Number of the upstream among those of the cycle.
-    pub number: usize,
-    /// Idle ones a worker; 0: none is kept.
-    pub connections: u32,
-    /// Age after which one is used no more.
-    pub time_msec: ngx_msec_t,
-    /// Time after which an idle one is closed.
-    pub timeout_msec: ngx_msec_t,
-    /// Requests after which one is used no more.
-    pub requests: ngx_uint_t,
-}
 
 /// The idle connections of a worker.
 pub struct Pools {
@@ -127,7 +113,7 @@ impl Pools {
     ///
     /// `generation` is the one its endpoint was chosen from.
     #[inline]
-    pub fn put(&self, settings: &Settings, key: Key, generation: u64, connection: nginx::Open) {
+    pub fn put(&self, settings: &Keepalive, key: Key, generation: u64, connection: nginx::Open) {
         let kept = Kept {
             connection: connection.rest(),
             since_msec: now_milliseconds() as ngx_msec_t,
@@ -151,7 +137,7 @@ impl Pools {
         }
     }
 
-    fn insert(&self, settings: &Settings, key: Key, kept: Kept) -> Option<(Place, Option<Kept>)> {
+    fn insert(&self, settings: &Keepalive, key: Key, kept: Kept) -> Option<(Place, Option<Kept>)> {
         let mut pools = self.pools.try_borrow_mut().ok()?;
         if pools.len() <= settings.number {
             pools.resize_with(settings.number + 1, || None);

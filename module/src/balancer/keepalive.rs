@@ -6,9 +6,8 @@
 //! if the scheme is known then, else when a request comes. What nginx 1.29.7 and later does without being asked,
 //! `local`, keeps locations apart: it is right wherever all requests of a location make the same handshake.
 
-use crate::conf::SrvConf;
-use crate::module::directives::refuse;
-use crate::module::table::Http;
+use crate::conf::directive::refuse;
+use crate::conf::{Http, KeptByNginx, SrvConf};
 use crate::system::log;
 use nginx::stock::{KeepaliveConf, Proxy, UpstreamKeepalive};
 use nginx::sys::{
@@ -24,18 +23,6 @@ const TIMEOUT_MSEC: ngx_msec_t = 60_000;
 const REQUESTS: ngx_uint_t = 10_000;
 /// The room for them is taken with the first one: 64 bytes each.
 const MAX_CONNECTIONS: u32 = 1 << 16;
-
-/// What nginx's own `keepalive` does in an upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeptByNginx {
-    /// Nothing.
-    #[default]
-    Not,
-    /// All locations share what is kept.
-    ByAddress,
-    /// Each location has its own.
-    ByLocation,
-}
 
 /// `ingress_keepalive CONNECTIONS [time=1h] [timeout=60s] [requests=10000];`
 pub fn ingress_keepalive(conf: &mut Conf) -> Result<(), Refused> {

@@ -3,11 +3,11 @@
 use super::peer::Begun;
 use crate::system::memory::now_milliseconds;
 use crate::worker::Worker;
-use crate::zone::records::statistics_numbered;
+use crate::zone::endpoints::{by_hash, statistics_numbered};
 use crate::zone::retired;
 use oxigress_core::balancer::statistics::{Cell, Failure};
-use oxigress_core::record::{Choice, EndpointsView, Kind};
-use oxigress_store::{Guard, KeyHash, Record};
+use oxigress_core::record::{Choice, EndpointsView};
+use oxigress_store::{Guard, Record};
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug)]
@@ -69,18 +69,4 @@ fn observe(view: EndpointsView<'_>, cell: Cell<'_>, now: u64, seconds: f32, is_a
     } else if is_answered {
         cell.observe_now_and_then(now, seconds);
     }
-}
-
-/// A request that a worker died with is in flight no more.
-pub fn forget(guard: &Guard<'_>, backend: u64, index: u32, number: u32) {
-    let record = by_hash(guard, backend);
-    if let Some(cell) = record.and_then(|record| statistics_numbered(&record, index, number)) {
-        cell.end(number);
-    }
-}
-
-/// The endpoint set of an attempt, live or removed.
-fn by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> Option<Record<'g>> {
-    let find = |kind| guard.find_hashed(KeyHash::from_bits(hash), kind);
-    find(Kind::Endpoints as u8).or_else(|| find(retired::ENDPOINTS))
 }

@@ -7,9 +7,7 @@ use crate::request::route::Found;
 use crate::system::memory::now_milliseconds;
 use crate::system::memory::wall_clock_milliseconds;
 use crate::worker::Worker;
-use crate::zone::records::STATISTICS_OF_SET;
-use crate::zone::records::TURN;
-use crate::zone::records::statistics;
+use crate::zone::endpoints::{STATISTICS_OF_SET, TURN, is_drained, is_full, statistics};
 use crate::zone::retired;
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
@@ -136,18 +134,6 @@ pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
     has_more
 }
 
-/// Every endpoint of the set is busy up to its limit.
-#[inline]
-pub fn is_busy(record: Record<'_>, view: EndpointsView<'_>) -> bool {
-    view.max_in_flight() > 0 && is_busy_up_to_limit(record, view)
-}
-
-#[cold]
-fn is_busy_up_to_limit(record: Record<'_>, view: EndpointsView<'_>) -> bool {
-    let set = Set::new(view, record, &[], now_milliseconds());
-    (0..view.len()).all(|index| set.is_drained(index) || set.is_full(index))
-}
-
 /// The endpoints of a backend, as they are for one attempt.
 struct Set<'g> {
     view: EndpointsView<'g>,
@@ -186,8 +172,7 @@ impl<'g> Set<'g> {
     }
 
     fn is_full(&self, index: usize) -> bool {
-        let cell = statistics(&self.record, index);
-        self.limit != 0 && cell.is_some_and(|cell| cell.in_flight() >= self.limit)
+        is_full(&self.record, index, self.limit)
     }
 
     fn is_ejected(&self, index: usize) -> bool {
@@ -200,7 +185,7 @@ impl<'g> Set<'g> {
     }
 
     fn is_drained(&self, index: usize) -> bool {
-        self.view.is_draining() && self.view.get(index).is_some_and(|e| e.is_draining())
+        is_drained(self.view, index)
     }
 
     /// It drains, and could take a request that nobody else is left for.

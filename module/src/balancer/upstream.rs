@@ -1,14 +1,12 @@
 //! Upstream peers: nginx's callbacks around one attempt to reach an endpoint.
 
 use crate::balancer::attempt::{Choice, InFlight, MAX_DENIED, Tried};
-use crate::balancer::idle::Settings;
 use crate::balancer::keepalive;
 use crate::balancer::outcome::Outcome;
 use crate::balancer::peer::{self, Key, Search};
 use crate::balancer::selection;
-use crate::conf::SrvConf;
+use crate::conf::{Http, Keepalive, SrvConf};
 use crate::headers::{fastcgi, interim, reverse};
-use crate::module::table::Http;
 use crate::request::Request;
 use crate::request::route::Found;
 use crate::spans;
@@ -52,7 +50,7 @@ pub struct Peer<'r> {
     /// The generation that `current` was chosen from.
     generation: u64,
     /// How connections are kept; `None`: nginx sees to that, or nobody.
-    settings: Option<&'r Settings>,
+    settings: Option<&'r Keepalive>,
     protocol: u64,
     /// Of the TLS handshake and the local address.
     identity: u64,
@@ -366,7 +364,7 @@ fn outcome(upstream: Option<&Upstream>, ended: Ended, began: u64) -> Outcome {
 
 /// Whether the connection of an attempt may serve another request: nginx's conditions, in its order.
 #[inline]
-fn is_good(attempt: &Attempt<'_>, settings: &Settings, upstream: &Upstream) -> bool {
+fn is_good(attempt: &Attempt<'_>, settings: &Keepalive, upstream: &Upstream) -> bool {
     let Some(connection) = attempt.nginx().connection() else { return false };
     let here = connection.event_loop();
     connection.is_well()

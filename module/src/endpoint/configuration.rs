@@ -18,12 +18,11 @@ pub use answer::Answer;
 
 use crate::endpoint::Head;
 use crate::worker::Worker;
-use crate::zone::ZoneLock;
+use crate::zone::{Patience, ZoneLock};
 use oxigress_core::explain::Asked;
 use oxigress_core::metrics::{Buckets, Options, percent_decoded};
 use oxigress_core::policy::limits::Forgotten;
 use oxigress_store::{Role, Store, Transaction};
-use std::time::{Duration, Instant};
 
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
 const LONG_BYTES: usize = 64 * 1024;
@@ -178,41 +177,6 @@ pub fn is_long(job: &Job, body_bytes: usize, store: &Store) -> bool {
     let is_write = matches!(job, Job::Native { is_patch: true, .. } | Job::PostGeneral);
     let looks_at_all = !is_of_one && !is_write;
     body_bytes > LONG_BYTES || looks_at_all && effort::records(store) > effort::MANY_RECORDS
-}
-
-/// How long a job waits for another writer: the event loop not at all, a thread for a moment.
-#[derive(Clone, Copy)]
-pub struct Patience(Duration);
-
-impl Patience {
-    /// On the event loop.
-    pub const NONE: Patience = Patience(Duration::ZERO);
-    /// On a thread: longer than any write takes, shorter than a client waits.
-    pub const THREAD: Patience = Patience(Duration::from_secs(2));
-
-    /// Whoever began to wait then may go on.
-    fn is_left(self, start: Instant) -> bool {
-        start.elapsed() < self.0
-    }
-
-    /// There is any at all.
-    fn is_any(self) -> bool {
-        self.0 > Duration::ZERO
-    }
-
-    /// Begins a write as soon as no other is at work; `None` when patience runs out.
-    pub fn write<'l>(self, store: &Store, lock: &'l ZoneLock) -> Option<Transaction<'l, ZoneLock>> {
-        let start = Instant::now();
-        loop {
-            if let Some(transaction) = store.try_write(lock) {
-                return Some(transaction);
-            }
-            if !self.is_left(start) {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 /// Does a job; `None`: another writer is at work, and patience ran out. Any thread: touches the store only,

@@ -3,7 +3,7 @@
 //!
 //! Rejected:  a margin within the router: a client that sends no request never comes to it.
 
-use crate::module::table::Http;
+use crate::conf::Http;
 use nginx::Cycle;
 
 /// Writes that get through at once to a worker that has nothing left: the controller has one under way, and

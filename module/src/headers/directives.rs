@@ -1,8 +1,8 @@
 //! The directives about what clients are told of the server (`ingress_hide_server`); about what clients may say: `ingress_keep_headers`, `ingress_strip_headers`, `ingress_refuse_paths`; and
 //! about where they are: `ingress_proxied_client`.
 
-use crate::module::directives::refuse;
-use crate::module::table::Http;
+use crate::conf::Http;
+use crate::conf::directive::refuse;
 use crate::request::Request;
 use nginx::{Code, Conf, Next, PhaseHandler, Refused};
 use oxigress_core::http::head::{Rules, may_be_kept, may_be_stripped};

@@ -1,10 +1,10 @@
 //! Metrics: the directive, and the LOG phase, where a request has ended and is counted.
 
-use crate::logging::metrics;
-use crate::module::directives::core_conf;
-use crate::module::directives::refuse;
+use crate::conf::directive::core_conf;
+use crate::conf::directive::refuse;
 use crate::request::Request;
 use crate::spans;
+use crate::zone::counters;
 use nginx::{Code, Conf, Next, PhaseHandler, Refused, State};
 use oxigress_core::metrics::{Attempts, Buckets, Observation};
 
@@ -49,8 +49,9 @@ impl PhaseHandler for Log {
 
     fn run(request: &nginx::Request) -> Next<'_> {
         let Some(seen) = Request::of(request) else { return Code::OK.into() };
-        if let Some(counter) = seen.counter() {
-            metrics::observe(seen.worker(), &counter, &observation(&seen));
+        let worker = seen.worker();
+        if let (Some(counter), Some(buckets)) = (seen.counter(), worker.buckets()) {
+            counters::observe(worker.reader(), buckets, &counter, &observation(&seen));
         }
         if seen.is_traced() {
             spans::finish(&seen);

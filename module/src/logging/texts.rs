@@ -1,11 +1,11 @@
 //! The directives of texts that are written in one piece, each of which makes a variable.
 
+use crate::conf::Http;
+use crate::conf::directive::refuse;
 use crate::logging::lines::Header;
 use crate::logging::lines::Piece;
 use crate::logging::lines::Text;
 use crate::logging::lines::parse;
-use crate::module::directives::refuse;
-use crate::module::table::Http;
 use crate::request::Request;
 use nginx::{Argument, Conf, Lookup, Refused, VariableFlags};
 use oxigress_core::text::log::Escape;

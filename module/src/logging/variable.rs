@@ -1,8 +1,8 @@
 //! The variables, under the names ingress-nginx's log formats and headers use.
 
-use crate::headers::forwarded;
 use crate::headers::requests;
 use crate::request::Request;
+use crate::request::forwarded;
 use crate::spans;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;

@@ -2,67 +2,18 @@
 
 use crate::balancer::keepalive;
 use crate::balancer::upstream;
-use crate::conf::{CoreConf, LocConf, Locations, Scheme, SrvConf, Target};
+use crate::conf::directive::{core_conf, file, has_zone, need_zone, refuse, variable};
+use crate::conf::{Core, CoreConf, Http, LocConf, Locations, Scheme, SrvConf, Target};
 use crate::endpoint;
-use crate::module::table;
-use crate::module::table::Core;
-use crate::module::table::Http;
 use crate::route::rewrite as answer;
 use crate::system::log;
 use crate::system::memory;
 use crate::tls;
 use crate::zone::StoreZone;
-use nginx::thread::ThreadPool;
+use nginx::sys::ngx_module_t;
 use nginx::zone::page_bytes;
-use nginx::{Argument, Conf, Cycle, EventLoop, Phase, Refused, VariableIndex};
+use nginx::{Conf, Cycle, Phase, Refused};
 use oxigress_core::text::line::Escaped;
-use std::fmt::Display;
-
-/// A body of the configuration endpoint.
-pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
-
-/// Says why, with file and line, and refuses the directive.
-pub fn refuse(conf: &Conf, reason: impl Display) -> Refused {
-    conf.refuse(Escaped(reason))
-}
-
-/// The name of the variable that the directive's argument is.
-pub fn variable_name(conf: &Conf) -> Result<Vec<u8>, Refused> {
-    let argument = conf.argument();
-    argument.variable_name().map(<[u8]>::to_vec).ok_or_else(|| {
-        let shown = argument.bytes().escape_ascii();
-        refuse(conf, format_args!("invalid variable name \"{shown}\": it begins with \"$\""))
-    })
-}
-
-/// The number of the variable that the directive's argument is.
-fn variable(conf: &Conf) -> Result<VariableIndex, Refused> {
-    conf.variable_index(&variable_name(conf)?).ok_or(Refused::Told)
-}
-
-/// Refuses a directive that stands before `ingress_zone`, or without it.
-fn need_zone(conf: &mut Conf, directive: &str) -> Result<(), Refused> {
-    if has_zone(conf) {
-        return Ok(());
-    }
-    let reason = format_args!("\"{directive}\" needs an \"ingress_zone NAME SIZE;\" before http");
-    Err(refuse(conf, reason))
-}
-
-/// `ingress_zone` has been read.
-pub fn has_zone(conf: &mut Conf) -> bool {
-    conf.core::<Core>().is_some_and(|core| core.zone.is_some())
-}
-
-/// What the core module keeps for the cycle that is read.
-pub fn core_conf(conf: &mut Conf) -> Result<&mut CoreConf, Refused> {
-    conf.core::<Core>().ok_or(Refused::Told)
-}
-
-/// What the core module keeps for the running cycle.
-pub fn running(here: EventLoop) -> Option<&'static CoreConf> {
-    Cycle::current(here).core::<Core>()
-}
 
 /// `ingress_forwarded_headers $variable;`
 pub fn ingress_forwarded_headers(conf: &mut Conf) -> Result<(), Refused> {
@@ -96,8 +47,8 @@ pub fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
     keepalive::check_location(conf)
 }
 
-/// `ingress_zone NAME SIZE;`
-pub fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
+/// `ingress_zone NAME SIZE;`, with the tag of its zones.
+pub fn ingress_zone(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Refused> {
     if has_zone(conf) {
         return Err(Refused::DUPLICATE);
     }
@@ -109,14 +60,13 @@ pub fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
         let reason = format_args!("invalid zone size \"{shown}\": it is a number of at least 256k");
         return Err(refuse(conf, reason));
     };
-    let tag = &raw mut table::ngx_ingress_module;
     let zone = conf.add_zone::<StoreZone>(name.bytes(), bytes, tag);
     core_conf(conf)?.zone = Some(zone.ok_or(Refused::Told)?);
     Ok(())
 }
 
-/// `ingress_limits SIZE;`
-pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
+/// `ingress_limits SIZE;`, with the tag of its zones.
+pub fn ingress_limits(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Refused> {
     if core_conf(conf)?.limits.is_some() {
         return Err(Refused::DUPLICATE);
     }
@@ -126,20 +76,9 @@ pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
         let reason = format_args!("invalid size \"{shown}\": it is a number of at least {least}k");
         return Err(refuse(conf, reason));
     };
-    // Not the tag of `ingress_zone`, which looks for its last zone by that.
-    let tag = &raw mut table::ngx_http_ingress_module;
     let zone = conf.add_zone::<crate::access::counts::CountsZone>(b"ingress_limits", bytes, tag);
     core_conf(conf)?.limits = Some(zone.ok_or(Refused::Told)?);
     Ok(())
-}
-
-/// The directive's argument as the path of a file.
-fn file(conf: &Conf, directive: &str) -> Result<Argument, Refused> {
-    let path = conf.argument();
-    if path.is_empty() {
-        return Err(refuse(conf, format_args!("\"{directive}\" needs the path of a file")));
-    }
-    conf.full_path(&path).ok_or(Refused::Told)
 }
 
 /// `ingress_journal PATH;`
@@ -194,7 +133,7 @@ pub fn ingress_configuration(conf: &mut Conf) -> Result<(), Refused> {
     core.set_content::<endpoint::Content>();
     // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
     // refuses one that is too large, with a reason.
-    core.set_body_buffer_bytes(MAX_BODY_BYTES + 1);
+    core.set_body_buffer_bytes(endpoint::MAX_BODY_BYTES + 1);
     core.set_max_body_bytes(0);
     core.set_body_timeout(30_000);
     conf.location::<Http>().pool = Some(conf.default_threads().ok_or(Refused::Told)?);
@@ -378,9 +317,4 @@ pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
         zone.begin_anew();
     }
     Ok(())
-}
-
-/// Whose threads look at passwords; `None` without an `ingress_router`.
-pub fn password_pool(here: EventLoop) -> Option<ThreadPool> {
-    running(here)?.password_pool
 }

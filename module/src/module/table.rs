@@ -3,16 +3,14 @@
 
 use crate::balancer::destinations;
 use crate::balancer::keepalive;
-use crate::conf::CoreConf;
-use crate::conf::LocConf;
-use crate::conf::SrvConf;
+use crate::conf::{Core, CoreConf, Http, LocConf, SrvConf};
 use crate::headers::directives as head;
 use crate::logging::observe as metrics;
 use crate::logging::texts as text;
 use crate::logging::texts::Texts;
 use crate::logging::variables;
 use crate::module::directives;
-use crate::stream;
+use crate::stream::{self, Stream};
 use crate::system::log;
 use crate::worker;
 use nginx::module::{
@@ -60,9 +58,6 @@ pub static mut ngx_http_ingress_module: ngx_module_t = http_module::<Http>(&HTTP
 pub static mut ngx_stream_ingress_module: ngx_module_t =
     stream_module::<Stream>(&STREAM, STREAM_DIRECTIVES);
 
-/// What the library keeps outside of http{} and stream{}.
-pub struct Core;
-
 // SAFETY: the index of the table above, whose context is this type's.
 unsafe impl CoreModule for Core {
     type Main = CoreConf;
@@ -96,17 +91,14 @@ static CORE: Shared<ngx_core_module_t> = core_context::<Core>(c"ingress");
 
 const CORE_DIRECTIVES: &[Directive] = &[
     at_top(c"ingress_destinations", Arguments::ANY, destinations::ingress_destinations),
-    at_top(c"ingress_zone", Arguments::exactly(2), directives::ingress_zone),
+    at_top(c"ingress_zone", Arguments::exactly(2), ingress_zone),
     at_top(c"ingress_journal", Arguments::exactly(1), directives::ingress_journal),
     at_top(c"ingress_draining", Arguments::exactly(1), directives::ingress_draining),
-    at_top(c"ingress_limits", Arguments::exactly(1), directives::ingress_limits),
+    at_top(c"ingress_limits", Arguments::exactly(1), ingress_limits),
     at_top(c"ingress_buffers", Arguments::exactly(1), directives::ingress_buffers),
     at_top(c"ingress_metrics", Arguments::between(0, 3), metrics::ingress_metrics),
     Directive::END,
 ];
-
-/// What the library keeps for http{}.
-pub struct Http;
 
 // SAFETY: the index of the table above, whose context is this type's.
 unsafe impl HttpModule for Http {
@@ -134,6 +126,15 @@ unsafe impl HttpModule for Http {
     }
 }
 
+fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
+    directives::ingress_zone(conf, &raw mut ngx_ingress_module)
+}
+
+fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
+    // Not the tag of `ingress_zone`, which looks for its last zone by that.
+    directives::ingress_limits(conf, &raw mut ngx_http_ingress_module)
+}
+
 static HTTP: Shared<ngx_http_module_t> = http_context::<Http>();
 
 const HTTP_DIRECTIVES: &[Directive] = &[
@@ -159,9 +160,6 @@ const HTTP_DIRECTIVES: &[Directive] = &[
     in_upstream(c"ingress_keepalive", Arguments::between(1, 4), keepalive::ingress_keepalive),
     Directive::END,
 ];
-
-/// What the library keeps for stream{}.
-pub struct Stream;
 
 // SAFETY: the index of the table above, whose context is this type's.
 unsafe impl StreamModule for Stream {

@@ -1,7 +1,7 @@
 //! The client's head, made to mean one thing before it is routed.
 
+use crate::conf::Http;
 use crate::conf::SrvConf;
-use crate::module::table::Http;
 use crate::request::Request;
 use crate::system::log::Seldom;
 use nginx::Header;

@@ -1,14 +1,14 @@
 //! What a decision reads in nginx: the request, and the live generation.
 
-use crate::balancer::peer;
-use crate::headers::forwarded;
 use crate::request::Request;
+use crate::request::forwarded;
 use crate::request::route::Found;
 use crate::route::policy;
 use crate::route::policy::Compiled;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::HostPolicy;
 use crate::worker::Worker;
+use crate::zone::endpoints;
 use crate::zone::retired;
 use oxigress_core::balancer::{cookie, split};
 use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};
@@ -156,7 +156,7 @@ impl EndpointSet for Endpoints<'_> {
 
     #[inline]
     fn is_busy(&self) -> bool {
-        self.record.is_some_and(|set| peer::is_busy(set, self.view))
+        self.record.is_some_and(|set| endpoints::is_busy(set, self.view))
     }
 }
 

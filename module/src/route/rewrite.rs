@@ -1,11 +1,9 @@
-//! Answers: the REWRITE phase's, and whole responses of the configuration endpoint.
+//! The REWRITE phase: what nginx does about the answer of a decision.
 
 use crate::conf::Declared;
-use crate::endpoint::configuration;
 use crate::request::Request;
 use crate::route;
 use crate::route::errors;
-use crate::system::log;
 use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::gateway::Answer;
 
@@ -63,25 +61,4 @@ fn not_routed(raw: &nginx::Request) -> Code {
         true => Code::DECLINED,
         false => Code::status(404),
     }
-}
-
-/// Sends a whole response; answers what a content handler answers.
-pub fn send(raw: &nginx::Request, answer: configuration::Answer) -> Code {
-    for line in &answer.log {
-        log::write(log::WARN, raw.log(), format_args!("ingress_configuration: {line}"));
-    }
-    raw.set_status(usize::from(answer.status));
-    let mut is_complete = raw.set_content_type(answer.content_type.as_bytes()).is_some();
-    for (name, value) in &answer.headers {
-        is_complete &= raw.push_response_header(name.as_bytes(), value.as_bytes()).is_some();
-    }
-    if !is_complete {
-        return Code::INTERNAL_ERROR;
-    }
-    if answer.is_last {
-        raw.set_keepalive(false);
-    }
-    // nginx would compare If-Match with the ETag of this answer, which is already the next one.
-    raw.set_disable_not_modified(true);
-    raw.send(answer.body.as_slice())
 }

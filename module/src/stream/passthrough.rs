@@ -1,6 +1,6 @@
 //! TLS passthrough: the server name decides between nginx's own two handlers, `proxy_pass` and `pass`.
 
-use crate::module::table::Stream;
+use crate::stream::Stream;
 use crate::stream::sessions as stream;
 use crate::system::log;
 use crate::system::log::Seldom;

@@ -11,9 +11,8 @@
 //!
 //! A follower takes no writes: its workers end soon, or its nginx is about to become the leader.
 
-use crate::endpoint::configuration::Patience;
-use crate::zone::ZoneLock;
 use crate::zone::records;
+use crate::zone::{Patience, ZoneLock};
 use oxigress_store::journal::{
     Acquired, Claim, Format, Ownership, ReplayError, Stop, Tail, Writer,
 };

@@ -1,10 +1,9 @@
 //! The store seen as the records of `oxigress-core`.
 
-use crate::zone::retired;
-use oxigress_core::balancer::statistics::{Cell, WORDS};
+use oxigress_core::balancer::statistics::WORDS;
 use oxigress_core::metrics;
 use oxigress_core::record::{BackendView, EndpointsView, Kind, Records, ServerView};
-use oxigress_store::{CellNames, Guard, Record};
+use oxigress_store::{CellNames, Guard};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,6 +19,17 @@ impl<'g> Records<'g> for Held<'g> {
 
 /// The encoding of keys and values in a journal: any change of [`oxigress_core::record`] gets another number.
 pub const JOURNAL_VERSION: u64 = 8;
+
+/// The kind of endpoint sets that a write has removed, beside the model's kinds (`retired.rs`).
+pub const RETIRED_ENDPOINTS: u8 = 15;
+
+/// Before the value of a removed record: the generation without it, and when that began.
+pub const RETIRED_HEAD: usize = 16;
+
+/// The value that a record had before it was removed.
+pub fn retired_value(kept: &[u8]) -> &[u8] {
+    kept.get(RETIRED_HEAD..).unwrap_or_default()
+}
 
 /// Requests are counted. One zone is of one mind: the process that makes it says so before it forks, and another
 /// mind gets another zone.
@@ -38,7 +48,7 @@ pub fn cells(kind: u8, value: &[u8]) -> CellNames<'_> {
         Some(Kind::Endpoints) => {
             return cells_of_endpoints(value);
         }
-        None if kind == retired::ENDPOINTS => return cells_of_endpoints(retired::value(value)),
+        None if kind == RETIRED_ENDPOINTS => return cells_of_endpoints(retired_value(value)),
         Some(Kind::Server | Kind::Listener) if COUNTING.load(Relaxed) => {
             ServerView::new(value).names().collect()
         }
@@ -55,41 +65,6 @@ fn cells_of_endpoints(value: &[u8]) -> CellNames<'_> {
     let endpoints = EndpointsView::new(value);
     let names = endpoints.iter().map(|e| &e.identity()[..]);
     CellNames { names: [&b""[..]].into_iter().chain(names).collect(), words: WORDS }
-}
-
-/// The cell of an endpoint set itself.
-pub const STATISTICS_OF_SET: usize = 0;
-/// Its word that says whose turn it is.
-pub const TURN: usize = 1;
-
-/// The cell of an endpoint of a set.
-#[inline]
-pub fn statistics<'g>(set: &Record<'g>, index: usize) -> Option<Cell<'g>> {
-    set.cell(index + 1).and_then(Cell::new)
-}
-
-/// The cell of an endpoint that stood at `index`, by its number, as long as the endpoint is in the set.
-#[inline]
-pub fn statistics_numbered<'g>(set: &Record<'g>, index: u32, number: u32) -> Option<Cell<'g>> {
-    set.cell_numbered(index as usize + 1, number).and_then(Cell::new)
-}
-
-/// Marks endpoints that came from a journal or from another zone as older than those that join.
-pub fn mark_endpoints_older(set: Option<Record<'_>>) {
-    let Some(set) = set else { return };
-    (0..set.cell_count()).filter_map(|n| statistics(&set, n)).for_each(|cell| cell.mark_older());
-}
-
-/// Initialises the endpoints that are new to a set: they join at `now`, with the mean latency of the others.
-pub fn initialise_endpoints(set: Option<Record<'_>>, now: u64) {
-    let Some(set) = set else { return };
-    let all = || (0..set.cell_count()).filter_map(|index| statistics(&set, index));
-    if all().all(|cell| cell.is_initialised()) {
-        return;
-    }
-    let known = || all().map(|cell| cell.latency(now)).filter(|latency| *latency > 0.0);
-    let mean = known().sum::<f32>() / known().count().max(1) as f32;
-    all().for_each(|cell| cell.initialise(now, mean));
 }
 
 /// A hasher for keys that are keyed hashes already.

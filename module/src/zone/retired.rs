@@ -9,12 +9,10 @@
 //! Units:   milliseconds of the monotonic clock.
 //! Errors:  without room nothing is kept; [`LIMIT`] bounds what is.
 
-use crate::zone::records::cells;
+use crate::zone::records::{RETIRED_ENDPOINTS, RETIRED_HEAD, cells, retired_value};
 use oxigress_core::record::{BackendView, EndpointsView, Kind};
 use oxigress_store::{Guard, KeyHash, Record, Transaction, WriteError, WriterLock};
 
-/// The kind of endpoint sets that were removed.
-pub const ENDPOINTS: u8 = 15;
 const BACKEND: u8 = 14;
 const QUEUE: u8 = 13;
 const _: () = assert!(Kind::ALL.len() <= QUEUE as usize, "these kinds are not the model's");
@@ -27,25 +25,17 @@ const LIMIT: usize = 16;
 /// Records that a write drops at most, beside as many as it keeps: a small write stays short.
 const DROPPED: usize = 256;
 
-/// Before a value: the generation without the record, and when that began.
-const HEAD: usize = 16;
-
 fn head(value: &[u8]) -> Option<(u64, u64)> {
     let (generation, rest) = value.split_first_chunk()?;
     let (since, _) = rest.split_first_chunk()?;
     Some((u64::from_le_bytes(*generation), u64::from_le_bytes(*since)))
 }
 
-/// The value that a record had before it was removed.
-pub fn value(kept: &[u8]) -> &[u8] {
-    kept.get(HEAD..).unwrap_or_default()
-}
-
 /// The endpoint set in a record, live or removed.
 #[inline]
 pub fn view<'g>(record: &Record<'g>) -> EndpointsView<'g> {
     match record.kind() {
-        ENDPOINTS => EndpointsView::new(value(record.value())),
+        RETIRED_ENDPOINTS => EndpointsView::new(retired_value(record.value())),
         _ => EndpointsView::new(record.value()),
     }
 }
@@ -67,14 +57,14 @@ pub fn endpoints<'g>(
     id: &[u8],
     decided: u64,
 ) -> Option<(Record<'g>, KeyHash)> {
-    Some((find(guard, ENDPOINTS, id, decided)?, guard.hash(ENDPOINTS, id)))
+    Some((find(guard, RETIRED_ENDPOINTS, id, decided)?, guard.hash(RETIRED_ENDPOINTS, id)))
 }
 
 /// A backend that is live, or was removed after generation `decided`.
 pub fn backend<'g>(guard: &'g Guard<'_>, id: &[u8], decided: u64) -> Option<BackendView<'g>> {
     match guard.get(Kind::Backend as u8, id) {
         Some(live) => Some(BackendView::new(live.value())),
-        None => Some(BackendView::new(value(find(guard, BACKEND, id, decided)?.value()))),
+        None => Some(BackendView::new(retired_value(find(guard, BACKEND, id, decided)?.value()))),
     }
 }
 
@@ -108,14 +98,14 @@ impl Keeping {
         key: &[u8],
     ) -> Result<(), WriteError> {
         let to = match Kind::from_number(kind) {
-            Some(Kind::Endpoints) => ENDPOINTS,
+            Some(Kind::Endpoints) => RETIRED_ENDPOINTS,
             Some(Kind::Backend) => BACKEND,
             _ => return Ok(()),
         };
         let Some(record) = transaction.get(kind, key).filter(|_| self.is_kept) else {
             return Ok(());
         };
-        if to == ENDPOINTS && EndpointsView::new(record.value()).is_empty() {
+        if to == RETIRED_ENDPOINTS && EndpointsView::new(record.value()).is_empty() {
             return Ok(());
         }
         let generation = transaction.base().1 + 1;
@@ -193,7 +183,7 @@ impl Queue {
             let batch = transaction.get(QUEUE, &key).map(|it| it.value().to_vec());
             let batch = batch.unwrap_or_default();
             let (generation, since) = head(&batch).unwrap_or_default();
-            let bytes = batch.get(HEAD..HEAD + 8).and_then(|it| it.try_into().ok());
+            let bytes = batch.get(RETIRED_HEAD..RETIRED_HEAD + 8).and_then(|it| it.try_into().ok());
             let bytes = bytes.map_or(0, u64::from_le_bytes);
             // A clock that began anew is another machine's start.
             let is_over = write.now < since || write.now - since >= KEPT_MS;
@@ -201,7 +191,7 @@ impl Queue {
             if !is_over {
                 return Ok(());
             }
-            for (kind, key) in Names(batch.get(HEAD + 8..).unwrap_or_default()) {
+            for (kind, key) in Names(batch.get(RETIRED_HEAD + 8..).unwrap_or_default()) {
                 left = left.saturating_sub(1);
                 // A later removal has a batch of its own.
                 let kept = transaction.get(kind, key).and_then(|it| head(it.value()));

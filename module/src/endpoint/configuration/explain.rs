@@ -4,7 +4,7 @@ use crate::endpoint::configuration::Shared;
 use crate::endpoint::configuration::answer::Answer;
 use crate::system::memory::monotonic_milliseconds;
 use crate::zone::ZoneLock;
-use crate::zone::records::statistics;
+use crate::zone::endpoints::statistics;
 use oxigress_core::explain::{self, Asked, Counted};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::record::{Kind, Records};

@@ -2,10 +2,10 @@
 
 use crate::endpoint::configuration::Shared;
 use crate::endpoint::configuration::answer::Answer;
-use crate::logging::metrics::collect;
 use crate::system::memory::monotonic_milliseconds;
 use crate::zone::ZoneLock;
-use crate::zone::records::statistics;
+use crate::zone::counters::collect;
+use crate::zone::endpoints::statistics;
 use crc32fast::Hasher;
 use oxigress_core::metrics::{Buckets, Exposition, Options, PREFIX, number, title};
 use oxigress_core::policy::limits::Forgotten;

@@ -7,9 +7,9 @@ use crate::endpoint::configuration::effort::{self, Effort, bytes_needed, new_val
 use crate::system::memory::monotonic_milliseconds;
 use crate::system::memory::random;
 use crate::zone::ZoneLock;
+use crate::zone::endpoints::initialise_endpoints;
+use crate::zone::endpoints::mark_endpoints_older;
 use crate::zone::records::cells;
-use crate::zone::records::initialise_endpoints;
-use crate::zone::records::mark_endpoints_older;
 use crate::zone::retired::Keeping;
 use nginx::ssl::clear_errors;
 use oxigress_core::model::Snapshot;

@@ -6,10 +6,9 @@
 //! Limits:  [`ENTRIES`] requests a worker. What is beyond is counted, but stays counted if the worker is killed.
 //! Memory:  pages of the system that were never touched take none.
 
-use crate::balancer::outcome;
-use crate::balancer::peer::Begun;
 use crate::system::log;
 use crate::zone;
+use crate::zone::endpoints;
 use nginx::shared::map_words;
 use oxigress_core::policy::limits::{Counts, Slot};
 use oxigress_store::{MAX_SLOTS, Reader};
@@ -137,9 +136,10 @@ impl Ledger {
         self.page?.limited.get(place.checked_sub(1)? as usize)
     }
 
-    /// Remembers a request; 0: there is no room.
+    /// Remembers a request that is in flight at a backend's endpoint: the hash of the backend, the endpoint's place and the
+    /// number of its cell. 0: there is no room.
     #[inline]
-    pub fn write(&self, begun: &Begun) -> u32 {
+    pub fn write(&self, backend: u64, index: u32, number: u32) -> u32 {
         let Some(page) = self.page else { return 0 };
         let free = self.free.try_borrow_mut().ok().and_then(|mut free| free.pop());
         let place = free.unwrap_or_else(|| {
@@ -148,9 +148,9 @@ impl Ledger {
             page.used.store((used + 1).min(ENTRIES as u64), Release);
             used as u32
         });
-        let Some([backend, cell]) = page.entries.get(place as usize) else { return 0 };
-        cell.store(u64::from(begun.index) << 32 | u64::from(begun.cell), Relaxed);
-        backend.store(begun.backend, Release);
+        let Some([key, cell]) = page.entries.get(place as usize) else { return 0 };
+        cell.store(u64::from(index) << 32 | u64::from(number), Relaxed);
+        key.store(backend, Release);
         place + 1
     }
 
@@ -216,7 +216,7 @@ fn settle(page: &Page, Accounts { reader, counts }: Accounts<'_>) {
         let backend = backend.swap(0, Acquire);
         if backend != 0 && is_same_zone {
             let cell = cell.load(Relaxed);
-            outcome::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
+            endpoints::forget(&guard, backend, (cell >> 32) as u32, cell as u32);
         }
     }
     let counts = counts.filter(|counts| page.limits_birth.load(Relaxed) == counts.birth());

@@ -3,11 +3,12 @@
 //! A rule has a cell, and so has each alternative of a backend: there requests count that went to it instead.
 //! What no rule takes counts in the settings' cell. So series come from the configuration and never from clients.
 
-use crate::worker::Worker;
 use oxigress_core::gateway;
-use oxigress_core::metrics::{self, Exposition, Labels, Observation};
+use oxigress_core::metrics::{self, Buckets, Exposition, Labels, Observation};
 use oxigress_core::record::{BackendView, Kind, RuleView, ServerView};
-use oxigress_store::{CellPlace, Guard, KeyHash, Record, Transaction, WriterLock, cell_number};
+use oxigress_store::{
+    CellPlace, Guard, KeyHash, Reader, Record, Transaction, WriterLock, cell_number,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
@@ -57,9 +58,8 @@ pub fn cell_of<'g>(guard: &'g Guard<'_>, counter: gateway::Counter<Record<'g>>) 
 
 /// Counts a request that has ended. One whose cell is gone meanwhile is nobody's any more.
 #[inline]
-pub fn observe(worker: &Worker, counter: &Counter, seen: &Observation) {
-    let Some(buckets) = worker.buckets() else { return };
-    let guard = worker.reader().read();
+pub fn observe(reader: &Reader, buckets: &Buckets, counter: &Counter, seen: &Observation) {
+    let guard = reader.read();
     if let Some(cell) = guard.cell_at(counter.place).or_else(|| find(&guard, counter)) {
         metrics::observe(cell, buckets, seen);
     }
