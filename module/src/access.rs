@@ -4,10 +4,10 @@
 //!          is in the request's [`Progress`].
 
 pub mod buffers;
-pub mod counts;
 pub mod limits;
 pub mod password;
 pub mod phase;
+pub mod preaccess;
 pub mod question;
 pub mod rules;
 
@@ -44,7 +44,7 @@ pub enum Refusal {
 
 /// Decides, or finds out.
 pub fn decide(request: &Request<'_>) -> Outcome {
-    let rules = request.policies().and_then(|policies| policies.access.as_ref());
+    let rules = request.policies().and_then(|policies| policies.part::<Option<Rules>>().as_ref());
     let Some(rules) = rules else { return Outcome::Granted };
     let Some(progress) = request.progress() else {
         return Outcome::Refused(Refusal::Status(500));
@@ -116,13 +116,13 @@ impl<'r> Facts<'_, 'r> {
         if user.contains(&0) || password.contains(&0) || !hash.takes(password) {
             return None;
         }
-        let name = self.request.worker().known_passwords().name(basic, user, password);
+        let name = self.request.worker().part::<Known>().name(basic, user, password);
         Some(Credentials { hash, password, is_known, name })
     }
 
     fn known_password(&self, basic: &'r Basic) -> Password {
         let Some(credentials) = self.credentials(basic) else { return Password::Wrong };
-        match self.request.worker().known_passwords().get(credentials.name, now_seconds()) {
+        match self.request.worker().part::<Known>().get(credentials.name, now_seconds()) {
             Some(true) => Password::Right,
             Some(false) => Password::Wrong,
             None => Password::Unchecked,

@@ -23,7 +23,7 @@
 //! | nginx calls | when | which calls |
 //! |---|---|---|
 //! | directives, tables | a configuration is read | [`module`] |
-//! | start and end of a process, timer | five times a second | [`worker`], [`zone`] |
+//! | start and end of a process, timer | five times a second | [`module::process`] |
 //! | TLS client-hello callback | a handshake begins | [`tls::client_certificate`] |
 //! | TLS certificate callback | a handshake asks for a certificate | [`tls::certificate`] |
 //! | POST_READ phase | a request's head was read | [`headers::directives`] |
@@ -54,9 +54,9 @@ mod endpoint;
 mod headers;
 mod logging;
 mod module;
+mod parts;
 mod request;
 mod route;
-mod spans;
 mod stream;
 mod system;
 mod tls;

@@ -1,32 +1,26 @@
 //! A request, seen safely.
 #![allow(unsafe_code)]
 
-mod access;
 mod error;
 pub mod forwarded;
 pub mod head;
 mod headers;
 mod limits;
 pub mod log;
-mod mirror;
+pub mod policies;
 mod response;
 pub mod route;
-mod trace;
+pub mod spans;
 mod uri;
 
-use crate::access::question::Question;
 use crate::conf::Http;
-use crate::headers::interim;
-use crate::route::location;
-use crate::route::location::Entered;
+use crate::parts::{Has, OfRequest};
 use crate::worker;
 use crate::worker::Worker;
 use crate::zone::counters::Counter;
 use nginx::{Address, Header};
-use oxigress_core::model::policy::Mirror;
 use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
-use std::ptr::NonNull;
 
 use route::Route;
 
@@ -37,19 +31,12 @@ pub struct Context {
     route: Cell<Route>,
     /// Of the metrics: what counts the request in the end.
     counter: Cell<Counter>,
-    /// Of the limits: they were applied.
-    is_limited: Cell<bool>,
     /// Of texts with variables: how many bytes of values they have had.
     expanded: Cell<usize>,
     /// Of the tracing: its pool has its trace.
     is_traced: Cell<bool>,
     id: OnceCell<[u8; 32]>,
-    /// Of a question to an auth server; `None`: it is none.
-    question: Cell<Option<NonNull<Question>>>,
-    /// Of a copy for another server; `None`: it is none.
-    mirror: Cell<Option<NonNull<Mirror>>>,
-    /// Of what reads its endpoint's answers.
-    interim: interim::Interim,
+    parts: OfRequest,
 }
 
 /// A request during one callback.
@@ -236,11 +223,6 @@ impl<'r> Request<'r> {
         }
     }
 
-    /// Goes on with the settings of the policies' protocol, as [`location::enter`].
-    pub fn enter_location(&self) -> Entered {
-        location::enter(self.seen, self.policies())
-    }
-
     fn context_or_new(&self) -> Option<&'r Context> {
         if let Some(context) = self.context() {
             return Some(context);
@@ -248,9 +230,24 @@ impl<'r> Request<'r> {
         self.seen.new_context::<Http>(Context::default())
     }
 
-    /// What is kept for its endpoint's answers; `None` when memory is out.
-    pub(crate) fn interim(&self) -> Option<&'r interim::Interim> {
-        self.context_or_new().map(|context| &context.interim)
+    /// What a feature keeps with it; `None`: nothing is kept yet.
+    #[inline]
+    pub fn part<P>(&self) -> Option<&'r P>
+    where
+        OfRequest: Has<P>,
+        P: 'r,
+    {
+        self.context().map(|context| context.parts.part())
+    }
+
+    /// What a feature keeps with it from now on; `None` when memory is out.
+    #[inline]
+    pub fn part_or_new<P>(&self) -> Option<&'r P>
+    where
+        OfRequest: Has<P>,
+        P: 'r,
+    {
+        self.context_or_new().map(|context| context.parts.part())
     }
 
     /// Says what counts it in the end.

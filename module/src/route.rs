@@ -5,7 +5,6 @@ pub mod facts;
 pub mod location;
 pub mod mirror;
 pub mod own;
-pub mod policy;
 pub mod rewrite;
 
 pub use facts::{Live, RequestFacts, find};
@@ -16,8 +15,8 @@ use crate::request::head::BadHead;
 use crate::request::route::Found;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
+use crate::request::spans;
 use crate::route::location::Entered;
-use crate::spans;
 use crate::zone::counters;
 use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
 use oxigress_store::Guard;
@@ -116,7 +115,7 @@ fn carry_out<'g>(
         return answer;
     }
     // Whatever the answer: what becomes of a refusal is the location's.
-    match request.enter_location() {
+    match location::enter(request.nginx(), request.policies()) {
         Entered::NoTarget if endpoints.is_some() => Answer::Respond(503),
         Entered::TooLarge if endpoints.is_some() => Answer::Respond(413),
         _ => answer,

@@ -5,9 +5,9 @@ pub mod counters;
 pub mod endpoints;
 pub mod journal;
 pub mod ledger;
+pub mod limits;
 pub mod records;
 pub mod retired;
-pub mod steps;
 
 use crate::conf::Core;
 use crate::conf::CoreConf;

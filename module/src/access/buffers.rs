@@ -3,7 +3,7 @@
 use crate::access::limits::Throttle;
 use crate::conf::CoreConf;
 use crate::request::Request;
-use crate::route::policy::Compiled;
+use crate::request::policies::Compiled;
 use oxigress_core::policy::buffers::{self, Buffers, Excess};
 use std::rc::Rc;
 
@@ -50,7 +50,7 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
     if bytes == 0 || nginx.pool().kept::<Begun>().next().is_some() {
         return None;
     }
-    let counted = request.worker().buffers_of_requests();
+    let counted = request.worker().part::<Counted>();
     let [_, namespace, ..] = request.decision()?.texts;
     let begun = counted.buffers.begin(namespace, bytes).map(|()| Begun {
         buffers: counted.buffers.clone(),

@@ -3,7 +3,7 @@
 //! Answers of the REWRITE phase never come here.
 
 use crate::request::Request;
-use crate::route::policy::Compiled;
+use crate::request::policies::Compiled;
 use crate::system::memory::monotonic_milliseconds;
 use crate::system::memory::monotonic_nanoseconds;
 use oxigress_core::model::policy::{Limits, Template};
@@ -11,7 +11,7 @@ use oxigress_core::policy::limits::limiter::{self, Limit, Verdict};
 use oxigress_core::policy::limits::{Counts, Overload, Rates};
 use oxigress_core::text::template;
 use siphasher::sip::SipHasher13;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 
 /// A cause is written down this often.
@@ -131,7 +131,7 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
         request.log_error(format_args!("limits need an \"ingress_limits SIZE;\" in nginx.conf"));
         return Some(503);
     };
-    let limiter = policies.limiter.get_or_init(|| Limiter::new(limits, counts));
+    let limiter = policies.part::<OnceCell<Limiter>>().get_or_init(|| Limiter::new(limits, counts));
     let verdict = limiter.limiter.decide(&Facts { request, counts });
     match verdict {
         Verdict::Admitted { forgotten: 0 } => None,
@@ -143,5 +143,16 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
             limiter.log(request, limits, verdict);
             Some(status)
         }
+    }
+}
+
+/// The limits of a request were applied.
+#[derive(Default)]
+pub struct Applied(Cell<bool>);
+
+impl Request<'_> {
+    /// `true` the first time, also if it was redirected internally since.
+    fn is_unlimited_yet(&self) -> bool {
+        self.part::<Applied>().is_some_and(|applied| !applied.0.replace(true))
     }
 }

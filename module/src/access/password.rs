@@ -5,6 +5,7 @@
 //! of their own, and the lines take turns: a flood of passwords for one host delays no other tenant's logins.
 #![allow(unsafe_code)]
 
+use crate::access::Known;
 use crate::conf::CoreConf;
 use crate::system::memory::now_seconds;
 use crate::worker;
@@ -76,7 +77,7 @@ struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(worker) = worker::current(self.here)
-            && let Ok(mut waiting) = worker.password_checks().waiting.try_borrow_mut()
+            && let Ok(mut waiting) = worker.part::<Checks>().waiting.try_borrow_mut()
         {
             let check = Waiting(Rc::clone(&self.check));
             waiting.remove(&self.check.tenant, &self.check.file, &check);
@@ -101,7 +102,7 @@ pub fn begin(request: &Request, worker: &Worker, asked: &Asked<'_>) -> bool {
 }
 
 fn try_begin(request: &Request, worker: &Worker, asked: &Asked<'_>) -> Option<()> {
-    let checks = worker.password_checks();
+    let checks = worker.part::<Checks>();
     let secret = Secret {
         hash: CString::from_vec_with_nul(asked.hash.with_nul().into()).ok()?,
         password: [asked.password, b"\0"].concat(),
@@ -168,8 +169,8 @@ fn done(request: &Request, secret: &Secret, is_right: Option<bool>, _is_gone: bo
     let is_right = is_right == Some(true);
     set_password(request, if is_right { Password::Right } else { Password::Wrong });
     if let Some(worker) = worker::current(request.event_loop()) {
-        worker.known_passwords().put(secret.name, is_right, now_seconds());
-        let checks = worker.password_checks();
+        worker.part::<Known>().put(secret.name, is_right, now_seconds());
+        let checks = worker.part::<Checks>();
         checks.at_work.set(checks.at_work.get().saturating_sub(1));
         post_next(checks);
     }

@@ -12,7 +12,7 @@ use nginx::{Code, Next, PhaseHandler};
 use oxigress_core::policy::access::{Answer, Password};
 use oxigress_core::policy::auth;
 use std::cell::Cell;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null};
 
 /// How far a request has come, in its pool.
 #[derive(Default)]
@@ -66,6 +66,16 @@ impl Progress {
             all.extend_from_slice(value);
         }
         Some(all)
+    }
+}
+
+/// Where the progress of a request is, in its pool; null: it was not in ACCESS.
+#[derive(Clone, Copy)]
+pub struct Begun(*const Progress);
+
+impl Default for Begun {
+    fn default() -> Self {
+        Begun(null())
     }
 }
 
@@ -139,13 +149,24 @@ pub fn filter_header(raw: &nginx::Request) {
 
 /// What [`access::decide`] asks of a request.
 impl<'r> Request<'r> {
+    /// How far it has come in the ACCESS phase; `None`: it was not there.
+    pub fn begun_progress(&self) -> Option<&'r Progress> {
+        // SAFETY: null, or in the request's pool.
+        unsafe { self.part_of_route::<Begun>()?.0.as_ref() }
+    }
+
     /// How far it has come, kept from now on; `None` when memory is out.
     pub fn progress(&self) -> Option<&'r Progress> {
         if let Some(progress) = self.begun_progress() {
             return Some(progress);
         }
         let progress = &*self.nginx().pool().alloc(Progress::default())?;
-        self.set_progress(progress).then_some(progress)
+        self.set_part_of_route(Begun(progress)).then_some(progress)
+    }
+
+    /// Takes the password from what the endpoint gets. nginx's `$remote_user` still has the name.
+    pub fn hide_password(&self) {
+        self.nginx().hide_authorization();
     }
 
     /// Name and password, as nginx reads them; `None`: there are none.
@@ -171,7 +192,7 @@ impl<'r> Request<'r> {
 
     /// Asks the auth server; `false`: it cannot be asked.
     pub fn ask(&self, progress: &'r Progress, external: &'r crate::access::External) -> bool {
-        question::ask(self, progress, external).is_some()
+        question::ask(self, external, |question| progress.set_question(question)).is_some()
     }
 
     /// Says in the error log that the auth server said neither yes nor no.

@@ -5,14 +5,13 @@
 #![allow(unsafe_code)]
 
 use crate::access::External;
-use crate::access::phase::Progress;
 use crate::conf::Declared;
 use crate::conf::Scheme;
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
+use crate::request::spans::{self, CallPlace};
 use crate::route;
-use crate::spans::{self, CallPlace};
 use nginx::{Code, Ended, Kind};
 use oxigress_core::http::header;
 use oxigress_core::own_server::OwnServer;
@@ -20,6 +19,7 @@ use oxigress_core::policy::access::Answer;
 use oxigress_core::policy::auth;
 use oxigress_core::span::CallKind;
 use std::cell::Cell;
+use std::ptr::NonNull;
 
 /// An answer of which more is sent than this is not kept, and neither is one that does not say how long it is: it
 /// would fill the disk. Nobody needs its body.
@@ -100,12 +100,12 @@ impl Question {
     }
 }
 
-/// Asks; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `progress` is the
-/// request's, which holds `external` until it ends.
+/// Asks; `None`: nginx.conf has no location for it, the URL has no server, or memory is out. `begun` is
+/// told of the question before it is asked. The request holds `external` until it ends.
 pub fn ask<'r>(
     request: &Request<'r>,
-    progress: &'r Progress,
     external: &'r External,
+    begun: impl FnOnce(&'r Question),
 ) -> Option<()> {
     let (raw, source) = (request.nginx(), &external.source);
     let server = route::server(request, &source.to, external.target(request))?;
@@ -124,7 +124,7 @@ pub fn ask<'r>(
     };
     let (subrequest, question) = raw.subrequest(location, false, Kind::Waited, question)?;
     question.subrequest.set(subrequest.as_ptr());
-    progress.set_question(question);
+    begun(question);
     // Where something is missing it is answered with 404 where it arrives, which is no yes.
     let _ = complete(request, subrequest, question, (&backend, &target));
     Some(())
@@ -185,6 +185,23 @@ fn write_headers(
         subrequest.push_own_header(name, value)?;
     }
     Some(())
+}
+
+/// The question that a subrequest is; `None`: it is none.
+#[derive(Default)]
+pub struct Asking(Cell<Option<NonNull<Question>>>);
+
+impl<'r> Request<'r> {
+    /// The question to an auth server that this subrequest is; `None`: it is none.
+    pub fn question(&self) -> Option<&'r Question> {
+        // SAFETY: in the request's pool.
+        self.part::<Asking>()?.0.get().map(|question| unsafe { question.as_ref() })
+    }
+
+    /// Makes a question of a subrequest; `None` when memory is out.
+    fn set_question(&self, question: &'r Question) -> Option<()> {
+        self.part_or_new::<Asking>().map(|asking| asking.0.set(Some(question.into())))
+    }
 }
 
 impl Ended for Question {

@@ -1,10 +1,11 @@
 //! Who may come in: [`Access`] as a worker uses it.
 
 use crate::request::Request;
+use crate::system::log;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
 use nginx::ssl::sha256;
-use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Template};
+use oxigress_core::model::policy::{Access, BasicAuth, ExternalAuth, Policies, Template};
 use oxigress_core::policy::auth;
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::policy::passwords::{self, Hash, Passwords, Verdicts};
@@ -56,8 +57,22 @@ const CLIENT_CERTIFICATE: [(&[u8], Told); 4] = [
 ];
 
 impl Rules {
+    /// Of the policies of this id; `None`: whoever comes may come in.
+    pub fn of(id: &[u8], policies: &Policies) -> Option<Self> {
+        let rules = Self::new(policies.access.as_ref()?);
+        let refused = rules.basic.as_ref().map_or(0, |basic| basic.passwords.refused());
+        if refused > 0 {
+            let shown = id.escape_ascii();
+            log::warn(format_args!(
+                "ingress: {refused} entries of the password file of policies \"{shown}\" are left out: \
+                 their hash is unknown or costs too much"
+            ));
+        }
+        Some(rules)
+    }
+
     /// Works everything out.
-    pub fn new(source: &Access) -> Self {
+    fn new(source: &Access) -> Self {
         Rules {
             allow: source.allow.as_deref().map(Networks::new),
             deny: Networks::new(&source.deny),
@@ -74,11 +89,6 @@ impl Rules {
             return Some(false);
         }
         self.allow.as_ref().map(is_in)
-    }
-
-    /// Entries of the password file that are left out.
-    pub fn refused_passwords(&self) -> usize {
-        self.basic.as_ref().map_or(0, |basic| basic.passwords.refused())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::conf::directive::refuse;
 use crate::system::log;
 use crate::system::log::Seldom;
 use crate::system::memory;
+use crate::worker::Worker;
 use nginx::log::Log;
 use nginx::{Address, Conf, Cycle, Refused};
 use oxigress_core::balancer::destinations::{Denial, Destinations, Settings};
@@ -76,6 +77,14 @@ impl Checked {
             local.read_at = Some(now);
         }
         local.addresses.binary_search(&address).is_ok()
+    }
+}
+
+impl Worker {
+    /// Why no connection is made to an endpoint's address; `None`: it is made.
+    #[inline]
+    pub fn denial(&self, to: SocketAddr) -> Option<Denial> {
+        self.part::<Option<Checked>>().as_ref()?.denial(to)
     }
 }
 

@@ -18,6 +18,7 @@ pub use identity::Identifier;
 use crate::balancer::peer;
 use crate::conf::Keepalive;
 use crate::worker;
+use crate::worker::Worker;
 use nginx::event::Posted;
 use nginx::sys::ngx_msec_t;
 use nginx::{Cycle, EventLoop, now_milliseconds};
@@ -66,6 +67,14 @@ struct Purge {
     is_outdated: bool,
     pool: usize,
     place: u32,
+}
+
+impl Worker {
+    /// Its idle upstream connections.
+    #[inline]
+    pub fn pools(&self) -> &Pools {
+        self.part()
+    }
 }
 
 /// All of these are called on the event loop's thread.

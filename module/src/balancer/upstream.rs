@@ -9,7 +9,7 @@ use crate::conf::{Http, Keepalive, SrvConf};
 use crate::headers::{fastcgi, interim, reverse};
 use crate::request::Request;
 use crate::request::route::Found;
-use crate::spans;
+use crate::request::spans;
 use crate::system::log;
 use crate::system::memory::now_milliseconds;
 use crate::worker::Worker;

@@ -4,7 +4,37 @@
 //! A file, because its writer, the nginx role, speaks to no endpoint, and stock nginx sees it too (`if (-f FILE)`). Each
 //! worker looks on its timer, not for each request.
 
+use crate::conf::CoreConf;
 use nginx::Request;
+use std::cell::Cell;
+use std::path::PathBuf;
+
+/// What a worker knows of the file.
+pub struct Draining {
+    /// `None` without `ingress_draining`.
+    file: Option<PathBuf>,
+    is_there: Cell<bool>,
+}
+
+impl Draining {
+    /// As the configuration names it; it was not looked at yet.
+    pub fn new(core: &CoreConf) -> Self {
+        Draining { file: core.draining(), is_there: Cell::new(false) }
+    }
+
+    /// Looks whether it is there.
+    pub fn look(&self) {
+        if let Some(file) = &self.file {
+            self.is_there.set(file.exists());
+        }
+    }
+
+    /// nginx is about to end: its clients should use their connections no more.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_there.get()
+    }
+}
 
 /// The answer to this request is the last one of its connection: `Connection: close`. One of HTTP/2 gets a GOAWAY
 /// with the next request, which is answered too.

@@ -5,6 +5,7 @@
 
 use crate::conf::Declared;
 use crate::headers::draining;
+use crate::headers::draining::Draining;
 use crate::headers::responses;
 use crate::request::Request;
 use nginx::{HeaderFilter, NextFilter};
@@ -68,7 +69,7 @@ fn run(raw: &nginx::Request) -> bool {
     {
         return false;
     }
-    let is_draining = request.worker().is_draining();
+    let is_draining = request.worker().part::<Draining>().is_on();
     if !is_draining && !request.is_https() {
         return true;
     }

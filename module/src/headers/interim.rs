@@ -129,3 +129,10 @@ fn read_over(request: &Request<'_>, buffer: &Buffer) -> Head {
         }
     }
 }
+
+impl<'r> Request<'r> {
+    /// What is kept for its endpoint's answers; `None` when memory is out.
+    fn interim(&self) -> Option<&'r Interim> {
+        self.part_or_new()
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::headers::requests;
 use crate::request::Request;
-use crate::spans;
+use crate::request::spans;
 use nginx::{Code, Next, PhaseHandler};
 
 /// Gives a request the headers of its route.

@@ -1,42 +1,30 @@
 //! What policies say about responses: headers, and who may read them across origins.
 
 use crate::request::Request;
+use crate::request::policies::Compiled;
 use crate::zone::records::Held;
+use oxigress_core::gateway::CompiledPolicies;
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{Cors, EditAction, Policies, ResponseEdit};
 use oxigress_core::policy::cors::{Decision, Origins};
 use oxigress_core::record::SettingsView;
 use oxigress_core::text::template;
 
-/// What is worked out of [`Policies`] once.
-pub struct Compiled {
-    sharing: Option<Sharing>,
-}
-
-/// Of [`Cors`].
-struct Sharing {
-    origins: Origins,
+/// What is worked out of [`Cors`] once.
+pub struct Sharing {
     /// As text.
     max_age: String,
 }
 
-impl Compiled {
-    pub fn new(source: &Policies) -> Self {
-        let sharing = source
-            .cors
-            .as_ref()
-            .map(|cors| Sharing { origins: Origins::of(cors), max_age: cors.max_age.to_string() });
-        Compiled { sharing }
-    }
-
-    /// Who may read; `None`: the policies do not say.
-    pub fn origins(&self) -> Option<&Origins> {
-        self.sharing.as_ref().map(|sharing| &sharing.origins)
+impl Sharing {
+    /// Of these settings.
+    pub fn new(cors: &Cors) -> Self {
+        Sharing { max_age: cors.max_age.to_string() }
     }
 }
 
 /// Writes the policies' headers into a response; `false`: it cannot be sent.
-pub fn finish(request: &Request<'_>, policies: &crate::route::policy::Compiled) -> bool {
+pub fn finish(request: &Request<'_>, policies: &Compiled) -> bool {
     let source = &policies.source;
     let mut is_done = true;
     edit(request, source, |action| action == EditAction::Hide);
@@ -55,8 +43,10 @@ pub fn finish(request: &Request<'_>, policies: &crate::route::policy::Compiled) 
         request.remove_response_header(name.as_str().as_bytes());
     }
     edit(request, source, |action| action != EditAction::Hide);
-    if let (Some(cors), Some(sharing)) = (&source.cors, &policies.responses.sharing) {
-        is_done &= share(request, cors, sharing);
+    let sharing = policies.part::<Option<Sharing>>();
+    if let (Some(cors), Some(origins), Some(sharing)) = (&source.cors, policies.origins(), sharing)
+    {
+        is_done &= share(request, cors, origins, sharing);
     }
     is_done
 }
@@ -107,16 +97,15 @@ pub fn secure(request: &Request<'_>) -> bool {
 }
 
 /// An endpoint's own headers stay where the origin may not read.
-fn share(request: &Request<'_>, cors: &Cors, sharing: &Sharing) -> bool {
+fn share(request: &Request<'_>, cors: &Cors, origins: &Origins, sharing: &Sharing) -> bool {
     let echoes = cors.is_of_route && cors.credentials;
-    if (sharing.origins.vary() || echoes) && !request.has_response_header(b"Vary", varies_by_origin)
-    {
+    if (origins.vary() || echoes) && !request.has_response_header(b"Vary", varies_by_origin) {
         // The next client's answer is another one, also where this one's says nothing.
         if !request.add_response_header(b"Vary", b"Origin") {
             return false;
         }
     }
-    let Decision::Shared(origin) = sharing.origins.decide(request.header(b"origin")) else {
+    let Decision::Shared(origin) = origins.decide(request.header(b"origin")) else {
         return true;
     };
     let set = |name: &str, value: &[u8]| request.set_response_header(name.as_bytes(), value);

@@ -3,7 +3,7 @@
 use crate::conf::directive::core_conf;
 use crate::conf::directive::refuse;
 use crate::request::Request;
-use crate::spans;
+use crate::request::spans;
 use crate::zone::counters;
 use nginx::{Code, Conf, Next, PhaseHandler, Refused, State};
 use oxigress_core::metrics::{Attempts, Buckets, Observation};

@@ -3,7 +3,7 @@
 use crate::headers::requests;
 use crate::request::Request;
 use crate::request::forwarded;
-use crate::spans;
+use crate::request::spans;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
 use oxigress_core::gateway;

@@ -76,7 +76,7 @@ pub fn ingress_limits(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Ref
         let reason = format_args!("invalid size \"{shown}\": it is a number of at least {least}k");
         return Err(refuse(conf, reason));
     };
-    let zone = conf.add_zone::<crate::access::counts::CountsZone>(b"ingress_limits", bytes, tag);
+    let zone = conf.add_zone::<crate::zone::limits::CountsZone>(b"ingress_limits", bytes, tag);
     core_conf(conf)?.limits = Some(zone.ok_or(Refused::Told)?);
     Ok(())
 }
@@ -278,7 +278,7 @@ pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
 /// What runs in which phase.
 fn add_handlers(conf: &mut Conf) -> Option<()> {
     conf.add_handler::<answer::Rewrite>(Phase::Rewrite)?;
-    conf.add_handler::<crate::access::counts::Preaccess>(Phase::Preaccess)?;
+    conf.add_handler::<crate::access::preaccess::Preaccess>(Phase::Preaccess)?;
     conf.add_handler::<crate::access::phase::Access>(Phase::Access)?;
     // nginx runs the later ones of a phase first: a copy has the headers that its request goes on with.
     conf.add_handler::<crate::route::mirror::Precontent>(Phase::Precontent)?;

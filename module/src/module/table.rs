@@ -10,6 +10,7 @@ use crate::logging::texts as text;
 use crate::logging::texts::Texts;
 use crate::logging::variables;
 use crate::module::directives;
+use crate::module::process;
 use crate::stream::{self, Stream};
 use crate::system::log;
 use crate::worker;
@@ -72,16 +73,19 @@ unsafe impl CoreModule for Core {
     }
 
     fn init_module(cycle: &Cycle) {
-        worker::take_over(cycle);
+        process::take_over(cycle);
     }
 
     fn init_process(cycle: &Cycle) {
-        worker::begin(cycle);
+        process::begin(cycle);
     }
 
     fn exit_process(cycle: &Cycle) {
-        // Whatever becomes of the lines: what follows frees what callbacks would use.
-        nginx::contain("exit_process", (), || log::leave_lines(cycle));
+        // Whatever becomes of these: what follows frees what callbacks would use.
+        nginx::contain("exit_process", (), || {
+            log::leave_lines(cycle);
+            process::end(cycle.event_loop());
+        });
         // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
         unsafe { worker::stop(cycle.event_loop()) };
     }

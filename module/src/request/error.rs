@@ -2,7 +2,6 @@
 
 use crate::conf::Declared;
 use crate::request::Request;
-use crate::route::location;
 
 impl Request<'_> {
     /// The status for which nginx has sent the request to an error page, once: from then on the status is what the
@@ -49,12 +48,5 @@ impl Request<'_> {
     /// What the client sent is there to be sent on.
     pub fn has_body(&self) -> bool {
         self.nginx().has_body()
-    }
-
-    /// nginx's settings for the location are those of the policies too.
-    pub fn enter_error_location(&self) {
-        if let Some(policies) = self.policies() {
-            location::enter_error(self.nginx(), policies);
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! What limits ask of a request and set in it.
 
-use crate::request::Context;
 use crate::request::Request;
 use crate::system::log;
 use crate::worker;
@@ -31,11 +30,6 @@ impl Request<'_> {
     /// `None` over a unix socket.
     pub fn client(&self) -> Option<IpAddr> {
         self.nginx().connection().peer()?.ip().map(|address| address.ip().to_canonical())
-    }
-
-    /// `true` the first time, also if it was redirected internally since.
-    pub fn is_unlimited_yet(&self) -> bool {
-        self.context().is_some_and(|context: &Context| !context.is_limited.replace(true))
     }
 
     /// Sends the response at so many bytes a second at most, from so many bytes on.

@@ -4,10 +4,10 @@
 //! before stays: neither who was let in, nor what its pattern matched, nor its copy.
 #![allow(unsafe_code)]
 
-use crate::access::phase::Progress;
+use crate::parts::{Has, OfRoute};
 use crate::request::Context;
 use crate::request::Request;
-use crate::route::policy::Compiled;
+use crate::request::policies::{Cache, Compiled};
 use crate::worker;
 use nginx::EventLoop;
 use oxigress_core::patterns::Captures;
@@ -87,16 +87,13 @@ pub(crate) struct Route {
     is_plain: bool,
     hash: u64,
     place: Place,
-    /// Of ACCESS: how far the request has come there; null: it was not there.
-    pub progress: *const Progress,
     /// Of ACCESS: it has let the request in.
     pub is_let_in: bool,
     /// Of the error pages: the status that another backend answers; 0: none does.
     pub error: u16,
-    /// Of the mirror: how far the copy has come.
-    pub copied: u8,
     /// Of the balancer: every endpoint was busy up to its limit.
     pub is_busy: bool,
+    parts: OfRoute,
 }
 
 impl Route {
@@ -111,11 +108,10 @@ impl Route {
             is_plain: false,
             hash: 0,
             place: Place::default(),
-            progress: null(),
             is_let_in: false,
             error: 0,
-            copied: 0,
             is_busy: false,
+            parts: OfRoute::default(),
         }
     }
 
@@ -152,7 +148,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Some(policies) = self.policies.take() else { return };
         match worker::current(self.here) {
-            Some(worker) => worker.policies().release(policies),
+            Some(worker) => worker.part::<Cache>().release(policies),
             // The worker is leaving.
             None => std::mem::forget(policies),
         }
@@ -341,6 +337,23 @@ impl<'r> Request<'r> {
             (route.is_named, route.error) = (true, status);
             route.set_found(found);
         })
+    }
+
+    /// What a feature keeps with the route; `None`: nothing is kept yet.
+    #[inline]
+    pub fn part_of_route<P: Copy>(&self) -> Option<P>
+    where
+        OfRoute: Has<P>,
+    {
+        self.route().map(|route| *route.parts.part())
+    }
+
+    /// Keeps that with the route, also where there is none; `false` when memory is out.
+    pub fn set_part_of_route<P: Copy>(&self, part: P) -> bool
+    where
+        OfRoute: Has<P>,
+    {
+        self.change_route_or_none(|route| *route.parts.part_mut() = part)
     }
 
     /// Every endpoint is busy up to its limit.

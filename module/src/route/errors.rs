@@ -4,7 +4,7 @@
 //! what happens here is final, and so is what the backend answers.
 
 use crate::request::Request;
-use crate::route::Live;
+use crate::route::{Live, location};
 use oxigress_core::gateway::{self, Answer, Failure, Replacement};
 
 /// Sends the request to the backend that answers errors, as it came, but for its path.
@@ -18,7 +18,7 @@ pub fn decide(request: &Request<'_>) -> Answer {
     let live = Live::since(request.worker(), &guard, request.decided());
     let replacement = gateway::replace(&live, &policies.source, failure);
     if !matches!(replacement, Replacement::Keep) {
-        request.enter_error_location();
+        location::enter_error(request.nginx(), policies);
     }
     let Replacement::Backend { id, endpoints } = replacement else {
         return Answer::Respond(status);

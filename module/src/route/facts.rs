@@ -2,9 +2,9 @@
 
 use crate::request::Request;
 use crate::request::forwarded;
+use crate::request::policies;
+use crate::request::policies::Compiled;
 use crate::request::route::Found;
-use crate::route::policy;
-use crate::route::policy::Compiled;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::HostPolicy;
 use crate::worker::Worker;
@@ -17,8 +17,18 @@ use oxigress_core::record::{EndpointsView, Kind, Records, SettingsView};
 use oxigress_core::text::template::Values;
 use oxigress_store::{Guard, KeyHash, Place, Record};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
+
+/// What a worker keeps for decisions.
+#[derive(Default)]
+pub struct Kept {
+    /// Compiled patterns of paths and traffic splits.
+    patterns: Patterns,
+    /// The last generation that was asked for blocked clients, and its answer.
+    blocks: Cell<(u64, bool)>,
+}
 
 /// The live generation, with what the worker keeps compiled of it.
 pub struct Live<'g> {
@@ -69,12 +79,12 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn patterns(&self) -> &Patterns {
-        self.worker.patterns()
+        &self.worker.part::<Kept>().patterns
     }
 
     #[inline]
     fn policies(&self, id: &[u8]) -> Option<Rc<Compiled>> {
-        policy::find(self.worker, self.guard, id)
+        policies::find(self.worker, self.guard, id)
     }
 
     #[inline]
@@ -98,7 +108,14 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn blocks_clients(&self) -> bool {
-        self.worker.blocks(self.guard.generation(), || SettingsView::of(self).has_blocked())
+        let (kept, generation) = (&self.worker.part::<Kept>().blocks, self.guard.generation());
+        let (known, answer) = kept.get();
+        if known == generation {
+            return answer;
+        }
+        let answer = SettingsView::of(self).has_blocked();
+        kept.set((generation, answer));
+        answer
     }
 }
 

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::conf::{Declared, Target};
-use crate::route::policy::Compiled;
+use crate::request::policies::Compiled;
 use crate::tls::upstream;
 use crate::worker;
 use nginx::ssl::context::LocationTls;
@@ -43,9 +43,6 @@ struct Location {
 }
 
 impl Locations {
-    /// What one takes, about.
-    pub const BYTES: usize = 4096;
-
     /// The settings for `base`, made when first asked for. `None`: TLS toward endpoints cannot be as the policies want it.
     fn get(
         &self,
@@ -300,9 +297,9 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
         Some(own) => {
             let purpose = Purpose::Target(target, request.error_location());
             let cycle = Cycle::current(request.event_loop());
-            let copy = own.locations.get(cycle, base, purpose, &own.source);
+            let copy = own.part::<Locations>().get(cycle, base, purpose, &own.source);
             let Some(copy) = copy else { return Entered::NoTarget };
-            // SAFETY: of the policies, which the request holds, and which `policy::Cache` frees in a later turn than it.
+            // SAFETY: of the policies, which the request holds, and which `policies::Cache` frees in a later turn than it.
             unsafe { request.enter_copy(copy) };
         }
         // SAFETY: of the request's own location or server.
@@ -326,8 +323,10 @@ pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
         return;
     }
     let (base, cycle) = (request.location_settings(), Cycle::current(request.event_loop()));
-    if let Some(own) = policies.locations.get(cycle, base, Purpose::Error, &policies.source) {
-        // SAFETY: of the policies, which the request holds, and which `policy::Cache` frees in a later turn than it.
+    if let Some(own) =
+        policies.part::<Locations>().get(cycle, base, Purpose::Error, &policies.source)
+    {
+        // SAFETY: of the policies, which the request holds, and which `policies::Cache` frees in a later turn than it.
         unsafe { request.set_location_copy(own) };
     }
 }

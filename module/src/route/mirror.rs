@@ -4,30 +4,60 @@
 //! has none, the copy goes through a location of nginx.conf (`ingress_mirror`), and its answer is dropped (`upstream/discard.rs` of `module/nginx`). The answer to
 //! the client does not wait for it. As with nginx's module the request ends only when its copy has: until then
 //! its HTTP/1.1 connection takes no other request.
+#![allow(unsafe_code)]
 
 use crate::conf::Declared;
 use crate::conf::Scheme;
 use crate::request::Request;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
+use crate::request::spans::{self, CallPlace};
 use crate::route;
-use crate::spans::{self, CallPlace};
 use nginx::{AfterBody, BodyHandler, Code, Ended, Kind, Next, PhaseHandler};
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{HeaderValue, Mirror, Template};
 use oxigress_core::span::CallKind;
 use oxigress_core::text::template::Part;
 use std::cell::Cell;
+use std::ptr::NonNull;
 
 /// How far the copy of a request has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copied {
     /// It was not thought of.
+    #[default]
     Not,
     /// The body is being read.
     Reading,
     /// It was sent, or given up.
     Done,
+}
+
+/// What a subrequest is a copy for; `None`: it is none.
+#[derive(Default)]
+pub struct Mirrored(Cell<Option<NonNull<Mirror>>>);
+
+impl<'r> Request<'r> {
+    /// How far its copy has come.
+    fn copied(&self) -> Copied {
+        self.part_of_route().unwrap_or_default()
+    }
+
+    /// Notes how far its copy has come.
+    fn set_copied(&self, copied: Copied) {
+        self.set_part_of_route(copied);
+    }
+
+    /// What this subrequest is a copy for; `None`: it is none.
+    pub fn mirror(&self) -> Option<&'r Mirror> {
+        // SAFETY: of the policies that the main request holds until its pool goes.
+        self.part::<Mirrored>()?.0.get().map(|mirror| unsafe { mirror.as_ref() })
+    }
+
+    /// Makes a copy of a subrequest, for what its main request's policies say; `None` when memory is out.
+    fn set_mirror(&self, mirror: &'r Mirror) -> Option<()> {
+        self.part_or_new::<Mirrored>().map(|mirrored| mirrored.0.set(Some(NonNull::from(mirror))))
+    }
 }
 
 /// Sends the copies, after the headers of a request were changed.

@@ -11,6 +11,8 @@ use nginx::stream::Session;
 use nginx::stream::divide::Divide;
 use oxigress_core::router::session::{RANDOM, client_random};
 use rustix::net::{RecvFlags, recv};
+use std::cell::RefCell;
+use std::collections::HashSet;
 
 /// A backend's id as a session keeps it.
 pub struct Decision(pub Vec<u8>);
@@ -60,7 +62,7 @@ fn is_passed_through(session: &Session) -> Option<()> {
 fn is_in_a_circle(session: &Session, worker: &Worker) -> bool {
     // Nothing else has a server name.
     let Some(random) = random(session) else { return true };
-    if !worker.pass_through(random) {
+    if !worker.part::<PassedThrough>().begin(random) {
         return true;
     }
     let counted = Counted { here: session.event_loop(), random };
@@ -79,6 +81,24 @@ fn random(session: &Session) -> Option<[u8; RANDOM]> {
     client_random(peeked.get(..count)?)
 }
 
+/// The TLS handshakes that a worker passes through: one that comes again has gone in a circle.
+#[derive(Default)]
+pub struct PassedThrough(RefCell<HashSet<[u8; RANDOM]>>);
+
+impl PassedThrough {
+    /// Notes the handshake of a connection that is to be passed through; false: one with this `random` is already.
+    fn begin(&self, random: [u8; RANDOM]) -> bool {
+        self.0.try_borrow_mut().is_ok_and(|mut all| all.insert(random))
+    }
+
+    /// A connection that was passed through is over.
+    fn end(&self, random: &[u8; RANDOM]) {
+        if let Ok(mut all) = self.0.try_borrow_mut() {
+            all.remove(random);
+        }
+    }
+}
+
 /// A connection that is passed through, until its pool goes.
 struct Counted {
     here: EventLoop,
@@ -88,7 +108,7 @@ struct Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(worker) = worker::current(self.here) {
-            worker.end_passed_through(&self.random);
+            worker.part::<PassedThrough>().end(&self.random);
         }
     }
 }

@@ -9,6 +9,7 @@ use oxigress_core::model::BundleId;
 use oxigress_core::record::Kind;
 use oxigress_pki::{Authorities, Certificates, Revocations};
 use oxigress_store::Guard;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
@@ -20,6 +21,9 @@ const MAX_LARGE_BYTES: usize = 16 * 1024 * 1024;
 const LARGE_BYTES: usize = 2 * 1024 * 1024;
 /// What a bundle takes that cannot be used: that is remembered.
 const UNUSABLE_BYTES: usize = 256;
+
+/// The bundles of a worker.
+pub type Parsed = RefCell<Bundles>;
 
 /// The bundles that a worker has read.
 pub struct Bundles {
@@ -73,7 +77,7 @@ pub fn find(
         Some(id) => Some((id, value(id)?)),
         None => None,
     };
-    let mut bundles = worker.bundles().try_borrow_mut().ok()?;
+    let mut bundles = worker.part::<Parsed>().try_borrow_mut().ok()?;
     let Bundles { usual, large, certificates, revocations } = &mut *bundles;
     let key = [authorities.as_str(), revoked.map_or("", BundleId::as_str)].concat();
     for cache in [&mut *usual, &mut *large] {

@@ -6,11 +6,21 @@ use crate::worker::Worker;
 use crate::zone::records::Held;
 use nginx::ssl::handshake::ServerName;
 use nginx::ssl::pem::KeyPair;
+use oxigress_core::cache::Cache;
 use oxigress_core::record::{CertificateView, Kind};
 use oxigress_core::router::tls;
+use std::cell::RefCell;
 
 /// What one worker keeps parsed: some 2,000 RSA certificates.
-pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+
+/// The certificates that a worker has parsed.
+pub type Parsed = RefCell<Cache<KeyPair>>;
+
+/// None so far.
+pub fn parsed() -> Parsed {
+    RefCell::new(Cache::new(MAX_BYTES))
+}
 
 /// Presents the certificate for the handshake's server name; the one in nginx.conf stays if there is none.
 /// `false` ends the handshake.
@@ -18,7 +28,7 @@ pub fn choose(worker: &Worker, handshake: &ServerName<'_>) -> bool {
     let guard = worker.reader().read();
     let Some(id) = tls::certificate_id(&Held(&guard), handshake.name()) else { return true };
     let Some(record) = guard.get(Kind::Certificate as u8, id) else { return true };
-    let Ok(mut cache) = worker.certificates().try_borrow_mut() else { return false };
+    let Ok(mut cache) = worker.part::<Parsed>().try_borrow_mut() else { return false };
     let parsed = cache.get(id, record.generation(), || parse(CertificateView(record.value())));
     // One that was published can be parsed: it was checked.
     parsed.is_some_and(|parsed| handshake.present(parsed))

@@ -13,20 +13,30 @@ use crate::tls::handshake::{Handshake, begin_without_policy};
 use crate::worker::Worker;
 use crate::zone::records::Held;
 use nginx::ssl::handshake::ClientHello;
+use oxigress_core::cache::Cache;
 use oxigress_core::gateway::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::record::{Kind, decode_tls, has_all};
 use oxigress_core::router::tls;
 use oxigress_store::Guard;
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// What one worker keeps, beside the authorities that policies share.
-pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// What a policy takes that cannot be used: that is remembered.
 const UNUSABLE_BYTES: usize = 256;
 /// A policy beside the texts of its record, about.
 const POLICY_BYTES: usize = 1024;
+
+/// The policies of hosts that a worker has read; `None` within: one that cannot be used.
+pub type Parsed = RefCell<Cache<Option<Rc<HostPolicy>>>>;
+
+/// None so far.
+pub fn parsed() -> Parsed {
+    RefCell::new(Cache::new(MAX_BYTES))
+}
 
 /// A host's policy as a worker uses it.
 pub struct HostPolicy {
@@ -73,7 +83,7 @@ pub fn find(
     }
     let look = |kind: Kind, key: &[u8]| guard.get(kind as u8, key);
     let Some(record) = tls::find_policy(name, look) else { return Ok(None) };
-    let mut cache = worker.host_policies().try_borrow_mut().map_err(|_| Unusable)?;
+    let mut cache = worker.part::<Parsed>().try_borrow_mut().map_err(|_| Unusable)?;
     // A bundle may have gone since, or not be there yet.
     let is_whole = |policy: &TlsPolicy| has_all(&Held(guard), policy.bundles());
     let made = cache.get(record.key(), record.generation(), || {

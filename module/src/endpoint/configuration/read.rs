@@ -3,7 +3,7 @@
 use crate::endpoint::configuration::Shared;
 use crate::endpoint::configuration::answer::Answer;
 use crate::endpoint::configuration::answer::tag;
-use crate::spans;
+use crate::request::spans;
 use crate::worker::Worker;
 use crate::zone::records::Held;
 use nginx::ssl::sha256;

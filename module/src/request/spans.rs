@@ -83,6 +83,21 @@ pub struct CallPlace(usize);
 /// Headers that carry a context; those with an empty value remove the client's.
 pub type Headers = Vec<(&'static str, Vec<u8>)>;
 
+impl Request<'_> {
+    /// Whether the request is traced, sampled or not: its pool has its trace then. A subrequest never is.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.context().is_some_and(|context| context.is_traced.get())
+    }
+
+    /// Notes that its pool has its trace.
+    fn set_traced(&self) {
+        if let Some(context) = self.context_or_new() {
+            context.is_traced.set(true);
+        }
+    }
+}
+
 /// The trace of a request; `None`: it is not traced, or a subrequest.
 #[inline]
 pub fn of<'r>(request: &Request<'r>) -> Option<&'r Traced> {

@@ -4,11 +4,7 @@
 //! [`Compiled`], later ones find that under the record's id and the generation that wrote it. A request holds its
 //! compiled form from REWRITE to the end, so that it never mixes two.
 
-use crate::access::Rules;
-use crate::access::limits::Limiter;
-use crate::headers::responses;
-use crate::route::location::Locations;
-use crate::system::log;
+use crate::parts::{Features, Has, OfPolicies, Parts};
 use crate::worker::Worker;
 use crate::zone::records::Held;
 use crate::zone::records::Identity;
@@ -18,33 +14,39 @@ use oxigress_core::model::policy::Policies;
 use oxigress_core::policy::cors::Origins;
 use oxigress_core::record::{Kind, decode_policies, has_all};
 use oxigress_store::Guard;
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 
 /// What one worker keeps compiled, about: records are small, and most rules share theirs.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
+/// What the parts of one take beside its record, about: nginx's structs.
+const PART_BYTES: usize = 4096;
+
 /// Policies of a rule, with what is worked out of them once.
 pub struct Compiled {
     /// As they were written.
     pub source: Policies,
-    /// nginx's own settings for requests, by what the endpoint speaks.
-    pub locations: Locations,
-    /// What responses say.
-    pub responses: responses::Compiled,
-    /// How its limits are counted, worked out when first asked for.
-    pub limiter: OnceCell<Limiter>,
-    /// Who may come in.
-    pub access: Option<Rules>,
+    /// Who may read across origins; `None`: the policies do not say.
+    origins: Option<Origins>,
+    parts: OfPolicies,
 }
 
 impl Compiled {
-    fn new(source: Policies) -> Self {
-        let responses = responses::Compiled::new(&source);
-        let access = source.access.as_ref().map(Rules::new);
-        let limiter = OnceCell::new();
-        Compiled { source, locations: Locations::default(), responses, access, limiter }
+    fn new(id: &[u8], source: Policies) -> Self {
+        let origins = source.cors.as_ref().map(Origins::of);
+        let parts = Features::of_policies(id, &source);
+        Compiled { source, origins, parts }
+    }
+
+    /// What a feature has worked out of them.
+    #[inline]
+    pub fn part<P>(&self) -> &P
+    where
+        OfPolicies: Has<P>,
+    {
+        self.parts.part()
     }
 }
 
@@ -54,7 +56,7 @@ impl CompiledPolicies for Compiled {
     }
 
     fn origins(&self) -> Option<&Origins> {
-        self.responses.origins()
+        self.origins.as_ref()
     }
 }
 
@@ -105,7 +107,7 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     let kind = Kind::Policies as u8;
     let hash = guard.hash(kind, id);
     let record = guard.get_hashed(hash, kind, id)?;
-    let mut entries = worker.policies().entries.try_borrow_mut().ok()?;
+    let mut entries = worker.part::<Cache>().entries.try_borrow_mut().ok()?;
     let found = entries.find(&hash.to_bits(), record.generation());
     if let Some(entry) = found.filter(|entry| *entry.id == *id) {
         // A bundle may have gone since.
@@ -117,17 +119,9 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     if !has_all(&Held(guard), source.bundles()) {
         return None;
     }
-    let compiled = Rc::new(Compiled::new(source));
-    let refused = compiled.access.as_ref().map_or(0, Rules::refused_passwords);
-    if refused > 0 {
-        let shown = id.escape_ascii();
-        log::warn(format_args!(
-            "ingress: {refused} entries of the password file of policies \"{shown}\" are left out: \
-             their hash is unknown or costs too much"
-        ));
-    }
-    // nginx's structs beside the record. A bundle is shared, and there once at most.
-    let bytes = 4 * record.value().len() + Locations::BYTES;
+    let compiled = Rc::new(Compiled::new(id, source));
+    // A bundle is shared, and there once at most.
+    let bytes = 4 * record.value().len() + PART_BYTES;
     let entry = Entry { id: id.into(), compiled: compiled.clone() };
     entries.insert(hash.to_bits(), record.generation(), entry, bytes);
     Some(compiled)

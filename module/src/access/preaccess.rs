@@ -1,0 +1,26 @@
+//! The PREACCESS phase: what a routed request may be too many for.
+
+use crate::access::{buffers, limits};
+use crate::request::Request;
+use nginx::{Code, Next, PhaseHandler};
+
+/// Refuses a request that is one too many.
+pub struct Preaccess;
+
+impl PhaseHandler for Preaccess {
+    const NAME: &'static str = "preaccess";
+    // A limit that cannot be looked at closes.
+    const PANICKED: Code = Code::status(503);
+
+    fn run(request: &nginx::Request) -> Next<'_> {
+        let refused = Request::of(request).and_then(|request| {
+            // nginx runs the phases once more for the answer of an error backend.
+            if request.is_error() {
+                return None;
+            }
+            let policies = request.policies()?;
+            limits::decide(&request, policies).or_else(|| buffers::decide(&request, policies))
+        });
+        refused.map_or(Code::DECLINED, Code::status).into()
+    }
+}
