@@ -10,11 +10,9 @@
 //!          leaves broken for good; this one is rebuilt from the blocks that are reachable.
 
 use crate::WriteError;
+use crate::layout::CLASSES;
 use crate::memory::{Block, GRANULE, Memory};
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Size classes: 32 exact ones, then 8 for each power of two up to 2^32 granules, rounded to words.
-pub(crate) const CLASSES: usize = 256;
 
 /// Bytes of a block before its payload.
 pub(crate) const HEAD: usize = 8;

@@ -1,19 +1,13 @@
 //! The header of the block.
 
-use crate::OpenError;
-use crate::arena;
-use crate::memory::{GRANULE, Memory};
-use crate::record::WITH_CELLS;
 use crate::sync;
-use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// The number of worker slots, nginx's `NGX_MAX_PROCESSES`.
 pub const MAX_SLOTS: usize = if cfg!(feature = "loom") { 2 } else { 1024 };
 
-/// "oxigress", and the number of the layout in its last byte. A change of any structure in the block
-/// changes the number: two layouts never read each other.
-const LAYOUT: u64 = u64::from_be_bytes(*b"oxigres\x03");
+/// Size classes: 32 exact ones, then 8 for each power of two up to 2^32 granules, rounded to words.
+pub(crate) const CLASSES: usize = 256;
 
 #[repr(C)]
 pub(crate) struct Header {
@@ -34,8 +28,8 @@ pub(crate) struct Header {
     pub capacity: AtomicU32,
     pub free: AtomicU32,
     /// First free block of each size class, and which classes have one.
-    pub free_lists: [AtomicU32; arena::CLASSES],
-    pub free_classes: [AtomicU64; arena::CLASSES / 64],
+    pub free_lists: [AtomicU32; CLASSES],
+    pub free_classes: [AtomicU64; CLASSES / 64],
     /// The last number that was given to a cell.
     pub cell_numbers: AtomicU32,
     /// A length and that many bytes of text for operators.
@@ -69,39 +63,6 @@ pub(crate) struct Slot {
     pub pid: sync::AtomicU32,
     /// The worker holds no reference to anything older than this generation.
     pub acknowledged: sync::AtomicU64,
-}
-
-pub(crate) fn initialise(memory: Memory, bytes: usize, seed: [u64; 2]) -> Result<(), OpenError> {
-    let first = size_of::<Header>().div_ceil(GRANULE);
-    // Room for a generation and a few records, and the last granule that ends the arena.
-    let least = (first + 64) * GRANULE;
-    // Granule numbers have 31 bits: 64 GiB. The highest bit is of batches.
-    let end = u32::try_from(bytes / GRANULE).unwrap_or(WITH_CELLS).min(WITH_CELLS - 1);
-    if bytes < least {
-        return Err(OpenError::TooSmall { bytes, least });
-    }
-    let header = memory.header();
-    header.seed[0].store(seed[0], Relaxed);
-    header.seed[1].store(seed[1], Relaxed);
-    header.first_block.store(first as u32, Relaxed);
-    header.capacity.store(end - 1 - first as u32, Relaxed);
-    header.bytes.store(bytes as u64, Relaxed);
-    arena::rebuild(memory, &mut []);
-    header.layout.store(LAYOUT, Release);
-    Ok(())
-}
-
-pub(crate) fn check(memory: Memory, bytes: usize) -> Result<(), OpenError> {
-    let least = size_of::<Header>();
-    if bytes < least {
-        return Err(OpenError::TooSmall { bytes, least });
-    }
-    let header = memory.header();
-    let found = header.layout.load(Relaxed);
-    if found != LAYOUT || header.bytes.load(Relaxed) != bytes as u64 {
-        return Err(OpenError::Layout { found, known: LAYOUT });
-    }
-    Ok(())
 }
 
 #[cfg(all(test, feature = "loom"))]

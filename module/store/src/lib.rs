@@ -30,6 +30,7 @@
 mod arena;
 mod failpoint;
 mod fault;
+mod format;
 mod index;
 pub mod journal;
 mod layout;
@@ -50,8 +51,8 @@ pub use failpoint::set_hook;
 pub use fault::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
-pub use reader::{CellPlace, Guard, KeyHash, Place, Reader};
-pub use record::{CellNames, Cells, Record, cell_number, no_cells};
+pub use reader::{CellPlace, Guard, Place, Reader};
+pub use record::{CellNames, Cells, KeyHash, Record, cell_number, no_cells};
 pub use transaction::{Transaction, Written};
 
 use memory::Memory;
@@ -141,7 +142,7 @@ impl Store {
     ) -> Result<Store, OpenError> {
         // SAFETY: the caller vouches for the bytes.
         let memory = unsafe { Memory::new(start, bytes) };
-        layout::initialise(memory, bytes, seed)?;
+        format::initialise(memory, bytes, seed)?;
         let store = Store { memory, is_alive };
         reclaim::first_generation(memory, epoch);
         Ok(store)
@@ -158,7 +159,7 @@ impl Store {
     ) -> Result<Store, OpenError> {
         // SAFETY: the caller vouches for the bytes.
         let memory = unsafe { Memory::new(start, bytes) };
-        layout::check(memory, bytes)?;
+        format::check(memory, bytes)?;
         Ok(Store { memory, is_alive })
     }
 

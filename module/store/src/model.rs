@@ -11,7 +11,6 @@
 //!          are no part of it, nor are the bytes of a zone that is mapped elsewhere.
 
 pub(crate) mod memory;
-pub(crate) mod words;
 
 #[cfg(test)]
 mod tests;

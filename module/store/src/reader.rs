@@ -1,7 +1,7 @@
 //! How a worker looks records up in the newest generation.
 
 use crate::memory::Block;
-use crate::record::{self, Record};
+use crate::record::{self, KeyHash, Record};
 use crate::{Store, index, reclaim};
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
@@ -95,22 +95,6 @@ pub struct CellPlace {
     words: u32,
 }
 
-/// The hash of a key in this store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyHash(u64);
-
-impl KeyHash {
-    /// As a number, to keep it in a C struct.
-    pub fn to_bits(self) -> u64 {
-        self.0
-    }
-
-    /// What [`KeyHash::to_bits`] gave. Any other number finds nothing.
-    pub fn from_bits(bits: u64) -> Self {
-        KeyHash(bits)
-    }
-}
-
 /// One generation, held. Records borrow from it, so none can outlive it.
 pub struct Guard<'r> {
     reader: &'r Reader,
@@ -140,18 +124,18 @@ impl Guard<'_> {
     /// The hash of a key, to look it up again later, in another generation too.
     #[inline]
     pub fn hash(&self, kind: u8, key: &[u8]) -> KeyHash {
-        KeyHash(record::hash(self.reader.store.memory, kind, key))
+        KeyHash::from_bits(record::hash(self.reader.store.memory, kind, key))
     }
 
     /// The record of a key whose hash is known. Another key's hash finds nothing.
     #[inline]
     pub fn get_hashed(&self, hash: KeyHash, kind: u8, key: &[u8]) -> Option<Record<'_>> {
-        index::find(self.reader.store.memory, self.root, hash.0, kind, key)
+        index::find(self.reader.store.memory, self.root, hash.to_bits(), kind, key)
     }
 
     /// The record of a hash, for a caller that did not keep the key.
     pub fn find_hashed(&self, hash: KeyHash, kind: u8) -> Option<Record<'_>> {
-        index::find_hashed(self.reader.store.memory, self.root, hash.0, kind)
+        index::find_hashed(self.reader.store.memory, self.root, hash.to_bits(), kind)
     }
 
     /// The place of a record of this guard, to find it again without a look-up.

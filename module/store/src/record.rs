@@ -13,7 +13,6 @@
 use crate::WriteError;
 use crate::arena::{self, HEAD};
 use crate::memory::{Block, Memory};
-use crate::reader::KeyHash;
 use siphasher::sip::SipHasher13;
 use std::collections::{HashMap, HashSet};
 use std::marker::PhantomData;
@@ -53,6 +52,24 @@ pub type Cells = for<'v> fn(kind: u8, value: &'v [u8]) -> CellNames<'v>;
 /// [`Cells`] of records that have none.
 pub fn no_cells(_: u8, _: &[u8]) -> CellNames<'static> {
     CellNames::default()
+}
+
+/// The hash of a key in this store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// As a number, to keep it in a C struct.
+    #[inline]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`KeyHash::to_bits`] gave. Any other number finds nothing.
+    #[inline]
+    pub fn from_bits(bits: u64) -> Self {
+        KeyHash(bits)
+    }
 }
 
 /// A record of one generation, read in place.

@@ -1,7 +1,7 @@
 //! The block of a model: `memory.rs` with every access reported to loom.
 
-use super::words::Watch;
 use crate::layout::Header;
+use crate::sync::words::Watch;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
