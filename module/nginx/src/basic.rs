@@ -5,6 +5,7 @@ pub(crate) mod callback;
 pub mod chain;
 pub mod clock;
 pub mod code;
+pub mod event_loop;
 pub mod guard;
 pub(crate) mod handle;
 pub mod log;

@@ -3,24 +3,17 @@
 pub mod kept;
 pub mod module;
 
-use crate::basic::callback::two_and;
-use crate::basic::guard::contain;
 use crate::basic::handle::{Array, Handle, fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::basic::text::{Text, bytes};
 use crate::conf::kept::{HttpCore, HttpSsl, HttpUpstream, Keeper, NamedModule, OfServer, Slot};
 use crate::conf::module::{CoreModule, HttpModule};
-use crate::process::cycle::Cycle;
-use crate::request::{
-    HeaderFilter, Lookup, PhaseHandler, Request, Value, VariableFlags, VariableIndex,
-    content_handler, install, phase,
-};
+use crate::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
-    ngx_array_push, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_http_add_variable,
-    ngx_http_conf_ctx_t, ngx_http_core_main_conf_t, ngx_http_core_srv_conf_t,
-    ngx_http_get_variable_index, ngx_http_handler_pt, ngx_http_upstream_srv_conf_t, ngx_int_t,
+    ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t, ngx_http_conf_ctx_t,
+    ngx_http_core_main_conf_t, ngx_http_core_srv_conf_t, ngx_http_upstream_srv_conf_t, ngx_int_t,
     ngx_str_t, ngx_uint_t,
 };
 use std::ffi::{c_char, c_void};
@@ -191,7 +184,7 @@ impl Conf {
         unsafe { &*context.cast() }
     }
 
-    fn core_main(&self) -> *mut ngx_http_core_main_conf_t {
+    pub(crate) fn core_main(&self) -> *mut ngx_http_core_main_conf_t {
         let place = self.http().main_conf.wrapping_add(HttpCore::index());
         // SAFETY: in `http`, whose core module has its configuration before any other.
         unsafe { (*place).cast() }
@@ -205,71 +198,6 @@ impl Conf {
             all.iter().filter_map(|server| Server::from_nullable(*server)).collect()
         }
     }
-
-    /// Has each request looked at in a phase; `None` when memory is out.
-    pub fn add_handler<H: PhaseHandler>(&mut self, at: crate::request::Phase) -> Option<()> {
-        // SAFETY: in `http`, before nginx makes its table of handlers from these arrays.
-        unsafe {
-            let handlers = &raw mut (*self.core_main()).phases[at as usize].handlers;
-            let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
-            place.as_mut().map(|place| *place = Some(phase::<H, true>))
-        }
-    }
-
-    /// Puts a filter in front of nginx's.
-    pub fn add_header_filter<F: HeaderFilter>(&mut self) {
-        install::<F>();
-    }
-
-    /// The number of a variable, by its lower-case name; `None`, and a line in the log, if that is no name.
-    pub fn variable_index(&self, name: &[u8]) -> Option<VariableIndex> {
-        let _ = self.http();
-        let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
-        // SAFETY: in `http`; the name lies in the cycle's pool.
-        let index = unsafe { ngx_http_get_variable_index(self.as_ptr(), &raw mut name) };
-        ngx_uint_t::try_from(index).ok().map(VariableIndex)
-    }
-
-    /// Adds a variable, which `V` looks up; `place` is told to it. `None` when memory is out.
-    pub fn add_variable<V: Variable>(
-        &mut self,
-        name: &[u8],
-        flags: VariableFlags,
-        place: usize,
-    ) -> Option<()> {
-        let _ = self.http();
-        let mut name = ngx_str_t::of(name);
-        // SAFETY: in `http`, before it is read; nginx copies the name.
-        let variable =
-            unsafe { ngx_http_add_variable(self.as_ptr(), &raw mut name, flags.bits()).as_mut() }?;
-        variable.get_handler = Some(two_and(get_variable::<V>));
-        variable.data = place;
-        Some(())
-    }
-}
-
-/// Looks variables up.
-pub trait Variable {
-    /// The value for a request. What is borrowed lies in the request's memory or the program.
-    fn get<'r>(request: &'r Request, place: usize) -> Lookup<'r>;
-}
-
-/// nginx's callback when somebody asks for a variable.
-extern "C" fn get_variable<V: Variable>(
-    request: &Request,
-    value: &Value,
-    place: usize,
-) -> ngx_int_t {
-    contain("variable", sys::NGX_ERROR as ngx_int_t, || {
-        let text = match V::get(request, place) {
-            Some(std::borrow::Cow::Borrowed(text)) => Some(text),
-            Some(std::borrow::Cow::Owned(text)) => request.pool().concat(&[&text]),
-            None => None,
-        };
-        // SAFETY: of the request, for any lifetime that the handle may have: its pool or buffers, or the program.
-        unsafe { value.set(text) };
-        sys::NGX_OK as ngx_int_t
-    })
 }
 
 /// An argument of a directive, or another text of the configuration: a copy.
@@ -347,11 +275,6 @@ impl CoreLocation {
     /// Something else than the module that sends files makes its responses.
     pub fn has_content(&self) -> bool {
         self.peek(|raw| raw.handler.is_some())
-    }
-
-    /// `H` makes its responses.
-    pub fn set_content<H: PhaseHandler>(&self) {
-        self.poke(|raw| raw.handler = content_handler::<H>());
     }
 }
 

@@ -20,6 +20,7 @@
 mod basic;
 mod conf;
 mod connection;
+mod cycle;
 mod location;
 pub mod process;
 mod request;
@@ -34,6 +35,7 @@ pub use basic::address::{Address, RawAddress};
 pub use basic::chain::Buffer;
 pub use basic::clock::{log_time, now_milliseconds, wall_clock};
 pub use basic::code::Code;
+pub use basic::event_loop::{EventLoop, ForProcess};
 pub use basic::guard::contain;
 pub use basic::log;
 pub use basic::pool::Pool;
@@ -41,18 +43,17 @@ pub use basic::text::bytes;
 pub use basic::wiping::WipingAllocator;
 pub use conf::module;
 pub use conf::{
-    Argument, Conf, CoreLocation, Refused, Server, UpstreamBlock, Variable, parse_milliseconds,
-    parse_number,
+    Argument, Conf, CoreLocation, Refused, Server, UpstreamBlock, parse_milliseconds, parse_number,
 };
 pub use connection::{Connection, Event, Proxied};
+pub use cycle::Cycle;
 pub use location::{LocationCopy, Settings};
-pub use process::cycle::Cycle;
-pub use process::event_loop::{EventLoop, ForProcess};
 pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers};
 pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilter, Phase,
-    PhaseHandler, Pieces, Request, Value, VariableFlags, VariableIndex, WeakRequest, crypt,
+    PhaseHandler, Pieces, Request, Value, Variable, VariableFlags, VariableIndex, WeakRequest,
+    crypt,
 };
 pub use stock::{ComplexValue, UpstreamConf};
 pub use upstream::balancer::{Attempt, Balancer, NewUpstream, Outcome, Peer, PeerName};

@@ -4,7 +4,7 @@ use crate::basic::handle::Handle;
 use crate::conf::kept::{HttpCore, NamedModule};
 use crate::conf::module::HttpModule;
 use crate::conf::{Conf, CoreLocation, IN_HTTP};
-use crate::process::cycle::Cycle;
+use crate::cycle::Cycle;
 use crate::request::Request;
 use crate::stock::Fastcgi;
 use crate::sys::{

@@ -1,8 +1,6 @@
 //! nginx's processes.
 
-pub mod cycle;
 pub mod event;
-pub mod event_loop;
 pub mod shared;
 pub mod thread;
 pub mod zone;

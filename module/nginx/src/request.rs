@@ -14,9 +14,8 @@ mod weak;
 pub use body::{AfterBody, BodyHandler, Pieces};
 pub use password::crypt;
 pub use phase::{HeaderFilter, Next, NextFilter, Phase, PhaseHandler};
-pub(crate) use phase::{content_handler, install, phase};
 pub use subrequest::{Ended, Kind};
-pub use variable::{Lookup, Value, VariableFlags, VariableIndex};
+pub use variable::{Lookup, Value, Variable, VariableFlags, VariableIndex};
 pub use weak::WeakRequest;
 
 use crate::basic::handle::{fields, handle, on_event_loop};
@@ -27,7 +26,6 @@ use crate::conf::module::HttpModule;
 use crate::connection::Connection;
 use crate::request::header::Header;
 use crate::sys::{ngx_http_set_exten, ngx_str_t};
-use crate::upstream::{State, Upstream};
 use body::Body;
 use std::fmt::Arguments;
 use subrequest::Cached;
@@ -46,8 +44,6 @@ fields! { Request {
     link pool: Pool = pool;
     /// The request that this is a subrequest of; itself, if it is none.
     link main: Request = main;
-    /// Its way to an endpoint, if it goes to one.
-    option upstream: Upstream = upstream;
     /// The host as nginx validated it: lower case, no port, no trailing dot; empty if there is none.
     text host = headers_in.server;
     /// The path as nginx normalised it: decoded, dot segments resolved, no query.
@@ -87,8 +83,6 @@ fields! { Request {
     option body: Body = request_body;
     /// What nginx keeps while it looks for the answer in its cache.
     option cache: Cached = cache;
-    /// The states of all attempts to reach endpoints.
-    array upstream_states: State = upstream_states;
     /// Another method.
     set set_method_bit: usize = method;
     /// The body is to come in one buffer.

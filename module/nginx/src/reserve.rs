@@ -12,11 +12,11 @@
 //!            was put on the list, so no client can be faster), and with [`tick`].
 
 use crate::basic::callback::one;
+use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::conf::Server;
 use crate::connection::{Connection, Event};
-use crate::process::cycle::{Cycle, Listener};
-use crate::process::event_loop::EventLoop;
+use crate::cycle::{Cycle, Listener};
 use crate::sys::{
     AF_INET6, global, ngx_connection_t, ngx_cycle_t, ngx_event_accept, ngx_event_t,
     ngx_http_in_addr_t, ngx_http_in6_addr_t, ngx_http_init_connection, ngx_http_port_t, ngx_int_t,

@@ -5,7 +5,6 @@ use crate::basic::text::bytes;
 use crate::conf::kept::NamedModule;
 use crate::conf::{Conf, UpstreamBlock};
 use crate::request::Request;
-use crate::ssl::Tls;
 use crate::sys;
 use crate::sys::{NGX_OK, ngx_http_complex_value, ngx_int_t, ngx_str_t};
 use std::ffi::CStr;
@@ -72,8 +71,6 @@ fields! { UpstreamConf {
     get verify: isize = ssl_verify;
     /// `proxy_ssl_server_name`
     get server_name: isize = ssl_server_name;
-    /// What TLS to endpoints is made of.
-    option tls: Tls = ssl;
     /// `proxy_cache_valid`
     has has_cache_times = cache_valid;
     /// `proxy_read_timeout`, in milliseconds.

@@ -18,7 +18,7 @@ use crate::conf::kept::{Keeper, NamedModule, Slot};
 use crate::conf::module::{Directive, Shared, create, step, table};
 use crate::conf::{Conf, Refused};
 use crate::connection::Connection;
-use crate::process::cycle::Cycle;
+use crate::cycle::Cycle;
 use crate::request::Value;
 use crate::stock::Nothing;
 use crate::sys;

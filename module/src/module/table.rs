@@ -81,11 +81,9 @@ unsafe impl CoreModule for Core {
     }
 
     fn exit_process(cycle: &Cycle) {
-        // Whatever becomes of these: what follows frees what callbacks would use.
-        nginx::contain("exit_process", (), || {
-            log::leave_lines(cycle);
-            process::end(cycle.event_loop());
-        });
+        // Whatever becomes of one of them, what follows frees what callbacks would use.
+        nginx::contain("exit_process", (), || log::leave_lines(cycle));
+        nginx::contain("exit_process", (), || process::end(cycle.event_loop()));
         // SAFETY: no callback of a request follows; nginx's thread pools, which come first, have stopped.
         unsafe { worker::stop(cycle.event_loop()) };
     }

@@ -28,8 +28,8 @@ const CRATES: [(&str, usize); 15] = [
     // The command line names the tools, which are started by it.
     ("controller", 3),
     ("module/core", 5),
-    ("module/store", 3),
-    ("module/nginx", 6),
+    ("module/store", 0),
+    ("module/nginx", 0),
     ("module", 0),
 ];
 

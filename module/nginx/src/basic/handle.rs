@@ -100,9 +100,9 @@ macro_rules! on_event_loop {
         impl $name {
             /// What the handle says of the thread that it is seen on.
             #[inline]
-            pub fn event_loop(&self) -> $crate::process::event_loop::EventLoop {
+            pub fn event_loop(&self) -> $crate::basic::event_loop::EventLoop {
                 // SAFETY: this handle exists on the event loop's thread only, as `from_ptr` asks.
-                unsafe { $crate::process::event_loop::EventLoop::here() }
+                unsafe { $crate::basic::event_loop::EventLoop::here() }
             }
         }
     };

@@ -2,6 +2,7 @@
 
 use crate::basic::handle::Handle;
 use crate::conf::module::{CoreModule, HttpModule};
+use crate::cycle::Cycle;
 use crate::sys::{self, global};
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
@@ -124,4 +125,45 @@ pub unsafe trait NamedModule: 'static {
     type Location: Handle<Raw: Copy>;
     /// What it keeps for a server or upstream.
     type Server: Handle<Raw: Copy>;
+}
+
+impl Cycle {
+    /// What module `M` keeps for it; `None` for the empty cycle that nginx begins with. It is only read when the
+    /// configuration has been.
+    #[inline]
+    pub fn core<M: CoreModule>(&self) -> Option<&M::Main> {
+        self.kept::<Core<M>>()
+    }
+
+    /// `worker_processes`, or 1 for a process that serves by itself.
+    pub fn worker_processes(&self) -> usize {
+        // nginx makes the core module's configuration before it starts a process.
+        let core = self.kept::<Core<NginxCore>>();
+        match core {
+            Some(core) if core.master != 0 => usize::try_from(core.worker_processes).unwrap_or(0),
+            _ => 1,
+        }
+    }
+}
+
+// SAFETY: null, or nginx's array for all modules, which stays as long as the cycle.
+unsafe impl Keeper<OfCycle> for Cycle {
+    const MAY_BE_NULL: bool = true;
+
+    #[inline]
+    fn array(&self) -> *mut *mut c_void {
+        self.peek(|raw| raw.conf_ctx).cast()
+    }
+}
+
+/// nginx's `ngx_core_module`.
+struct NginxCore;
+
+// SAFETY: the module's own index and type.
+unsafe impl CoreModule for NginxCore {
+    type Main = sys::ngx_core_conf_t;
+
+    fn index() -> usize {
+        global!(ngx_core_module.index)
+    }
 }

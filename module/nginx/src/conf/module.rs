@@ -8,7 +8,7 @@ use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::basic::pool::Pool;
 use crate::conf::{Conf, Refused};
-use crate::process::cycle::Cycle;
+use crate::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
     ngx_command_t, ngx_conf_t, ngx_core_module_t, ngx_http_module_t, ngx_int_t, ngx_module_t,

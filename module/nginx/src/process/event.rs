@@ -1,8 +1,8 @@
 //! Timers and posted events, with closures.
 
+use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::log::Log;
-use crate::process::event_loop::EventLoop;
 use crate::sys;
 use crate::sys::{global, ngx_connection_t, ngx_event_t};
 use std::cell::UnsafeCell;

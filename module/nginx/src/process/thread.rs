@@ -1,10 +1,10 @@
 //! Work on threads of nginx's pools.
 
 use crate::basic::code::Code;
+use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
-use crate::process::event_loop::EventLoop;
 use crate::request::{Pieces, Request};
 use crate::sys;
 use crate::sys::{
@@ -248,7 +248,7 @@ impl<T: Send + 'static> Background<T> {
         work: fn(&T),
         done: fn(EventLoop, T),
     ) -> Option<Self> {
-        let cycle = crate::process::cycle::Cycle::current(here);
+        let cycle = crate::cycle::Cycle::current(here);
         // SAFETY: the pool of the running cycle.
         let task = unsafe { sys::ngx_thread_task_alloc(cycle.pool().as_ptr(), 0) };
         NonNull::new(task).map(|task| Background { pool, task, work, done })

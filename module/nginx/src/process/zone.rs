@@ -1,10 +1,12 @@
 //! Zones of shared memory: made by the master, inherited by every worker, kept by a reload.
 
+use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
 use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
 use crate::conf::module::CoreModule;
+use crate::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
     global, ngx_int_t, ngx_module_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
@@ -76,6 +78,32 @@ pub trait BlockZone: 'static {
 
 /// What a zone's module keeps for a cycle.
 pub type Main<Z> = <<Z as BlockZone>::Module as CoreModule>::Main;
+
+fields! { Cycle {
+    /// Its zones of shared memory; none at the first start.
+    list zones: Zone = shared_memory;
+}}
+
+impl Cycle {
+    /// This cycle is about to be taken over: nginx unmaps what the running one has in the place of `zone`, which it would keep
+    /// where the sizes are equal. Answers what that is. `None`, and nothing happens, where this cycle runs already, `zone` is
+    /// not its own, or one of its zones has that memory.
+    pub fn retire_last(&self, zone: &Zone, here: EventLoop) -> Option<&'static Zone> {
+        let running = Cycle::current(here);
+        let is_own = self.zones().any(|own| std::ptr::eq(own, zone));
+        if std::ptr::eq(running, self) || !is_own {
+            return None;
+        }
+        let last = running.zones().find(|old| old.is_other_of(zone))?;
+        let place = |zone: &Zone| zone.peek(|raw| raw.shm.addr);
+        if self.zones().any(|own| place(own) == place(last)) {
+            return None;
+        }
+        // nginx looks at the old one's flag when it frees zones, and asked the new one's when it made it.
+        last.poke(|raw| raw.noreuse = 1);
+        Some(last)
+    }
+}
 
 impl Conf {
     /// Asks for a zone, which is made or taken over when the configuration has been read; `None`, and a line in the log,

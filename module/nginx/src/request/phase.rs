@@ -5,11 +5,12 @@ use super::body::{BodyHandler, body_handler};
 use crate::basic::callback::one;
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
+use crate::conf::{Conf, CoreLocation};
 use crate::sys;
 use crate::sys::{
-    ngx_http_client_body_handler_pt, ngx_http_finalize_request, ngx_http_internal_redirect,
-    ngx_http_output_header_filter_pt, ngx_http_read_client_request_body, ngx_http_request_t,
-    ngx_int_t, ngx_str_t,
+    ngx_array_push, ngx_http_client_body_handler_pt, ngx_http_finalize_request,
+    ngx_http_handler_pt, ngx_http_internal_redirect, ngx_http_output_header_filter_pt,
+    ngx_http_read_client_request_body, ngx_http_request_t, ngx_int_t, ngx_str_t,
 };
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -109,7 +110,7 @@ pub(crate) unsafe extern "C" fn phase<H: PhaseHandler, const IN_PHASE: bool>(
 }
 
 /// nginx's form of a handler, for a location's content.
-pub(crate) fn content_handler<H: PhaseHandler>() -> sys::ngx_http_handler_pt {
+fn content_handler<H: PhaseHandler>() -> sys::ngx_http_handler_pt {
     Some(phase::<H, false>)
 }
 
@@ -145,7 +146,7 @@ pub trait HeaderFilter {
 }
 
 /// Puts a filter in front of nginx's, while a configuration is read: nginx begins a new chain for each.
-pub(crate) fn install<F: HeaderFilter>() {
+fn install<F: HeaderFilter>() {
     // SAFETY: on the thread that reads the configuration, which is the event loop's; nginx's pointer to the chain.
     unsafe {
         *F::next().0.get() = sys::ngx_http_top_header_filter;
@@ -166,4 +167,28 @@ extern "C" fn filter<F: HeaderFilter>(request: &Request) -> ngx_int_t {
         contain(F::NAME, (), || F::after(request));
     }
     answer
+}
+
+impl Conf {
+    /// Has each request looked at in a phase; `None` when memory is out.
+    pub fn add_handler<H: PhaseHandler>(&mut self, at: Phase) -> Option<()> {
+        // SAFETY: in `http`, before nginx makes its table of handlers from these arrays.
+        unsafe {
+            let handlers = &raw mut (*self.core_main()).phases[at as usize].handlers;
+            let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
+            place.as_mut().map(|place| *place = Some(phase::<H, true>))
+        }
+    }
+
+    /// Puts a filter in front of nginx's.
+    pub fn add_header_filter<F: HeaderFilter>(&mut self) {
+        install::<F>();
+    }
+}
+
+impl CoreLocation {
+    /// `H` makes its responses.
+    pub fn set_content<H: PhaseHandler>(&self) {
+        self.poke(|raw| raw.handler = content_handler::<H>());
+    }
 }

@@ -127,25 +127,6 @@ impl Request {
         Some(())
     }
 
-    /// Puts another value in place of a header's, of the response or of what the endpoint has answered; `None` when memory is
-    /// out, or for another's.
-    pub fn set_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
-        let answered = self.upstream().into_iter().flat_map(|upstream| upstream.headers());
-        self.response_headers().chain(answered).find(|own| std::ptr::eq(*own, header))?;
-        self.put_response_value(header, parts)
-    }
-
-    /// The same for a header that nginx has just handed over with this request: nobody looks for it among all of them.
-    pub(crate) fn put_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
-        let length = parts.iter().map(|part| part.len()).sum();
-        let mut all = parts.to_vec();
-        // nginx ends values with a NUL.
-        all.push(b"\0");
-        let data = self.pool().concat(&all)?.as_ptr().cast_mut();
-        header.put_value(ngx_str_t { len: length, data });
-        Some(())
-    }
-
     /// The response has a body of that length, of none that nginx knew before.
     pub fn set_response_length(&self, length: u64) {
         self.length_header().into_iter().for_each(Header::remove);

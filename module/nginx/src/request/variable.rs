@@ -1,12 +1,17 @@
 //! Variables: nginx's, and a module's own.
 
 use super::Request;
+use crate::basic::callback::two_and;
+use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
 use crate::basic::text::{bytes, hash_key};
+use crate::conf::Conf;
 use crate::conf::kept::HttpCore;
+use crate::sys;
 use crate::sys::{
-    NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_http_get_flushed_variable,
-    ngx_http_get_indexed_variable, ngx_http_get_variable, ngx_str_t, ngx_uint_t,
+    NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_http_add_variable,
+    ngx_http_get_flushed_variable, ngx_http_get_indexed_variable, ngx_http_get_variable,
+    ngx_http_get_variable_index, ngx_int_t, ngx_str_t, ngx_uint_t,
 };
 
 handle! {
@@ -141,3 +146,55 @@ pub struct VariableIndex(pub(crate) ngx_uint_t);
 
 /// Looks a module's variable up for a request.
 pub type Lookup<'r> = Option<std::borrow::Cow<'r, [u8]>>;
+
+impl Conf {
+    /// The number of a variable, by its lower-case name; `None`, and a line in the log, if that is no name.
+    pub fn variable_index(&self, name: &[u8]) -> Option<VariableIndex> {
+        let _ = self.http();
+        let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
+        // SAFETY: in `http`; the name lies in the cycle's pool.
+        let index = unsafe { ngx_http_get_variable_index(self.as_ptr(), &raw mut name) };
+        ngx_uint_t::try_from(index).ok().map(VariableIndex)
+    }
+
+    /// Adds a variable, which `V` looks up; `place` is told to it. `None` when memory is out.
+    pub fn add_variable<V: Variable>(
+        &mut self,
+        name: &[u8],
+        flags: VariableFlags,
+        place: usize,
+    ) -> Option<()> {
+        let _ = self.http();
+        let mut name = ngx_str_t::of(name);
+        // SAFETY: in `http`, before it is read; nginx copies the name.
+        let variable =
+            unsafe { ngx_http_add_variable(self.as_ptr(), &raw mut name, flags.bits()).as_mut() }?;
+        variable.get_handler = Some(two_and(get_variable::<V>));
+        variable.data = place;
+        Some(())
+    }
+}
+
+/// Looks variables up.
+pub trait Variable {
+    /// The value for a request. What is borrowed lies in the request's memory or the program.
+    fn get<'r>(request: &'r Request, place: usize) -> Lookup<'r>;
+}
+
+/// nginx's callback when somebody asks for a variable.
+extern "C" fn get_variable<V: Variable>(
+    request: &Request,
+    value: &Value,
+    place: usize,
+) -> ngx_int_t {
+    contain("variable", sys::NGX_ERROR as ngx_int_t, || {
+        let text = match V::get(request, place) {
+            Some(std::borrow::Cow::Borrowed(text)) => Some(text),
+            Some(std::borrow::Cow::Owned(text)) => request.pool().concat(&[&text]),
+            None => None,
+        };
+        // SAFETY: of the request, for any lifetime that the handle may have: its pool or buffers, or the program.
+        unsafe { value.set(text) };
+        sys::NGX_OK as ngx_int_t
+    })
+}

@@ -2,11 +2,12 @@
 
 use super::handshake::go_on;
 use super::pem::KeyPair;
-use super::{Ciphers, Verifier, verify_by};
+use super::{Ciphers, Tls, Verifier, verify_by};
+use crate::basic::event_loop::EventLoop;
+use crate::basic::handle::fields;
 use crate::conf::kept::NamedModule;
+use crate::cycle::Cycle;
 use crate::location::LocationCopy;
-use crate::process::cycle::Cycle;
-use crate::process::event_loop::EventLoop;
 use crate::stock::UpstreamConf;
 use crate::sys::{
     NGX_OK, SSL_CTX, SSL_CTX_free, SSL_CTX_set_cipher_list, SSL_CTX_set_ex_data,
@@ -21,6 +22,11 @@ use std::ptr::{NonNull, null_mut, without_provenance_mut};
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+
+fields! { UpstreamConf {
+    /// What TLS to endpoints is made of.
+    option tls: Tls = ssl;
+}}
 
 /// OpenSSL leaves this place to the application; nginx asks for places of its own.
 pub(super) const NUMBER: c_int = 0;

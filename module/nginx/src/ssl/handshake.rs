@@ -2,9 +2,9 @@
 
 use super::pem::KeyPair;
 use super::{Ciphers, Verifier, clear_errors, verify_by};
+use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::conf::Server;
-use crate::process::event_loop::EventLoop;
 use crate::sys::{
     SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
     SSL_CTX_set_cert_cb, SSL_CTX_set_client_hello_cb, SSL_VERIFY_PEER, SSL_certs_clear,

@@ -8,7 +8,7 @@ use crate::basic::callback::one;
 use crate::basic::guard::contain;
 use crate::conf::Conf;
 use crate::conf::kept::Keeper;
-use crate::process::cycle::Cycle;
+use crate::cycle::Cycle;
 use crate::sys::ngx_stream_content_handler_pt;
 use std::cell::Cell;
 

@@ -1,10 +1,10 @@
 //! Connections to endpoints that wait for their next request: the field changes of nginx's keepalive module.
 
 use crate::basic::callback::one;
+use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::log::Log;
 use crate::connection::{Connection, Event};
-use crate::process::event_loop::EventLoop;
 use crate::sys::{
     NGX_AGAIN, ngx_close_connection, ngx_connection_t, ngx_destroy_pool, ngx_event_t, ngx_int_t,
     ngx_ssl_shutdown,

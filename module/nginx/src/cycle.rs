@@ -1,16 +1,13 @@
 //! Cycles: a configuration and what runs on it.
 
 use crate::basic::address::Address;
+use crate::basic::event_loop::EventLoop;
 use crate::basic::handle::{Array, fields, handle, on_event_loop};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
-use crate::conf::kept::{self, Keeper, OfCycle};
-use crate::conf::module::CoreModule;
 use crate::connection::Connection;
-use crate::process::event_loop::EventLoop;
-use crate::process::zone::Zone;
-use crate::sys::{global, ngx_core_conf_t, ngx_module_t};
-use std::ffi::{CStr, c_void};
+use crate::sys::{global, ngx_module_t};
+use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 handle! {
@@ -33,8 +30,6 @@ fields! { Cycle {
     has is_configured = conf_ctx;
     /// The files that it has opened, its logs among them.
     list files: OpenFile = open_files;
-    /// Its zones of shared memory; none at the first start.
-    list zones: Zone = shared_memory;
 }}
 
 handle! {
@@ -76,32 +71,6 @@ impl Cycle {
         unsafe { Cycle::from_ptr(global!(ngx_cycle).cast()) }
     }
 
-    /// What module `M` keeps for it; `None` for the empty cycle that nginx begins with. It is only read when the
-    /// configuration has been.
-    #[inline]
-    pub fn core<M: CoreModule>(&self) -> Option<&M::Main> {
-        self.kept::<kept::Core<M>>()
-    }
-
-    /// This cycle is about to be taken over: nginx unmaps what the running one has in the place of `zone`, which it would keep
-    /// where the sizes are equal. Answers what that is. `None`, and nothing happens, where this cycle runs already, `zone` is
-    /// not its own, or one of its zones has that memory.
-    pub fn retire_last(&self, zone: &Zone, here: EventLoop) -> Option<&'static Zone> {
-        let running = Cycle::current(here);
-        let is_own = self.zones().any(|own| std::ptr::eq(own, zone));
-        if std::ptr::eq(running, self) || !is_own {
-            return None;
-        }
-        let last = running.zones().find(|old| old.is_other_of(zone))?;
-        let place = |zone: &Zone| zone.peek(|raw| raw.shm.addr);
-        if self.zones().any(|own| place(own) == place(last)) {
-            return None;
-        }
-        // nginx looks at the old one's flag when it frees zones, and asked the new one's when it made it.
-        last.poke(|raw| raw.noreuse = 1);
-        Some(last)
-    }
-
     /// The place of a module among those of its kind; `None` where nginx has none of that name. The empty cycle that nginx
     /// begins with has none at all.
     pub fn module_index(&self, name: &CStr) -> Option<usize> {
@@ -137,37 +106,5 @@ impl Cycle {
         let opened = self.files().map(OpenFile::descriptor).filter(|fd| *fd > libc::STDERR_FILENO);
         // SAFETY: a cycle closes its files when it goes, and no earlier.
         opened.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
-    }
-
-    /// `worker_processes`, or 1 for a process that serves by itself.
-    pub fn worker_processes(&self) -> usize {
-        // nginx makes the core module's configuration before it starts a process.
-        let core = self.kept::<kept::Core<NginxCore>>();
-        match core {
-            Some(core) if core.master != 0 => usize::try_from(core.worker_processes).unwrap_or(0),
-            _ => 1,
-        }
-    }
-}
-
-// SAFETY: null, or nginx's array for all modules, which stays as long as the cycle.
-unsafe impl Keeper<OfCycle> for Cycle {
-    const MAY_BE_NULL: bool = true;
-
-    #[inline]
-    fn array(&self) -> *mut *mut c_void {
-        self.peek(|raw| raw.conf_ctx).cast()
-    }
-}
-
-/// nginx's `ngx_core_module`.
-struct NginxCore;
-
-// SAFETY: the module's own index and type.
-unsafe impl CoreModule for NginxCore {
-    type Main = ngx_core_conf_t;
-
-    fn index() -> usize {
-        global!(ngx_core_module.index)
     }
 }
