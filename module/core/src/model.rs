@@ -19,7 +19,7 @@ pub use backend::{
 };
 pub use bundle::{Bundle, BundleId};
 pub use listener::ListenerHost;
-pub use selection::{Selection, ValueMatch, ValuePattern};
+pub use selection::{PATH, Selection, ValueMatch, ValuePattern};
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
 pub use crate::record::table::Snapshot;

@@ -13,6 +13,9 @@ const MAX_CONDITIONS: usize = 64;
 /// Most bytes of a name or a value that is compared.
 const MAX_TEXT_BYTES: usize = 4_096;
 
+/// The name of the condition among those of headers that asks for the whole path. No header has it: a name has no colon.
+pub const PATH: &str = ":path";
+
 /// What a request has beside its path so that a rule takes it. Of the rules for one path those with a method come first, then
 /// those with more headers, then those with more query parameters, then in the order in which they stand in the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,7 +25,7 @@ pub struct Selection {
     /// The method, byte for byte; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<HeaderName>,
-    /// Each of these headers has a value that matches. The names are compared in any case.
+    /// Each of these headers has a value that matches; [`PATH`] stands for the path. The names are compared in any case.
     #[serde(deserialize_with = "checked", skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<ValueMatch>,
     /// Each of these parameters has a value that matches. Names and values are compared decoded.

@@ -5,6 +5,7 @@
 //!         keeps a worker for some 2 milliseconds at most. The expressions of all rules have one budget.
 //! Errors: a request that takes more steps has no rule ([`NoAnswer`]).
 
+use crate::model::PATH;
 use crate::patterns::{Budget, NoAnswer};
 use crate::text::percent::unescape;
 use std::borrow::Cow;
@@ -85,13 +86,14 @@ struct Asked {
 
 /// A request as rules inspect it. Where none asks for anything this is a pointer and a word.
 pub(super) struct Inspection<'r, R> {
+    path: &'r [u8],
     pub request: &'r R,
     asked: Option<Box<Asked>>,
 }
 
 impl<'r, R: RequestParts> Inspection<'r, R> {
-    pub fn new(request: &'r R) -> Self {
-        Inspection { request, asked: None }
+    pub fn new(path: &'r [u8], request: &'r R) -> Self {
+        Inspection { path, request, asked: None }
     }
 
     /// Takes steps, as long as there are any.
@@ -132,9 +134,9 @@ impl<'r, R: RequestParts> Inspection<'r, R> {
     }
 
     fn asked(&mut self) -> &mut Asked {
-        let request = self.request;
+        let (path, request) = (self.path, self.request);
         self.asked.get_or_insert_with(|| {
-            let (values, steps, budget) = (values_of(request), MOST_STEPS, Budget::OF_VALUES);
+            let (values, steps, budget) = (values_of(path, request), MOST_STEPS, Budget::OF_VALUES);
             Box::new(Asked { values, steps, budget })
         })
     }
@@ -148,12 +150,13 @@ impl Asked {
     }
 }
 
-fn values_of(request: &impl RequestParts) -> Vec<Value> {
+fn values_of(path: &[u8], request: &impl RequestParts) -> Vec<Value> {
     let mut all = Vec::new();
     let mut put = |source, name: &[u8], value: &[u8]| {
         let (hash, name, value) = (name_hash(source, name), name.into(), value.into());
         all.push(Value { source, hash, name, value });
     };
+    put(Source::Header, PATH.as_bytes(), path);
     request.each_header(&mut |name, value| put(Source::Header, name, value));
     parameters(request.args()).for_each(|(name, value)| put(Source::Query, &name, &value));
     all.sort_by_key(|one| one.hash);

@@ -40,7 +40,7 @@ impl<'g> ServerView<'g> {
         request: &impl RequestParts,
         patterns: &Patterns,
     ) -> Result<Option<Route<'g>>, NoAnswer> {
-        let mut asked = Inspection::new(request);
+        let mut asked = Inspection::new(path, request);
         if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path))
             && let Some(rule) = self.select(index, &mut asked, patterns)?
         {
@@ -57,7 +57,7 @@ impl<'g> ServerView<'g> {
         }
         if rule.is_err() {
             // The prefix may be another namespace's: a stronger expression has steps of its own.
-            asked = Inspection::new(request);
+            asked = Inspection::new(path, request);
         }
         if self.has_regexes()
             && let Some(route) = self.regex(path, &mut asked, prefix, patterns)?

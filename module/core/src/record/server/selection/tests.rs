@@ -55,6 +55,28 @@ fn chosen(value: &[u8], path: &str, parts: &Parts<'_>) -> Option<String> {
     Some(String::from_utf8(backend).unwrap())
 }
 
+/// No client can send a header of this name: nginx takes no line whose name has a colon.
+#[test]
+fn the_whole_path_is_compared_with_an_expression_in_its_case() {
+    let value = encode_server(&Server {
+        rules: vec![
+            rule(pattern("/"), "root"),
+            selecting("/", "method", "h::path~/[^/]+/Echo POST"),
+            selecting("/", "header", "h:x-a=1 h:x-b=1"),
+        ],
+    });
+    let post = |path: &str, headers: &[(&str, &str)]| {
+        let parts = Parts { method: "POST", args: "x=1", headers: headers.to_vec(), random: 0 };
+        chosen(&value, path, &parts).unwrap()
+    };
+    let both = [("x-a", "1"), ("x-b", "1")];
+    assert_eq!(post("/a.B/Echo", &both), "method");
+    for path in ["/a.B/echo", "/a.B/Echos", "/x/a.B/Echo", "/Echo"] {
+        assert_eq!(post(path, &[]), "root", "{path}");
+        assert_eq!(post(path, &both), "header", "{path}");
+    }
+}
+
 #[test]
 fn of_one_path_method_headers_parameters_and_then_the_order_decide() {
     let value = encode_server(&Server {
