@@ -110,6 +110,7 @@ fn parse_ref(text: &str) -> ObjectRef {
         "ConfigMap" => Kind::ConfigMap,
         "EndpointSlice" => Kind::EndpointSlice,
         "Gateway" => Kind::Gateway,
+        "GRPCRoute" => Kind::GRPCRoute,
         "HTTPRoute" => Kind::HTTPRoute,
         "ReferenceGrant" => Kind::ReferenceGrant,
         "Ingress" => Kind::Ingress,

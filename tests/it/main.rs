@@ -84,6 +84,7 @@ mod protocols {
     mod changes;
     mod fastcgi;
     mod grpc;
+    mod grpc_route;
     mod http2;
     mod services;
     mod stream;

@@ -28,7 +28,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use openssl::ssl::{Ssl, SslContext};
 use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
-use oxigress_objects::{Key, Kind, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
 use review::Subject;
 use std::convert::Infallible;
@@ -85,8 +85,8 @@ pub enum Refusal {
     Unparsable(String),
     /// It is about something else.
     #[error(
-        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1 or HTTPRoutes of \
-         gateway.networking.k8s.io/v1"
+        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1, or HTTPRoutes or \
+         GRPCRoutes of gateway.networking.k8s.io/v1"
     )]
     OtherKind(String),
     /// It is over [`MAX_BYTES`].
@@ -152,8 +152,11 @@ impl ReviewRequest {
                         let candidate = Candidate { key, uid, is_going: *is_going, ingress };
                         translator.review(world, &candidate, reviews, start)
                     }
-                    Subject::HttpRoute(_) if *is_going => ReviewOutcome::default(),
-                    Subject::HttpRoute(route) => translator.review_route(world, key, route),
+                    Subject::Route(..) if *is_going => ReviewOutcome::default(),
+                    Subject::Route(kind, route) => {
+                        let id = ObjectRef::new(*kind, key.clone());
+                        translator.review_route(world, &id, route)
+                    }
                 }
             }
             false => ReviewOutcome {

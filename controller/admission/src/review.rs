@@ -11,7 +11,7 @@ use kube::core::Status;
 use kube::core::admission::{AdmissionResponse, META_API_VERSION_V1, META_KIND};
 use oxigress_core::model::shorten;
 use oxigress_objects::convert;
-use oxigress_objects::gateway::{self, HttpRoute};
+use oxigress_objects::gateway::{self, Route};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::{Key, Kind, Object as WorldObject, ObjectRef};
 use oxigress_translate::ReviewOutcome;
@@ -47,9 +47,9 @@ pub struct Object {
 impl Object {
     /// Its kind and name.
     pub fn id(&self) -> ObjectRef {
-        let kind = match self.subject {
+        let kind = match &self.subject {
             Subject::Ingress(_) => Kind::Ingress,
-            Subject::HttpRoute(_) => Kind::HTTPRoute,
+            Subject::Route(kind, _) => *kind,
         };
         ObjectRef::new(kind, self.key.clone())
     }
@@ -59,8 +59,8 @@ impl Object {
 pub enum Subject {
     /// An Ingress.
     Ingress(Box<Ingress>),
-    /// An HTTPRoute.
-    HttpRoute(Arc<HttpRoute>),
+    /// A route, and its kind.
+    Route(Kind, Arc<Route>),
 }
 
 /// The part of an AdmissionReview that counts here. kube's own type wants fields that say nothing here, such as the
@@ -109,7 +109,12 @@ pub fn read(body: &[u8]) -> Result<Review, Refusal> {
     let GroupVersionKind { group, version, kind } = kind;
     let object = match (group.as_str(), version.as_str(), kind.as_str()) {
         ("networking.k8s.io", "v1", "Ingress") => read_ingress(text),
-        (gateway::GROUP, "v1", "HTTPRoute") => read_route(text),
+        (gateway::GROUP, "v1", "HTTPRoute") => {
+            read_route(text, Kind::HTTPRoute, convert::http_route)
+        }
+        (gateway::GROUP, "v1", "GRPCRoute") => {
+            read_route(text, Kind::GRPCRoute, convert::grpc_route)
+        }
         _ => {
             let what = format!("{group}/{version} {kind}");
             return Err(Refusal::OtherKind(format!("{:?}", shorten(&what))));
@@ -129,14 +134,16 @@ fn read_ingress(text: &str) -> Result<Option<Object>, String> {
     Ok(Some(about(Subject::Ingress(Box::new(Arc::unwrap_or_clone(ingress))))))
 }
 
-fn read_route(text: &str) -> Result<Option<Object>, String> {
-    type Route = convert::Custom<gateway::HttpRouteSpec>;
-    let Some((namespace, mut object)) = object_of::<Route>(text)? else { return Ok(None) };
-    let about = about(Kind::HTTPRoute, &mut object.metadata, namespace)?;
-    let WorldObject::HTTPRoute(route) = convert::http_route(object).map_err(invalid)? else {
-        return Ok(None);
-    };
-    Ok(Some(about(Subject::HttpRoute(route))))
+fn read_route<S: Default + serde::de::DeserializeOwned>(
+    text: &str,
+    kind: Kind,
+    convert: fn(convert::Custom<S>) -> Result<WorldObject, convert::WrongField>,
+) -> Result<Option<Object>, String> {
+    let found = object_of::<convert::Custom<S>>(text)?;
+    let Some((namespace, mut object)) = found else { return Ok(None) };
+    let about = about(kind, &mut object.metadata, namespace)?;
+    let WorldObject::Route(route) = convert(object).map_err(invalid)? else { return Ok(None) };
+    Ok(Some(about(Subject::Route(kind, route))))
 }
 
 /// What a review says about an object of whatever kind.

@@ -187,7 +187,13 @@ pub fn gateway(from: Custom<gateway::GatewaySpec>) -> Result<Object, WrongField>
 
 /// An HTTPRoute.
 pub fn http_route(from: Custom<gateway::HttpRouteSpec>) -> Result<Object, WrongField> {
-    Ok(Object::HTTPRoute(from.into()))
+    Ok(Object::Route(from.into()))
+}
+
+/// A GRPCRoute, as the route of HTTP that it means.
+pub fn grpc_route(from: Custom<gateway::GrpcRouteSpec>) -> Result<Object, WrongField> {
+    let Custom { api_version, kind, metadata, spec, status } = from;
+    Ok(Object::Route(Custom { api_version, kind, metadata, spec: spec.into(), status }.into()))
 }
 
 /// A ReferenceGrant.

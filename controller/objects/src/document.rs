@@ -182,6 +182,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         Kind::GatewayClass => typed(value, fields_of, convert::gateway_class),
         Kind::Gateway => typed(value, fields_of, convert::gateway),
         Kind::HTTPRoute => typed(value, fields_of, convert::http_route),
+        Kind::GRPCRoute => typed(value, fields_of, convert::grpc_route),
         Kind::ReferenceGrant => typed(value, fields_of, convert::reference_grant),
     };
     let mut found: Vec<_> = fields

@@ -39,8 +39,8 @@ pub struct Resource<S> {
 pub type GatewayClass = Resource<GatewayClassSpec>;
 /// A Gateway.
 pub type Gateway = Resource<GatewaySpec>;
-/// An HTTPRoute.
-pub type HttpRoute = Resource<HttpRouteSpec>;
+/// An HTTPRoute or a GRPCRoute, which is read as the HTTPRoute that it means: its [`Kind`] stands beside it.
+pub type Route = Resource<HttpRouteSpec>;
 /// A ReferenceGrant.
 pub type ReferenceGrant = Resource<ReferenceGrantSpec>;
 
@@ -64,6 +64,10 @@ macro_rules! spec {
         pub struct $name { $(pub $field: $type,)* }
     )*};
 }
+
+mod grpc;
+
+pub use grpc::{GrpcRouteSpec, NO_NAME};
 
 spec! {
     /// spec of a GatewayClass.
@@ -296,10 +300,14 @@ impl HttpRouteSpec {
 
     /// The regular expressions of its matches, as written.
     pub fn expressions(&self) -> impl Iterator<Item = &str> {
+        let is_regex = |kind: &Option<String>| kind.as_deref() == Some("RegularExpression");
         let matches = self.rules.iter().flat_map(|rule| &rule.matches);
-        let values = matches.flat_map(|one| one.headers.iter().chain(&one.query_params));
-        let all = values.filter(|value| value.r#type.as_deref() == Some("RegularExpression"));
-        all.map(|value| &*value.value)
+        matches.flat_map(move |one| {
+            let values = one.headers.iter().chain(&one.query_params);
+            let values = values.filter(move |value| is_regex(&value.r#type));
+            let path = one.path.iter().filter(move |path| is_regex(&path.r#type));
+            values.map(|value| &*value.value).chain(path.filter_map(|path| path.value.as_deref()))
+        })
     }
 }
 
@@ -309,18 +317,18 @@ impl HttpRouteSpec {
 pub struct GatewayObjects {
     pub classes: Objects<GatewayClass>,
     pub gateways: Objects<Gateway>,
-    pub http_routes: Objects<HttpRoute>,
+    pub routes: BTreeMap<ObjectRef, Arc<Route>>,
     pub grants: Objects<ReferenceGrant>,
 }
 
 impl GatewayObjects {
     /// All of them.
     pub fn names(&self) -> BTreeSet<ObjectRef> {
-        let GatewayObjects { classes, gateways, http_routes, grants } = self;
+        let GatewayObjects { classes, gateways, routes, grants } = self;
         let of = |kind| move |key: &Key| ObjectRef::new(kind, key.clone());
         let all = classes.keys().map(of(Kind::GatewayClass));
         let all = all.chain(gateways.keys().map(of(Kind::Gateway)));
-        let all = all.chain(http_routes.keys().map(of(Kind::HTTPRoute)));
+        let all = all.chain(routes.keys().cloned());
         all.chain(grants.keys().map(of(Kind::ReferenceGrant))).collect()
     }
 }

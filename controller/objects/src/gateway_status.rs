@@ -1,5 +1,6 @@
 //! What the status of an object of the Gateway API is to say.
 
+use crate::Kind;
 use crate::gateway::ParentRef;
 use std::net::IpAddr;
 
@@ -80,7 +81,7 @@ pub struct ListenerStatus {
     /// Its name.
     pub name: String,
     /// Kinds of routes that it takes.
-    pub kinds: Vec<&'static str>,
+    pub kinds: Vec<Kind>,
     /// How many are attached.
     pub attached: usize,
     /// The conditions.

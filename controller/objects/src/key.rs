@@ -128,6 +128,7 @@ impl fmt::Display for Key {
 pub enum Kind {
     ConfigMap,
     EndpointSlice,
+    GRPCRoute,
     Gateway,
     GatewayClass,
     HTTPRoute,
@@ -141,8 +142,16 @@ pub enum Kind {
 
 impl Kind {
     /// The kinds of the Gateway API, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 4] =
-        [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute, Kind::ReferenceGrant];
+    pub const GATEWAY_API: [Kind; 5] =
+        [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute, Kind::GRPCRoute, Kind::ReferenceGrant];
+
+    /// The kinds of routes.
+    pub const ROUTES: [Kind; 2] = [Kind::HTTPRoute, Kind::GRPCRoute];
+
+    /// Whether it is one of [`Self::ROUTES`].
+    pub fn is_route(self) -> bool {
+        Kind::ROUTES.contains(&self)
+    }
 
     /// Whether it is one of [`Self::GATEWAY_API`].
     pub fn is_of_gateway_api(self) -> bool {

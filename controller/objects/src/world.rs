@@ -8,7 +8,7 @@
 //! versions) leaves it equal, and equal objects change nothing.
 
 use crate::external_name::{Answer, DnsName, ExternalName};
-use crate::gateway::{Gateway, GatewayClass, GatewayObjects, HttpRoute, ReferenceGrant};
+use crate::gateway::{Gateway, GatewayClass, GatewayObjects, ReferenceGrant, Route};
 use crate::ingress::{Ingress, IngressClass};
 use crate::key::{Key, Kind, ObjectRef};
 use crate::secret::{Pair, Secret};
@@ -25,11 +25,12 @@ pub enum Object {
     EndpointSlice(Arc<EndpointSlice>),
     Gateway(Arc<Gateway>),
     GatewayClass(Arc<GatewayClass>),
-    HTTPRoute(Arc<HttpRoute>),
     Ingress(Arc<Ingress>),
     IngressClass(Arc<IngressClass>),
     Namespace(Arc<Namespace>),
     ReferenceGrant(Arc<ReferenceGrant>),
+    /// Of a kind of [`Kind::ROUTES`].
+    Route(Arc<Route>),
     Secret(Secret),
     Service(Arc<Service>),
 }
@@ -139,7 +140,11 @@ impl World {
                     &mut changed.config_maps,
                 );
             }
-            Kind::Gateway | Kind::GatewayClass | Kind::HTTPRoute | Kind::ReferenceGrant => {
+            Kind::Gateway
+            | Kind::GatewayClass
+            | Kind::GRPCRoute
+            | Kind::HTTPRoute
+            | Kind::ReferenceGrant => {
                 self.apply_gateway_api(id.kind, key, object, &mut changed.gateway_api);
             }
             Kind::Ingress => {
@@ -185,18 +190,18 @@ impl World {
         changed: &mut BTreeSet<ObjectRef>,
     ) {
         let (all, keys) = (&mut self.gateway_api, &mut BTreeSet::new());
+        if kind.is_route() {
+            let id = ObjectRef::new(kind, key);
+            return replace(&mut all.routes, id, found!(new, Route), changed);
+        }
         match (kind, new) {
             (_, Some(Object::Gateway(new))) => replace(&mut all.gateways, key, Some(new), keys),
             (_, Some(Object::GatewayClass(new))) => replace(&mut all.classes, key, Some(new), keys),
-            (_, Some(Object::HTTPRoute(new))) => {
-                replace(&mut all.http_routes, key, Some(new), keys)
-            }
             (_, Some(Object::ReferenceGrant(new))) => {
                 replace(&mut all.grants, key, Some(new), keys)
             }
             (Kind::Gateway, _) => replace(&mut all.gateways, key, None, keys),
             (Kind::GatewayClass, _) => replace(&mut all.classes, key, None, keys),
-            (Kind::HTTPRoute, _) => replace(&mut all.http_routes, key, None, keys),
             _ => replace(&mut all.grants, key, None, keys),
         }
         changed.extend(std::mem::take(keys).into_iter().map(|key| ObjectRef::new(kind, key)));
@@ -317,7 +322,7 @@ impl World {
             Kind::EndpointSlice => self.slices.contains_key(key),
             Kind::Gateway => self.gateway_api.gateways.contains_key(key),
             Kind::GatewayClass => self.gateway_api.classes.contains_key(key),
-            Kind::HTTPRoute => self.gateway_api.http_routes.contains_key(key),
+            Kind::GRPCRoute | Kind::HTTPRoute => self.gateway_api.routes.contains_key(id),
             Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),
@@ -343,11 +348,11 @@ impl World {
     }
 }
 
-fn replace<T: PartialEq>(
-    all: &mut BTreeMap<Key, Arc<T>>,
-    key: Key,
+fn replace<K: Ord + Clone, T: PartialEq>(
+    all: &mut BTreeMap<K, Arc<T>>,
+    key: K,
     new: Option<Arc<T>>,
-    changed: &mut BTreeSet<Key>,
+    changed: &mut BTreeSet<K>,
 ) {
     if all.get(&key) == new.as_ref() {
         return;

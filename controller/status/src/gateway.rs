@@ -213,6 +213,7 @@ fn resource(kind: Kind) -> ApiResource {
     let plural = match kind {
         Kind::GatewayClass => "gatewayclasses",
         Kind::Gateway => "gateways",
+        Kind::GRPCRoute => "grpcroutes",
         _ => "httproutes",
     };
     ApiResource {

@@ -1,16 +1,17 @@
 //! The Gateway API to servers of listeners, and to what is said about each object.
 //!
 //! Shape:   [`build`] is one pure function: [`listener`] says which listeners are ours and stand, [`attach`] which routes attach to
-//!          which of them, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
+//!          which of them, [`conflict`] which of two kinds of routes has a host, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
 //!          port together, with those of Ingresses. The records are those of Ingresses: rules, policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
-//!          and name; this also holds between an HTTPRoute and an Ingress. Both are told.
+//!          and name; this also holds between a route and an Ingress. Both are told.
 //! Tenancy: a route that no listener allows adds nothing, and neither does one whose host belongs to a more specific listener.
 //! Errors:  none; what is wrong becomes a condition of the object, and everything else is served.
 //! Source:  Gateway API v1.7. Rejected: rules of all ports in one server, since a host may differ from port to port.
 
 mod address;
 mod attach;
+mod conflict;
 mod filter;
 mod grants;
 mod host;
@@ -38,7 +39,7 @@ use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, CertificateId, HostPattern, ListenerHost, Server};
 use oxigress_core::patterns::Allowance;
-use oxigress_objects::gateway::HttpRoute;
+use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
@@ -125,31 +126,36 @@ pub fn build(
     let listeners = isolation::Listeners::of(&gateways);
     let mut serving = serve::Serving::default();
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
-    let routes = attach::all(world, options, &mut gateways, &mut serving.room);
-    for (key, route, attached) in routes {
-        let has_room = serving.room.has_reading(key, route);
-        let known = old.take_route(world, key, route).filter(|_| has_room);
+    let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
+    for (id, route, attached) in &routes {
+        let has_room = serving.room.has_reading(id, route);
+        let known = old.take_route(world, id, route).filter(|_| has_room);
         let mut known = known.unwrap_or_else(|| {
-            let allowance = allowances.entry(&key.namespace);
+            let allowance = allowances.entry(&id.key.namespace);
             let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
             let patterns = (tried, &mut built.patterns);
             let compiled = match has_room {
-                true => route::rules(world, settings, (key, route), patterns, allowance),
+                true => route::rules(world, settings, (id, route), patterns, allowance),
                 false => CompiledRoute::over_limit(),
             };
             KnownRoute::new(route, compiled)
         });
-        built.note(key, &known.compiled);
-        serving.add(key, route, &attached, &mut known, (&gateways, &listeners));
-        attach::put_status(options, key, route, &attached, &known.compiled, &mut built);
+        built.note(id, &known.compiled);
+        serving.add(id, route, attached, &mut known, (&gateways, &listeners));
         match has_room {
-            true => memo.put_route(key, known),
-            false => memo.forget_route(key),
+            true => memo.put_route(id, known),
+            false => memo.forget_route(id),
         }
     }
     memo.forget(&old);
     listener::finish(&gateways, &mut built);
-    serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
+    let refused = serving.finish(world, options, beside, &gateways, (&mut old, memo), &mut built);
+    conflict::report(&mut routes, &refused, (&gateways, &listeners), &mut built);
+    let over_limit = CompiledRoute::over_limit();
+    for (id, route, attached) in &routes {
+        let compiled = memo.compiled(id).unwrap_or(&over_limit);
+        attach::put_status(options, id, route, attached, compiled, &mut built);
+    }
     built
 }
 
@@ -175,9 +181,9 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
             put(&listener.host, GatewayClaim::of_listener(age));
         }
     }
-    for (key, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
+    for (id, route, attached) in attach::all(world, options, &mut gateways, &mut Room::default()) {
         for host in named(&attached, &gateways, &listeners) {
-            put(host, GatewayClaim::of_route(age(route.meta.created, key)));
+            put(host, GatewayClaim::of_route(age(route.meta.created, &id.key), id.kind));
         }
     }
     all
@@ -207,25 +213,25 @@ fn named<'a>(
 pub fn named_by(
     world: &World,
     options: &Options,
-    key: &Key,
-    route: &HttpRoute,
+    id: &ObjectRef,
+    route: &Route,
 ) -> BTreeSet<HostPattern> {
     let mut scratch = Built::default();
     let classes = listener::classes(options, &world.gateway_api, &mut scratch);
     let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
     let room = &mut Room::default();
     let listeners = isolation::Listeners::of(&gateways);
-    let attached = attach::attach(world, options, key, route, &mut gateways, room);
+    let attached = attach::attach(world, options, id, route, &mut gateways, room);
     named(&attached, &gateways, &listeners).into_iter().cloned().collect()
 }
 
 impl Built {
     /// Notes where a route leads and what it depends on.
-    fn note(&mut self, key: &Key, route: &CompiledRoute) {
+    fn note(&mut self, id: &ObjectRef, route: &CompiledRoute) {
         for (backend, leads) in &route.leads {
             let users = self.leads.entry(backend.clone());
             let (_, users) = users.or_insert_with(|| (leads.clone(), BTreeSet::new()));
-            users.insert(target::object(key));
+            users.insert(id.clone());
         }
         let services = route.services.iter();
         self.services.extend(services.map(|(key, service)| (key.clone(), service.clone())));

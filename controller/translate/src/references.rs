@@ -104,7 +104,7 @@ impl References for ReferenceIndex {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
             Kind::Gateway | Kind::GatewayClass => true,
-            Kind::HTTPRoute | Kind::ReferenceGrant => false,
+            Kind::GRPCRoute | Kind::HTTPRoute | Kind::ReferenceGrant => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
             Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
         }

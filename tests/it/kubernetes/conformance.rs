@@ -115,13 +115,23 @@ fn alone(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Runs a profile, whose test has this name.
+fn profile(test: &str, profile: &str) {
+    if std::env::var_os(ALONE).is_none() {
+        return alone(&format!("kubernetes::conformance::{test}")).unwrap();
+    }
+    pass(&format!("conformance-{test}"), |directory| {
+        let site = start(directory)?;
+        run(&site, directory, profile, &format!("{}.yaml", test.replace('_', "-")))
+    });
+}
+
 #[test]
 fn gateway_http() {
-    if std::env::var_os(ALONE).is_none() {
-        return alone("kubernetes::conformance::gateway_http").unwrap();
-    }
-    pass("conformance", |directory| {
-        let site = start(directory)?;
-        run(&site, directory, "GATEWAY-HTTP", "gateway-http.yaml")
-    });
+    profile("gateway_http", "GATEWAY-HTTP");
+}
+
+#[test]
+fn gateway_grpc() {
+    profile("gateway_grpc", "GATEWAY-GRPC");
 }

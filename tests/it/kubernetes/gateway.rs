@@ -44,6 +44,7 @@ pub fn define(cluster: &Cluster) -> Result<()> {
         ("GatewayClass", "gatewayclasses", "v1", false),
         ("Gateway", "gateways", "v1", true),
         ("HTTPRoute", "httproutes", "v1", true),
+        ("GRPCRoute", "grpcroutes", "v1", true),
         ("ReferenceGrant", "referencegrants", "v1beta1", true),
     ] {
         cluster.apply(&definition(kind, plural, version, is_namespaced).to_string())?;

@@ -188,16 +188,30 @@ impl Channel {
         Ok(Channel(Client::connect(address, name).await?))
     }
 
+    /// Begins a call of a method of `test.Echo`, or of a whole path.
     pub async fn call(&self, host: &str, method: &str, headers: &[(&str, &str)]) -> Result<Call> {
         let mut all = vec![("content-type", TYPE), ("te", "trailers")];
         all.extend_from_slice(headers);
-        let path = format!("/test.Echo/{method}");
+        let path = match method.starts_with('/') {
+            true => method.to_owned(),
+            false => format!("/test.Echo/{method}"),
+        };
         let (answer, sender) = self.0.open(Method::POST, host, &path, &all, false).await?;
         Ok(Call { sender, answering: Some(answer), received: None })
     }
 
     pub async fn ask(&self, host: &str, method: &str, messages: &[&str]) -> Result<Outcome> {
-        let mut call = self.call(host, method, &[]).await?;
+        self.ask_with(host, method, &[], messages).await
+    }
+
+    pub async fn ask_with(
+        &self,
+        host: &str,
+        method: &str,
+        headers: &[(&str, &str)],
+        messages: &[&str],
+    ) -> Result<Outcome> {
+        let mut call = self.call(host, method, headers).await?;
         for message in messages {
             // It may have been answered already; the outcome tells.
             if call.send(message).await.is_err() {

@@ -39,6 +39,7 @@ impl Head {
             ("gateway.networking.k8s.io/v1", "GatewayClass") => Kind::GatewayClass,
             ("gateway.networking.k8s.io/v1", "Gateway") => Kind::Gateway,
             ("gateway.networking.k8s.io/v1", "HTTPRoute") => Kind::HTTPRoute,
+            ("gateway.networking.k8s.io/v1", "GRPCRoute") => Kind::GRPCRoute,
             (
                 "gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1",
                 "ReferenceGrant",

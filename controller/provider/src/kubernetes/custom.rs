@@ -51,5 +51,6 @@ kinds! {
     Gateway = GatewaySpec Gateway "v1" "gateways" NamespaceResourceScope;
     GatewayClass = GatewayClassSpec GatewayClass "v1" "gatewayclasses" ClusterResourceScope;
     HttpRoute = HttpRouteSpec HTTPRoute "v1" "httproutes" NamespaceResourceScope;
+    GrpcRoute = GrpcRouteSpec GRPCRoute "v1" "grpcroutes" NamespaceResourceScope;
     ReferenceGrant = ReferenceGrantSpec ReferenceGrant "v1beta1" "referencegrants" NamespaceResourceScope;
 }

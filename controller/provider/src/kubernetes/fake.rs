@@ -58,6 +58,7 @@ fn resource(kind: &str) -> &'static str {
         "Namespace" => "namespaces",
         "Gateway" => "gateways",
         "GatewayClass" => "gatewayclasses",
+        "GRPCRoute" => "grpcroutes",
         "HTTPRoute" => "httproutes",
         "ReferenceGrant" => "referencegrants",
         other => panic!("{other}"),

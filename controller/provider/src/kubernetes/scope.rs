@@ -59,7 +59,9 @@ impl Subject {
         ];
         if options.gateway_api {
             all.push(Subject { namespace: None, ..of(Kind::GatewayClass) });
-            all.extend([of(Kind::Gateway), of(Kind::HTTPRoute), of(Kind::ReferenceGrant)]);
+            all.push(of(Kind::Gateway));
+            all.extend(Kind::ROUTES.map(of));
+            all.push(of(Kind::ReferenceGrant));
         }
         // For the operator's selector, and for those of Gateways, if there are any.
         if options.watches_namespaces || options.gateway_api {
@@ -129,6 +131,7 @@ impl Subject {
             Kind::EndpointSlice => ("discovery.k8s.io", "endpointslices"),
             Kind::Gateway => (gateway::GROUP, "gateways"),
             Kind::GatewayClass => (gateway::GROUP, "gatewayclasses"),
+            Kind::GRPCRoute => (gateway::GROUP, "grpcroutes"),
             Kind::HTTPRoute => (gateway::GROUP, "httproutes"),
             Kind::ReferenceGrant => (gateway::GROUP, "referencegrants"),
             Kind::Ingress => ("networking.k8s.io", "ingresses"),
@@ -185,6 +188,7 @@ mod tests {
             "GatewayClass",
             "Gateway in shop",
             "HTTPRoute in shop",
+            "GRPCRoute in shop",
             "ReferenceGrant in shop",
             "Namespace",
             "ConfigMap system/settings",

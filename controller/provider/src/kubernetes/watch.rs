@@ -179,6 +179,7 @@ macro_rules! watched_with_status {
 watched_with_status! {
     Gateway Gateway gateway;
     GatewayClass GatewayClass gateway_class;
+    GrpcRoute GRPCRoute grpc_route;
     HttpRoute HTTPRoute http_route;
     ReferenceGrant ReferenceGrant reference_grant;
 }
@@ -216,6 +217,7 @@ impl Line {
             Kind::EndpointSlice => self.watch::<EndpointSlice>(self.namespaced()).await,
             Kind::Gateway => self.watch::<custom::Gateway>(self.namespaced()).await,
             Kind::GatewayClass => self.watch::<custom::GatewayClass>(self.all()).await,
+            Kind::GRPCRoute => self.watch::<custom::GrpcRoute>(self.namespaced()).await,
             Kind::HTTPRoute => self.watch::<custom::HttpRoute>(self.namespaced()).await,
             Kind::ReferenceGrant => self.watch::<custom::ReferenceGrant>(self.namespaced()).await,
             Kind::Ingress => self.watch::<networking::Ingress>(self.namespaced()).await,

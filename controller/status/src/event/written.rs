@@ -75,6 +75,7 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         Kind::EndpointSlice
         | Kind::Gateway
         | Kind::GatewayClass
+        | Kind::GRPCRoute
         | Kind::HTTPRoute
         | Kind::Ingress
         | Kind::IngressClass

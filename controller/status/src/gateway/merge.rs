@@ -25,7 +25,7 @@ pub fn merge(
     let now = Timestamp::now().round(Unit::Second).unwrap_or_default().to_string();
     let mut status = seen.as_object().cloned().unwrap_or_default();
     let Some(Wanted { generation, content }) = wanted else {
-        if kind == Kind::HTTPRoute && !seen.is_null() {
+        if kind.is_route() && !seen.is_null() {
             put_parents(&mut status, controller, Vec::new());
             return status.into();
         }
@@ -103,7 +103,7 @@ fn listener_of(old: &Value, listener: &ListenerStatus, at: At<'_>) -> Value {
     let old = old.as_array().map(Vec::as_slice).unwrap_or_default();
     let same = old.iter().find(|old| old["name"] == listener.name);
     let conditions = same.map(|old| old["conditions"].clone()).unwrap_or_default();
-    let kinds = listener.kinds.iter().map(|kind| json!({"group": GROUP, "kind": kind}));
+    let kinds = listener.kinds.iter().map(|kind| json!({"group": GROUP, "kind": kind.to_string()}));
     json!({
         "name": listener.name,
         "supportedKinds": kinds.collect::<Value>(),
@@ -192,7 +192,7 @@ mod tests {
     fn a_gateway_has_the_addresses_and_its_listeners() {
         let listener = ListenerStatus {
             name: "http".into(),
-            kinds: vec!["HTTPRoute"],
+            kinds: vec![Kind::HTTPRoute],
             attached: 2,
             conditions: vec![Condition::yes("Accepted", "Accepted")],
         };

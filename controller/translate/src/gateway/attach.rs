@@ -10,9 +10,9 @@ use super::{Built, status};
 use crate::Options;
 use kube::core::{Expression, Selector, SelectorExt};
 use oxigress_core::model::HostPattern;
-use oxigress_objects::gateway::{self, HttpRoute, LabelSelector, ParentRef};
+use oxigress_objects::gateway::{self, LabelSelector, ParentRef, Route};
 use oxigress_objects::gateway_status::{Condition, Content, ParentStatus};
-use oxigress_objects::{Key, Kind, Name, World};
+use oxigress_objects::{Key, Name, ObjectRef, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct Attachment<'w> {
 }
 
 /// A route with its parents that are ours.
-pub type Attached<'w> = (&'w Key, &'w Arc<HttpRoute>, Vec<Attachment<'w>>);
+pub type Attached<'w> = (&'w ObjectRef, &'w Arc<Route>, Vec<Attachment<'w>>);
 
 /// The routes with parents that are ours, the oldest first: the newest are over the limits of their namespaces. Counts them at
 /// the listeners.
@@ -39,11 +39,11 @@ pub fn all<'w>(
     gateways: &mut Gateways<'_>,
     room: &mut Room,
 ) -> Vec<Attached<'w>> {
-    let mut routes: Vec<_> = world.gateway_api.http_routes.iter().collect();
-    routes.sort_by_key(|(key, route)| (route.meta.created, *key));
-    let all = routes.into_iter().map(|(key, route)| {
-        let attached = attach(world, options, key, route, gateways, room);
-        (key, route, attached)
+    let mut routes: Vec<_> = world.gateway_api.routes.iter().collect();
+    routes.sort_by_key(|(id, route)| (route.meta.created, &id.key, id.kind));
+    let all = routes.into_iter().map(|(id, route)| {
+        let attached = attach(world, options, id, route, gateways, room);
+        (id, route, attached)
     });
     all.filter(|(_, _, attached)| !attached.is_empty()).collect()
 }
@@ -52,11 +52,12 @@ pub fn all<'w>(
 pub fn attach<'w>(
     world: &World,
     options: &Options,
-    key: &Key,
-    route: &'w HttpRoute,
+    id: &ObjectRef,
+    route: &'w Route,
     gateways: &mut Gateways<'_>,
     room: &mut Room,
 ) -> Vec<Attachment<'w>> {
+    let key = &id.key;
     if !is_watched(world, options, &key.namespace) {
         return Vec::new();
     }
@@ -83,14 +84,14 @@ pub fn attach<'w>(
     let mut all = Vec::new();
     for (parent, gateway, named) in parents {
         let Some(state) = gateways.get_mut(&gateway) else { continue };
-        let found = at(world, &gateway, key, named, &hosts, &mut state.listeners);
+        let found = at(world, &gateway, id, named, &hosts, &mut state.listeners);
         let (listeners, refusal) = match found {
             Ok(listeners) => (listeners, None),
             Err(refusal) => (Vec::new(), Some(refusal)),
         };
         for (place, _) in &listeners {
             if let Some(listener) = state.listeners.get_mut(*place) {
-                listener.attached.insert(key.clone());
+                listener.attached.insert(id.clone());
             }
         }
         all.push(Attachment { parent, gateway, listeners, refusal });
@@ -109,7 +110,7 @@ fn named(parent: &ParentRef, listeners: &[ListenerState<'_>]) -> Vec<usize> {
     all.map(|(place, _)| place).collect()
 }
 
-fn hosts_of(route: &HttpRoute) -> Result<Vec<HostPattern>, Condition> {
+fn hosts_of(route: &Route) -> Result<Vec<HostPattern>, Condition> {
     if route.spec.hostnames.is_empty() {
         return Ok(vec![HostPattern::default_host()]);
     }
@@ -122,8 +123,8 @@ fn hosts_of(route: &HttpRoute) -> Result<Vec<HostPattern>, Condition> {
 /// Notes the status of a route at each of its parents.
 pub fn put_status(
     options: &Options,
-    key: &Key,
-    route: &HttpRoute,
+    id: &ObjectRef,
+    route: &Route,
     attached: &[Attachment<'_>],
     rules: &CompiledRoute,
     built: &mut Built,
@@ -152,7 +153,7 @@ pub fn put_status(
     });
     let controller = options.gateway_controller_name.clone();
     let content = Content::Route { controller, parents: parents.collect() };
-    status::put(Kind::HTTPRoute, key, route.meta.generation, content, built);
+    status::put(id.kind, &id.key, route.meta.generation, content, built);
 }
 
 /// Listeners of a Gateway, by their place, with the hosts that are served there, and which of the route's own each comes from.
@@ -161,7 +162,7 @@ type Listeners = Vec<(usize, Vec<(HostPattern, HostPattern)>)>;
 fn at(
     world: &World,
     gateway: &Key,
-    key: &Key,
+    id: &ObjectRef,
     named: Vec<usize>,
     hosts: &Result<Vec<HostPattern>, Condition>,
     listeners: &mut [ListenerState<'_>],
@@ -175,7 +176,7 @@ fn at(
     }
     let may_attach = |place: &usize| {
         listeners.get_mut(*place).is_some_and(|listener| {
-            listener.kinds.contains(&"HTTPRoute") && allows(world, gateway, key, listener)
+            listener.kinds.contains(&id.kind) && allows(world, gateway, &id.key, listener)
         })
     };
     let allowed: Vec<usize> = named.into_iter().filter(may_attach).collect();

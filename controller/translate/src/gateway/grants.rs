@@ -1,7 +1,7 @@
 //! Which routes a change of ReferenceGrants concerns.
 
 use oxigress_objects::gateway::{self, Objects, ReferenceGrant};
-use oxigress_objects::{Key, Name};
+use oxigress_objects::{Key, Kind, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -60,8 +60,12 @@ impl ChangedGrants {
 /// The namespaces whose routes a grant is for.
 pub fn namespaces(grant: &ReferenceGrant) -> impl Iterator<Item = &str> {
     let all = grant.spec.from.iter();
-    let all = all.filter(|from| from.group == gateway::GROUP && from.kind == "HTTPRoute");
+    let all = all.filter(|from| from.group == gateway::GROUP && is_route(&from.kind));
     all.map(|from| from.namespace.as_str())
+}
+
+fn is_route(name: &str) -> bool {
+    Kind::ROUTES.iter().any(|kind| kind.to_string() == name)
 }
 
 /// The Services that it is for; `None`: all of its namespace.

@@ -47,9 +47,9 @@ pub struct ListenerState<'w> {
     /// The certificate that it shows.
     pub certificate: Option<CertificateId>,
     /// Kinds of routes that it takes.
-    pub kinds: Vec<&'static str>,
+    pub kinds: Vec<Kind>,
     /// The routes that are attached.
-    pub attached: BTreeSet<Key>,
+    pub attached: BTreeSet<ObjectRef>,
     /// Whether its selector has a namespace, as far as that was asked.
     pub selected: BTreeMap<Name, bool>,
     /// Why it does not stand.
@@ -261,21 +261,22 @@ fn port_of(options: &Options, spec: &Listener, is_tls: bool) -> Result<u16, Stri
     }
 }
 
-fn kinds(spec: &Listener, is_known: bool) -> (Vec<&'static str>, Option<Condition>) {
-    let known = if is_known { vec!["HTTPRoute"] } else { Vec::new() };
+fn kinds(spec: &Listener, is_known: bool) -> (Vec<Kind>, Option<Condition>) {
+    let known = if is_known { Kind::ROUTES.to_vec() } else { Vec::new() };
     if spec.allowed_routes.kinds.is_empty() {
         return (known, None);
     }
-    let is_of = |kind: &gateway::RouteKind, name: &str| {
-        kind.kind == name && kind.group.as_deref().is_none_or(|group| group == gateway::GROUP)
+    let is_of = |kind: &gateway::RouteKind, known: Kind| {
+        kind.kind == known.to_string()
+            && kind.group.as_deref().is_none_or(|group| group == gateway::GROUP)
     };
     let all = &spec.allowed_routes.kinds;
-    let odd = all.iter().find(|kind| !known.iter().any(|name| is_of(kind, name)));
+    let odd = all.iter().find(|kind| !known.iter().any(|known| is_of(kind, *known)));
     let condition = odd.map(|odd| {
         let message = format!("allowedRoutes.kinds: {} is not served here", odd.kind);
         Condition::no("ResolvedRefs", "InvalidRouteKinds", message)
     });
-    let kept = known.into_iter().filter(|name| all.iter().any(|kind| is_of(kind, name)));
+    let kept = known.into_iter().filter(|known| all.iter().any(|kind| is_of(kind, *known)));
     (kept.collect(), condition)
 }
 
@@ -292,7 +293,7 @@ fn certificate_of(world: &World, key: &Key, spec: &Listener) -> Result<Certifica
         return Err(invalid(format!("tls.certificateRefs: {} is no Secret", name.name)));
     }
     let secret = secret_key(key, name);
-    let gateway = (gateway::GROUP, "Gateway", &*key.namespace);
+    let gateway = (gateway::GROUP, Kind::Gateway, &*key.namespace);
     if !is_granted(world, gateway, ("", "Secret"), &secret) {
         let message = format!("no ReferenceGrant in namespace {} allows it", secret.namespace);
         return Err(refuse("RefNotPermitted", message));

@@ -14,16 +14,16 @@ use super::{Beside, HostOwner};
 use crate::relation::Relation;
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
-use oxigress_objects::gateway::{HttpRoute, Objects, ReferenceGrant};
+use oxigress_objects::gateway::{Objects, ReferenceGrant, Route};
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Name, ObjectRef, World};
+use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What was built before, as far as it can be taken over.
 #[derive(Default)]
 pub struct Memo {
-    routes: BTreeMap<Key, KnownRoute>,
+    routes: BTreeMap<ObjectRef, KnownRoute>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
     changed_grants: ChangedGrants,
@@ -35,13 +35,13 @@ pub struct Memo {
 #[derive(Default)]
 struct Readers {
     /// Routes and the Services that were looked at.
-    services: Relation<Key, Key>,
+    services: Relation<ObjectRef, Key>,
     /// Routes and the Services that grants were asked about.
-    asked: Relation<Key, Key>,
+    asked: Relation<ObjectRef, Key>,
 }
 
 impl Readers {
-    fn set(&mut self, route: &Key, services: BTreeSet<Key>, asked: BTreeSet<Key>) {
+    fn set(&mut self, route: &ObjectRef, services: BTreeSet<Key>, asked: BTreeSet<Key>) {
         self.services.set(route, services);
         self.asked.set(route, asked);
     }
@@ -49,7 +49,7 @@ impl Readers {
 
 /// A route that was compiled.
 pub struct KnownRoute {
-    route: Arc<HttpRoute>,
+    route: Arc<Route>,
     /// What it says.
     pub compiled: CompiledRoute,
     /// It was read now.
@@ -76,8 +76,8 @@ type RedirectBase = Option<(bool, i64)>;
 pub struct Outcome {
     /// What there is to say about objects.
     pub notes: Vec<(ObjectRef, Note)>,
-    /// The policies that its rules name, each with an object that says so.
-    pub named: BTreeMap<PolicyId, Key>,
+    /// The policies that rules of its routes name, each with one that says so.
+    pub named: BTreeMap<PolicyId, ObjectRef>,
     /// Where its rules lead.
     pub led: BTreeSet<BackendId>,
 }
@@ -103,21 +103,21 @@ impl Memo {
 
     /// Forgets who reads what of the routes that are still among the `old` ones, all others having been taken.
     pub fn forget(&mut self, old: &Memo) {
-        old.routes.keys().for_each(|key| self.forget_route(key));
+        old.routes.keys().for_each(|id| self.forget_route(id));
     }
 
     /// Forgets who reads what of a route that is not read.
-    pub fn forget_route(&mut self, key: &Key) {
-        self.readers.set(key, BTreeSet::new(), BTreeSet::new());
+    pub fn forget_route(&mut self, id: &ObjectRef) {
+        self.readers.set(id, BTreeSet::new(), BTreeSet::new());
     }
 
     /// The routes that are read again when a Service changes.
-    pub fn readers_of(&self, service: &Key) -> impl Iterator<Item = &Key> {
+    pub fn readers_of(&self, service: &Key) -> impl Iterator<Item = &ObjectRef> {
         self.readers.services.by(service)
     }
 
     /// The routes that are read again when a grant of a namespace comes or goes.
-    pub fn readers_by(&self, namespace: &Name, grant: &ReferenceGrant) -> BTreeSet<&Key> {
+    pub fn readers_by(&self, namespace: &Name, grant: &ReferenceGrant) -> BTreeSet<&ObjectRef> {
         let from: BTreeSet<&str> = grants::namespaces(grant).collect();
         let mut all = BTreeSet::new();
         for name in grants::names(grant) {
@@ -126,7 +126,7 @@ impl Memo {
                 key.namespace == *namespace && name.is_none_or(|name| *name == *key.name)
             });
             let routes = asked.flat_map(|service| self.readers.asked.by(service));
-            all.extend(routes.filter(|route| from.contains(&*route.namespace)));
+            all.extend(routes.filter(|route| from.contains(&*route.key.namespace)));
         }
         all
     }
@@ -135,25 +135,30 @@ impl Memo {
     pub fn take_route(
         &mut self,
         world: &World,
-        key: &Key,
-        route: &Arc<HttpRoute>,
+        id: &ObjectRef,
+        route: &Arc<Route>,
     ) -> Option<KnownRoute> {
-        let known = self.routes.remove(key)?;
+        let known = self.routes.remove(id)?;
         let services = &known.compiled.services;
         let is_known = Arc::ptr_eq(&known.route, route)
             && route.spec.expressions().next().is_none()
-            && !self.changed_grants.concern(&key.namespace, &known.compiled.asked)
+            && !self.changed_grants.concern(&id.key.namespace, &known.compiled.asked)
             && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref());
         is_known.then_some(known)
     }
 
     /// Remembers a route.
-    pub fn put_route(&mut self, key: &Key, mut known: KnownRoute) {
+    pub fn put_route(&mut self, id: &ObjectRef, mut known: KnownRoute) {
         if std::mem::take(&mut known.is_new) {
             let services = known.compiled.services.keys().cloned().collect();
-            self.readers.set(key, services, known.compiled.asked.clone());
+            self.readers.set(id, services, known.compiled.asked.clone());
         }
-        self.routes.insert(key.clone(), known);
+        self.routes.insert(id.clone(), known);
+    }
+
+    /// What a route says that was read.
+    pub fn compiled(&self, id: &ObjectRef) -> Option<&CompiledRoute> {
+        self.routes.get(id).map(|known| &known.compiled)
     }
 
     /// What a host came to, if nothing has changed that its rules depend on.
@@ -208,7 +213,7 @@ impl HostInput<'_> {
 
 impl KnownRoute {
     /// A route that was compiled now.
-    pub fn new(route: &Arc<HttpRoute>, compiled: CompiledRoute) -> Self {
+    pub fn new(route: &Arc<Route>, compiled: CompiledRoute) -> Self {
         let count = compiled.count();
         let has_redirects = compiled.rules.iter().any(|rule| rule.redirect.is_some());
         let (route, served) = (route.clone(), Vec::new());
@@ -244,12 +249,13 @@ impl KnownRoute {
 }
 
 impl Outcome {
-    /// Notes what rules name.
-    pub fn note_rules(&mut self, rules: &[Rule]) {
+    /// Notes what the rules of an object of this kind name.
+    pub fn note_rules(&mut self, kind: Kind, rules: &[Rule]) {
         for rule in rules {
-            let by = || Key::new(&rule.origin.namespace, &rule.origin.ingress);
-            self.named.extend(rule.policies.clone().map(|id| (id, by())));
             self.led.extend(rule.backend.clone());
+            let key = || Key::new(&rule.origin.namespace, &rule.origin.ingress);
+            let named = rule.policies.clone().filter(|_| kind.is_route());
+            self.named.extend(named.map(|id| (id, ObjectRef::new(kind, key()))));
         }
     }
 }

@@ -3,9 +3,9 @@
 mod well_known;
 
 use super::memo::Outcome;
-use super::rank::Age;
+use super::rank::{self, Age};
 use super::served::Candidate;
-use super::{Beside, HostOwner, target};
+use super::{Beside, HostOwner};
 use crate::Options;
 use crate::host::owner::{self, HostOwnership};
 use oxigress_core::model::{
@@ -23,7 +23,6 @@ struct Winner {
     age: Age,
     /// Its place in its object.
     place: usize,
-    kind: Kind,
     rules: Vec<Rule>,
 }
 
@@ -107,7 +106,7 @@ pub fn merge(
             });
             match refusal {
                 Some(why) => notes.push((
-                    target::object(&age.1),
+                    rank::object(age),
                     Note::rejected(format!("host {}, path {}: {why}", at.host, candidate.path)),
                 )),
                 None => merge.put_route(at, (age, number), candidate, false, notes),
@@ -118,9 +117,20 @@ pub fn merge(
         merge.keep_well_known(owner, place, &own);
     }
     merge.note_full(at, notes);
-    let server = merge.finish();
-    outcome.note_rules(&server.rules);
-    server
+    merge.finish(outcome)
+}
+
+/// What decides between two objects: of an Ingress and a route of one age and name the Ingress stands, which is put first.
+fn order(age: &Age) -> (i64, &Key) {
+    (age.0, &age.1)
+}
+
+/// The namespace of a host's owner, where that counts.
+pub fn owner_of(options: &Options, beside: &Beside<'_>, place: &Place<'_>) -> Option<Name> {
+    let named = (beside.owner)(&place.at.host);
+    let owner = Owner::of(named.as_ref(), place);
+    let counts = options.host_ownership != HostOwnership::Shared;
+    owner.filter(|_| counts).map(|owner| owner.namespace.into())
 }
 
 /// Whose a host on a port is.
@@ -143,7 +153,7 @@ impl<'o> Owner<'o> {
             is_alias: false,
             listener: None,
         };
-        let eldest = place.eldest.map(|(created, key)| (*created, of(key, Kind::HTTPRoute)));
+        let eldest = place.eldest.map(|(created, key, kind)| (*created, of(key, *kind)));
         let Some(named) = named else { return eldest.map(|(_, owner)| owner) };
         let owner = Owner { is_alias: named.is_alias, ..of(&named.age.key, named.kind) };
         if named.kind == Kind::Gateway && !named.is_alias {
@@ -162,12 +172,12 @@ impl Merge {
     fn put_ingress(&mut self, world: &World, at: &ListenerHost, rule: &Rule, notes: &mut Notes) {
         let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
         let created = world.ingresses.get(&key).map_or(i64::MAX, |ingress| ingress.created);
-        let age = (created, key);
+        let age = (created, key, Kind::Ingress);
         if well_known::stands_for_root(rule) {
             self.root_of_ingress = Some((age, rule.clone()));
             return;
         }
-        let winner = Winner { age, place: 0, kind: Kind::Ingress, rules: vec![rule.clone()] };
+        let winner = Winner { age, place: 0, rules: vec![rule.clone()] };
         self.put(at, (rule.path.clone(), Selection::default()), winner, notes);
     }
 
@@ -232,11 +242,11 @@ impl Merge {
         let Candidate { path, selection, rules } = candidate;
         let added = if is_owners { 0 } else { rules.len() };
         if self.guests + added > MAX_GUESTS {
-            self.full.insert(target::object(&age.1));
+            self.full.insert(rank::object(age));
             return;
         }
         let (age, rules) = (age.clone(), rules.clone());
-        let winner = Winner { age, place, kind: Kind::HTTPRoute, rules };
+        let winner = Winner { age, place, rules };
         if self.put(at, (path.clone(), selection.clone()), winner, notes) {
             self.guests += added;
         }
@@ -251,19 +261,19 @@ impl Merge {
         notes: &mut Notes,
     ) -> bool {
         let old = self.all.get(&asked);
-        if let Some(older) = old.filter(|older| older.age <= winner.age) {
-            say(at, &asked.0, older, (winner.kind, &winner.age.1), notes);
+        if let Some(older) = old.filter(|older| order(&older.age) <= order(&winner.age)) {
+            say(at, &asked.0, older, &winner.age, notes);
             return false;
         }
         let count = self.count + winner.rules.len() - old.map_or(0, |loser| loser.rules.len());
         // One place is kept for the owner's root below `/.well-known`.
         if count >= MAX_RULES {
-            self.full.insert(ObjectRef::new(winner.kind, winner.age.1.clone()));
+            self.full.insert(rank::object(&winner.age));
             return false;
         }
         self.count = count;
         if let Some(loser) = old {
-            say(at, &asked.0, &winner, (loser.kind, &loser.age.1), notes);
+            say(at, &asked.0, &winner, &loser.age, notes);
         }
         let path_age = self.paths.entry(asked.0.clone()).or_insert_with(|| winner.age.clone());
         if winner.age < *path_age {
@@ -282,7 +292,7 @@ impl Merge {
         notes.extend(self.full.iter().map(|of| (of.clone(), Note::rejected(message.clone()))));
     }
 
-    fn finish(self) -> Server {
+    fn finish(self, outcome: &mut Outcome) -> Server {
         let Merge { mut all, root_of_ingress, .. } = self;
         if let Some((_, rule)) = root_of_ingress {
             let place = (rule.path.clone(), Selection::default());
@@ -290,7 +300,8 @@ impl Merge {
         }
         let mut rules: Vec<_> = all.into_values().collect();
         // Of rules that ask for equally much the older one is compared first.
-        rules.sort_by(|a, b| (&a.age, a.place).cmp(&(&b.age, b.place)));
+        rules.sort_by(|a, b| (order(&a.age), a.place).cmp(&(order(&b.age), b.place)));
+        rules.iter().for_each(|winner| outcome.note_rules(winner.age.2, &winner.rules));
         Server { rules: rules.into_iter().flat_map(|winner| winner.rules).collect() }
     }
 }
@@ -329,21 +340,17 @@ fn refused(
     }
 }
 
-fn say(
-    at: &ListenerHost,
-    path: &PathPattern,
-    winner: &Winner,
-    (kind, loser): (Kind, &Key),
-    notes: &mut Notes,
-) {
-    if *loser == winner.age.1 && kind == winner.kind {
+fn say(at: &ListenerHost, path: &PathPattern, winner: &Winner, loser: &Age, notes: &mut Notes) {
+    if (&loser.1, loser.2) == (&winner.age.1, winner.age.2) {
         return;
     }
     let message = format!(
-        "port {}, host {}, path {path} is served by {} {}, which is older or first by name: remove one of both",
-        at.port, at.host, winner.kind, winner.age.1
+        "port {}, host {}, path {path} is served by {}, which is older or first by name: remove one of both",
+        at.port,
+        at.host,
+        rank::object(&winner.age)
     );
-    notes.push((ObjectRef::new(kind, loser.clone()), Note::warning(message)));
+    notes.push((rank::object(loser), Note::warning(message)));
 }
 
 #[cfg(test)]

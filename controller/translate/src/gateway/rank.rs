@@ -7,16 +7,20 @@
 use super::host::specificity;
 use super::room::Room;
 use super::served::{Candidate, Served};
-use super::target;
 use oxigress_core::model::{HostPattern, PathPattern, Selection, ValueMatch};
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, ObjectRef};
+use oxigress_objects::{Key, Kind, ObjectRef};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Creation, then name.
-pub type Age = (i64, Key);
+/// Creation, then name, then kind.
+pub type Age = (i64, Key, Kind);
+
+/// The object of this age.
+pub fn object(age: &Age) -> ObjectRef {
+    ObjectRef::new(age.2, age.1.clone())
+}
 
 /// How specific a host name is.
 pub type Rank = (bool, usize);
@@ -61,7 +65,7 @@ pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut 
                     Err(LeftOut::NoRoom) => {}
                     Err(LeftOut::By(why)) => {
                         let message = format!("host {host}, path {}: {why}", candidate.path);
-                        flat.notes.push((target::object(&age.1), Note::warning(message)));
+                        flat.notes.push((object(age), Note::warning(message)));
                     }
                 }
             }
@@ -116,7 +120,7 @@ impl Meeting<'_> {
     ) -> Result<Vec<(Age, Candidate)>, LeftOut> {
         let mut copies = Vec::new();
         for Above { rank: of_rank, age: of, candidate: above } in around(&below.path, &self.above) {
-            if !self.room.has_comparison(&age.1) {
+            if !self.room.has_comparison(&age.1, age.2) {
                 return Err(LeftOut::NoRoom);
             }
             let is_foreign = !self.is_shared && of.1.namespace != age.1.namespace;
@@ -127,7 +131,7 @@ impl Meeting<'_> {
             }
             if includes(&above.selection, &below.selection) {
                 let why = "whose host name is more specific, has all its requests";
-                return Err(LeftOut::By(format!("HTTPRoute {}, {why}", of.1)));
+                return Err(LeftOut::By(format!("{}, {why}", object(of))));
             }
             // On the same path the router asks for the conditions first.
             if above.path == below.path && below.selection == Selection::default() {
@@ -135,16 +139,16 @@ impl Meeting<'_> {
             }
             if is_foreign {
                 return Err(LeftOut::By(format!(
-                    "HTTPRoute {}, of another namespace and of a more specific host name, has conditions there: \
-                     use a path of your own",
-                    of.1
+                    "{}, of another namespace and of a more specific host name, has conditions there: use a path of your \
+                     own",
+                    object(of)
                 )));
             }
             let asked = (of.clone(), below.path.clone(), both(&above.selection, &below.selection));
             if self.known.contains(&asked) {
                 continue;
             }
-            if !self.room.has_rules(&age.1, above.rules.len().max(1)) {
+            if !self.room.has_rules(&age.1, age.2, above.rules.len().max(1)) {
                 return Err(LeftOut::NoRoom);
             }
             copies.push((of.clone(), above.narrowed(&below.path, asked.2.clone())));
@@ -225,7 +229,10 @@ mod tests {
         for (rank, (name, namespace, created, rules)) in ranks.iter().zip(routes) {
             let rules = rules.iter().map(|(path, header)| candidate(path, *header)).collect();
             let served = Served { candidates: rules, ..Served::default() };
-            let route = ByAge::from([((*created, Key::new(*namespace, *name)), served.into())]);
+            let route = ByAge::from([(
+                (*created, Key::new(*namespace, *name), Kind::HTTPRoute),
+                served.into(),
+            )]);
             ranked.insert(Reverse(*rank), route);
         }
         flatten(&HostPattern::parse("a.test").unwrap(), &ranked, is_shared, room)
@@ -236,7 +243,7 @@ mod tests {
     }
 
     fn told_of(flat: Flat) -> Vec<String> {
-        let tell = |((_, key), rules): (Age, Vec<Candidate>)| {
+        let tell = |((_, key, _), rules): (Age, Vec<Candidate>)| {
             let rules = rules.into_iter().map(move |rule| {
                 let headers: Vec<_> =
                     rule.selection.headers.iter().map(|header| header.name.clone()).collect();

@@ -1,9 +1,8 @@
 //! How much the routes of one namespace may take of what all namespaces have in common.
 
-use super::target;
-use oxigress_objects::gateway::HttpRoute;
+use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
-use oxigress_objects::{Key, Name, ObjectRef};
+use oxigress_objects::{Key, Kind, Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rules of the routes of one namespace. A rule stands once for each host, match and backend.
@@ -24,7 +23,7 @@ pub struct Room {
     read: BTreeMap<Name, usize>,
     comparisons: BTreeMap<Name, usize>,
     /// Routes for which their namespaces had no room.
-    left_out: BTreeSet<Key>,
+    left_out: BTreeSet<ObjectRef>,
 }
 
 impl Room {
@@ -35,25 +34,25 @@ impl Room {
     }
 
     /// Whether the namespace of a route may have so many more rules.
-    pub fn has_rules(&mut self, route: &Key, count: usize) -> bool {
-        let all = self.rules.entry(route.namespace.clone()).or_default();
-        take(all, count, MAX_RULES) || self.leave_out(route)
+    pub fn has_rules(&mut self, key: &Key, kind: Kind, count: usize) -> bool {
+        let all = self.rules.entry(key.namespace.clone()).or_default();
+        take(all, count, MAX_RULES) || self.leave_out(key, kind)
     }
 
     /// Whether the namespace of a route may have so many rules read, whatever comes of them.
-    pub fn has_reading(&mut self, key: &Key, route: &HttpRoute) -> bool {
-        let all = self.read.entry(key.namespace.clone()).or_default();
-        take(all, route.spec.count_rules(), MAX_RULES) || self.leave_out(key)
+    pub fn has_reading(&mut self, id: &ObjectRef, route: &Route) -> bool {
+        let all = self.read.entry(id.key.namespace.clone()).or_default();
+        take(all, route.spec.count_rules(), MAX_RULES) || self.leave_out(&id.key, id.kind)
     }
 
     /// Whether a rule of the route may be compared with one more of another route.
-    pub fn has_comparison(&mut self, route: &Key) -> bool {
-        let all = self.comparisons.entry(route.namespace.clone()).or_default();
-        take(all, 1, MAX_COMPARISONS) || self.leave_out(route)
+    pub fn has_comparison(&mut self, key: &Key, kind: Kind) -> bool {
+        let all = self.comparisons.entry(key.namespace.clone()).or_default();
+        take(all, 1, MAX_COMPARISONS) || self.leave_out(key, kind)
     }
 
-    fn leave_out(&mut self, route: &Key) -> bool {
-        self.left_out.insert(route.clone());
+    fn leave_out(&mut self, key: &Key, kind: Kind) -> bool {
+        self.left_out.insert(ObjectRef::new(kind, key.clone()));
         false
     }
 
@@ -64,9 +63,7 @@ impl Room {
              and again where it meets conditions of a more specific host name: this one is not served where it would exceed \
              that: use fewer of them"
         );
-        self.left_out
-            .into_iter()
-            .map(move |key| (target::object(&key), Note::rejected(message.clone())))
+        self.left_out.into_iter().map(move |route| (route, Note::rejected(message.clone())))
     }
 }
 

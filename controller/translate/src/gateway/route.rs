@@ -1,20 +1,23 @@
-//! The rules of an HTTPRoute, before it is known where they are served.
+//! The rules of a route, before it is known where they are served.
 
 use super::filter::{self, Refusal};
 use super::target;
 use super::work::{self, Step};
 use crate::backend_ref::BackendRef;
 use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
-use oxigress_core::model::{BackendId, Invalid, PathPattern, Selection, ValueMatch, ValuePattern};
+use oxigress_core::model::{
+    BackendId, Invalid, PATH, PathPattern, Selection, ValueMatch, ValuePattern,
+};
 use oxigress_core::patterns::{Allowance, pattern_is_valid, price_of, price_of_reading};
 use oxigress_objects::gateway::{
-    HttpBackendRef, HttpRoute, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch,
-    RedirectFilter,
+    HttpBackendRef, HttpRouteFilter, HttpRouteMatch, HttpRouteRule, HttpValueMatch, RedirectFilter,
+    Route,
 };
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::service::Service;
-use oxigress_objects::{Key, World};
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -35,7 +38,7 @@ pub struct Tried {
     result: Option<Result<(), Invalid>>,
 }
 
-/// What an HTTPRoute says.
+/// What a route says.
 #[derive(Default)]
 pub struct CompiledRoute {
     /// Each match of each rule, in their order; empty again once they are served ([`super::memo::KnownRoute::served_at`]).
@@ -103,7 +106,7 @@ pub struct Target {
 pub fn rules(
     world: &World,
     settings: &Settings,
-    (key, route): (&Key, &HttpRoute),
+    (id, route): (&ObjectRef, &Route),
     (tried, patterns): (&Patterns, &mut Patterns),
     namespace: &mut Allowance,
 ) -> CompiledRoute {
@@ -111,7 +114,7 @@ pub fn rules(
     let mut allowance = Allowance::of(OF_ROUTE);
     work::count(Step::Read);
     let foreign = |reference: &HttpBackendRef| {
-        let namespace = reference.namespace.as_ref().filter(|name| **name != *key.namespace)?;
+        let namespace = reference.namespace.as_ref().filter(|name| **name != *id.key.namespace)?;
         Some(Key::new(namespace, reference.name.as_str()))
     };
     let references = route.spec.rules.iter().flat_map(|rule| rule.references());
@@ -121,7 +124,7 @@ pub fn rules(
             tried,
             world,
             settings,
-            key,
+            id,
             compiled: &mut compiled,
             patterns,
             allowance: &mut allowance,
@@ -139,7 +142,7 @@ struct Reader<'a, 'w> {
     world: &'w World,
     tried: &'a Patterns,
     settings: &'a Settings,
-    key: &'a Key,
+    id: &'a ObjectRef,
     compiled: &'a mut CompiledRoute,
     patterns: &'a mut Patterns,
     allowance: &'a mut Allowance,
@@ -174,17 +177,30 @@ impl Reader<'_, '_> {
         one: &HttpRouteMatch,
     ) -> Result<(PathPattern, String, Selection), String> {
         let path = one.path.clone().unwrap_or_default();
-        let written = path.value.unwrap_or_else(|| "/".into());
+        let mut written = path.value.unwrap_or_else(|| "/".into());
+        let is_grpc = self.id.kind == Kind::GRPCRoute;
+        let (mut method, mut headers) = (one.method.as_deref(), Cow::Borrowed(&*one.headers));
         let pattern = match path.r#type.as_deref() {
             None | Some("PathPrefix") => PathPattern::prefix(&written),
             Some("Exact") => PathPattern::exact(&written),
+            Some("RegularExpression") if is_grpc => {
+                let value = std::mem::replace(&mut written, "/".into());
+                let r#type = Some("RegularExpression".into());
+                headers.to_mut().insert(0, HttpValueMatch { r#type, name: PATH.into(), value });
+                // What asks for a service or a method comes before what asks for headers alone, and calls have this method.
+                method = Some("POST");
+                PathPattern::prefix("/")
+            }
+            Some(other) if is_grpc => {
+                return Err(format!("method.type {other} is not served: use Exact"));
+            }
             Some(other) => return Err(format!("path.type {other} is not served: use PathPrefix")),
         };
         let pattern = pattern.map_err(|why| format!("path: {why}"))?;
-        let method = one.method.as_deref().map(HeaderName::parse).transpose();
+        let method = method.map(HeaderName::parse).transpose();
         let selection = Selection {
             method: method.map_err(|why| format!("method: {why}"))?,
-            headers: self.values(&one.headers, "headers", true)?,
+            headers: self.values(&headers, "headers", true)?,
             query: self.values(&one.query_params, "queryParams", false)?,
             weight: None,
         };
@@ -273,7 +289,7 @@ impl Reader<'_, '_> {
             Err(Refusal::Unsupported(why)) => return Err(why),
             Err(Refusal::Unresolved(why)) => {
                 self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
-                return Ok((vec![failing(1)], None));
+                return Ok((vec![self.failing(1)], None));
             }
         };
         if let Some(redirect) = redirect {
@@ -288,7 +304,7 @@ impl Reader<'_, '_> {
         }
         targets.retain(|target| target.weight > 0);
         if targets.is_empty() {
-            targets.push(failing(1));
+            targets.push(self.failing(1));
         }
         Ok((targets, None))
     }
@@ -300,13 +316,12 @@ impl Reader<'_, '_> {
         path: &PathPattern,
         mut policies: Policies,
     ) -> Result<Target, String> {
-        let resolved =
-            target::resolve(self.world, self.key, reference, &mut self.compiled.services);
+        let resolved = target::resolve(self.world, self.id, reference, &mut self.compiled.services);
         let (leads, protocol) = match resolved {
             Ok(resolved) => resolved,
             Err(condition) => {
                 self.unresolved(condition);
-                return Ok(failing(weight));
+                return Ok(self.failing(weight));
             }
         };
         target::speak(&mut policies, protocol);
@@ -317,7 +332,7 @@ impl Reader<'_, '_> {
             Err(Refusal::Unsupported(why)) => return Err(format!("backendRefs: {why}")),
             Err(Refusal::Unresolved(why)) => {
                 self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
-                return Ok(failing(weight));
+                return Ok(self.failing(weight));
             }
         }
         self.lead(&leads);
@@ -333,7 +348,7 @@ impl Reader<'_, '_> {
         for filter in filters.iter().filter_map(|filter| filter.request_mirror.as_ref()) {
             let share = filter::share(filter)?;
             let services = &mut self.compiled.services;
-            let leads = match target::resolve(self.world, self.key, &filter.backend_ref, services) {
+            let leads = match target::resolve(self.world, self.id, &filter.backend_ref, services) {
                 Ok((leads, None)) => leads,
                 Ok((_, Some(_))) => {
                     return Err("filters: requestMirror: copies speak HTTP/1.1 alone".into());
@@ -372,10 +387,11 @@ impl Reader<'_, '_> {
     fn unresolved(&mut self, condition: Condition) {
         self.compiled.unresolved.get_or_insert(condition);
     }
-}
 
-/// A share that nobody may serve: 500, as the specification says.
-fn failing(weight: u32) -> Target {
-    let policies = Policies { denied: Some(500), ..Policies::default() };
-    Target { weight, leads: None, policies: Arc::new(policies) }
+    /// A share that nobody may serve: 500, or what a client of gRPC reads as UNAVAILABLE, as the specification says.
+    fn failing(&self, weight: u32) -> Target {
+        let code = if self.id.kind == Kind::GRPCRoute { 503 } else { 500 };
+        let policies = Policies { denied: Some(code), ..Policies::default() };
+        Target { weight, leads: None, policies: Arc::new(policies) }
+    }
 }

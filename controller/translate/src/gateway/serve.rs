@@ -1,6 +1,7 @@
 //! What is served where: the rules of one host on one port, those of routes by age, with those of the host's Ingresses.
 
 use super::attach::Attachment;
+use super::conflict::{self, Refused};
 use super::host::specificity;
 use super::isolation::Listeners;
 use super::listener::{GatewayState, Gateways, by_age};
@@ -9,15 +10,15 @@ use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::Room;
 use super::work::{self, Step};
-use super::{Beside, Built, target};
+use super::{Beside, Built};
 use crate::Options;
 use crate::age;
 use crate::host::owner::HostOwnership;
 use crate::ingress::urls;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{BackendId, HostPattern, ListenerHost};
-use oxigress_objects::gateway::HttpRoute;
-use oxigress_objects::{Key, Name, World};
+use oxigress_objects::gateway::Route;
+use oxigress_objects::{Name, ObjectRef, World};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,6 +31,8 @@ pub struct Serving {
     /// The namespaces of a host's routes, each with that of a Gateway by which they are served on any port.
     parents: BTreeMap<HostPattern, BTreeSet<(Name, Name)>>,
     policies: BTreeMap<PolicyId, Arc<Policies>>,
+    /// The hosts where a route is not served, since routes of the other kind are.
+    refused: Refused,
     /// How much the routes of each namespace have taken.
     pub room: Room,
 }
@@ -38,12 +41,13 @@ impl Serving {
     /// Adds the rules of a route where it is attached.
     pub fn add(
         &mut self,
-        key: &Key,
-        route: &HttpRoute,
+        id: &ObjectRef,
+        route: &Route,
         attached: &[Attachment<'_>],
         known: &mut KnownRoute,
         (gateways, listeners): (&Gateways<'_>, &Listeners),
     ) {
+        let ObjectRef { kind, key } = id;
         let mut served = BTreeSet::new();
         for attachment in attached {
             let Some(state) = gateways.get(&attachment.gateway) else { continue };
@@ -59,7 +63,7 @@ impl Serving {
                         continue;
                     }
                     // A host without rules is one, too: it leaves its requests to no less specific one.
-                    if !self.room.has_rules(key, known.count().max(1)) {
+                    if !self.room.has_rules(key, *kind, known.count().max(1)) {
                         continue;
                     }
                     // Nothing is made of a route before there is room for it.
@@ -70,7 +74,7 @@ impl Serving {
                     });
                     let parents = self.parents.entry(at.host.clone()).or_default();
                     parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
-                    let age = (route.meta.created, key.clone());
+                    let age = (route.meta.created, key.clone(), *kind);
                     let routes = self.hosts.entry(at).or_default();
                     routes.entry(rank).or_default().insert(age, rules.clone());
                 }
@@ -97,7 +101,7 @@ impl Serving {
         }
     }
 
-    /// Puts the servers together.
+    /// Puts the servers together; answers which routes are not served where.
     pub fn finish(
         mut self,
         world: &World,
@@ -106,7 +110,7 @@ impl Serving {
         gateways: &Gateways<'_>,
         (old, memo): (&mut Memo, &mut Memo),
         built: &mut Built,
-    ) {
+    ) -> Refused {
         self.add_listeners(gateways, built);
         let (mut named, mut led) = (BTreeMap::new(), BTreeSet::new());
         let mut keep = |outcome: &Outcome, built: &mut Built| {
@@ -115,9 +119,10 @@ impl Serving {
             led.extend(outcome.led.iter().cloned());
         };
         let parents = std::mem::take(&mut self.parents);
-        for (at, ranked) in std::mem::take(&mut self.hosts) {
+        for (at, mut ranked) in std::mem::take(&mut self.hosts) {
             let none = BTreeSet::new();
             let parents = parents.get(&at.host).unwrap_or(&none);
+            conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
             let one_label = one_label(&at, beside);
             let input = HostInput { at: &at, ranked: &ranked, parents };
             if let Some(known) = old.take_host(&input, beside) {
@@ -135,7 +140,9 @@ impl Serving {
                 memo.put_host(at, known);
             }
         }
+        let refused = std::mem::take(&mut self.refused);
         self.keep_named(&named, led, built);
+        refused
     }
 
     /// Puts the rules of a host together, which are the same at each of its places.
@@ -165,7 +172,7 @@ impl Serving {
     /// Keeps the policies that rules name, and what these and the rules lead to: what no rule leads to needs no endpoints.
     fn keep_named(
         mut self,
-        named: &BTreeMap<PolicyId, Key>,
+        named: &BTreeMap<PolicyId, ObjectRef>,
         mut led: BTreeSet<BackendId>,
         built: &mut Built,
     ) {
@@ -175,7 +182,7 @@ impl Serving {
             let Some(route) = named.get(id) else { continue };
             led.extend(policies.backends().cloned());
             for url in urls(policies) {
-                built.urls.entry(url.clone()).or_default().insert(target::object(route));
+                built.urls.entry(url.clone()).or_default().insert(route.clone());
             }
         }
         built.leads.retain(|id, _| led.contains(id));

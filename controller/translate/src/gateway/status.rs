@@ -8,6 +8,9 @@ use oxigress_objects::{Key, Kind, ObjectRef};
 
 /// The features of the conformance suite that are served, in the order of the API.
 const FEATURES: &[&str] = &[
+    "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
+    "GRPCRouteRequestHeaderModifier",
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayHTTPListenerIsolation",

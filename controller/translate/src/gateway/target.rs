@@ -27,13 +27,14 @@ pub fn is_watched(world: &World, options: &Options, namespace: &str) -> bool {
 /// Whether an object of one kind and namespace may refer to another one: within its namespace, or by a ReferenceGrant there.
 pub fn is_granted(
     world: &World,
-    (from_group, from_kind, from_namespace): (&str, &str, &str),
+    (from_group, from_kind, from_namespace): (&str, Kind, &str),
     (to_group, to_kind): (&str, &str),
     to: &Key,
 ) -> bool {
     if *from_namespace == *to.namespace {
         return true;
     }
+    let from_kind = from_kind.to_string();
     let grants = world.gateway_api.grants.range(Key::new(&to.namespace, "")..);
     let mut grants = grants.take_while(|(key, _)| key.namespace == to.namespace);
     grants.any(|(_, grant)| {
@@ -53,7 +54,7 @@ pub fn is_granted(
 /// The Service's port that a reference means, or why it is none. Adds the Service to those that were looked at.
 pub fn resolve(
     world: &World,
-    route: &Key,
+    route: &ObjectRef,
     reference: &HttpBackendRef,
     looked_at: &mut BTreeMap<Key, Option<Arc<Service>>>,
 ) -> Result<(BackendRef, Option<Protocol>), Condition> {
@@ -64,9 +65,9 @@ pub fn resolve(
     if (group, kind) != ("", "Service") {
         return refuse("InvalidKind", format!("backendRefs: {kind} {name} is no Service"));
     }
-    let namespace = reference.namespace.as_deref().unwrap_or(&route.namespace);
+    let namespace = reference.namespace.as_deref().unwrap_or(&route.key.namespace);
     let service = Key::new(namespace, name.as_str());
-    let from = (gateway::GROUP, "HTTPRoute", &*route.namespace);
+    let from = (gateway::GROUP, route.kind, &*route.key.namespace);
     if !is_granted(world, from, ("", "Service"), &service) {
         let message = format!(
             "backendRefs: no ReferenceGrant in namespace {namespace} allows Service {service}"
@@ -90,12 +91,17 @@ pub fn resolve(
         }
         return refuse("BackendNotFound", format!("Service {service} has no port {number}"));
     };
-    let protocol = match port.app_protocol.as_deref() {
-        Some("kubernetes.io/h2c") => Some(Protocol::Grpc),
-        Some("https" | "kubernetes.io/wss") => {
+    let protocol = match (port.app_protocol.as_deref(), route.kind) {
+        (Some("https" | "kubernetes.io/wss"), _) => {
             let message = format!("appProtocol of Service {service} needs a BackendTLSPolicy");
             return refuse("UnsupportedProtocol", message);
         }
+        (Some("kubernetes.io/ws"), Kind::GRPCRoute) => {
+            let message =
+                format!("appProtocol of Service {service} is WebSocket, which is no gRPC");
+            return refuse("UnsupportedProtocol", message);
+        }
+        (Some("kubernetes.io/h2c"), _) | (_, Kind::GRPCRoute) => Some(Protocol::Grpc),
         _ => None,
     };
     // Not the one of Ingresses, whose annotations say how it balances.
@@ -110,9 +116,4 @@ pub fn speak(policies: &mut Policies, protocol: Option<Protocol>) {
     if protocol.is_some() {
         policies.proxy.get_or_insert_with(Proxy::default).protocol = protocol;
     }
-}
-
-/// The object of a route.
-pub fn object(route: &Key) -> ObjectRef {
-    ObjectRef::new(Kind::HTTPRoute, route.clone())
 }

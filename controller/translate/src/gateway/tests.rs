@@ -146,7 +146,7 @@ fn http_route(
     let parents: Vec<_> = (0..gateways).map(parent).collect();
     let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
     let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, name));
-    (id, Some(Object::HTTPRoute(resource(created, spec))))
+    (id, Some(Object::Route(resource(created, spec))))
 }
 
 /// So many Gateways of 64 listeners for hosts of their own, on port 80.
@@ -302,4 +302,47 @@ fn hosts_of_ingresses_are_put_together_again_only_where_something_changes() {
     let at = ListenerHost::parse("80/h9.test").unwrap();
     let rules = &bench.translator.snapshot().listener_servers[&at].rules;
     assert!(rules.iter().any(|rule| rule.path.to_string().starts_with("/new")), "{rules:?}");
+}
+
+/// The GRPCRoute that an HTTPRoute without matches is but for its kind.
+fn grpc_route(namespace: &str, created: i64, hosts: &[&str]) -> Seen {
+    let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let (id, route) = http_route((namespace, "r"), created, 1, &hosts, &json!([{}]));
+    (ObjectRef::new(Kind::GRPCRoute, id.key), route)
+}
+
+#[test]
+fn of_routes_of_two_kinds_the_older_has_the_host_and_the_other_comes_back_with_its_end() {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    bench.see([class(), gateway(0, [json!({"port": 80})].into_iter(), &all)]);
+    let page =
+        |created, host: &str| http_route(("a", "r"), created, 1, &[host.to_owned()], &json!([{}]));
+    let call = ObjectRef::new(Kind::GRPCRoute, Key::new("b", "r"));
+    let is_call_accepted = |bench: &Bench| {
+        let Content::Route { parents, .. } = &bench.translator.statuses()[&call].content else {
+            panic!()
+        };
+        parents[0].conditions[0].holds
+    };
+    let accepted = |bench: &Bench| (bench.route("a", "r").holds, is_call_accepted(bench));
+    bench.see([grpc_route("b", 5, &["a.test"]), page(6, "a.test")]);
+    assert_eq!(accepted(&bench), (false, true));
+    assert_eq!(bench.route("a", "r").reason, "HostnameConflict");
+    bench.see([page(4, "a.test")]);
+    assert_eq!(accepted(&bench), (true, false), "it is the older one now");
+    // Of one age the first by namespace and name has the host, whatever its kind is.
+    bench.see([page(5, "a.test")]);
+    assert_eq!(accepted(&bench), (true, false));
+    bench.see([page(5, "b.test")]);
+    assert_eq!(accepted(&bench), (true, true), "they have hosts of their own");
+    // A name that covers the other one keeps it from nothing.
+    for (host, hosts) in [("a.test", &["*.test"][..]), ("*.test", &["a.test"]), ("a.test", &[])] {
+        bench.see([page(6, host), grpc_route("b", 5, hosts)]);
+        assert_eq!(accepted(&bench), (true, true), "{host} {hosts:?}");
+    }
+    bench.see([page(6, "a.test"), grpc_route("b", 5, &["a.test"])]);
+    assert_eq!(accepted(&bench), (false, true));
+    bench.see([(call, None)]);
+    assert!(bench.route("a", "r").holds, "nobody else has the host");
 }

@@ -120,16 +120,16 @@ impl<'a> Owner<'a> {
 pub struct GatewayClaim {
     /// Its creation and its name.
     pub age: Age,
-    /// HTTPRoute or Gateway.
+    /// That of a route, or Gateway.
     pub kind: Kind,
-    /// The oldest route that names the host.
-    pub route: Option<Age>,
+    /// The oldest route that names the host, and its kind.
+    pub route: Option<(Age, Kind)>,
 }
 
 impl GatewayClaim {
     /// That of a route.
-    pub fn of_route(age: Age) -> Self {
-        GatewayClaim { route: Some(age.clone()), age, kind: Kind::HTTPRoute }
+    pub fn of_route(age: Age, kind: Kind) -> Self {
+        GatewayClaim { route: Some((age.clone(), kind)), age, kind }
     }
 
     /// That of a Gateway with a listener for the host.

@@ -16,7 +16,7 @@ use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
 use oxigress_core::model::HostPattern;
 use oxigress_core::patterns::{price_of, price_of_reading};
-use oxigress_objects::gateway::{GatewaySpec, HttpRoute, HttpRouteSpec};
+use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec, Route};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
@@ -62,8 +62,8 @@ impl<'a> Prices<'a> {
             }
             Object::ConfigMap(new) => self.world.config_maps.get(key) == Some(new),
             Object::Service(new) => self.world.services.get(key) == Some(new),
-            Object::HTTPRoute(new) => {
-                self.world.gateway_api.http_routes.get(key) == Some(new)
+            Object::Route(new) => {
+                self.world.gateway_api.routes.get(id) == Some(new)
                     || !self.has_gateway(key, &new.spec)
             }
             Object::Gateway(new) => {
@@ -84,7 +84,7 @@ impl<'a> Prices<'a> {
             || self.translator.is_operators(id)
             || match object {
                 Object::Ingress(_)
-                | Object::HTTPRoute(_)
+                | Object::Route(_)
                 | Object::Gateway(_)
                 | Object::ReferenceGrant(_) => false,
                 Object::Secret(new) => {
@@ -131,11 +131,11 @@ impl<'a> Prices<'a> {
                 let routes = self.translator.routes_of(&id.key);
                 self.of_readers(id, 0).saturating_add(self.of_routes(routes))
             }
-            Object::HTTPRoute(new) => {
+            Object::Route(new) => {
                 let rules = ROUTE_RULE.saturating_mul(new.spec.count_rules() as u64);
                 let new_spec = &new.spec;
-                let new = self.new_expressions(&id.key, &new.spec);
-                let hosts = HOST * self.below_route(&id.key, new_spec);
+                let new = self.new_expressions(id, &new.spec);
+                let hosts = HOST * self.below_route(id, new_spec);
                 INGRESS + hosts + new.map(price_of_reading).fold(rules, u64::saturating_add)
             }
             Object::Gateway(new) => {
@@ -147,7 +147,7 @@ impl<'a> Prices<'a> {
                 let old = self.world.gateway_api.grants.get(&id.key);
                 let grants = old.into_iter().chain([new]);
                 let routes = grants.flat_map(|g| self.translator.routes_by(&id.key.namespace, g));
-                let routes: BTreeSet<&Key> = routes.collect();
+                let routes: BTreeSet<&ObjectRef> = routes.collect();
                 INGRESS.saturating_add(self.of_routes(routes.into_iter()))
             }
             Object::EndpointSlice(_)
@@ -159,8 +159,8 @@ impl<'a> Prices<'a> {
 
     /// What taking it over costs beside that: patterns that are compiled.
     pub fn of_rest(&self, id: &ObjectRef, object: &Object) -> u64 {
-        if let Object::HTTPRoute(new) = object {
-            let new = self.new_expressions(&id.key, &new.spec);
+        if let Object::Route(new) = object {
+            let new = self.new_expressions(id, &new.spec);
             return new.filter_map(|text| price_of(text).ok()).fold(0, u64::saturating_add);
         }
         let Object::Ingress(new) = object else {
@@ -196,10 +196,10 @@ impl<'a> Prices<'a> {
     /// The expressions of a route that its older self does not have.
     fn new_expressions<'r>(
         &self,
-        route: &Key,
+        route: &ObjectRef,
         spec: &'r HttpRouteSpec,
     ) -> impl Iterator<Item = &'r str> + use<'r, 'a> {
-        let old = self.world.gateway_api.http_routes.get(route);
+        let old = self.world.gateway_api.routes.get(route);
         let known: HashSet<&str> = old.into_iter().flat_map(|old| old.spec.expressions()).collect();
         spec.expressions().filter(move |text| !known.contains(text))
     }
@@ -225,9 +225,9 @@ impl<'a> Prices<'a> {
     }
 
     /// What it costs that routes are read again.
-    fn of_routes<'k>(&self, routes: impl Iterator<Item = &'k Key>) -> u64 {
-        let routes = routes.filter_map(|key| self.world.gateway_api.http_routes.get(key));
-        let of_one = |route: &Arc<HttpRoute>| {
+    fn of_routes<'k>(&self, routes: impl Iterator<Item = &'k ObjectRef>) -> u64 {
+        let routes = routes.filter_map(|id| self.world.gateway_api.routes.get(id));
+        let of_one = |route: &Arc<Route>| {
             INGRESS.saturating_add(ROUTE_RULE.saturating_mul(route.spec.count_rules() as u64))
         };
         routes.map(of_one).fold(0, u64::saturating_add)
@@ -254,8 +254,8 @@ impl<'a> Prices<'a> {
         }
     }
 
-    fn below_route(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
-        let old = self.world.gateway_api.http_routes.get(key).map(|old| &old.spec);
+    fn below_route(&self, id: &ObjectRef, new: &HttpRouteSpec) -> u64 {
+        let old = self.world.gateway_api.routes.get(id).map(|old| &old.spec);
         let is_same = old.is_some_and(|old| {
             old.parent_refs == new.parent_refs && old.hostnames == new.hostnames
         });

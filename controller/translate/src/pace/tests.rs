@@ -155,7 +155,7 @@ fn expressions_of_a_route_are_charged_unless_it_had_them() {
             rules: vec![rule],
             ..HttpRouteSpec::default()
         };
-        Object::HTTPRoute(Arc::new(Resource { spec, ..Resource::default() }))
+        Object::Route(Arc::new(Resource { spec, ..Resource::default() }))
     };
     let mut bench = Bench::new();
     let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", "one"));
@@ -188,7 +188,7 @@ fn rules_of_routes_and_listeners_of_gateways_are_charged() {
         let parent = ParentRef { name: name.into(), ..ParentRef::default() };
         let rules = vec![HttpRouteRule::default(); rules];
         let spec = HttpRouteSpec { parent_refs: vec![parent], rules, ..HttpRouteSpec::default() };
-        Object::HTTPRoute(Arc::new(Resource { spec, ..Resource::default() }))
+        Object::Route(Arc::new(Resource { spec, ..Resource::default() }))
     };
     let mut bench = Bench::new();
     bench.apply(gateway("a"));

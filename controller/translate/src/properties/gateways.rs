@@ -1,8 +1,8 @@
 //! Gateways, routes and grants, whose names and hosts meet those of Ingresses.
 
 use super::{HOSTS, NAMES, NAMESPACES};
-use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, HttpRoute, Meta};
-use oxigress_objects::gateway::{ReferenceGrant, Resource};
+use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
+use oxigress_objects::gateway::{GrpcRouteSpec, ReferenceGrant, Resource};
 use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
 use proptest::collection::vec;
 use proptest::option;
@@ -83,27 +83,58 @@ fn filter() -> impl Strategy<Value = Value> {
     ]
 }
 
-pub fn route() -> impl Strategy<Value = Object> {
+fn parent() -> impl Strategy<Value = Value> {
     let parent = (select(&NAMES[..2]), option::weighted(0.5, select(&NAMESPACES[..])));
-    let parent = (parent, option::weighted(0.2, Just("l0"))).prop_map(
+    (parent, option::weighted(0.2, Just("l0"))).prop_map(
         |((name, namespace), section)| json!({"name": name, "namespace": namespace, "sectionName": section}),
-    );
+    )
+}
+
+fn hosts() -> impl Strategy<Value = Vec<&'static str>> {
+    vec(select(&["a.test", "b.test", "*.test", "x.a.test"][..]), 0..3)
+}
+
+pub fn route() -> impl Strategy<Value = Object> {
     let rule = (vec(one_match(), 0..3), vec(reference(), 0..3), vec(filter(), 0..2));
     let rule = rule.prop_map(|(matches, backends, filters)| {
         json!({"matches": matches, "backendRefs": backends, "filters": filters})
     });
-    let hosts = vec(select(&["a.test", "b.test", "*.test", "x.a.test"][..]), 0..3);
-    (0..4_i64, vec(parent, 1..3), hosts, vec(rule, 0..3)).prop_map(
+    (0..4_i64, vec(parent(), 1..3), hosts(), vec(rule, 0..3)).prop_map(
         |(created, parents, hosts, rules)| {
             let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
-            let route: Arc<HttpRoute> = resource(created, spec);
-            Object::HTTPRoute(route)
+            let route: Arc<Route> = resource(created, spec);
+            Object::Route(route)
+        },
+    )
+}
+
+fn call() -> impl Strategy<Value = Value> {
+    let name = || option::weighted(0.7, select(&["x", "y", "a/b", "[a-z]"][..]));
+    let kind = option::weighted(0.6, select(&["Exact", "RegularExpression", "Other"][..]));
+    let header = option::weighted(0.3, Just(json!({"name": "x", "value": "1"})));
+    (kind, name(), name(), header).prop_map(|(kind, service, method, header)| {
+        json!({"method": {"type": kind, "service": service, "method": method},
+            "headers": header.into_iter().collect::<Vec<_>>()})
+    })
+}
+
+pub fn grpc_route() -> impl Strategy<Value = Object> {
+    let rule = (vec(call(), 0..3), vec(reference(), 0..3), vec(filter(), 0..2));
+    let rule = rule.prop_map(|(matches, backends, filters)| {
+        json!({"matches": matches, "backendRefs": backends, "filters": filters})
+    });
+    (0..4_i64, vec(parent(), 1..3), hosts(), vec(rule, 0..3)).prop_map(
+        |(created, parents, hosts, rules)| {
+            let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
+            let route: Arc<Resource<GrpcRouteSpec>> = resource(created, spec);
+            let Resource { meta, spec } = Arc::unwrap_or_clone(route);
+            Object::Route(Arc::new(Resource { meta, spec: spec.into() }))
         },
     )
 }
 
 pub fn grant() -> impl Strategy<Value = Object> {
-    let from = (select(&["HTTPRoute", "Gateway"][..]), select(&NAMESPACES[..]));
+    let from = (select(&["HTTPRoute", "GRPCRoute", "Gateway"][..]), select(&NAMESPACES[..]));
     let to = (select(&["Service", "Secret"][..]), option::of(select(&NAMES[..])));
     (from, to).prop_map(|((from, namespace), (to, name))| {
         let spec = json!({"from": [{"group": GROUP, "kind": from, "namespace": namespace}],
@@ -127,6 +158,7 @@ pub fn seen() -> impl Strategy<Value = Seen> {
         2 => of(Kind::GatewayClass, class().boxed(), &["c"]),
         3 => of(Kind::Gateway, gateway().boxed(), &NAMES[..2]),
         4 => of(Kind::HTTPRoute, route().boxed(), &NAMES),
+        2 => of(Kind::GRPCRoute, grpc_route().boxed(), &NAMES),
         1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]
 }

@@ -149,20 +149,21 @@ fn check_challenges(world: &World, all: &Translator) -> Result<(), TestCaseError
 /// Whether an object of another namespace than the oldest one's may answer challenges: a Gateway leaves a host of its listener to
 /// the oldest Ingress or route that names it, or else to its routes; and an owner lets the Gateways that it has attached to.
 fn may_answer(world: &World, all: &Translator, host: &HostPattern, by: &Key) -> bool {
-    let routes = &world.gateway_api.http_routes;
+    let routes = &world.gateway_api.routes;
     let held = all.hold(host);
     let heir = all.heir(host, held.kind).map(|(age, _)| age.key.namespace);
     let is_heir = heir.as_ref() == Some(&by.namespace);
     let is_left = held.kind == Kind::Gateway && heir.is_none();
     let owner = heir.or(held.by.map(|by| by.key.namespace));
-    let attached = |route: &gateway::HttpRoute, own: &Key| {
+    let attached = |route: &gateway::Route, own: &Key| {
         let mut all = route.spec.parent_refs.iter();
         all.any(|parent| by.namespace == parent.namespace.as_deref().unwrap_or(&own.namespace))
     };
     let mut own =
-        routes.iter().filter(|(key, _)| is_left || Some(&key.namespace) == owner.as_ref());
-    let is_parent = own.any(|(key, route)| attached(route, key));
-    is_heir || (routes.contains_key(by) && (is_left || is_parent))
+        routes.iter().filter(|(id, _)| is_left || Some(&id.key.namespace) == owner.as_ref());
+    let is_parent = own.any(|(id, route)| attached(route, &id.key));
+    let is_route = routes.keys().any(|id| id.key == *by);
+    is_heir || (is_route && (is_left || is_parent))
 }
 
 fn check_host(

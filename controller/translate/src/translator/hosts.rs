@@ -78,7 +78,7 @@ impl Translator {
         let route = self.gateway_claims.get(host).filter(|_| kind == Kind::Gateway)?.route.clone();
         let mut mains = self.claims_on(host).into_iter().filter(|by| by.canary().is_none());
         let rule = mains.next().map(|by| (by.age(), Kind::Ingress));
-        rule.into_iter().chain(route.map(|age| (age, Kind::HTTPRoute))).min_by(|a, b| a.0.cmp(&b.0))
+        rule.into_iter().chain(route).min_by(|a, b| a.0.cmp(&b.0))
     }
 
     /// Adds the hosts that follow one of `hosts`, or did.

@@ -29,12 +29,16 @@ impl Translator {
     }
 
     /// The routes that are read again when a Service changes.
-    pub(crate) fn routes_of(&self, service: &Key) -> impl Iterator<Item = &Key> {
+    pub(crate) fn routes_of(&self, service: &Key) -> impl Iterator<Item = &ObjectRef> {
         self.gateway_memo.readers_of(service)
     }
 
     /// The routes that are read again when a grant of a namespace comes or goes.
-    pub(crate) fn routes_by(&self, namespace: &Name, grant: &ReferenceGrant) -> BTreeSet<&Key> {
+    pub(crate) fn routes_by(
+        &self,
+        namespace: &Name,
+        grant: &ReferenceGrant,
+    ) -> BTreeSet<&ObjectRef> {
         self.gateway_memo.readers_by(namespace, grant)
     }
 
@@ -112,6 +116,7 @@ impl Translator {
             Kind::Secret => is(&options.default_ssl_certificate),
             Kind::EndpointSlice | Kind::GatewayClass | Kind::IngressClass | Kind::Namespace => true,
             Kind::Gateway
+            | Kind::GRPCRoute
             | Kind::HTTPRoute
             | Kind::Ingress
             | Kind::ReferenceGrant

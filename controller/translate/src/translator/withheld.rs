@@ -114,14 +114,14 @@ impl Translator {
 }
 
 impl Translator {
-    /// The Ingress or the HTTPRoute that has a rule; of a rule of a listener that may be both, both.
+    /// The Ingress or the route that has a rule; of a rule of a listener that may be several, all.
     fn objects_of_rule(&self, rule: &Rule) -> impl Iterator<Item = ObjectRef> {
         let key = Key::new(&rule.origin.namespace, &rule.origin.ingress);
-        let route = ObjectRef::new(Kind::HTTPRoute, key.clone());
-        let route = self.gateways.statuses.contains_key(&route).then_some(route);
-        let is_ingress = route.is_none() || self.claims.contains_key(&key);
+        let routes = Kind::ROUTES.map(|kind| ObjectRef::new(kind, key.clone()));
+        let is_known = |route: &ObjectRef| self.gateways.statuses.contains_key(route);
+        let is_ingress = !routes.iter().any(is_known) || self.claims.contains_key(&key);
         let ingress = is_ingress.then(|| ObjectRef::new(Kind::Ingress, key));
-        route.into_iter().chain(ingress)
+        routes.into_iter().filter(is_known).chain(ingress)
     }
 
     /// Kinds and keys of the records that stand under a host.

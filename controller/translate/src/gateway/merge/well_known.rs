@@ -31,7 +31,7 @@ impl Merge {
         let mut at_root = self.all.iter().filter(|((path, _), _)| *path == root());
         // The owner may be a Gateway's namespace, which the routes of its hosts are not told of: Ingresses are.
         let is_foreign = at_root.any(|(_, winner)| {
-            let is_lost = winner.kind == Kind::Ingress && by_ingress.is_some();
+            let is_lost = winner.age.2 == Kind::Ingress && by_ingress.is_some();
             is_lost || !is_its(&winner.age.1.namespace)
         });
         let is_named = self.all.contains_key(&(well_known(), Selection::default()));
@@ -65,13 +65,13 @@ impl Merge {
                 let selection = candidate.selection.clone();
                 let Candidate { rules, .. } = candidate.narrowed(&well_known(), selection.clone());
                 let rules = rules.into_iter().map(moved).collect();
-                let winner = Winner { age: (*age).clone(), place, kind: Kind::HTTPRoute, rules };
+                let winner = Winner { age: (*age).clone(), place, rules };
                 roots.entry(selection).or_insert(winner);
             }
         }
         let winner = self.all.get(&(root(), Selection::default()));
         let winner = winner.filter(|winner| {
-            winner.kind == Kind::Ingress && winner.age.1.namespace == owner.namespace
+            winner.age.2 == Kind::Ingress && winner.age.1.namespace == owner.namespace
         });
         let winner = winner.and_then(|root| Some((root.age.clone(), root.rules.first()?.clone())));
         let older = by_ingress.or(winner).filter(|(age, _)| {
@@ -79,7 +79,7 @@ impl Merge {
         });
         if let Some((age, rule)) = older {
             let rules = vec![moved(rule)];
-            let winner = Winner { age, place: 0, kind: Kind::Ingress, rules };
+            let winner = Winner { age, place: 0, rules };
             roots.insert(Selection::default(), winner);
         }
         roots.entry(Selection::default()).or_insert_with(|| nobodys(open_well_known()));
@@ -103,6 +103,6 @@ fn moved(rule: Rule) -> Rule {
 
 /// A rule that no object has.
 pub fn nobodys(rule: Rule) -> Winner {
-    let age = (i64::MAX, Key::new("", ""));
-    Winner { age, place: 0, kind: Kind::Ingress, rules: vec![rule] }
+    let age = (i64::MAX, Key::new("", ""), Kind::Ingress);
+    Winner { age, place: 0, rules: vec![rule] }
 }

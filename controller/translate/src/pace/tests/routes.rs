@@ -17,7 +17,7 @@ fn routes(count: usize, namespace: &'static str) -> impl Iterator<Item = Seen> {
         let rules = json!([{"matches": matches, "backendRefs": to}]);
         let spec = json!({"parentRefs": [{"name": "g"}], "rules": rules});
         let id = ObjectRef::new(Kind::HTTPRoute, Key::new("a", format!("r{number}")));
-        (id, Some(Object::HTTPRoute(resource(spec))))
+        (id, Some(Object::Route(resource(spec))))
     })
 }
 
