@@ -103,6 +103,7 @@ mod publish {
     mod journal;
     mod one_generation;
     mod poison;
+    mod refused;
     mod writers;
     mod zone;
 }

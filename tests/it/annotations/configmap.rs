@@ -7,7 +7,7 @@ mod tickets;
 
 use anyhow::{Context, Result, bail, ensure};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
-use oxigress_tests::client::{Address, Request, Response, send};
+use oxigress_tests::client::{Address, Request, Response, send, send_raw};
 use oxigress_tests::controller::Controller;
 use oxigress_tests::dist;
 use oxigress_tests::load::{Closes, Load, Plan};
@@ -142,6 +142,27 @@ fn the_upstream_s_name_is_the_same_in_logs_and_headers() {
             ensure!(logged(&shop, line) == 1, "{}", shop.controller.output_tail());
             Ok(())
         })
+    });
+}
+
+/// What routes is the target's host, so the log must not tell of another.
+#[test]
+fn the_access_log_has_the_host_of_an_absolute_target() {
+    pass("configmap-absolute", |directory| {
+        let mut shop = shop(directory)?;
+        let format = "host $host, header $http_host, best $best_http_host of $namespace";
+        reload_with(&mut shop, &[("log-format-upstream", format)])?;
+        let request = b"GET http://shop.test/ HTTP/1.1\r\nHost: admin.test\r\n\r\n";
+        let http = Address::http(shop.controller.http_port);
+        let answers = block_on(send_raw(&http, request, 1))?;
+        ensure!(answers.iter().map(|answer| answer.status).eq([200]), "{answers:?}");
+        until("a line of the access log", || {
+            let line = "host shop.test, header shop.test, best shop.test of default";
+            ensure!(logged(&shop, line) == 1, "{}", shop.controller.output_tail());
+            Ok(())
+        })?;
+        ensure!(logged(&shop, "admin.test") == 0, "{}", shop.controller.output_tail());
+        Ok(())
     });
 }
 

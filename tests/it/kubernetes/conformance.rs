@@ -118,7 +118,7 @@ fn alone(name: &str) -> Result<()> {
 /// Runs a profile, whose test has this name.
 fn profile(test: &str, profile: &str) {
     if std::env::var_os(ALONE).is_none() {
-        return alone(&format!("kubernetes::conformance::{test}")).unwrap();
+        return alone(&format!("kubernetes::conformance::{test}")).expect("the profile passes");
     }
     pass(&format!("conformance-{test}"), |directory| {
         let site = start(directory)?;
