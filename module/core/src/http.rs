@@ -4,12 +4,14 @@
 //! * [`paths`]: request targets that servers read in more than one way.
 //! * [`forwarded`]: scheme, host and port as a trusted proxy reports them.
 //! * [`fastcgi`]: the parameters of a FastCGI request.
+//! * [`head_lines`]: how many lines the head of a response has.
 //! * [`interim`]: 1xx responses before the final one.
 //! * [`reverse`]: `Location` and `Set-Cookie` of endpoints, translated for the client.
 
 pub mod fastcgi;
 pub mod forwarded;
 pub mod head;
+pub mod head_lines;
 pub mod header;
 pub mod interim;
 pub mod paths;

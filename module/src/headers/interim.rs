@@ -2,14 +2,15 @@
 //! many lines is no response.
 //!
 //! nginx keeps lines such as Set-Cookie in a list, and goes through all of it at each: some 100 000 of them, within a buffer of
-//! 1m, take a worker seconds.
+//! 1m, take a worker seconds. So lines are counted before nginx reads them.
 //!
 //! nginx's gRPC module refuses interim responses, and so does this one for FastCGI, which has none: after a head with such a
 //! status no other comes, and a client would wait for one.
 
 use crate::request::Request;
 use nginx::{Buffer, Head, HeadReader, Reader};
-use oxigress_core::http::interim::{Counted, First, Lines, first};
+use oxigress_core::http::head_lines::{Counted, HeadLines};
+use oxigress_core::http::interim::{First, first};
 use std::cell::Cell;
 
 /// An endpoint that sends more of them than this in one attempt is broken.
@@ -18,7 +19,8 @@ const MAX: u8 = 16;
 const MAX_HEAD: usize = 16 * 1024;
 /// The most lines of a response head that nginx reads.
 const MAX_LINES: usize = 2_000;
-/// A buffer of so many bytes has no room for more lines than that which nginx looks at, so they are not counted.
+/// A buffer of so many bytes has no room for more lines of text than that which nginx looks at, so they are not counted. In
+/// HTTP/2 a line may take one byte.
 const SMALL: usize = 8 * 1024;
 
 /// What is kept with a request.
@@ -28,23 +30,24 @@ pub struct Interim {
     /// Interim responses of this attempt.
     count: Cell<u8>,
     /// The lines of the response head of this attempt.
-    lines: Cell<Lines>,
+    lines: Cell<HeadLines>,
 }
 
 impl Interim {
-    fn begin(&self) {
+    fn begin(&self, scheme: &[u8]) {
         self.count.set(0);
-        self.lines.set(Lines::default());
+        self.lines.set(HeadLines::of_scheme(scheme));
     }
 }
 
 /// Reads over what comes before the response of an HTTP endpoint, which was not asked yet; `None` when memory is out.
 pub fn install(request: &Request<'_>) -> Option<()> {
     let raw = request.nginx();
-    request.interim()?.begin();
-    match raw.upstream()?.schema() {
+    let scheme = raw.upstream()?.schema();
+    request.interim()?.begin(scheme);
+    match scheme {
         b"http://" | b"https://" => raw.read_heads::<Heads>(),
-        b"fastcgi://" => raw.check_heads::<Heads>(),
+        b"fastcgi://" | b"grpc://" | b"grpcs://" => raw.check_heads::<Heads>(),
         _ => Some(()),
     }
 }
@@ -59,12 +62,22 @@ impl HeadReader for Heads {
     }
 
     fn come(request: &nginx::Request, buffer: &Buffer) -> Head {
-        Request::of(request).map_or(Head::Invalid, |request| read_over(&request, buffer))
+        let Some(request) = Request::of(request) else { return Head::Invalid };
+        let Some(interim) = request.interim() else { return Head::Invalid };
+        if matches!(interim.lines.get(), HeadLines::Http1(_)) {
+            return read_over(&request, interim, buffer);
+        }
+        match count_lines(&request, interim, buffer) {
+            // nginx reads what comes: no whole head is waited for.
+            Head::Unfinished => Head::Begins,
+            head => head,
+        }
     }
 
     fn again(request: &nginx::Request) {
+        let scheme = request.upstream().map_or(&b""[..], |upstream| upstream.schema());
         if let Some(interim) = Request::of(request).and_then(|request| request.interim()) {
-            interim.begin();
+            interim.begin(scheme);
         }
     }
 
@@ -83,10 +96,10 @@ impl HeadReader for Heads {
 
 /// Waits for a head as a whole where it may have too many lines.
 fn count_lines(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Head {
-    if buffer.capacity() <= SMALL {
+    let mut lines = interim.lines.get();
+    if buffer.capacity() <= SMALL && !matches!(lines, HeadLines::Http2(_)) {
         return Head::Begins;
     }
-    let mut lines = interim.lines.get();
     let counted = buffer.look(|bytes| lines.count(bytes, MAX_LINES));
     interim.lines.set(lines);
     match counted {
@@ -100,8 +113,7 @@ fn count_lines(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Hea
     }
 }
 
-fn read_over(request: &Request<'_>, buffer: &Buffer) -> Head {
-    let Some(interim) = request.interim() else { return Head::Invalid };
+fn read_over(request: &Request<'_>, interim: &Interim, buffer: &Buffer) -> Head {
     loop {
         let (found, length) = buffer.look(|bytes| {
             let seen = bytes.get(..MAX_HEAD).unwrap_or(bytes);

@@ -48,6 +48,24 @@ fn an_interim_status_is_no_response() {
     });
 }
 
+/// nginx goes through the list of such lines at each: an endpoint would keep a worker for seconds.
+#[test]
+fn a_head_of_more_than_2000_lines_is_not_read() {
+    pass("fastcgi-lines", |directory| {
+        let nginx = Shipped::start(directory, 1)?;
+        let php = FastcgiEndpoint::start("php")?;
+        let proxy = json!({"protocol": "fastcgi", "buffer_bytes": 1 << 20});
+        nginx.serve(&[Route::with(HOST, php.listener.address, proxy)])?;
+        for (lines, status) in [(900, 200), (3_000, 502), (900, 200)] {
+            let answer = send(&nginx.address(), &Request::get(HOST, &format!("/lines/{lines}")))?;
+            ensure!(answer.status == status, "{lines}: {answer}");
+        }
+        let log = nginx.log();
+        ensure!(log.contains("a response head has more than 2000 lines"), "{log}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_responder_sees_the_request_and_its_connection_is_kept() {
     pass("fastcgi-params", |directory| {

@@ -36,6 +36,28 @@ fn every_kind_of_call_works_with_and_without_tls_on_either_side() {
     });
 }
 
+/// A line of HTTP/2 may take one byte, so that the smallest buffer has room for thousands; nginx goes through the list of
+/// such lines at each.
+#[test]
+fn a_head_of_more_than_2000_lines_is_not_read() {
+    pass("grpc-lines", |directory| {
+        let nginx = Shipped::start(directory, 1)?;
+        let endpoint = GrpcEndpoint::start("plain")?;
+        let proxy = json!({"protocol": "grpc", "buffer_bytes": 1 << 20});
+        nginx.serve(&[Route::with(HOST, endpoint.listener.address, proxy)])?;
+        for (lines, status) in [("900", 200), ("3000", 502), ("900", 200)] {
+            let outcome = block_on(async {
+                let channel = Channel::connect(nginx.http, None).await?;
+                channel.ask_with(HOST, "Lines", &[("lines", lines)], &[]).await
+            })?;
+            ensure!(outcome.http_status == status, "{lines}: {outcome:?}");
+        }
+        let log = nginx.log();
+        ensure!(log.contains("a response head has more than 2000 lines"), "{log}");
+        Ok(())
+    });
+}
+
 async fn every_kind(address: SocketAddr, tls: Option<&str>, host: &str, name: &str) -> Result<()> {
     let channel = Channel::connect(address, tls).await?;
 

@@ -16,7 +16,8 @@ const STDOUT: u8 = 6;
 const KEEP_CONN: u8 = 1;
 
 /// A responder. It answers 200 with a line `NAME=value` for each parameter, in their order, and the body behind an
-/// empty line; `/status/404` with that status. It keeps a connection when it is told to.
+/// empty line; `/status/404` with that status, `/lines/9` with as many empty lines `Link`. It keeps a connection when it is told
+/// to.
 pub struct FastcgiEndpoint {
     /// Where it is, and what it counts.
     pub listener: Listener,
@@ -50,8 +51,11 @@ pub(super) async fn serve(
         requests.fetch_add(1, Ordering::SeqCst);
         let uri = parameters.iter().find(|(name, _)| name == "REQUEST_URI");
         let status = uri.and_then(|(_, uri)| uri.strip_prefix("/status/")).unwrap_or("200 OK");
-        let mut answer =
-            format!("Status: {status}\r\nContent-Type: text/plain\r\nX-Endpoint: {name}\r\n\r\n");
+        let lines = uri.and_then(|(_, uri)| uri.strip_prefix("/lines/")?.parse().ok());
+        let lines = "Link:\r\n".repeat(lines.unwrap_or(0));
+        let mut answer = format!(
+            "Status: {status}\r\nContent-Type: text/plain\r\nX-Endpoint: {name}\r\n{lines}\r\n"
+        );
         for (name, value) in &parameters {
             answer += &format!("{name}={value}\n");
         }

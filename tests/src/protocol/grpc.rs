@@ -23,6 +23,7 @@ const TYPE: &str = "application/grpc";
 /// * `/test.Echo/Chat`: each message at once, as `NAME: message`
 /// * `/test.Echo/Missing`: status 5, without a message
 /// * `/test.Echo/Late`: a message, then status 13
+/// * `/test.Echo/Lines`: a head with as many empty `set-cookie` lines as the request's header `lines` says
 pub struct GrpcEndpoint {
     /// Where it is, and what it counts.
     pub listener: Listener,
@@ -76,7 +77,11 @@ async fn answer(
 ) -> Result<()> {
     let (head, body) = request.into_parts();
     let mut messages = Messages::new(body);
-    let ok = Response::builder().header("content-type", TYPE).header("x-endpoint", name);
+    let mut ok = Response::builder().header("content-type", TYPE).header("x-endpoint", name);
+    let lines = head.headers.get("lines").and_then(|value| value.to_str().ok()?.parse().ok());
+    for _ in 0..lines.unwrap_or(0) {
+        ok = ok.header("set-cookie", "");
+    }
     let method = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
     if method == "Missing" {
         messages.skip().await?;
@@ -119,6 +124,7 @@ async fn answer(
                 send(&mut sender, &format!("{name}: {message}")).await?;
             }
         }
+        "Lines" => messages.skip().await?,
         "Late" => {
             messages.skip().await?;
             send(&mut sender, "so far so good").await?;

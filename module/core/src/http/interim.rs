@@ -74,49 +74,6 @@ fn status(bytes: &[u8]) -> Status {
     }
 }
 
-/// The lines of a head, counted as it comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lines {
-    /// How many bytes of the head were looked at.
-    read: usize,
-    count: usize,
-    /// The line that was begun has nothing yet.
-    is_empty: bool,
-}
-
-/// What is known of a head's lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// The head goes on.
-    More,
-    /// The head is here as a whole.
-    End,
-    /// It has more lines than are taken.
-    TooMany,
-}
-
-impl Lines {
-    /// Counts on in the bytes that came so far of a response: each is looked at once. What does not begin as a head of HTTP/1
-    /// has no lines.
-    pub fn count(&mut self, bytes: &[u8], most: usize) -> Counted {
-        let begun = bytes.len().min(b"HTTP/".len());
-        if !b"HTTP/".starts_with(bytes.get(..begun).unwrap_or_default()) {
-            return Counted::End;
-        }
-        for byte in bytes.get(self.read..).unwrap_or_default() {
-            self.read += 1;
-            match byte {
-                b'\n' if self.is_empty => return Counted::End,
-                b'\n' if self.count == most => return Counted::TooMany,
-                b'\n' => (self.count, self.is_empty) = (self.count + 1, true),
-                b'\r' => {}
-                _ => self.is_empty = false,
-            }
-        }
-        Counted::More
-    }
-}
-
 /// Where the head ends: behind an empty line. Lines end as nginx reads them, with or without a carriage return.
 fn end(bytes: &[u8]) -> Option<usize> {
     let mut is_empty = false;
@@ -155,22 +112,6 @@ mod tests {
                 assert_eq!(first(&all[..end]), First::Interim(head.len()));
             }
         }
-    }
-
-    #[test]
-    fn the_lines_of_a_head_are_counted_however_it_comes() {
-        let head = b"HTTP/1.1 200 OK\r\nA: b\nC: d\r\n\r\nbody\n\n";
-        let length = head.len() - b"body\n\n".len();
-        for step in 1..=head.len() {
-            let mut lines = Lines::default();
-            let ends = (1..=head.len()).filter(|end| end % step == 0 || *end == head.len());
-            let found = ends.map(|end| (end, lines.count(&head[..end], 3)));
-            let (end, found) =
-                found.into_iter().find(|(_, found)| *found != Counted::More).unwrap();
-            assert!(found == Counted::End && end >= length && end < length + step, "{step}: {end}");
-        }
-        assert_eq!(Lines::default().count(head, 2), Counted::TooMany);
-        assert_eq!(Lines::default().count(b"no head at all", 2), Counted::End);
     }
 
     #[test]

@@ -65,10 +65,13 @@ impl Request {
         Some(())
     }
 
-    /// Has `H` look at the status of each head that nginx has read. Nothing was sent yet. `None` when memory is out, or
-    /// there is no upstream.
+    /// Has `H` look at all that comes of a head, at once before nginx reads it, and at the status of each head that nginx has
+    /// read. [`Head::Unfinished`] has nginx wait for more, and drops nothing. Nothing was sent yet. `None` when memory is
+    /// out, or there is no upstream.
     pub fn check_heads<H: HeadReader>(&self) -> Option<()> {
-        self.stand_before::<H>(one(check_header::<H>))
+        self.stand_before::<H>(one(check_header::<H>))?;
+        self.upstream()?.poke(|raw| raw.reinit_request = Some(one(reinit_checked::<H>)));
+        Some(())
     }
 
     fn stand_before<H: HeadReader>(&self, ours: Callback) -> Option<()> {
@@ -105,12 +108,27 @@ fn answered(head: Head, otherwise: impl FnOnce() -> Code) -> Code {
 extern "C" fn check_header<H: HeadReader>(request: &Request) -> ngx_int_t {
     contain(H::NAME, Code::ERROR, || {
         let Some((_, reader)) = request.reader::<H>() else { return Code::ERROR };
+        let Some(upstream) = request.upstream() else { return Code::ERROR };
+        match H::come(request, upstream.buffer()) {
+            Head::Begins => {}
+            head => return answered(head, || Code::ERROR),
+        }
         let answer = request.call(reader.process);
         let status = request.upstream().map_or(0, |upstream| upstream.status());
         match answer {
             Code::OK => answered(H::has_read(request, status), || answer),
             _ => answer,
         }
+    })
+    .0
+}
+
+/// nginx's callback before an attempt after the first, where [`check_header`] stays in place.
+extern "C" fn reinit_checked<H: HeadReader>(request: &Request) -> ngx_int_t {
+    contain(H::NAME, Code::ERROR, || {
+        let Some((_, reader)) = request.reader::<H>() else { return Code::ERROR };
+        H::again(request);
+        request.call(reader.reinit)
     })
     .0
 }
