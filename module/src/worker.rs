@@ -231,6 +231,6 @@ pub fn count_cycle() {
 pub unsafe fn stop(here: EventLoop) {
     let Some(worker) = current(here) else { return };
     worker.ledger.close(worker.accounts());
-    // SAFETY: the caller promises it, and the one above is not used any more.
+    // SAFETY: the only reference is the one above, which is used no more: the process ends, and nginx calls nothing else of ours.
     drop(unsafe { WORKER.take(here) });
 }

@@ -99,7 +99,8 @@ fn open(block: Block) -> Result<Store, String> {
 /// zone is mapped: until its cycle has been replaced.
 pub fn store(zone: &Zone) -> Option<(Store, ZoneLock)> {
     let store = open(zone.block::<StoreZone>()?).ok()?;
-    // SAFETY: whoever has the store has the lock for as long.
+    // SAFETY: the lock lies in the zone beside the store; both are given out for the cycle whose zone it is, which stays mapped
+    // as long.
     Some((store, ZoneLock(unsafe { zone.mutex() }?)))
 }
 
@@ -107,7 +108,8 @@ pub fn store(zone: &Zone) -> Option<(Store, ZoneLock)> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ZoneLock(ZoneMutex);
 
-// SAFETY: nginx's mutex excludes processes, and two threads of one process, since a taken lock is never 0.
+// SAFETY: nginx's mutex excludes processes, and two threads of one process, since a taken lock is never 0. It is taken and given
+// back by compare-and-swap, a full barrier: the next holder sees what was written.
 unsafe impl WriterLock for ZoneLock {
     type Held = ZoneHeld;
 

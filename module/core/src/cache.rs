@@ -70,10 +70,25 @@ impl<V, K: Hash + Eq + Clone, S: BuildHasher + Default> Cache<V, K, S> {
 
     /// Adds a value and its size, in place of the key's former one.
     pub fn insert(&mut self, key: K, version: u64, value: V, bytes: usize) {
+        self.insert_and(key, version, value, bytes, drop);
+    }
+
+    /// Does what [`Self::insert`] does, and gives away the values that leave the cache.
+    pub fn insert_and(
+        &mut self,
+        key: K,
+        version: u64,
+        value: V,
+        bytes: usize,
+        mut leaves: impl FnMut(V),
+    ) {
         self.bytes += bytes;
         let entry = Entry { version, value, bytes, was_used: false };
         match self.entries.insert(key.clone(), entry) {
-            Some(old) => self.bytes -= old.bytes,
+            Some(old) => {
+                self.bytes -= old.bytes;
+                leaves(old.value);
+            }
             None => self.queue.push_back(key.clone()),
         }
         let mut spared = 0;
@@ -85,7 +100,11 @@ impl<V, K: Hash + Eq + Clone, S: BuildHasher + Default> Cache<V, K, S> {
                     (entry.was_used, spared) = (false, spared + 1);
                     self.queue.push_back(oldest);
                 }
-                _ => self.bytes -= self.entries.remove(&oldest).map_or(0, |entry| entry.bytes),
+                _ => {
+                    let Some(entry) = self.entries.remove(&oldest) else { continue };
+                    self.bytes -= entry.bytes;
+                    leaves(entry.value);
+                }
             }
         }
     }
@@ -138,6 +157,15 @@ mod tests {
         assert_eq!(often, 1, "made once");
         assert!(cache.len() > 10);
         assert!(made(&mut cache, "0", 0, 10), "it went long ago");
+    }
+
+    #[test]
+    fn each_value_that_leaves_is_given_away() {
+        let (mut cache, mut left) = (Cache::<_, u8>::new(100), Vec::new());
+        for (key, version, value) in [(1, 0, "a"), (2, 0, "b"), (1, 1, "c"), (3, 0, "d")] {
+            cache.insert_and(key, version, value, 40, |value| left.push(value));
+        }
+        assert_eq!((left, cache.bytes()), (vec!["a", "c"], 80));
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl Event {
 impl Connection {
     /// The port of this machine that the client has sent to: asked of the kernel, since a listener may have many.
     pub fn local_port(&self) -> Option<u16> {
-        // SAFETY: an open connection.
+        self.pool()?;
+        // SAFETY: a connection with a pool, in which nginx keeps the address.
         let code = unsafe { ngx_connection_local_sockaddr(self.as_ptr(), null_mut(), 0) };
         let known = (code == NGX_OK as ngx_int_t).then(|| self.local())?;
         known?.ip().map(|address| address.port())

@@ -6,7 +6,7 @@ use crate::basic::handle::{Array, fields, handle, on_event_loop};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::connection::Connection;
-use crate::sys::{global, ngx_module_t};
+use crate::sys::{NGX_HTTP_MODULE, global, ngx_module_t, ngx_uint_t};
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
@@ -74,20 +74,34 @@ impl Cycle {
     /// The place of a module among those of its kind; `None` where nginx has none of that name. The empty cycle that nginx
     /// begins with has none at all.
     pub fn module_index(&self, name: &CStr) -> Option<usize> {
+        let mut modules = self.modules();
+        modules.find_map(|(module, its_name)| (its_name? == name).then_some(module.ctx_index))
+    }
+
+    /// How many places http modules have in what a location keeps. nginx's own number is that of the configuration that was read
+    /// last, which it may have refused.
+    pub(crate) fn http_module_count(&self) -> usize {
+        let http = |module: &&ngx_module_t| module.type_ == NGX_HTTP_MODULE as ngx_uint_t;
+        let modules = self.modules().map(|(module, _)| module).filter(http);
+        modules.map(|module| module.ctx_index + 1).max().unwrap_or(0)
+    }
+
+    /// Its modules, with the name of each.
+    fn modules(&self) -> impl Iterator<Item = (&ngx_module_t, Option<&CStr>)> {
         let mut at: *mut *mut ngx_module_t = self.peek(|raw| raw.modules);
-        if at.is_null() {
-            return None;
-        }
-        // SAFETY: nginx's list of modules, which ends with null; a module's name is null, or a C string of its library.
-        unsafe {
-            while let Some(module) = (*at).as_ref() {
-                if !module.name.is_null() && CStr::from_ptr(module.name) == name {
-                    return Some(module.ctx_index);
-                }
-                at = at.wrapping_add(1);
+        std::iter::from_fn(move || {
+            if at.is_null() {
+                return None;
             }
-        }
-        None
+            // SAFETY: nginx's list of modules, which ends with null, where the iterator stays; a module's name is null, or a C
+            // string of its library.
+            unsafe {
+                let module = (*at).as_ref()?;
+                at = at.wrapping_add(1);
+                let name = (!module.name.is_null()).then(|| CStr::from_ptr(module.name));
+                Some((module, name))
+            }
+        })
     }
 
     /// What it listens at.

@@ -8,7 +8,7 @@ use crate::cycle::Cycle;
 use crate::request::Request;
 use crate::stock::Fastcgi;
 use crate::sys::{
-    global, ngx_array_t, ngx_http_complex_value_t, ngx_http_core_loc_conf_t, ngx_http_err_page_t,
+    ngx_array_t, ngx_http_complex_value_t, ngx_http_core_loc_conf_t, ngx_http_err_page_t,
     ngx_http_update_location_config, ngx_int_t, ngx_str_t,
 };
 use std::any::Any;
@@ -39,11 +39,10 @@ impl LocationCopy {
     /// A copy of a location's settings.
     ///
     /// # Safety
-    /// They are of the running cycle, and the copy is not changed after that has gone.
-    pub unsafe fn of(base: Settings) -> Self {
-        let count = global!(ngx_http_max_module);
-        // SAFETY: alive, as the caller promises; nginx counts the modules before it reads http, and its array has a place
-        // for each.
+    /// They are of the cycle, and the copy is not changed after that has gone.
+    pub unsafe fn of(base: Settings, cycle: &Cycle) -> Self {
+        let count = cycle.http_module_count();
+        // SAFETY: alive and of the cycle, as the caller promises; nginx's array has a place for each of its http modules.
         let modules = unsafe { std::slice::from_raw_parts(base.0.as_ptr(), count) };
         let mut modules: Box<[*mut c_void]> = modules.into();
         let place = modules.get_mut(HttpCore::index());

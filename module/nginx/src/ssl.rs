@@ -72,7 +72,8 @@ pub trait Verifier: 'static {
 /// The context is alive.
 unsafe fn verify_by<V: Verifier>(context: *mut SSL_CTX) {
     let (control, most) = (SSL_CTRL_SET_MAX_CERT_LIST as c_int, V::MAX_SENT_BYTES as c_long);
-    // SAFETY: the caller promises a live context; the callback takes what OpenSSL gives it, and has no argument.
+    // SAFETY: the context is alive, as the contract says, and nobody but nginx has it yet; the callback takes what OpenSSL gives
+    // it, and has no argument.
     unsafe {
         SSL_CTX_set_cert_verify_callback(context, Some(verify_callback::<V>), null_mut());
         SSL_CTX_ctrl(context, control, most, null_mut());

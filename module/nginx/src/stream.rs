@@ -345,8 +345,8 @@ impl Session {
     /// again: a `map` may have looked before the preread.
     pub fn variable<M: StreamModule>(&self, index: SessionVariable) -> Option<&[u8]> {
         let functions = self.kept::<Main<M>>()?;
-        // SAFETY: nginx's own function, for a live session; it knows how many variables there are. Null, or a value of the session
-        // or the configuration.
+        // SAFETY: nginx's own function, for a live session and an index of the session's configuration, which the caller has from
+        // it. Null, or a value of the session or the configuration.
         let value = unsafe {
             Value::from_nullable((functions.get_flushed_variable)(self.as_ptr(), index.0))
         };

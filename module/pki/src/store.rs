@@ -292,7 +292,7 @@ mod tests {
             None => 0,
             Some(room) => {
                 ROOM.set(room);
-                // SAFETY: as above.
+                // SAFETY: a stack and an object as `OPENSSL_sk_push` wants them, as the contract says.
                 unsafe { sys::OPENSSL_sk_push(stack, object) }
             }
         }

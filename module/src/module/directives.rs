@@ -259,9 +259,11 @@ pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
 
 /// Runs when http{} has been read and merged.
 pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
+    // First of all: nginx has begun its chain of filters anew, and keeps it when this configuration is refused. Workers that are
+    // started afterwards serve the configuration before through it.
+    conf.add_header_filter::<crate::headers::filter::Filter>();
     keepalive::check_upstreams(conf)?;
     add_handlers(conf).ok_or(Refused::Told)?;
-    conf.add_header_filter::<crate::headers::filter::Filter>();
     for server in conf.servers() {
         if !server.conf::<Http>().has_router {
             continue;

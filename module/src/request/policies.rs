@@ -63,8 +63,8 @@ impl CompiledPolicies for Compiled {
 /// Compiled policies of one worker.
 pub struct Cache {
     entries: RefCell<Entries>,
-    /// Nobody holds them any more. nginx still looks at a location's settings when it has freed the request
-    /// (`ngx_http_set_keepalive`), so they stay until the event loop's next turn.
+    /// The last request that held them has ended, or they have left the cache. nginx still looks at a location's settings when
+    /// it has freed the request (`ngx_http_set_keepalive`), so they stay until the event loop's next turn.
     ended: RefCell<Vec<Rc<Compiled>>>,
 }
 
@@ -77,9 +77,14 @@ impl Default for Cache {
 impl Cache {
     /// A request has ended that held them.
     pub fn release(&self, policies: Rc<Compiled>) {
+        // Others hold them, or the cache does, which brings them here when they leave it.
         if Rc::strong_count(&policies) > 1 {
             return;
         }
+        self.keep_for_this_turn(policies);
+    }
+
+    fn keep_for_this_turn(&self, policies: Rc<Compiled>) {
         match self.ended.try_borrow_mut() {
             Ok(mut ended) => ended.push(policies),
             // Better kept for ever than freed too early.
@@ -107,7 +112,8 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     let kind = Kind::Policies as u8;
     let hash = guard.hash(kind, id);
     let record = guard.get_hashed(hash, kind, id)?;
-    let mut entries = worker.part::<Cache>().entries.try_borrow_mut().ok()?;
+    let cache = worker.part::<Cache>();
+    let mut entries = cache.entries.try_borrow_mut().ok()?;
     let found = entries.find(&hash.to_bits(), record.generation());
     if let Some(entry) = found.filter(|entry| *entry.id == *id) {
         // A bundle may have gone since.
@@ -123,6 +129,8 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     // A bundle is shared, and there once at most.
     let bytes = 4 * record.value().len() + PART_BYTES;
     let entry = Entry { id: id.into(), compiled: compiled.clone() };
-    entries.insert(hash.to_bits(), record.generation(), entry, bytes);
+    entries.insert_and(hash.to_bits(), record.generation(), entry, bytes, |entry| {
+        cache.keep_for_this_turn(entry.compiled);
+    });
     Some(compiled)
 }

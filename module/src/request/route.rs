@@ -260,7 +260,7 @@ impl<'r> Request<'r> {
 
     /// What the rule's group of this number matched in the path.
     pub(crate) fn captured(&self, number: u8) -> &'r [u8] {
-        // SAFETY: null, or what `copied_route` put into the request's pool.
+        // SAFETY: null, or what `copy_route` put into the request's pool.
         let captured = self.route().and_then(|route| unsafe { route.captured.as_ref() });
         captured.map_or(&[], |captured| {
             // SAFETY: a path of this request, as long as it.

@@ -82,7 +82,7 @@ fn changed(
     policies: &Policies,
 ) -> Option<LocationCopy> {
     // SAFETY: of a request, or of its server: both are of the running cycle, and nobody changes the copy after this.
-    let mut copy = unsafe { LocationCopy::of(base) };
+    let mut copy = unsafe { LocationCopy::of(base, cycle) };
     if let Purpose::Target(target, errors_to) = purpose {
         change_core(copy.core(), policies);
         if let Some((errors, to)) = policies.errors.as_ref().zip(errors_to) {
@@ -299,7 +299,9 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
             let cycle = Cycle::current(request.event_loop());
             let copy = own.part::<Locations>().get(cycle, base, purpose, &own.source);
             let Some(copy) = copy else { return Entered::NoTarget };
-            // SAFETY: of the policies, which the request holds, and which `policies::Cache` frees in a later turn than it.
+            // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request
+            // holds:
+            // whoever lets go of them last gives them to `policies::Cache`, which frees them in a later turn.
             unsafe { request.enter_copy(copy) };
         }
         // SAFETY: of the request's own location or server.
@@ -326,7 +328,8 @@ pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
     if let Some(own) =
         policies.part::<Locations>().get(cycle, base, Purpose::Error, &policies.source)
     {
-        // SAFETY: of the policies, which the request holds, and which `policies::Cache` frees in a later turn than it.
+        // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request holds:
+        // whoever lets go of them last gives them to `policies::Cache`, which frees them in a later turn.
         unsafe { request.set_location_copy(own) };
     }
 }

@@ -50,7 +50,7 @@ impl<'r> Request<'r> {
 
     /// What this subrequest is a copy for; `None`: it is none.
     pub fn mirror(&self) -> Option<&'r Mirror> {
-        // SAFETY: of the policies that the main request holds until its pool goes.
+        // SAFETY: of the policies that the main request holds until its pool goes, or kept in that pool by `named`.
         self.part::<Mirrored>()?.0.get().map(|mirror| unsafe { mirror.as_ref() })
     }
 

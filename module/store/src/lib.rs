@@ -140,7 +140,7 @@ impl Store {
         epoch: u64,
         is_alive: fn(u32) -> bool,
     ) -> Result<Store, OpenError> {
-        // SAFETY: the caller vouches for the bytes.
+        // SAFETY: so many bytes from there are mapped and nobody else's, as `create` asks.
         let memory = unsafe { Memory::new(start, bytes) };
         format::initialise(memory, bytes, seed)?;
         let store = Store { memory, is_alive };
@@ -157,7 +157,7 @@ impl Store {
         bytes: usize,
         is_alive: fn(u32) -> bool,
     ) -> Result<Store, OpenError> {
-        // SAFETY: the caller vouches for the bytes.
+        // SAFETY: so many bytes from there are mapped and hold a store or garbage, as `open` asks; `check` refuses garbage.
         let memory = unsafe { Memory::new(start, bytes) };
         format::check(memory, bytes)?;
         Ok(Store { memory, is_alive })

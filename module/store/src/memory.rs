@@ -78,7 +78,7 @@ impl Memory {
         count: usize,
     ) -> &'a [AtomicU64] {
         let at = self.at(block, offset, count * 8, 8);
-        // SAFETY: in bounds and aligned; the caller vouches for the lifetime.
+        // SAFETY: in bounds and aligned, which `at` checks; the block is not freed during `'a`, as the contract says.
         unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) }
     }
 
@@ -89,7 +89,7 @@ impl Memory {
     #[inline]
     pub(crate) unsafe fn bytes<'a>(self, block: Block, offset: usize, count: usize) -> &'a [u8] {
         let at = self.at(block, offset, count, 1);
-        // SAFETY: in bounds; the caller vouches for the lifetime.
+        // SAFETY: in bounds, which `at` checks; nothing writes the bytes during `'a`, as the contract says.
         unsafe { std::slice::from_raw_parts(at, count) }
     }
 

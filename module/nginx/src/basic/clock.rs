@@ -12,7 +12,7 @@ pub fn now_milliseconds() -> u64 {
 /// Seconds and milliseconds since 1970.
 #[inline]
 pub fn wall_clock() -> (i64, u64) {
-    // SAFETY: nginx keeps this pointer at one of many times, which it does not change for a minute.
+    // SAFETY: nginx keeps this pointer at one of its times, and changes that on the thread of the event loop, which this is.
     let now = unsafe { &*ngx_cached_time };
     (now.sec, now.msec as u64)
 }

@@ -80,13 +80,14 @@ macro_rules! handle {
 
         }
 
-        // SAFETY: as it is declared above.
+        // SAFETY: the struct is transparent over a cell of nginx's own, so that a pointer to the one is a pointer to the other.
         unsafe impl $crate::basic::handle::Handle for $name {
             type Raw = $crate::sys::$raw;
 
             #[inline]
             unsafe fn nullable<'a>(raw: *mut $crate::sys::$raw) -> Option<&'a Self> {
-                // SAFETY: as the caller promises.
+                // SAFETY: null, or alive for `'a` and on the thread of the event loop where the kind asks for it, as the caller
+                // promises.
                 unsafe { $name::from_nullable(raw) }
             }
         }

@@ -139,7 +139,7 @@ unsafe extern "C" fn run<W: Work>(task: *mut c_void, log: *mut ngx_log_t) {
             unsafe { (&(*task).work, (*task).body.clone(), Log::from_ptr(log)) };
         Some(work.work(body, log))
     });
-    // SAFETY: as above; only this field is written to.
+    // SAFETY: the task lives until its event, which nginx posts after this has returned; nobody else looks at this field before.
     unsafe { (*task).result = result };
 }
 
@@ -183,9 +183,10 @@ unsafe extern "C" fn finished<W: Work>(event: *mut ngx_event_t) {
     let after = contain(W::NAME, AfterWork::Finalize(Code::ERROR), || {
         let result = task.result.take();
         // SAFETY: alive: nobody has ended it since, and the handle is gone when this returns.
-        (task.done)(unsafe { Request::from_ptr(raw) }, &task.work, result, is_gone)
+        let after = (task.done)(unsafe { Request::from_ptr(raw) }, &task.work, result, is_gone);
+        drop(task);
+        after
     });
-    drop(task);
     // SAFETY: alive, and not used any more below; its connection outlives it.
     unsafe {
         let connection = (*raw).connection;
@@ -210,7 +211,7 @@ unsafe extern "C" fn finished<W: Work>(event: *mut ngx_event_t) {
 /// # Safety
 /// The request is alive, and blocked once for the thread.
 unsafe fn unblock(raw: *mut ngx_http_request_t) -> bool {
-    // SAFETY: the caller promises a live request.
+    // SAFETY: the request is alive, and with it its main request, whose count of threads `run_on_thread` has raised by one.
     unsafe {
         let main = (*raw).main;
         (*main).set_blocked((*main).blocked() - 1);

@@ -82,9 +82,6 @@ pub struct Pieces<'r> {
     chain: Option<&'r Link>,
 }
 
-// SAFETY: nginx changes nothing of a body that was read, and a request that a thread works for is not freed.
-unsafe impl Send for Pieces<'_> {}
-
 impl<'r> Iterator for Pieces<'r> {
     /// `None`: this piece is in a file.
     type Item = Option<&'r [u8]>;

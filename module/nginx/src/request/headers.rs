@@ -86,7 +86,8 @@ impl Request {
                 let elements = (*part).elts.cast::<ngx_table_elt_t>();
                 for place in 0..(*part).nelts {
                     let header = Header::from_ptr(elements.add(place));
-                    if is_it(header.name(), header.value()) {
+                    // What was asked may have taken headers away.
+                    if is_it(header.name(), header.value()) && place < (*part).nelts {
                         return Some((previous, part, place));
                     }
                 }

@@ -141,7 +141,14 @@ impl Request {
     pub fn pass_header(&self, header: &crate::request::header::Header) -> Option<()> {
         self.main().headers().find(|own| std::ptr::eq(*own, header))?;
         // Texts stay where they are, in the memory of the main request.
-        let new = ngx_table_elt_t { next: null_mut(), ..header.peek(|raw| *raw) };
+        let new = header.peek(|raw| ngx_table_elt_t {
+            hash: raw.hash,
+            key: raw.key,
+            value: raw.value,
+            lowcase_key: raw.lowcase_key,
+            // nginx writes it for headers that it knows only.
+            next: null_mut(),
+        });
         self.headers().push(new).map(|_| ())
     }
 

@@ -52,7 +52,8 @@ impl WeakRequest {
     /// It may end by that: the caller has no reference to it, and this is not one of its callbacks.
     pub unsafe fn resume(&self) {
         if let Some(raw) = self.alive().map(Request::as_ptr) {
-            // SAFETY: alive, as its pool has not gone; the caller promises the rest.
+            // SAFETY: alive, as its pool has not gone; nothing refers to it and no callback of it is on the stack, as the
+            // contract says.
             unsafe { Request::resume(raw) };
         }
     }

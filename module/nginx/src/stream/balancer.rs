@@ -5,7 +5,9 @@ use crate::basic::callback::{changing_and, two};
 use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::conf::{Conf, Refused};
-use crate::sys::{NGX_STREAM_UPSTREAM_CREATE, ngx_int_t, ngx_uint_t};
+use crate::sys::{
+    NGX_STREAM_UPSTREAM_CREATE, NGX_STREAM_UPSTREAM_NOTIFY_CONNECT, ngx_int_t, ngx_uint_t,
+};
 use crate::upstream::balancer::{Peer, PeerConnection, Slot, prepare};
 
 /// Balances the sessions of an `upstream` block.
@@ -50,7 +52,7 @@ extern "C" fn init_upstream<B: SessionBalancer>(_: &Conf, block: &StreamBlock) -
 extern "C" fn init_peer<B: SessionBalancer>(session: &Session, block: &StreamBlock) -> ngx_int_t {
     contain(B::NAME, Code::ERROR, || {
         let pool = session.pool();
-        let peer = B::peer(session, block).and_then(|peer| Slot::of(pool, peer));
+        let peer = B::peer(session, block).and_then(|peer| Slot::of(pool, peer, true));
         let (Some(data), Some(upstream)) = (peer, session.upstream()) else { return Code::ERROR };
         upstream.poke(|raw| {
             prepare::<B::Peer<'static>>(&mut raw.peer, data);
@@ -63,11 +65,13 @@ extern "C" fn init_peer<B: SessionBalancer>(session: &Session, block: &StreamBlo
     .0
 }
 
-/// nginx's callback when an attempt has connected.
+/// nginx's callback when an attempt has connected, and from nginx 1.31.0 on also when its first byte has come.
 extern "C" fn notify_peer<P: Peer<'static> + 'static>(
     _: &PeerConnection,
     slot: &mut Slot<P>,
-    _: ngx_uint_t,
+    what: ngx_uint_t,
 ) {
-    contain("notify_peer", (), || slot.peer.connected());
+    if what == NGX_STREAM_UPSTREAM_NOTIFY_CONNECT as ngx_uint_t {
+        contain("notify_peer", (), || slot.peer.connected());
+    }
 }

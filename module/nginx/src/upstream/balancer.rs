@@ -119,6 +119,8 @@ pub struct Attempt<'r> {
     raw: &'r PeerConnection,
     /// In the pool of the request or session.
     address: &'r Cell<RawAddress>,
+    /// nginx makes and closes the connection of a session by itself.
+    is_of_session: bool,
 }
 
 impl<'r> Attempt<'r> {
@@ -154,7 +156,7 @@ impl<'r> Attempt<'r> {
     /// Goes over a connection that was kept.
     #[inline]
     pub fn go_over(&self, kept: Idle) {
-        if self.is_of_session() {
+        if self.is_of_session {
             return;
         }
         let connection = kept.resume(self.raw.log()).into_raw();
@@ -165,23 +167,18 @@ impl<'r> Attempt<'r> {
     /// No connection, so that nginx makes one.
     #[inline]
     pub fn forget_connection(&self) {
-        if self.is_of_session() {
+        if self.is_of_session {
             return;
         }
         self.raw.poke(|raw| raw.connection = null_mut());
         self.raw.set_cached(false);
     }
 
-    /// Only sessions are told when an attempt has connected.
-    fn is_of_session(&self) -> bool {
-        self.raw.peek(|raw| raw.notify.is_some())
-    }
-
     /// Takes the connection of an attempt that is over: nginx has done with it, and would close it.
     #[inline]
     pub fn take_connection(&self) -> Option<Open> {
         // nginx still closes that of a session, which is used once.
-        let connection = self.raw.connection().filter(|_| !self.is_of_session())?;
+        let connection = self.raw.connection().filter(|_| !self.is_of_session)?;
         self.raw.poke(|raw| raw.connection = null_mut());
         // Until it waits for something, nothing of the request is called any more.
         connection.poke(|raw| raw.data = null_mut());
@@ -232,13 +229,15 @@ impl PeerName {
 /// What nginx gets for a peer: the peer, and the address that its attempt is led to.
 pub(crate) struct Slot<P> {
     pub peer: P,
-    pub address: Cell<RawAddress>,
+    address: Cell<RawAddress>,
+    is_of_session: bool,
 }
 
 impl<P> Slot<P> {
-    /// A peer, in a pool.
-    pub(crate) fn of(pool: &Pool, peer: P) -> Option<*mut c_void> {
-        let slot = pool.alloc(Slot { peer, address: Cell::new(RawAddress::none()) })?;
+    /// A peer of a request or session, in its pool.
+    pub(crate) fn of(pool: &Pool, peer: P, is_of_session: bool) -> Option<*mut c_void> {
+        let address = Cell::new(RawAddress::none());
+        let slot = pool.alloc(Slot { peer, address, is_of_session })?;
         Some(std::ptr::from_mut(slot).cast())
     }
 }
@@ -281,7 +280,7 @@ unsafe extern "C" fn init_upstream<B: Balancer>(
 /// nginx's callback when a request is about to be sent to this upstream.
 extern "C" fn init_peer<B: Balancer>(request: &Request, block: &UpstreamBlock) -> ngx_int_t {
     contain(B::NAME, NGX_ERROR as ngx_int_t, || {
-        let peer = B::peer(request, block).and_then(|peer| Slot::of(request.pool(), peer));
+        let peer = B::peer(request, block).and_then(|peer| Slot::of(request.pool(), peer, false));
         let (Some(data), Some(upstream)) = (peer, request.upstream()) else {
             return NGX_ERROR as ngx_int_t;
         };
@@ -347,7 +346,7 @@ impl<P: Peer<'static> + 'static> Slot<P> {
         // SAFETY: what nginx gives, and the slot, which is in the pool, live as long as the request or session. What the peer
         // gets with a longer lifetime it cannot keep for longer: it is written for any, and goes with its request or session.
         let (raw, address) = unsafe { (PeerConnection::from_ptr(raw.as_ptr()), &*address) };
-        call(peer, &Attempt { raw, address })
+        call(peer, &Attempt { raw, address, is_of_session: self.is_of_session })
     }
 }
 

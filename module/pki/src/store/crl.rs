@@ -70,7 +70,7 @@ struct Method(NonNull<ffi::Method>);
 
 // SAFETY: nothing writes to it after it was made.
 unsafe impl Send for Method {}
-// SAFETY: as above.
+// SAFETY: OpenSSL reads it only, from any thread.
 unsafe impl Sync for Method {}
 
 fn method() -> Option<&'static Method> {
@@ -204,7 +204,7 @@ unsafe extern "C" fn free(list: *mut sys::X509_CRL) -> c_int {
     // SAFETY: put there by `head`, freed once; a list of another thread has none.
     let whole = unsafe { ffi::X509_CRL_get_meth_data(list) }.cast::<Whole>();
     if !whole.is_null() {
-        // SAFETY: as above.
+        // SAFETY: `head` made it of a box and gave it to this list alone, which OpenSSL frees once.
         drop(unsafe { Box::from_raw(whole) });
     }
     1
@@ -280,7 +280,8 @@ unsafe extern "C" fn verify(list: *mut sys::X509_CRL, key: *mut sys::EVP_PKEY) -
         let signed = whole.signed()?;
         let length = c_int::try_from(signed.len()).ok()?;
         let (mut signature, mut algorithm) = (std::ptr::null(), std::ptr::null());
-        // SAFETY: as above. `any` holds the bytes that are signed and writes them as they are; it frees the string.
+        // SAFETY: OpenSSL gives a live list to this callback, which owns what the pointers lead to. `any` holds the bytes that
+        // are signed and writes them as they are; it frees the string.
         unsafe {
             ffi::X509_CRL_get0_signature(list, &raw mut signature, &raw mut algorithm);
             let any = NonNull::new(ffi::ASN1_TYPE_new())?.as_ptr();

@@ -80,7 +80,7 @@ impl Memory {
     }
 
     fn backing<'a>(self) -> &'a Backing {
-        // SAFETY: `new`'s caller vouches for it.
+        // SAFETY: a `Backing` that outlives every handle, as `new` asks.
         unsafe { self.0.as_ref() }
     }
 
@@ -124,7 +124,7 @@ impl Memory {
         count: usize,
     ) -> &'a [AtomicU64] {
         let at = self.at(block, offset, count * 8);
-        // SAFETY: in bounds and aligned; the caller vouches for the lifetime.
+        // SAFETY: in bounds and aligned, which `at` checks; loom has checked that the block is not freed.
         unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) }
     }
 
@@ -134,7 +134,7 @@ impl Memory {
     pub(crate) unsafe fn bytes<'a>(self, block: Block, offset: usize, count: usize) -> &'a [u8] {
         self.watches(block, offset, count).iter().for_each(Watch::read);
         let at = self.at(block, offset, count);
-        // SAFETY: in bounds; the caller vouches for the lifetime.
+        // SAFETY: in bounds, which `at` checks; loom has checked that nothing writes the bytes.
         unsafe { std::slice::from_raw_parts(at, count) }
     }
 

@@ -26,7 +26,7 @@ struct Site {
 
 // SAFETY: loom runs the threads of a model on one thread of the system.
 unsafe impl Send for Site {}
-// SAFETY: as above.
+// SAFETY: of the model's threads, which are one thread of the system, only one runs at a time.
 unsafe impl Sync for Site {}
 
 struct Lock(Arc<AtomicBool>);
