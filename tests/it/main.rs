@@ -67,6 +67,7 @@ mod module {
 /// What an operator does to the product, and what happens to it.
 mod operate {
     mod check;
+    mod cold_start;
     mod commands;
     mod compare;
     mod connections;
