@@ -125,7 +125,7 @@ fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
     } else {
         // nginx has just written the request.
         fastcgi::complete(request)?;
-        let Some(decision) = request.decision() else {
+        let Some(served) = request.served_by() else {
             request.log_error(format_args!(
                 "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
             ));
@@ -138,7 +138,7 @@ fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
             peer.protocol = upstream.protocol();
             peer.identity = request.worker().pools().identifier().of(raw, upstream)?;
         }
-        (peer.backend, peer.found) = (decision.backend, decision.found);
+        (peer.backend, peer.found) = served;
     }
     interim::install(&peer.request)?;
     peer.select();
@@ -248,7 +248,7 @@ impl<'r> Peer<'r> {
             return;
         }
         let guard = self.worker().reader().read();
-        let has_more = peer::find(&guard, self.backend, &mut found);
+        let has_more = peer::find(self.worker(), &guard, self.backend, &mut found);
         self.found = found;
         if !has_more {
             return;
