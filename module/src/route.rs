@@ -7,7 +7,7 @@ pub mod mirror;
 pub mod own;
 pub mod rewrite;
 
-pub use facts::{Live, RequestFacts, find};
+pub use facts::{Live, RequestFacts, find, live_endpoints};
 pub use own::server;
 
 use crate::request::Request;

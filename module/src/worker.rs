@@ -16,8 +16,9 @@ use nginx::process;
 use nginx::{Cycle, EventLoop, ForProcess};
 use oxigress_core::metrics::Buckets;
 use oxigress_core::policy::limits::Counts;
+use oxigress_core::text::hex;
 use oxigress_store::{Reader, Role};
-use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13};
 use std::cell::{Cell, OnceCell};
 use std::hash::Hasher;
 use std::sync::atomic::AtomicU64;
@@ -145,17 +146,10 @@ impl Worker {
     /// a tenth of the cost of the system's random numbers.
     pub fn next_request_id(&self) -> [u8; 32] {
         self.request_ids.set(self.request_ids.get() + 1);
-        let mut id = [0; 32];
-        for (half, digits) in id.chunks_exact_mut(16).enumerate() {
-            let [a, b] = self.request_id_key;
-            let mut hasher = SipHasher13::new_with_keys(a, b ^ half as u64);
-            hasher.write_u64(self.request_ids.get());
-            let number = hasher.finish();
-            for (place, digit) in digits.iter_mut().enumerate() {
-                *digit = b"0123456789abcdef"[(number >> (60 - 4 * place)) as usize & 15];
-            }
-        }
-        id
+        let [a, b] = self.request_id_key;
+        let mut hasher = SipHasher13::new_with_keys(a, b);
+        hasher.write_u64(self.request_ids.get());
+        hex::digits(hasher.finish128().as_u128().to_be_bytes())
     }
 
     /// What it does now and then, beside its features: lets go of what is old. `true`: more is to be freed soon.

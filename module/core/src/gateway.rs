@@ -30,8 +30,7 @@ pub use values::{RuleNames, location_path, upstream_name, upstream_name_parts};
 use crate::model::policy::{Cors, PathEdit, Policies, Redirect, RedirectTo, Rewrite};
 use crate::patterns::Captures;
 use crate::policy::cors;
-use crate::record::{Kind, RuleView, ServerView, SettingsView};
-use crate::router::tls;
+use crate::record::{RuleView, ServerView, SettingsView};
 use crate::router::{self, ServerMatch};
 use crate::text::template;
 use facts::Parts;
@@ -286,9 +285,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     #[inline]
     fn find_server(&self) -> Option<(G::Record, ServerMatch)> {
         match self.generation.has_listeners() {
-            false => router::find_server(self.facts.host(), |pattern| {
-                self.generation.record(Kind::Server, pattern)
-            }),
+            false => self.generation.server(self.facts.host()),
             true => self.find_listener(),
         }
     }
@@ -463,7 +460,7 @@ fn is_sent_to_https<'g>(
     facts: &impl Facts,
     rule: RuleView<'g>,
 ) -> bool {
-    let has_certificate = || tls::has_certificate(generation, facts.host());
+    let has_certificate = || generation.has_certificate(facts.host());
     // A trusted proxy in front may say that its client came over HTTPS.
     let is_https = || facts.client_scheme() != b"http";
     redirect::is_redirected(rule.https_redirect(), is_https, has_certificate)

@@ -15,6 +15,7 @@
 //! * [`balancer`]: the choice of an endpoint, its statistics, the pool of idle connections.
 //! * [`http`]: request heads, header fields, paths, and rewritten response headers.
 //! * [`cache`]: compiled forms of records and patterns, bounded by bytes.
+//! * [`recent`]: what was found lately in one generation of records.
 //! * [`metrics`]: counters of requests and their Prometheus text.
 //! * [`text`]: templates with variables, and the escaping of foreign text in log lines.
 //! * [`explain`]: the same decision, with the steps that led to it.
@@ -31,6 +32,7 @@ mod object;
 pub mod own_server;
 pub mod patterns;
 pub mod policy;
+pub mod recent;
 pub mod record;
 pub mod router;
 pub mod span;

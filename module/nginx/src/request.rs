@@ -141,6 +141,8 @@ fields! { Request {
     flag discards_body = discard_body;
     /// The body is being read.
     flag reads_body = reading_body;
+    /// The body is sent on as it comes, so that it is sent once only.
+    flag streams_body = request_body_no_buffering;
     /// The body is kept until the request ends, for others who send it too.
     set_flag set_preserve_body = set_preserve_body;
     /// nginx sent it where it is, by an error page or an internal redirect.

@@ -82,9 +82,13 @@ fields! { UpstreamConf {
     /// `proxy_read_timeout`, in milliseconds.
     set set_read_timeout: usize = read_timeout;
     /// `proxy_next_upstream_timeout`, in milliseconds.
+    get next_upstream_timeout: usize = next_upstream_timeout;
+    /// `proxy_next_upstream_timeout`, in milliseconds.
     set set_next_upstream_timeout: usize = next_upstream_timeout;
     /// `proxy_next_upstream_tries`
     set set_next_upstream_tries: usize = next_upstream_tries;
+    /// `proxy_next_upstream`: bits, `NGX_HTTP_UPSTREAM_FT_ERROR` and the like.
+    get next_upstream: usize = next_upstream;
     /// `proxy_next_upstream`: bits, `NGX_HTTP_UPSTREAM_FT_ERROR` and the like.
     set set_next_upstream: usize = next_upstream;
     /// `proxy_buffering`

@@ -87,16 +87,24 @@ impl PhaseHandler for Access {
 
     fn run(raw: &nginx::Request) -> Next<'_> {
         let Some(request) = Request::of(raw) else { return Code::DECLINED.into() };
-        // nginx runs the phases once more for the answer of an error backend.
-        if request.is_error() {
+        if request.policies().is_none() {
             return Code::DECLINED.into();
         }
-        let code = match access::decide(&request) {
-            Outcome::Granted => Code::DECLINED,
-            Outcome::Waits => Code::AGAIN,
-            Outcome::Refused(refusal) => refuse(raw, &request, &refusal),
-        };
-        code.into()
+        decide(raw, &request).into()
+    }
+}
+
+/// Not in line: a request without policies does not pay for its frame.
+#[inline(never)]
+fn decide(raw: &nginx::Request, request: &Request<'_>) -> Code {
+    // nginx runs the phases once more for the answer of an error backend.
+    if request.is_error() {
+        return Code::DECLINED;
+    }
+    match access::decide(request) {
+        Outcome::Granted => Code::DECLINED,
+        Outcome::Waits => Code::AGAIN,
+        Outcome::Refused(refusal) => refuse(raw, request, &refusal),
     }
 }
 
@@ -129,6 +137,9 @@ fn refuse(raw: &nginx::Request, request: &Request<'_>, refusal: &Refusal) -> Cod
 /// Part of the header filter: the cookies of the auth server, and how long an answer of it is kept.
 pub fn filter_header(raw: &nginx::Request) {
     let Some(request) = Request::of(raw) else { return };
+    if raw.is_main() && request.policies().is_none() {
+        return;
+    }
     if let Some(question) = request.question() {
         // An answer of an auth server, as it comes in.
         question.keep(raw);

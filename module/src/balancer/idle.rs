@@ -3,7 +3,8 @@
 //! Shape:   one [`Pools`] a worker; in it one [`Idle`] for each upstream with `ingress_balancer`, made when the upstream
 //!          first keeps a connection.
 //! Rules:   a connection is used again for the same backend, endpoint, protocol and TLS identity only, and
-//!          only while nothing has arrived on it; it is closed when its endpoint leaves the backend.
+//!          only while nothing has arrived on it; it is closed when its endpoint leaves the backend. Whether something has
+//!          arrived is looked up, by a system call, where the request may be sent once only or the connection has waited.
 //! Ends:    no timer of its own: the oldest entry is the first that has waited too long, and the worker's tick
 //!          looks at it. A timer each would be put into nginx's tree and taken out again for every request.
 //! Room:    where nginx would close idle clients to make room, the oldest of these are closed. They are not
@@ -19,10 +20,9 @@ use crate::balancer::peer;
 use crate::conf::Keepalive;
 use crate::worker;
 use crate::worker::Worker;
-use nginx::event::Posted;
 use nginx::sys::ngx_msec_t;
 use nginx::{Cycle, EventLoop, now_milliseconds};
-use oxigress_core::balancer::idle::{Idle, Key, Place};
+use oxigress_core::balancer::idle::{Idle, Key, Place, needs_look};
 use oxigress_store::Reader;
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -35,12 +35,10 @@ const COMPARED_A_TICK: usize = 50_000;
 const LOOK_UP: usize = 50;
 
 /// The idle connections of a worker.
+#[derive(Default)]
 pub struct Pools {
     pools: RefCell<Vec<Option<Pool>>>,
     purge: Cell<Purge>,
-    /// Turns of the event loop in which a connection became idle.
-    turn: Cell<u64>,
-    turn_end: Posted,
     identifier: Identifier,
 }
 
@@ -53,7 +51,6 @@ struct Pool {
 struct Kept {
     connection: nginx::Idle,
     since_msec: ngx_msec_t,
-    turn: u64,
 }
 
 /// How far the search for endpoints that have left has come.
@@ -79,36 +76,25 @@ impl Worker {
 
 /// All of these are called on the event loop's thread.
 impl Pools {
-    /// No connections so far.
-    pub fn new(here: EventLoop) -> Self {
-        // It runs at the end of a turn in which a connection became idle.
-        let turn_end = Posted::new(here, |here| {
-            if let Some(worker) = worker::current(here) {
-                let turn = &worker.pools().turn;
-                turn.set(turn.get() + 1);
-            }
-        });
-        Pools {
-            pools: RefCell::default(),
-            purge: Cell::default(),
-            turn: Cell::new(1),
-            turn_end,
-            identifier: Identifier::default(),
-        }
-    }
-
     /// What makes identities.
     pub fn identifier(&self) -> &Identifier {
         &self.identifier
     }
 
-    /// An idle connection for this key; `None` if there is none.
+    /// An idle connection for this key; `None` if there is none. `is_repeated`: nginx sends the request again where the
+    /// endpoint has closed the connection.
     #[inline]
-    pub fn take(&self, here: EventLoop, number: usize, key: &Key) -> Option<nginx::Idle> {
+    pub fn take(
+        &self,
+        here: EventLoop,
+        number: usize,
+        key: &Key,
+        is_repeated: bool,
+    ) -> Option<nginx::Idle> {
         while let Some(kept) = self.with(number, |pool| pool.idle.take(key)).flatten() {
-            // In the same turn the events of this turn say all there is to know. Later the endpoint may
-            // have closed it, by an event that waits behind the one being handled.
-            if kept.turn == self.turn.get() || kept.connection.is_quiet() {
+            // The endpoint may have closed it, by an event that waits behind the one being handled.
+            let waited = now_milliseconds().saturating_sub(kept.since_msec as u64);
+            if !needs_look(waited, is_repeated) || kept.connection.is_quiet() {
                 return Some(kept.connection);
             }
         }
@@ -123,11 +109,8 @@ impl Pools {
     /// `generation` is the one its endpoint was chosen from.
     #[inline]
     pub fn put(&self, settings: &Keepalive, key: Key, generation: u64, connection: nginx::Open) {
-        let kept = Kept {
-            connection: connection.rest(),
-            since_msec: now_milliseconds() as ngx_msec_t,
-            turn: self.turn.get(),
-        };
+        let kept =
+            Kept { connection: connection.rest(), since_msec: now_milliseconds() as ngx_msec_t };
         let Some((place, given_up)) = self.insert(settings, key, kept) else { return };
         drop(given_up);
         let mut purge = self.purge.get();
@@ -135,7 +118,6 @@ impl Pools {
             purge.is_outdated = true;
             self.purge.set(purge);
         }
-        self.turn_end.post();
         let (number, name) = (settings.number, settings.number << 32 | place.0 as usize);
         let goes_on = self.with(number, |pool| {
             let kept = pool.idle.at(place).map(|(_, kept)| &kept.connection);

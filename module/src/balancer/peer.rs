@@ -4,6 +4,7 @@
 //! up to its limit; one that drains is taken only while all do, or when the others have failed.
 
 use crate::request::route::Found;
+use crate::route::live_endpoints;
 use crate::system::memory::now_milliseconds;
 use crate::system::memory::wall_clock_milliseconds;
 use crate::worker::Worker;
@@ -124,8 +125,16 @@ pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
 
 /// Finds the endpoint set of a backend, and answers whether the backend's record has more to say.
 #[inline]
-pub fn find(guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
-    let Some((record, hash)) = endpoints(guard, backend, *found) else { return false };
+pub fn find(worker: &Worker, guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
+    let known = match found.hash {
+        Some(_) => None,
+        None => live_endpoints(worker, guard, backend)
+            .filter(|live| !EndpointsView::new(live.value()).is_empty())
+            .map(|live| (live, live.key_hash().to_bits())),
+    };
+    let Some((record, hash)) = known.or_else(|| endpoints(guard, backend, *found)) else {
+        return false;
+    };
     let has_more = retired::view(&record).has_more();
     found.is_plain = !has_more;
     if record.kind() == Kind::Endpoints as u8 {

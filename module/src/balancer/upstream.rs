@@ -15,6 +15,7 @@ use crate::system::memory::now_milliseconds;
 use crate::worker::Worker;
 use crate::zone::retired;
 use nginx::event::{is_exiting, is_terminating};
+use nginx::sys::{NGX_HTTP_GET, NGX_HTTP_HEAD, NGX_HTTP_OPTIONS, NGX_HTTP_UPSTREAM_FT_ERROR};
 use nginx::{
     Attempt, Code, Header, NewUpstream, Outcome as Ended, PeerName, Refused, Upstream,
     UpstreamBlock,
@@ -68,6 +69,9 @@ enum SelectedBy<'r> {
 /// A kept connection may have been closed by an endpoint that is well. When no other endpoint is left, one
 /// that failed on a kept connection is asked again, this often.
 const MAX_ASKED_AGAIN: u8 = 3;
+
+/// Their bits in nginx.
+const SAFE_METHODS: usize = (NGX_HTTP_GET | NGX_HTTP_HEAD | NGX_HTTP_OPTIONS) as usize;
 
 /// Refuses an upstream with a zone of nginx's: it would copy peers of its own into that, and there are none.
 pub fn refuse_zone(has_zone: bool) -> Result<(), Refused> {
@@ -125,7 +129,7 @@ fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
     } else {
         // nginx has just written the request.
         fastcgi::complete(request)?;
-        let Some(decision) = request.decision() else {
+        let Some(served) = request.served_by() else {
             request.log_error(format_args!(
                 "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
             ));
@@ -138,7 +142,7 @@ fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
             peer.protocol = upstream.protocol();
             peer.identity = request.worker().pools().identifier().of(raw, upstream)?;
         }
-        (peer.backend, peer.found) = (decision.backend, decision.found);
+        (peer.backend, peer.found) = served;
     }
     interim::install(&peer.request)?;
     peer.select();
@@ -248,7 +252,7 @@ impl<'r> Peer<'r> {
             return;
         }
         let guard = self.worker().reader().read();
-        let has_more = peer::find(&guard, self.backend, &mut found);
+        let has_more = peer::find(self.worker(), &guard, self.backend, &mut found);
         self.found = found;
         if !has_more {
             return;
@@ -322,8 +326,22 @@ impl<'r> Peer<'r> {
     fn take_kept(&self, attempt: &Attempt<'r>) -> bool {
         let Some(settings) = self.settings else { return false };
         let here = self.request.nginx().event_loop();
-        let kept = self.worker().pools().take(here, settings.number, &self.key());
+        let (key, is_repeated) = (self.key(), self.is_repeated());
+        let kept = self.worker().pools().take(here, settings.number, &key, is_repeated);
         kept.map(|kept| attempt.go_over(kept)).is_some()
+    }
+
+    /// nginx sends the request again where it finds a kept connection closed, whatever was sent of it: the conditions of
+    /// `ngx_http_upstream_next`. Of the methods that it repeats, those that change nothing are taken (RFC 9110 §9.2.1).
+    #[inline]
+    fn is_repeated(&self) -> bool {
+        let request = self.request.nginx();
+        let Some(conf) = request.upstream().and_then(Upstream::conf) else { return false };
+        self.attempts == 0
+            && request.method_bit() & SAFE_METHODS != 0
+            && !request.streams_body()
+            && conf.next_upstream() & NGX_HTTP_UPSTREAM_FT_ERROR as usize != 0
+            && conf.next_upstream_timeout() == 0
     }
 
     /// Keeps the connection of an attempt that is over, if it is good for another.

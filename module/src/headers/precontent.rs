@@ -2,6 +2,7 @@
 
 use crate::headers::requests;
 use crate::request::Request;
+use crate::request::policies::Compiled;
 use crate::request::spans;
 use nginx::{Code, Next, PhaseHandler};
 
@@ -13,17 +14,25 @@ impl PhaseHandler for Precontent {
 
     fn run(request: &nginx::Request) -> Next<'_> {
         // Subrequests have the headers that their location gives them.
-        let request = Request::of(request).filter(Request::is_main);
-        if let Some(request) = request
+        if let Some(request) = Request::of(request)
             && let Some(policies) = request.policies()
-            && !request.is_error()
+            && request.is_main()
         {
-            request.let_in();
-            requests::prepare(&request, &policies.source);
-            if policies.source.tracing.is_some() {
-                spans::prepare(&request);
-            }
+            prepare(&request, policies);
         }
         Code::DECLINED.into()
+    }
+}
+
+/// Not in line: a request without policies does not pay for its frame.
+#[inline(never)]
+fn prepare(request: &Request<'_>, policies: &Compiled) {
+    if request.is_error() {
+        return;
+    }
+    request.let_in();
+    requests::prepare(request, &policies.source);
+    if policies.source.tracing.is_some() {
+        spans::prepare(request);
     }
 }

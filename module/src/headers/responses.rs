@@ -113,18 +113,19 @@ fn share(request: &Request<'_>, cors: &Cors, origins: &Origins, sharing: &Sharin
         request.remove_response_header(b"Access-Control-Allow-Credentials");
     }
     // Browsers take no star for an answer where credentials are sent.
-    let named = |allowed: &'_ [u8], header: &[u8]| match allowed {
-        b"*" if echoes => request.header(header).unwrap_or(allowed).to_vec(),
-        _ => allowed.to_vec(),
+    let set_named = |name: &str, allowed: &[u8], header: &[u8]| match allowed {
+        b"*" if echoes => set(name, request.header(header).unwrap_or(allowed)),
+        _ => set(name, allowed),
     };
     let (methods, headers) = (cors.methods.as_str().as_bytes(), cors.headers.as_str().as_bytes());
     (!cors.credentials || set("Access-Control-Allow-Credentials", b"true"))
-        && set("Access-Control-Allow-Origin", &named(origin, b"origin"))
-        && set("Access-Control-Allow-Methods", &named(methods, b"access-control-request-method"))
+        && set_named("Access-Control-Allow-Origin", origin, b"origin")
+        && set_named("Access-Control-Allow-Methods", methods, b"access-control-request-method")
         && (headers.is_empty()
-            || set(
+            || set_named(
                 "Access-Control-Allow-Headers",
-                &named(headers, b"access-control-request-headers"),
+                headers,
+                b"access-control-request-headers",
             ))
         && cors
             .exposed

@@ -7,6 +7,7 @@ use crate::logging::variable::UPSTREAM_NAME;
 use crate::logging::variable::VARIABLES;
 use crate::logging::variable::Value;
 use crate::logging::variable::upstream_name_parts;
+use crate::logging::variables::Variables;
 use crate::request::Request;
 use crate::request::log::Sole;
 use nginx::VariableIndex;
@@ -41,15 +42,26 @@ pub enum Piece {
     UpstreamName,
     /// Read from the request, if it is not one that only nginx knows.
     Known(Known, VariableIndex),
+    /// A variable of this module that has one value for the whole request, its subrequests included, which nginx keeps.
+    Lasting(VariableIndex),
+    /// Such a variable that only requests over TLS have.
+    OfTls(VariableIndex),
     /// nginx's variable with this index.
     Nginx(VariableIndex),
 }
+
+/// What the names of the variables begin with that only requests over TLS have.
+const OF_TLS: &str = "ingress_client_";
 
 /// A variable of nginx that is read from the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// A header that the client sent once, or not at all.
     Header(Sole),
+    /// A header that few clients send, whose name has so many bytes: the client sent none as long as that.
+    Rare(usize),
+    /// `$request_uri`
+    Target,
     /// `$remote_addr`
     ClientAddress,
     /// `$remote_user` of a client that sent no credentials.
@@ -76,15 +88,17 @@ pub enum Known {
     AttemptStatus,
 }
 
-const KNOWN: [(&[u8], Known); 16] = [
+const KNOWN: [(&[u8], Known); 18] = [
     (b"http_referer", Known::Header(Sole::Referer)),
     (b"http_upgrade", Known::Header(Sole::Upgrade)),
     (b"http_user_agent", Known::Header(Sole::UserAgent)),
     (b"http_x_forwarded_for", Known::Header(Sole::ForwardedFor)),
+    (b"http_x_forwarded_host", Known::Rare(b"x-forwarded-host".len())),
     (b"remote_addr", Known::ClientAddress),
     (b"remote_user", Known::User),
     (b"time_local", Known::LocalTime),
     (b"request", Known::RequestLine),
+    (b"request_uri", Known::Target),
     (b"status", Known::Status),
     (b"body_bytes_sent", Known::SentBody),
     (b"request_length", Known::Length),
@@ -119,12 +133,15 @@ pub fn parse(
             Part::Variable(UPSTREAM_NAME) => return Some(Piece::UpstreamName),
             Part::Variable(name) => name,
         };
-        // A lasting one has one value for the whole request, its subrequests included, which nginx keeps.
         let own = VARIABLES.iter().find(|own| own.name.as_bytes() == name);
         if let Some(own) = own.filter(|own| !own.is_lasting) {
             return Some(Piece::Own(own.value));
         }
         let index = index(name)?;
+        if let Some(own) = own {
+            let is_of_tls = own.name.starts_with(OF_TLS);
+            return Some(if is_of_tls { Piece::OfTls(index) } else { Piece::Lasting(index) });
+        }
         let known = KNOWN.iter().find(|(known, _)| *known == name);
         Some(known.map_or(Piece::Nginx(index), |(_, known)| Piece::Known(*known, index)))
     };
@@ -171,7 +188,13 @@ impl Header {
         // Most of them are empty for most requests.
         let only = match &self.value[..] {
             [Piece::Own(value)] => Some(value(request)),
+            [Piece::Lasting(index)] => Some(lasting(request, *index).map(Cow::Borrowed)),
+            [Piece::OfTls(index)] => Some(of_tls(request, *index).map(Cow::Borrowed)),
             [Piece::Nginx(index)] => Some(request.variable_at(*index).map(Cow::Borrowed)),
+            [Piece::Known(Known::Header(header), _)] => {
+                request.sole_header(*header).map(|value| value.map(Cow::Borrowed))
+            }
+            [Piece::Known(Known::Target, _)] => Some(Some(Cow::Borrowed(request.target()))),
             _ => None,
         };
         if let Some(value) = only {
@@ -194,51 +217,98 @@ impl Header {
 }
 
 impl Piece {
-    #[inline]
+    /// In one piece with the loop around it: most pieces are shorter than a call.
+    #[inline(always)]
     fn write(&self, out: &mut Vec<u8>, request: &Request<'_>, escape: Escape) {
-        let index = match self {
+        let value = match self {
             Piece::Literal(text) => return out.extend_from_slice(text),
-            Piece::UpstreamName => {
-                for part in upstream_name_parts(request) {
-                    escape.write(out, part);
-                }
-                return;
-            }
-            Piece::Own(value) => {
-                return match value(request) {
-                    Some(value) => escape.write(out, &value),
-                    None => escape.write_absent(out),
-                };
-            }
-            Piece::Known(known, index) => match known.write(out, request, escape) {
-                Some(()) => return,
-                None => index,
+            Piece::UpstreamName => return escape.write_parts(out, &upstream_name_parts(request)),
+            Piece::Own(value) => match value(request) {
+                Some(value) => return escape.write(out, &value),
+                None => None,
             },
-            Piece::Nginx(index) => index,
+            Piece::Known(known, index) => match known.find(out, request) {
+                Found::Written => return,
+                Found::Value(value) => value,
+                Found::Unknown => request.variable_at(*index),
+            },
+            Piece::Lasting(index) => lasting(request, *index),
+            Piece::OfTls(index) => of_tls(request, *index),
+            Piece::Nginx(index) => request.variable_at(*index),
         };
-        match request.variable_at(*index) {
+        match value {
             Some(value) => escape.write(out, value),
             None => escape.write_absent(out),
         }
     }
 }
 
+/// The value of a lasting variable of this module.
+#[inline]
+fn lasting<'r>(request: &Request<'r>, index: VariableIndex) -> Option<&'r [u8]> {
+    request.nginx().lasting_variable::<Variables>(index)
+}
+
+/// The value of one that only requests over TLS have. Others are not asked, unless a configuration has `set` it.
+#[inline]
+fn of_tls<'r>(request: &Request<'r>, index: VariableIndex) -> Option<&'r [u8]> {
+    let may_be = request.is_https() || request.nginx().knows_variable(index);
+    if may_be { lasting(request, index) } else { None }
+}
+
+/// What the request itself says of a variable.
+enum Found<'r> {
+    /// A number, a time or an address, which was appended.
+    Written,
+    /// The value, if there is one.
+    Value(Option<&'r [u8]>),
+    /// Only nginx can say it.
+    Unknown,
+}
+
 impl Known {
-    /// Appends the value; `None`: only nginx can say it.
-    #[inline]
-    fn write(self, out: &mut Vec<u8>, request: &Request<'_>, escape: Escape) -> Option<()> {
+    #[inline(always)]
+    fn find<'r>(self, out: &mut Vec<u8>, request: &Request<'r>) -> Found<'r> {
+        let value = match self {
+            Known::Header(header) => return request.sole_header(header).into(),
+            Known::Rare(length) => {
+                let is_sent = request.headers().any(|(name, _)| name.len() == length);
+                return if is_sent { Found::Unknown } else { Found::Value(None) };
+            }
+            Known::User => {
+                let is_sent = request.sole_header(Sole::Authorization) != Some(None);
+                return if is_sent { Found::Unknown } else { Found::Value(None) };
+            }
+            Known::Target => request.target(),
+            // There is nothing to escape in these.
+            Known::ClientAddress => {
+                out.extend_from_slice(request.client_text());
+                return Found::Written;
+            }
+            Known::LocalTime => {
+                out.extend_from_slice(request.local_time());
+                return Found::Written;
+            }
+            Known::RequestLine => match request.request_line() {
+                Some(line) => line,
+                None => return Found::Unknown,
+            },
+            Known::AttemptAddress => match request.only_attempt() {
+                Some(attempt) => attempt.address,
+                None => return Found::Unknown,
+            },
+            number => {
+                let is_written = number.write(out, request).is_some();
+                return if is_written { Found::Written } else { Found::Unknown };
+            }
+        };
+        Found::Value(Some(value))
+    }
+
+    /// Appends a number or a time; `None`: only nginx can say it.
+    #[inline(always)]
+    fn write(self, out: &mut Vec<u8>, request: &Request<'_>) -> Option<()> {
         match self {
-            Known::Header(header) => match request.sole_header(header)? {
-                Some(value) => escape.write(out, value),
-                None => escape.write_absent(out),
-            },
-            Known::User => match request.sole_header(Sole::Authorization)? {
-                Some(_) => return None,
-                None => escape.write_absent(out),
-            },
-            Known::ClientAddress => out.extend_from_slice(request.client_text()),
-            Known::LocalTime => out.extend_from_slice(request.local_time()),
-            Known::RequestLine => escape.write(out, request.request_line()?),
             Known::Status => {
                 let status = request.status().filter(|status| *status >= 100)?;
                 write_number(out, status.into());
@@ -246,11 +316,18 @@ impl Known {
             Known::SentBody => write_number(out, request.sent_body()),
             Known::Length => write_number(out, request.length()),
             Known::Time => write_seconds(out, request.elapsed_ms()),
-            Known::AttemptAddress => escape.write(out, request.only_attempt()?.address),
             Known::AttemptLength => write_number(out, request.only_attempt()?.length),
             Known::AttemptTime => write_seconds(out, request.only_attempt()?.response_ms?),
             Known::AttemptStatus => write_number(out, request.only_attempt()?.status?),
+            _ => return None,
         }
         Some(())
+    }
+}
+
+impl<'r> From<Option<Option<&'r [u8]>>> for Found<'r> {
+    #[inline]
+    fn from(value: Option<Option<&'r [u8]>>) -> Self {
+        value.map_or(Found::Unknown, Found::Value)
     }
 }

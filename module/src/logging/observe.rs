@@ -4,7 +4,7 @@ use crate::conf::directive::core_conf;
 use crate::conf::directive::refuse;
 use crate::request::Request;
 use crate::request::spans;
-use crate::zone::counters;
+use crate::zone::counters::{self, Counter};
 use nginx::{Code, Conf, Next, PhaseHandler, Refused, State};
 use oxigress_core::metrics::{Attempts, Buckets, Observation};
 
@@ -51,13 +51,19 @@ impl PhaseHandler for Log {
         let Some(seen) = Request::of(request) else { return Code::OK.into() };
         let worker = seen.worker();
         if let (Some(counter), Some(buckets)) = (seen.counter(), worker.buckets()) {
-            counters::observe(worker.reader(), buckets, &counter, &observation(&seen));
+            observe(&seen, buckets, &counter);
         }
         if seen.is_traced() {
             spans::finish(&seen);
         }
         Code::OK.into()
     }
+}
+
+/// Not in line: without metrics nobody pays for its frame.
+#[inline(never)]
+fn observe(request: &Request<'_>, buckets: &Buckets, counter: &Counter) {
+    counters::observe(request.worker().reader(), buckets, counter, &observation(request));
 }
 
 #[inline]

@@ -9,7 +9,7 @@ use crate::tls::client_certificate::Told;
 use oxigress_core::gateway;
 use oxigress_core::http::head;
 use oxigress_core::policy::auth;
-use oxigress_core::text::hex;
+use oxigress_core::text::{hex, log};
 use std::borrow::Cow;
 
 /// A variable's name and where its value comes from.
@@ -48,7 +48,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "pass_server_port",
         is_lasting: true,
-        value: |request| digits(forwarded::server_port(request)?),
+        value: |request| digits(request, forwarded::server_port(request)?),
     },
     Variable { name: "ingress_upstream_host", is_lasting: false, value: upstream_host },
     Variable { name: "ingress_connection", is_lasting: false, value: connection },
@@ -190,14 +190,20 @@ fn scheme<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
 }
 
 fn port<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-    digits(forwarded::port(request)?)
+    digits(request, forwarded::port(request)?)
 }
 
-fn digits<'r>(port: u16) -> Option<Cow<'r, [u8]>> {
-    match port {
-        443 => Some(Cow::Borrowed(b"443")),
-        port => Some(Cow::Owned(port.to_string().into_bytes())),
-    }
+fn digits<'r>(request: &Request<'r>, port: u16) -> Option<Cow<'r, [u8]>> {
+    let known: &[u8] = match port {
+        80 => b"80",
+        443 => b"443",
+        port => {
+            let pool = request.nginx().pool();
+            return log::with_digits(port.into(), |digits| pool.concat(&[digits]))
+                .map(Cow::Borrowed);
+        }
+    };
+    Some(Cow::Borrowed(known))
 }
 
 /// The client's `X-Request-ID`, else one made up: the same each time it is asked for in one request.

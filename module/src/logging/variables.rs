@@ -15,7 +15,8 @@ pub fn add(conf: &mut Conf) -> Option<()> {
     Some(())
 }
 
-struct Variables;
+/// Looks the module's variables up by their places in [`VARIABLES`].
+pub struct Variables;
 
 impl nginx::Variable for Variables {
     fn get<'r>(request: &'r nginx::Request, place: usize) -> Lookup<'r> {

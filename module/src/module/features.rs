@@ -111,7 +111,7 @@ impl Parts for Features {
             password_checks: Checks::default(),
             draining: Draining::new(core),
             destinations: Checked::of(cycle),
-            pools: Pools::new(cycle.event_loop()),
+            pools: Pools::default(),
             passed_through: PassedThrough::default(),
         }
     }

@@ -12,8 +12,9 @@ use oxigress_core::cache;
 use oxigress_core::gateway::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::policy::cors::Origins;
+use oxigress_core::recent::Recent;
 use oxigress_core::record::{Kind, decode_policies, has_all};
-use oxigress_store::Guard;
+use oxigress_store::{Guard, Place};
 use std::cell::RefCell;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
@@ -63,6 +64,8 @@ impl CompiledPolicies for Compiled {
 /// Compiled policies of one worker.
 pub struct Cache {
     entries: RefCell<Entries>,
+    /// Where the records of policies stand that were asked for lately.
+    places: Recent<Place>,
     /// The last request that held them has ended, or they have left the cache. nginx still looks at a location's settings when
     /// it has freed the request (`ngx_http_set_keepalive`), so they stay until the event loop's next turn.
     ended: RefCell<Vec<Rc<Compiled>>>,
@@ -70,7 +73,11 @@ pub struct Cache {
 
 impl Default for Cache {
     fn default() -> Self {
-        Cache { entries: RefCell::new(Entries::new(MAX_BYTES)), ended: RefCell::default() }
+        Cache {
+            entries: RefCell::new(Entries::new(MAX_BYTES)),
+            places: Recent::default(),
+            ended: RefCell::default(),
+        }
     }
 }
 
@@ -109,10 +116,13 @@ struct Entry {
 
 /// The policies of this id; `None`: there are none, or none that can be read, or a bundle that they name is not there.
 pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled>> {
-    let kind = Kind::Policies as u8;
-    let hash = guard.hash(kind, id);
-    let record = guard.get_hashed(hash, kind, id)?;
     let cache = worker.part::<Cache>();
+    let place = cache.places.find(guard.generation(), id, || {
+        let record = guard.get(Kind::Policies as u8, id);
+        record.map_or_else(Place::default, |record| guard.place(&record))
+    });
+    let record = guard.at(place)?;
+    let hash = record.key_hash();
     let mut entries = cache.entries.try_borrow_mut().ok()?;
     let found = entries.find(&hash.to_bits(), record.generation());
     if let Some(entry) = found.filter(|entry| *entry.id == *id) {

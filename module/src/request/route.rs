@@ -22,8 +22,6 @@ pub struct Decision<'r> {
     pub texts: [&'r [u8]; 6],
     /// The backend that serves; empty if there is none.
     pub backend: &'r [u8],
-    /// Its endpoint set.
-    pub found: Found,
 }
 
 /// How to find a backend's endpoint set again.
@@ -119,6 +117,11 @@ impl Route {
         self.hash = found.hash.map_or(0, KeyHash::to_bits);
         self.place = found.place;
         self.is_plain = found.is_plain;
+    }
+
+    fn found(&self) -> Found {
+        let hash = Some(KeyHash::from_bits(self.hash));
+        Found { hash, place: self.place, is_plain: self.is_plain }
     }
 
     /// The bytes of all names but the last.
@@ -280,6 +283,18 @@ impl<'r> Request<'r> {
         route.map_or(0, |route| route.place.generation())
     }
 
+    /// The backend that serves, and its endpoint set, if there is a decision.
+    #[inline]
+    pub fn served_by(&self) -> Option<(&'r [u8], Found)> {
+        let route = self.route().filter(|route| route.is_named)?;
+        let names = self.names(&route);
+        let backend = match route.lengths {
+            [own, .., 0] => names.get(..usize::from(own)),
+            _ => names.get(route.rule_bytes()..),
+        };
+        Some((backend.unwrap_or_default(), route.found()))
+    }
+
     /// The decision, if there is one.
     pub fn decision(&self) -> Option<Decision<'r>> {
         let route = self.route().filter(|route| route.is_named)?;
@@ -290,15 +305,9 @@ impl<'r> Request<'r> {
                 rest = left;
                 text
             });
-        let found = Found {
-            hash: Some(KeyHash::from_bits(route.hash)),
-            place: route.place,
-            is_plain: route.is_plain,
-        };
         Some(Decision {
             texts: [backend, namespace, ingress, service, port, path],
             backend: if instead.is_empty() { backend } else { instead },
-            found,
         })
     }
 

@@ -13,7 +13,9 @@ use crate::zone::retired;
 use oxigress_core::balancer::{cookie, split};
 use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};
 use oxigress_core::patterns::Patterns;
+use oxigress_core::recent::Recent;
 use oxigress_core::record::{EndpointsView, Kind, Records, SettingsView};
+use oxigress_core::router::{ServerMatch, find_server, tls};
 use oxigress_core::text::template::Values;
 use oxigress_store::{Guard, KeyHash, Place, Record};
 use std::borrow::Cow;
@@ -28,6 +30,19 @@ pub struct Kept {
     patterns: Patterns,
     /// The last generation that was asked for blocked clients, and its answer.
     blocks: Cell<(u64, bool)>,
+    /// Hosts that were asked for lately.
+    servers: Recent<KnownServer>,
+    certificates: Recent<bool>,
+    /// Where the endpoint sets of backends stand that were asked for lately.
+    endpoints: Recent<Place>,
+}
+
+/// The server of a host.
+#[derive(Clone, Copy)]
+struct KnownServer {
+    /// Nowhere: there is none.
+    place: Place,
+    found: ServerMatch,
 }
 
 /// The live generation, with what the worker keeps compiled of it.
@@ -103,7 +118,30 @@ impl<'g> Generation<'g> for Live<'g> {
 
     #[inline]
     fn endpoints(&self, id: &[u8]) -> Endpoints<'g> {
-        Endpoints::of(self.guard, id, self.decided)
+        match live_endpoints(self.worker, self.guard, id) {
+            Some(record) => Endpoints::new(self.guard, record, id, self.decided),
+            None => Endpoints::of(self.guard, id, self.decided),
+        }
+    }
+
+    #[inline]
+    fn server(&self, host: &[u8]) -> Option<(Record<'g>, ServerMatch)> {
+        let (guard, kept) = (self.guard, self.worker.part::<Kept>());
+        let server = kept.servers.find(guard.generation(), host, || {
+            let server = find_server(host, |pattern| self.record(Kind::Server, pattern));
+            match server {
+                Some((record, found)) => KnownServer { place: guard.place(&record), found },
+                None => KnownServer { place: Place::default(), found: ServerMatch::Default },
+            }
+        });
+        Some((guard.at(server.place)?, server.found))
+    }
+
+    #[inline]
+    fn has_certificate(&self, host: &[u8]) -> bool {
+        let kept = self.worker.part::<Kept>();
+        let generation = self.guard.generation();
+        kept.certificates.find(generation, host, || tls::has_certificate(self, host))
     }
 
     #[inline]
@@ -119,6 +157,21 @@ impl<'g> Generation<'g> for Live<'g> {
     }
 }
 
+/// The live endpoint set of the backend with this id.
+#[inline]
+pub fn live_endpoints<'g>(
+    worker: &Worker,
+    guard: &'g Guard<'_>,
+    backend: &[u8],
+) -> Option<Record<'g>> {
+    let kept = worker.part::<Kept>();
+    let place = kept.endpoints.find(guard.generation(), backend, || {
+        let record = guard.get(Kind::Endpoints as u8, backend);
+        record.map_or_else(Place::default, |record| guard.place(&record))
+    });
+    guard.at(place)
+}
+
 /// The endpoint set of a backend.
 #[derive(Clone, Copy)]
 pub struct Endpoints<'g> {
@@ -131,22 +184,36 @@ pub struct Endpoints<'g> {
 
 impl<'g> Endpoints<'g> {
     /// Of the backend with this id. Where it has none, those that were removed after generation `decided`.
-    #[inline]
     fn of(guard: &'g Guard<'_>, backend: &[u8], decided: u64) -> Self {
         let kind = Kind::Endpoints as u8;
         let hash = guard.hash(kind, backend);
-        let record = guard.get_hashed(hash, kind, backend);
-        let view =
-            record.map_or_else(EndpointsView::default, |set| EndpointsView::new(set.value()));
-        let live = Endpoints { hash, record, view, decided: guard.generation() };
-        if decided == 0 || !live.is_empty() {
-            return live;
+        if let Some(record) = guard.get_hashed(hash, kind, backend) {
+            return Self::new(guard, record, backend, decided);
+        }
+        let view = EndpointsView::default();
+        let none = Endpoints { hash, record: None, view, decided: guard.generation() };
+        none.or_removed(guard, backend, decided)
+    }
+
+    /// Of the backend with this id, whose live set this is.
+    #[inline]
+    fn new(guard: &'g Guard<'_>, live: Record<'g>, backend: &[u8], decided: u64) -> Self {
+        let (hash, view) = (live.key_hash(), EndpointsView::new(live.value()));
+        let live = Endpoints { hash, record: Some(live), view, decided: guard.generation() };
+        live.or_removed(guard, backend, decided)
+    }
+
+    /// Where there are none, those that were removed after generation `decided`.
+    #[inline]
+    fn or_removed(self, guard: &'g Guard<'_>, backend: &[u8], decided: u64) -> Self {
+        if decided == 0 || !self.is_empty() {
+            return self;
         }
         match retired::endpoints(guard, backend, decided) {
             Some((removed, _)) => {
-                Endpoints { record: Some(removed), view: retired::view(&removed), decided, ..live }
+                Endpoints { record: Some(removed), view: retired::view(&removed), decided, ..self }
             }
-            None => live,
+            None => self,
         }
     }
 

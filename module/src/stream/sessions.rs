@@ -42,7 +42,7 @@ pub fn hash<'v>(
     variable: impl Fn(&[u8]) -> Option<&'v [u8]>,
 ) -> Option<u32> {
     let guard = worker.reader().read();
-    if !peer::find(&guard, backend, found) {
+    if !peer::find(worker, &guard, backend, found) {
         return None;
     }
     let key = retired::backend(&guard, backend, found.place.generation())?.hash_key()?;

@@ -48,46 +48,75 @@ fn open_connections(endpoint: &Endpoint, count: u64) -> Result<()> {
     })
 }
 
-/// The worker learns of the request before it learns that the connection it would use is closed. A `POST` is
-/// not repeated by nginx, so only a look at the connection saves it.
+/// The worker learns of the request before it learns that the connection it would use is closed. A `POST`, a request whose
+/// policies let nothing be repeated, and one whose body is sent on as it comes, are not repeated by nginx, so only a look
+/// at the connection saves them. A `GET` is repeated.
 #[test]
 fn a_close_that_is_not_yet_noticed_costs_no_request() {
     pass("kept-close", |directory| {
         let site = Site::start(&Plan::router(1)?, directory)?;
         let shop = Endpoint::start("shop")?;
-        put(&site, &[("shop", &[&shop])])?;
+        let mut whole = snapshot(&[("shop", &[&shop]), ("once", &[&shop]), ("streams", &[&shop])]);
+        for (name, proxy) in [
+            ("once", json!({"next_upstream": []})),
+            ("streams", json!({"request_buffering": false})),
+        ] {
+            whole["snapshot"]["servers"][format!("{name}.test")]["rules"][0]["policies"] =
+                json!(name);
+            whole["snapshot"]["policies"][name] = json!({"proxy": proxy});
+        }
+        let answer = block_on(site.configuration.put(whole.to_string()))?;
+        ensure!(answer.status == 200, "{answer}");
         let mut client = block_on(Connection::open(&site.http()))?;
-        let post = Request::new("POST", "shop.test", "/order").body("pay");
-        for round in 0..5 {
-            let answer = block_on(client.send(&post))?;
-            ensure!(answer.status == 200, "round {round}: {answer}");
-            open_connections(&shop, 1)?;
-
-            let worker = site.nginx.worker_pids()[0];
-            stop_pid(worker)?;
-            // Written to the socket, and so in the kernel's list of events, before the endpoint closes.
-            let sent = runtime().spawn({
-                let post = post.clone();
-                async move {
-                    let answer = client.send(&post).await;
-                    (client, answer)
-                }
-            });
-            wait_for_unread(site.http_port)?;
-            shop.close_idle();
-            open_connections(&shop, 0)?;
-            signal_pid(worker, Signal::CONT)?;
-
-            let answer;
-            (client, answer) = block_on(sent)?;
-            let answer = answer.with_context(|| format!("round {round}"))?;
-            ensure!(answer.status == 200, "round {round}: {answer}");
-            ensure!(answer.header("x-endpoint-requests").as_deref() == Some("1"), "{answer}");
-            shop.close_idle();
-            open_connections(&shop, 0)?;
+        for request in [
+            Request::new("POST", "shop.test", "/order").body("pay"),
+            Request::new("PUT", "shop.test", "/order").body("pay"),
+            Request::get("once.test", "/"),
+            Request::get("streams.test", "/"),
+            Request::get("shop.test", "/"),
+        ] {
+            for round in 0..3 {
+                let name = format!("{} {:?}, round {round}", request.method, request.headers);
+                client = send_over_closed(&site, &shop, client, &request).context(name)?;
+            }
         }
         site.nginx.check_error_log()
     });
+}
+
+/// Sends a request that leaves a connection, and one that the worker reads when the endpoint has closed that.
+fn send_over_closed(
+    site: &Site,
+    shop: &Endpoint,
+    mut client: Connection,
+    request: &Request,
+) -> Result<Connection> {
+    let answer = block_on(client.send(request))?;
+    ensure!(answer.status == 200, "{answer}");
+    open_connections(shop, 1)?;
+
+    let worker = site.nginx.worker_pids()[0];
+    stop_pid(worker)?;
+    // Written to the socket, and so in the kernel's list of events, before the endpoint closes.
+    let sent = runtime().spawn({
+        let request = request.clone();
+        async move {
+            let answer = client.send(&request).await;
+            (client, answer)
+        }
+    });
+    wait_for_unread(site.http_port)?;
+    shop.close_idle();
+    open_connections(shop, 0)?;
+    signal_pid(worker, Signal::CONT)?;
+
+    let (client, answer) = block_on(sent)?;
+    let answer = answer?;
+    ensure!(answer.status == 200, "{answer}");
+    ensure!(answer.header("x-endpoint-requests").as_deref() == Some("1"), "{answer}");
+    shop.close_idle();
+    open_connections(shop, 0)?;
+    Ok(client)
 }
 
 /// Waits until a connection to this local port holds bytes that nobody has read.

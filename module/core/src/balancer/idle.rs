@@ -11,6 +11,17 @@
 use crate::balancer::Identity;
 use std::num::NonZeroU32;
 
+/// After so long a connection is looked at before it is used again. Endpoints close what waits for several seconds, and
+/// nginx has mostly noticed that by then.
+const LOOK_AFTER_MSEC: u64 = 1_000;
+
+/// Whether a connection that has waited so long is to be looked at before it is used: its endpoint may have closed it.
+/// `is_repeated`: nginx sends the request again where it finds the connection closed.
+#[inline]
+pub fn needs_look(waited_msec: u64, is_repeated: bool) -> bool {
+    !is_repeated || waited_msec >= LOOK_AFTER_MSEC
+}
+
 /// What two requests have in common that may use one connection after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -31,10 +42,10 @@ impl Key {
     fn hash(&self) -> u32 {
         let mut hash = self.backend ^ self.protocol.rotate_left(32) ^ self.identity.rotate_left(17);
         // 8 + 8 + 3 bytes of the endpoint.
-        for part in self.endpoint.chunks(8) {
-            let mut word = [0; 8];
-            word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
-            hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (words, rest) = self.endpoint.as_chunks::<8>();
+        let rest = rest.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        for word in words.iter().map(|word| u64::from_le_bytes(*word)).chain([rest]) {
+            hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         (hash >> 32) as u32
     }
@@ -220,6 +231,13 @@ mod tests {
 
     fn idle(capacity: u32) -> Idle<u32> {
         Idle::new(capacity.try_into().unwrap())
+    }
+
+    #[test]
+    fn only_a_request_that_is_repeated_uses_what_became_idle_lately_without_a_look() {
+        assert!(!needs_look(0, true) && !needs_look(999, true));
+        assert!(needs_look(1_000, true) && needs_look(u64::MAX, true));
+        assert!(needs_look(0, false) && needs_look(60_000, false));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::model::policy::{Policies, TlsPolicy};
 use crate::patterns::Patterns;
 use crate::policy::cors::Origins;
 use crate::record::{Kind, Records, RequestParts, SettingsView};
+use crate::router::{self, ServerMatch, tls};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -116,6 +117,18 @@ pub trait Generation<'g>: Records<'g> + Sized {
     fn host_policy(&self, host: Option<&[u8]>) -> Result<Option<Self::HostPolicy>, Unusable>;
     /// The endpoints of the backend with this id, also where there are none.
     fn endpoints(&self, id: &[u8]) -> Self::Endpoints;
+
+    /// The server of a host, where no Gateway has listeners.
+    #[inline]
+    fn server(&self, host: &[u8]) -> Option<(Self::Record, ServerMatch)> {
+        router::find_server(host, |pattern| self.record(Kind::Server, pattern))
+    }
+
+    /// A host has a certificate of its own or of its wildcard.
+    #[inline]
+    fn has_certificate(&self, host: &[u8]) -> bool {
+        tls::has_certificate(self, host)
+    }
 
     /// Some clients are refused for all hosts.
     #[inline]

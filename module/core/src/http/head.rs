@@ -5,7 +5,7 @@
 //!          first letter and length.
 //! Source:  RFC 9110 §7.6.1 (`Connection`), RFC 9113 §3.1 (`h2c`), RFC 7239 (`Forwarded`), RFC 8586 (`CDN-Loop`).
 
-use crate::http::header::{is_alike, is_called, is_managed, is_reserved};
+use crate::http::header::{is_alike, is_called, is_managed, is_reserved, letter};
 
 /// What becomes of a header of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +85,6 @@ const LETTERS: u32 = letter(b'c')
     | letter(b'u')
     | letter(b'x');
 
-const fn letter(first: u8) -> u32 {
-    1 << (first & 31)
-}
-
 impl Rules {
     /// Nothing more is kept or removed.
     pub const NONE: Rules = Rules { letters: LETTERS, keep: Vec::new(), strip: Vec::new() };
@@ -125,6 +121,8 @@ impl Rules {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         // Lengths first: they rule out nearly all headers of browsers.
         match name.len() {
+            // The shortest that matters is `x_code`.
+            ..=5 => return Treatment::Pass,
             7 if is(b"upgrade") => return Treatment::Upgrade,
             8 if is(b"cdn-loop") => return Treatment::Loop,
             9 if is(b"forwarded") => return self.forwarded(name),
@@ -134,7 +132,7 @@ impl Rules {
             12.. if is_called(name, b"ssl-client-") => return Treatment::Remove,
             _ => {}
         }
-        match name.contains(&b'_') && is_managed(name) {
+        match is_managed(name) && name.contains(&b'_') {
             true => Treatment::Remove,
             false => Treatment::Pass,
         }

@@ -77,7 +77,33 @@ const REPLACED: [&str; 23] = [
     "x-scheme",
 ];
 
-fn is_known(name: &[u8], flag: u8) -> bool {
+/// A bit for the first letter of a name, the same for both cases. Other letters share it.
+pub(super) const fn letter(first: u8) -> u32 {
+    1 << (first & 31)
+}
+
+/// The bits of the first letters of the names with a flag.
+const fn letters(flag: u8) -> u32 {
+    let (mut letters, mut at) = (0, 0);
+    while at < KNOWN.len() {
+        let (name, flags) = KNOWN[at];
+        if flags & flag != 0 {
+            letters |= letter(name.as_bytes()[0]);
+        }
+        at += 1;
+    }
+    letters
+}
+
+#[inline]
+fn is_known<const FLAG: u8>(name: &[u8]) -> bool {
+    // Most names are told by their first letter.
+    let is_candidate =
+        name.first().is_some_and(|first| const { letters(FLAG) } & letter(*first) != 0);
+    is_candidate && is_known_closely(name, FLAG)
+}
+
+fn is_known_closely(name: &[u8], flag: u8) -> bool {
     KNOWN.iter().any(|(known, flags)| flags & flag != 0 && is_called(name, known.as_bytes()))
 }
 
@@ -91,12 +117,12 @@ pub fn is_called(name: &[u8], known: &[u8]) -> bool {
 
 /// Whether policies may neither set nor remove a header.
 pub fn is_reserved(name: &[u8]) -> bool {
-    is_known(name, RESERVED)
+    is_known::<RESERVED>(name)
 }
 
 /// Whether endpoints trust a header as the gateway's, or nginx has read it under its own name.
 pub fn is_managed(name: &[u8]) -> bool {
-    is_known(name, MANAGED)
+    is_known::<MANAGED>(name)
 }
 
 /// Whether nginx.conf replaces a header, or takes it away, in every request to an endpoint. The other managed ones are a
@@ -107,18 +133,19 @@ pub fn is_replaced(name: &[u8]) -> bool {
 
 /// A header of a client that an auth server does not get.
 pub fn is_withheld_from_auth(name: &[u8]) -> bool {
-    is_known(name, WITHHELD)
+    is_known::<WITHHELD>(name)
 }
 
 /// Whether two names are equal when `-` and `_` are the same, as CGI and its successors read them.
 pub fn is_alike(a: &[u8], b: &[u8]) -> bool {
     let plain = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
-    a.len() == b.len() && a.iter().map(plain).eq(b.iter().map(plain))
+    a.len() == b.len() && std::iter::zip(a, b).all(|(a, b)| plain(a) == plain(b))
 }
 
 /// A text that may be a header's value: nothing that ends a line or a C string.
 pub fn is_value(text: &[u8]) -> bool {
-    !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+    // All bytes, sixteen at a time: a value that ends a line is rare.
+    !text.iter().fold(false, |found, byte| found | matches!(byte, b'\r' | b'\n' | 0))
 }
 
 #[cfg(test)]
@@ -163,6 +190,19 @@ mod tests {
             assert!(is_reserved(name.as_bytes()), "{name}");
         }
         assert!(!is_reserved(b"Content-Type"));
+    }
+
+    #[test]
+    fn the_first_letter_hides_no_name_in_either_case() {
+        for (known, flags) in KNOWN {
+            for name in [known.to_owned(), known.to_ascii_uppercase()] {
+                let name = name.as_bytes();
+                assert_eq!(is_reserved(name), flags & RESERVED != 0, "{known}");
+                assert_eq!(is_managed(name), flags & MANAGED != 0, "{known}");
+                assert_eq!(is_withheld_from_auth(name), flags & WITHHELD != 0, "{known}");
+            }
+        }
+        assert!(!is_reserved(b"") && !is_managed(b"") && !is_withheld_from_auth(b""));
     }
 
     #[test]

@@ -12,7 +12,17 @@ pub enum First {
 }
 
 /// Looks at the bytes that came so far. 101 is a response: another protocol follows.
+#[inline]
 pub fn first(bytes: &[u8]) -> First {
+    // As nearly every response begins.
+    if let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'0' | b'1', b' ', b'2'..=b'9', ..] = bytes {
+        return First::Response;
+    }
+    first_closely(bytes)
+}
+
+#[cold]
+fn first_closely(bytes: &[u8]) -> First {
     match status(bytes) {
         Status::More => First::Unknown,
         Status::Other => First::Response,

@@ -100,7 +100,7 @@ impl Pattern {
 
     fn matches(&self, origin: &[u8]) -> bool {
         match self {
-            Pattern::Exact(text) => text.eq_ignore_ascii_case(origin),
+            Pattern::Exact(text) => is_same(origin, text),
             Pattern::AnyLabel { before, after, is_deep } => {
                 let label = origin.len().checked_sub(before.len() + after.len()).filter(|n| *n > 0);
                 let Some((start, rest)) = label.and_then(|_| origin.split_at_checked(before.len()))
@@ -110,14 +110,20 @@ impl Pattern {
                 let Some((label, end)) = rest.split_at_checked(rest.len() - after.len()) else {
                     return false;
                 };
-                start.eq_ignore_ascii_case(before)
-                    && end.eq_ignore_ascii_case(after)
+                is_same(start, before)
+                    && is_same(end, after)
                     && label.iter().all(|byte| {
                         byte.is_ascii_alphanumeric() || *byte == b'-' || (*is_deep && *byte == b'.')
                     })
             }
         }
     }
+}
+
+/// Whether a text is that of a pattern in any case: browsers send it in the pattern's.
+#[inline]
+fn is_same(text: &[u8], lower: &[u8]) -> bool {
+    text == lower || text.eq_ignore_ascii_case(lower)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|byte| pair(*byte)).collect()
 }
 
-/// The digits of an MD5 digest, without an allocation.
+/// The digits of 16 bytes, without an allocation.
 pub fn digits(digest: [u8; 16]) -> [u8; 32] {
     let mut digits = [0; 32];
     for (place, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(digest) {

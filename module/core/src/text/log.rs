@@ -14,6 +14,9 @@ pub enum Escape {
     None,
 }
 
+/// A word of bytes that are not special.
+const PADDING: u64 = u64::from_le_bytes([b' '; 8]);
+
 impl Escape {
     /// Of `escape=NAME`.
     pub fn named(name: &[u8]) -> Option<Self> {
@@ -28,12 +31,55 @@ impl Escape {
     /// Appends a value.
     #[inline]
     pub fn write(self, line: &mut Vec<u8>, value: &[u8]) {
+        match self.is_plain(value) {
+            true => line.extend_from_slice(value),
+            false => self.write_closely(line, value),
+        }
+    }
+
+    /// Appends a value that is in parts.
+    #[inline]
+    pub fn write_parts(self, line: &mut Vec<u8>, parts: &[&[u8]]) {
+        let start = line.len();
+        parts.iter().for_each(|part| line.extend_from_slice(part));
+        if !self.is_plain(line.get(start..).unwrap_or_default()) {
+            line.truncate(start);
+            parts.iter().for_each(|part| self.write_closely(line, part));
+        }
+    }
+
+    #[cold]
+    fn write_closely(self, line: &mut Vec<u8>, value: &[u8]) {
+        value.iter().for_each(|byte| self.write_byte(line, *byte));
+    }
+
+    /// Nothing in a value is escaped: it is looked at by words, of which the last overlaps the one before.
+    #[inline]
+    fn is_plain(self, value: &[u8]) -> bool {
+        if self == Escape::None {
+            return true;
+        }
+        if let Some(last) = value.last_chunk::<8>() {
+            let words = value.as_chunks::<8>().0.iter().chain([last]);
+            let found =
+                words.fold(0, |found, word| found | self.specials(u64::from_le_bytes(*word)));
+            return found == 0;
+        }
+        let short = value.iter().fold(PADDING, |word, byte| word << 8 | u64::from(*byte));
+        self.specials(short) == 0
+    }
+
+    /// Not 0 if a byte of a word is special: the arithmetic carries no bit from one byte to the next unless one is.
+    #[inline(always)]
+    fn specials(self, word: u64) -> u64 {
+        const ONES: u64 = u64::from_le_bytes([1; 8]);
+        const HIGH: u64 = ONES << 7;
+        let below = |word: u64, least: u64| word.wrapping_sub(ONES * least) & !word & HIGH;
+        let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        let any = below(word, 0x20) | is(b'"') | is(b'\\');
         match self {
-            Escape::None => line.extend_from_slice(value),
-            _ if !value.iter().fold(false, |any, byte| any | self.is_special(*byte)) => {
-                line.extend_from_slice(value);
-            }
-            _ => value.iter().for_each(|byte| self.write_byte(line, *byte)),
+            Escape::Default => any | is(0x7f) | word & HIGH,
+            _ => any,
         }
     }
 
@@ -51,7 +97,6 @@ impl Escape {
         is_control || (self == Escape::Default && byte > 0x7e)
     }
 
-    #[cold]
     fn write_byte(self, line: &mut Vec<u8>, byte: u8) {
         let digit = |nibble: u8| b"0123456789ABCDEF"[usize::from(nibble & 15)];
         match byte {
@@ -70,15 +115,28 @@ impl Escape {
     }
 }
 
+/// What `use_it` makes of the decimal digits of a number.
+#[inline]
+pub fn with_digits<T>(number: u64, use_it: impl FnOnce(&[u8]) -> T) -> T {
+    use_it(itoa::Buffer::new().format(number).as_bytes())
+}
+
 /// Appends a decimal number.
 #[inline]
 pub fn write_number(line: &mut Vec<u8>, number: u64) {
-    line.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    match number {
+        0..10 => line.push(b'0' + number as u8),
+        _ => with_digits(number, |digits| line.extend_from_slice(digits)),
+    }
 }
 
 /// Appends milliseconds as seconds with three digits behind the point.
 #[inline]
 pub fn write_seconds(line: &mut Vec<u8>, milliseconds: u64) {
+    if milliseconds == 0 {
+        // Most are that short.
+        return line.extend_from_slice(b"0.000");
+    }
     write_number(line, milliseconds / 1_000);
     let rest = milliseconds % 1_000;
     let digit = |unit: u64| b'0' + (rest / unit % 10) as u8;
@@ -104,6 +162,29 @@ mod tests {
         let as_json = "a\\\"b\\\\c\\n\\r\\t\\b\\f\\u0001\u{7f}é";
         assert_eq!(written(Escape::Json, value), as_json);
         assert_eq!(written(Escape::None, value).as_bytes(), value);
+    }
+
+    #[test]
+    fn a_special_byte_is_seen_wherever_it_stands() {
+        for length in 1..50 {
+            for at in 0..length {
+                let mut value = vec![b'a'; length];
+                value[at] = b'"';
+                assert_eq!(written(Escape::Default, &value).len(), length + 3, "{length}, {at}");
+                assert_eq!(written(Escape::Json, &value).len(), length + 1, "{length}, {at}");
+            }
+            let plain = "a".repeat(length);
+            assert_eq!(written(Escape::Default, plain.as_bytes()), plain);
+        }
+    }
+
+    #[test]
+    fn parts_are_escaped_as_one_value() {
+        let mut line = b"\"".to_vec();
+        Escape::Default.write_parts(&mut line, &[b"a", b"", b"-b"]);
+        assert_eq!(line, b"\"a-b");
+        Escape::Default.write_parts(&mut line, &[b" a\"", b"b"]);
+        assert_eq!(line, b"\"a-b a\\x22b");
     }
 
     #[test]

@@ -160,7 +160,8 @@ pub fn expand<'t>(parts: impl Iterator<Item = Part<'t>>, values: &impl Values) -
             text.extend_from_slice(&value);
         }
     })?;
-    (has_room && !text.iter().any(|byte| b"\r\n\0".contains(byte))).then_some(text)
+    let ends_line = |byte: &u8| matches!(byte, b'\r' | b'\n' | 0);
+    (has_room && !text.iter().fold(false, |any, byte| any | ends_line(byte))).then_some(text)
 }
 
 /// As [`expand`], without its limits: for a key, which is no header and may have any length.
@@ -176,7 +177,8 @@ pub(crate) fn assemble<'t>(
     parts: impl Iterator<Item = Part<'t>>,
     mut put: impl FnMut(Part<'t>, &mut Vec<u8>),
 ) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
+    // Nearly all are shorter: what has room is not moved.
+    let mut text = Vec::with_capacity(64);
     for part in parts {
         put(part, &mut text);
         if text.len() > MAX_EXPANDED_BYTES {

@@ -14,22 +14,35 @@ use crate::sys::{
     ngx_table_elt_t,
 };
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 impl Request {
     /// Takes all headers away whose names and values are so.
     pub fn remove_headers(&self, is_it: impl Fn(&[u8], &[u8]) -> bool) {
-        // From the beginning again after each: it is rare that there is one, and rarer that there are two.
-        while let Some((previous, part, place)) = self.find_header(&is_it) {
-            // SAFETY: `find_header` found them in this request's list.
-            unsafe { self.take_header(previous, part, place) };
+        let mut from = None;
+        while let Some(found) = self.find_header(from, &is_it) {
+            // SAFETY: `find_header` found it in this request's list.
+            from = Some(unsafe { self.take_header(found) });
         }
     }
 
     /// Adds a header at the end; `None` when memory is out.
     pub fn push_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
-        let lower = name.to_ascii_lowercase();
+        let mut short = [0; 64];
+        let long;
+        let lower = match short.get_mut(..name.len()) {
+            Some(short) => {
+                short.copy_from_slice(name);
+                short.make_ascii_lowercase();
+                &*short
+            }
+            None => {
+                long = name.to_ascii_lowercase();
+                &long
+            }
+        };
         // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
-        let copy = self.pool().concat(&[name, &lower, value, b"\0"])?;
+        let copy = self.pool().concat(&[name, lower, value, b"\0"])?;
         let (key, rest) = copy.split_at_checked(name.len())?;
         let (lower, rest) = rest.split_at_checked(name.len())?;
         let lowcase_key = lower.as_ptr().cast_mut();
@@ -37,8 +50,7 @@ impl Request {
         let value = ngx_str_t { len: value.len(), data: rest.as_ptr().cast_mut() };
         let new = ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() };
         let header = self.headers().push(new)?.as_ptr();
-        let is_it = |known: &[u8]| known.eq_ignore_ascii_case(name);
-        if let Some((_, field)) = known().find(|(known, _)| is_it(known)) {
+        if let Some(field) = field_of(name) {
             let mut link = self.field(field);
             // SAFETY: the pointer of a live request, or the link of one of its headers.
             unsafe {
@@ -73,43 +85,44 @@ impl Request {
         }
     }
 
-    /// The part of the list with the first header that is it, the part before it, and its place.
+    /// The first header that is it, from a place on, or of all.
     fn find_header(
         &self,
+        from: Option<Place>,
         is_it: impl Fn(&[u8], &[u8]) -> bool,
-    ) -> Option<(*mut ngx_list_part_t, *mut ngx_list_part_t, usize)> {
-        let mut previous = null_mut();
-        // SAFETY: the list of a live request: its parts, null after the last, have `nelts` elements each.
+    ) -> Option<Place> {
+        // SAFETY: the list of a live request: its parts, null after the last, have `nelts` elements each. A place is one of it:
+        // nobody has changed the list since `take_header` has answered it.
         unsafe {
-            let mut part = &raw mut (*self.as_ptr()).headers_in.headers.part;
+            let first = &raw mut (*self.as_ptr()).headers_in.headers.part;
+            let first = Place { previous: null_mut(), part: first, at: 0 };
+            let Place { mut previous, mut part, mut at } = from.unwrap_or(first);
             while !part.is_null() {
                 let elements = (*part).elts.cast::<ngx_table_elt_t>();
-                for place in 0..(*part).nelts {
-                    let header = Header::from_ptr(elements.add(place));
+                for at in at..(*part).nelts {
+                    let header = Header::from_ptr(elements.add(at));
                     // What was asked may have taken headers away.
-                    if is_it(header.name(), header.value()) && place < (*part).nelts {
-                        return Some((previous, part, place));
+                    if is_it(header.name(), header.value()) && at < (*part).nelts {
+                        return Some(Place { previous, part, at });
                     }
                 }
-                (previous, part) = (part, (*part).next);
+                (previous, part, at) = (part, (*part).next, 0);
             }
         }
         None
     }
 
+    /// Takes a header away; answers the place of the one behind it.
+    ///
     /// # Safety
-    /// `part` is of this request's header list and has an element at `place`, `previous` is the part before it.
-    unsafe fn take_header(
-        &self,
-        previous: *mut ngx_list_part_t,
-        part: *mut ngx_list_part_t,
-        place: usize,
-    ) {
-        // SAFETY: the caller promises both; links lead to headers of the list, or to a copy in the pool.
+    /// The place is of this request's header list, and has a header.
+    unsafe fn take_header(&self, place: Place) -> Place {
+        let Place { previous, part, at } = place;
+        // SAFETY: the caller promises it; links lead to headers of the list, or to a copy in the pool.
         unsafe {
             let elements = (*part).elts.cast::<ngx_table_elt_t>();
-            let (victim, end) = (elements.add(place), elements.add((*part).nelts));
-            for (_, field) in known() {
+            let (victim, end) = (elements.add(at), elements.add((*part).nelts));
+            for field in HeaderField::all() {
                 let mut link = self.field(field);
                 while !(*link).is_null() {
                     let header = *link;
@@ -125,7 +138,7 @@ impl Request {
                 }
             }
             (*part).nelts -= 1;
-            std::ptr::copy(victim.add(1), victim, (*part).nelts - place);
+            std::ptr::copy(victim.add(1), victim, (*part).nelts - at);
             // nginx takes it that every part but the first has something.
             if (*part).nelts == 0 && !previous.is_null() {
                 let list = &raw mut (*self.as_ptr()).headers_in.headers;
@@ -133,8 +146,10 @@ impl Request {
                 if (*list).last == part {
                     (*list).last = previous;
                 }
+                return Place { previous, part: (*part).next, at: 0 };
             }
         }
+        place
     }
 
     /// Where nginx keeps the first header of a name that it knows.
@@ -144,14 +159,41 @@ impl Request {
     }
 }
 
-/// The names of which nginx keeps pointers, and where.
-fn known() -> impl Iterator<Item = (&'static [u8], HeaderField)> {
+/// A place in a request's list of headers.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The part before; null for the first one.
+    previous: *mut ngx_list_part_t,
+    /// Null behind the last one.
+    part: *mut ngx_list_part_t,
+    at: usize,
+}
+
+/// Where nginx keeps the first header of a name; `None`: it keeps no pointer to headers of this name.
+fn field_of(name: &[u8]) -> Option<HeaderField> {
+    // For each length the first letters of the names that nginx knows: most others are told by these.
+    static LETTERS: OnceLock<[u32; 32]> = OnceLock::new();
+    let place = |name: &[u8]| name.len().min(31);
+    let letter = |name: &[u8]| name.first().map_or(0, |first| 1 << (first & 31));
+    let letters = LETTERS.get_or_init(|| {
+        let mut letters = [0; 32];
+        known().for_each(|(name, _)| letters[place(name)] |= letter(name));
+        letters
+    });
+    if letters[place(name)] & letter(name) == 0 {
+        return None;
+    }
+    let (_, offset) = known().find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    HeaderField::at(offset)
+}
+
+/// The names that nginx knows, with the offsets of its table.
+fn known() -> impl Iterator<Item = (&'static [u8], usize)> {
     let mut at = (&raw const ngx_http_headers_in).cast::<ngx_http_header_t>();
-    let names = std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         // SAFETY: nginx's table, which ends with an entry without a name; names are literals of nginx's own.
         let (name, offset) = unsafe { (bytes((*at).name), (*at).offset) };
         at = at.wrapping_add(usize::from(!name.is_empty()));
         (!name.is_empty()).then_some((name, offset))
-    });
-    names.filter_map(|(name, offset)| Some((name, HeaderField::at(offset)?)))
+    })
 }

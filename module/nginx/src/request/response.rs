@@ -13,10 +13,11 @@ use crate::sys::{
 use std::ptr::null_mut;
 
 type Field = fn(&mut ngx_http_headers_out_t) -> &mut *mut ngx_table_elt_t;
+type Known = (&'static str, bool, Field);
 
 /// The headers to which nginx keeps a pointer, and whether it keeps one to a header of a module's: not to a `Location`,
 /// from which nginx would make another, nor to what only an endpoint says about its body.
-const FIELDS: [(&str, bool, Field); 13] = [
+const FIELDS: [Known; 13] = [
     ("accept-ranges", false, |out| &mut out.accept_ranges),
     ("cache-control", true, |out| &mut out.cache_control),
     ("content-encoding", true, |out| &mut out.content_encoding),
@@ -32,7 +33,7 @@ const FIELDS: [(&str, bool, Field); 13] = [
     ("www-authenticate", true, |out| &mut out.www_authenticate),
 ];
 
-fn field(name: &[u8]) -> Option<&'static (&'static str, bool, Field)> {
+fn field(name: &[u8]) -> Option<&'static Known> {
     FIELDS.iter().find(|(known, ..)| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
@@ -42,9 +43,10 @@ impl Request {
         if name.eq_ignore_ascii_case(b"content-type") {
             return self.set_content_type(value);
         }
-        self.remove_response_header(name);
+        let known = field(name);
+        self.remove_alike(name, known);
         let header = self.push_response_header(name, value)?;
-        if let Some((_, true, field)) = field(name) {
+        if let Some((_, true, field)) = known {
             self.with_out(|out| *field(out) = header.as_ptr());
         }
         Some(())
@@ -76,10 +78,14 @@ impl Request {
 
     /// The response has no header of this name.
     pub fn remove_response_header(&self, name: &[u8]) {
+        self.remove_alike(name, field(name));
+    }
+
+    fn remove_alike(&self, name: &[u8], known: Option<&Known>) {
         self.response_headers()
             .filter(|header| header.name().eq_ignore_ascii_case(name))
             .for_each(Header::remove);
-        if let Some(known) = field(name) {
+        if let Some(known) = known {
             self.forget(known);
         }
     }
@@ -93,9 +99,7 @@ impl Request {
                 continue;
             }
             header.remove();
-            let is_of = |(name, ..): &(&str, bool, Field)| {
-                header.name().eq_ignore_ascii_case(name.as_bytes())
-            };
+            let is_of = |(name, ..): &Known| header.name().eq_ignore_ascii_case(name.as_bytes());
             if let Some(known) = FIELDS.iter().position(is_of).and_then(|at| known.get_mut(at)) {
                 *known = true;
             }
@@ -106,7 +110,7 @@ impl Request {
     }
 
     /// nginx knows nothing of a header that was taken away.
-    fn forget(&self, (known, _, field): &(&str, bool, Field)) {
+    fn forget(&self, (known, _, field): &Known) {
         self.with_out(|out| {
             *field(out) = null_mut();
             if *known == "last-modified" {

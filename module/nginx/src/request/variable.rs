@@ -10,8 +10,8 @@ use crate::conf::kept::HttpCore;
 use crate::sys;
 use crate::sys::{
     NGX_HTTP_VAR_CHANGEABLE, NGX_HTTP_VAR_NOCACHEABLE, ngx_http_add_variable,
-    ngx_http_get_flushed_variable, ngx_http_get_indexed_variable, ngx_http_get_variable,
-    ngx_http_get_variable_index, ngx_int_t, ngx_str_t, ngx_uint_t,
+    ngx_http_get_flushed_variable, ngx_http_get_variable, ngx_http_get_variable_index,
+    ngx_http_variable_t, ngx_int_t, ngx_str_t, ngx_uint_t,
 };
 
 handle! {
@@ -24,6 +24,8 @@ fields! { Value {
     flag is_missing = not_found;
     /// It has been looked up.
     flag is_valid = valid;
+    /// It is looked up each time.
+    flag is_not_cacheable = no_cacheable;
     /// There is none.
     set_flag set_missing = set_not_found;
     /// It has been looked up.
@@ -33,6 +35,12 @@ fields! { Value {
 }}
 
 impl Value {
+    /// It was looked up, whether there is one or not.
+    #[inline]
+    fn is_known(&self) -> bool {
+        self.is_valid() || self.is_missing()
+    }
+
     /// The text, if there is a value.
     #[inline]
     pub fn text(&self) -> Option<&[u8]> {
@@ -93,50 +101,86 @@ impl Request {
     /// one that was looked up before, if it was.
     #[inline]
     pub fn indexed_variable(&self, index: VariableIndex) -> Option<&[u8]> {
-        // SAFETY: a live request; the index came from nginx, and a request has a value for each.
-        let value =
-            unsafe { Value::from_nullable(ngx_http_get_indexed_variable(self.as_ptr(), index.0)) };
-        value?.text()
+        let value = self.value_of(index)?;
+        if value.is_known() { value.text() } else { self.flushed(index)?.text() }
+    }
+
+    /// nginx has looked the variable up before, or a configuration has `set` it.
+    #[inline]
+    pub fn knows_variable(&self, index: VariableIndex) -> bool {
+        self.value_of(index).is_some_and(Value::is_known)
     }
 
     /// As [`Request::indexed_variable`], looked up again if it may have changed; `None` if there is no value.
     ///
     /// The request keeps the value that it had: nginx may have measured that one for a text that it is about to write.
-    pub fn current_variable(&self, index: VariableIndex) -> Option<&[u8]> {
-        if !self.has_variable(index) {
-            return None;
-        }
-        // SAFETY: a live request; the index came from nginx, and a request has a value for each, a struct of numbers and a
-        // pointer. What is put back was there before.
-        unsafe {
-            let place = (*self.as_ptr()).variables.add(index.0);
-            let before = *place;
-            let value = ngx_http_get_flushed_variable(self.as_ptr(), index.0);
-            let text = Value::from_nullable(value).and_then(Value::text);
-            let was_known = before.valid() != 0 || before.not_found() != 0;
-            if was_known && before.no_cacheable() != 0 {
-                *place = before;
-            }
-            text
-        }
-    }
-
-    /// An index of another configuration may be beyond this one's variables.
     #[inline]
-    fn has_variable(&self, index: VariableIndex) -> bool {
-        index.0 < self.main_conf::<HttpCore>().variables.nelts
+    pub fn current_variable(&self, index: VariableIndex) -> Option<&[u8]> {
+        self.look_up(index, None)
     }
 
-    /// As [`Request::current_variable`]. `None` where it cannot be looked up;
+    /// As [`Request::current_variable`], of a variable that lasts: where nobody else has taken it over and its value is not
+    /// known yet, `V` is asked for it without a detour over nginx.
+    #[inline]
+    pub fn lasting_variable<V: Variable>(&self, index: VariableIndex) -> Option<&[u8]> {
+        self.look_up(index, Some(get_variable::<V>))
+    }
+
+    #[inline]
+    fn look_up(&self, index: VariableIndex, own: Option<OwnHandler>) -> Option<&[u8]> {
+        let value = self.value_of(index)?;
+        if value.is_known() && !value.is_not_cacheable() {
+            return value.text();
+        }
+        self.look_up_anew(index, value, own)
+    }
+
+    #[inline(never)]
+    fn look_up_anew(
+        &self,
+        index: VariableIndex,
+        value: &Value,
+        own: Option<OwnHandler>,
+    ) -> Option<&[u8]> {
+        if let Some(own) = own.filter(|_| !value.is_known()) {
+            let variables = self.main_conf::<HttpCore>().variables.elts;
+            // SAFETY: the configuration has as many variables as the request has values, and there is a value.
+            let variable = unsafe { *variables.cast::<ngx_http_variable_t>().add(index.0) };
+            let is_own = |it| std::ptr::fn_addr_eq(it, two_and(own));
+            if variable.get_handler.is_some_and(is_own) {
+                own(self, value, variable.data);
+                return self.value_of(index)?.text();
+            }
+        }
+        let (before, was_known) = (value.peek(|raw| *raw), value.is_known());
+        let text = self.flushed(index).and_then(Value::text);
+        if was_known {
+            value.poke(|raw| *raw = before);
+        }
+        text
+    }
+
+    /// As [`Request::current_variable`], and the request keeps it. `None` where it cannot be looked up;
     /// a missing one is empty.
     pub fn flushed_variable(&self, index: VariableIndex) -> Option<&[u8]> {
-        if !self.has_variable(index) {
+        self.value_of(index)?;
+        self.flushed(index).map(|value| value.text().unwrap_or_default())
+    }
+
+    /// What the request knows of a variable; `None`: an index of another configuration, beyond this one's variables.
+    #[inline]
+    fn value_of(&self, index: VariableIndex) -> Option<&Value> {
+        if index.0 >= self.main_conf::<HttpCore>().variables.nelts {
             return None;
         }
-        // SAFETY: a live request; the index came from nginx, and a request has a value for each.
-        let value =
-            unsafe { Value::from_nullable(ngx_http_get_flushed_variable(self.as_ptr(), index.0)) };
-        value.map(|value| value.text().unwrap_or_default())
+        // SAFETY: a live request, which has a value for each variable of its configuration, as long as it.
+        Some(unsafe { Value::from_ptr((*self.as_ptr()).variables.add(index.0)) })
+    }
+
+    /// The value of a variable that there is, looked up if it is not known or may have changed.
+    fn flushed(&self, index: VariableIndex) -> Option<&Value> {
+        // SAFETY: a live request; the index is one of its configuration, as `value_of` has said.
+        unsafe { Value::from_nullable(ngx_http_get_flushed_variable(self.as_ptr(), index.0)) }
     }
 }
 
@@ -180,6 +224,9 @@ pub trait Variable {
     /// The value for a request. What is borrowed lies in the request's memory or the program.
     fn get<'r>(request: &'r Request, place: usize) -> Lookup<'r>;
 }
+
+/// [`get_variable`] of some type.
+type OwnHandler = extern "C" fn(&Request, &Value, usize) -> ngx_int_t;
 
 /// nginx's callback when somebody asks for a variable.
 extern "C" fn get_variable<V: Variable>(

@@ -18,7 +18,14 @@ impl HeaderField {
         is_pointer.then_some(Self(offset))
     }
 
+    /// All of them.
+    #[inline]
+    pub fn all() -> impl Iterator<Item = Self> {
+        HEADER_OFFSETS.iter().copied().map(Self)
+    }
+
     /// The field of a request's headers.
+    #[inline]
     pub fn of(self, headers: *mut ngx_http_headers_in_t) -> *mut *mut ngx_table_elt_t {
         headers.wrapping_byte_add(self.0).cast()
     }
