@@ -33,7 +33,6 @@ pub use tracing::{Propagation, Sampling, Tracing};
 use super::{BackendId, BundleId, Invalid};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
 
@@ -314,29 +313,20 @@ impl Policies {
     }
 }
 
-/// Identity of [`Policies`]; the controller uses a digest of the content.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "String")]
-pub struct PolicyId(Arc<str>);
+super::text::id!(
+    /// The identity of [`Policies`]; the controller uses a digest of the content.
+    PolicyId,
+    /// Reads an id of 1 to 255 bytes: letters, digits and `- _ . /`.
+    check_policy_id
+);
 
-impl PolicyId {
-    /// 1 to 255 bytes of letters, digits and `- _ . /`.
-    pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
-        let text = text.as_ref();
-        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
-        match (1..=255).contains(&text.len()) && text.bytes().all(is_fine) {
-            true => Ok(PolicyId(text.into())),
-            false => Err(Invalid::new(format!(
-                "policy id {:?} is not 1 to 255 letters, digits, `-`, `_`, `.` and `/`",
-                super::shorten(text)
-            ))),
-        }
-    }
-
-    /// The id as it is written.
-    pub fn as_str(&self) -> &str {
-        &self.0
+fn check_policy_id(text: &str) -> Result<(), Invalid> {
+    let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+    match (1..=255).contains(&text.len()) && text.bytes().all(is_fine) {
+        true => Ok(()),
+        false => Err(Invalid::new(format!(
+            "policy id {:?} is not 1 to 255 letters, digits, `-`, `_`, `.` and `/`",
+            super::shorten(text)
+        ))),
     }
 }
-
-super::text::text_form!(PolicyId);
