@@ -30,8 +30,8 @@ pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 pub use tracing::{Propagation, Sampling, Tracing};
 
-use super::{BackendId, BundleId, Invalid};
-use serde::{Deserialize, Serialize};
+use super::{BackendId, BundleId, Invalid, checked};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::num::NonZeroU32;
 
 crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
@@ -142,14 +142,11 @@ pub struct Redirect {
     pub appends_target: bool,
 }
 
-fn checked_redirect_code<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
-    let code = u16::deserialize(from)?;
-    match (300..=308).contains(&code) {
-        true => Ok(code),
-        false => {
-            Err(serde::de::Error::custom(format!("redirect code {code} is not one of 300 to 308")))
-        }
-    }
+fn checked_redirect_code<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    checked(from, |code| match (300..=308).contains(code) {
+        true => Ok(()),
+        false => Err(format!("redirect code {code} is not one of 300 to 308")),
+    })
 }
 
 /// The path and query that the endpoint sees.
@@ -226,14 +223,11 @@ pub struct Errors {
     pub own_only: bool,
 }
 
-fn checked_error_codes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u16>, D::Error> {
-    let codes = Vec::<u16>::deserialize(from)?;
-    match codes.iter().find(|code| !(300..=599).contains(*code)) {
-        None => Ok(codes),
-        Some(code) => {
-            Err(serde::de::Error::custom(format!("error code {code} is not one of 300 to 599")))
-        }
-    }
+fn checked_error_codes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u16>, D::Error> {
+    checked(from, |codes: &Vec<u16>| match codes.iter().find(|code| !(300..=599).contains(*code)) {
+        None => Ok(()),
+        Some(code) => Err(format!("error code {code} is not one of 300 to 599")),
+    })
 }
 
 /// A server that receives a copy of every request; its answers are dropped.
