@@ -10,9 +10,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use oxigress_core::wire::native::Status;
-use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
+use oxigress_net::connections::{self, Bounds, PROXIED, Place};
 use oxigress_publish::client::Client;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -78,10 +77,8 @@ async fn converse(stream: TcpStream, place: Arc<Place>, health: Arc<Health>) {
         let _work = place.work();
         health.answer(request).await
     });
-    let mut server = hyper::server::conn::http1::Builder::new();
-    server.max_buf_size(MAX_HEAD_BYTES);
     // A client that hangs up is nobody's error here.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    let _ = connections::converse(stream, service).await;
 }
 
 impl Health {

@@ -5,10 +5,11 @@
 //!
 //! Errors:  at start fatal; later the pair of before stays in use, with a line in the log.
 
-use inotify::{EventStream, Inotify, WatchMask};
+use inotify::EventStream;
 use openssl::pkey::PKey;
 use openssl::ssl::{AlpnError, SslAcceptor, SslContext, SslMethod, SslVersion, select_next_proto};
 use openssl::x509::X509;
+use oxigress_net::changes;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -155,7 +156,7 @@ struct Watch(Option<EventStream<Vec<u8>>>);
 
 impl Watch {
     fn new() -> Self {
-        let events = Inotify::init().and_then(|all| all.into_event_stream(vec![0; 4096]));
+        let events = changes::events(4096);
         if let Err(error) = &events {
             tracing::warn!(
                 "admission: the certificate is looked at once a minute: inotify: {error}"
@@ -167,16 +168,9 @@ impl Watch {
     /// Watches where the files are now; repeating it is harmless.
     fn renew(&mut self, files: &Files) {
         let Some(events) = &mut self.0 else { return };
-        let mask = WatchMask::CLOSE_WRITE
-            | WatchMask::CREATE
-            | WatchMask::DELETE
-            | WatchMask::MOVED_FROM
-            | WatchMask::MOVED_TO
-            | WatchMask::DELETE_SELF
-            | WatchMask::MOVE_SELF;
         for folder in files.folders() {
             // A folder that is gone is looked for again later.
-            let _ = events.watches().add(folder, mask);
+            let _ = events.watches().add(folder, changes::IN_A_FOLDER);
         }
     }
 

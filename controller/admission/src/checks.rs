@@ -3,7 +3,7 @@
 //! Source:  ingress-nginx's controller. No configuration is rendered here: `render_*` say how many Ingresses a candidate was
 //!          compared with, and in what time; `config_size` is the AdmissionReview's.
 
-use oxigress_core::metrics::{sample, title};
+use oxigress_core::metrics::{sample, title, with_constant};
 use oxigress_objects::Key;
 use oxigress_translate::ReviewOutcome;
 use std::collections::BTreeMap;
@@ -56,7 +56,6 @@ impl Checks {
     /// As Prometheus reads it; empty if nothing was checked.
     pub fn text(&self, constant: &[(String, String)]) -> String {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let constant: Vec<_> = constant.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         let mut out = String::new();
         let Some(last) = &counts.last else { return out };
         for (index, name, help) in [
@@ -65,8 +64,8 @@ impl Checks {
         ] {
             title(&mut out, name, "counter", help);
             for (key, counts) in &counts.by_ingress {
-                let mut labels = constant.clone();
-                labels.extend([("ingress", key.name.as_str()), ("namespace", &key.namespace)]);
+                let own = [("ingress", key.name.as_str()), ("namespace", &key.namespace)];
+                let labels = with_constant(constant, &own);
                 let count = counts.get(index).copied().unwrap_or_default();
                 if count > 0 {
                     sample(&mut out, name, &labels, count as f64);
@@ -84,7 +83,7 @@ impl Checks {
         ] {
             let name = format!("admission_{name}");
             title(&mut out, &name, "gauge", help);
-            sample(&mut out, &name, &constant, value);
+            sample(&mut out, &name, &with_constant(constant, &[]), value);
         }
         out
     }

@@ -25,9 +25,8 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use openssl::ssl::{Ssl, SslContext};
-use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
+use oxigress_net::connections::{self, Bounds, PROXIED, Place};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_translate::{Candidate, ReviewOutcome, Reviews, Translator};
 use review::Subject;
@@ -247,9 +246,7 @@ async fn converse(
         let _work = place.work();
         reviewer.answer(request).await
     });
-    let mut server = hyper::server::conn::http1::Builder::new();
-    server.max_buf_size(MAX_HEAD_BYTES);
-    Ok(server.serve_connection(TokioIo::new(stream), service).await?)
+    Ok(connections::converse(stream, service).await?)
 }
 
 impl Reviewer {

@@ -6,6 +6,7 @@ use super::*;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
 use openssl::asn1::Asn1Time;
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;

@@ -14,9 +14,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use oxigress_core::explain::Asked;
-use oxigress_net::connections::{self, Bounds, MAX_HEAD_BYTES, PROXIED, Place};
+use oxigress_core::text::percent;
+use oxigress_net::connections::{self, Bounds, PROXIED, Place};
 use oxigress_net::socket;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -172,10 +172,8 @@ async fn converse(stream: TcpStream, place: Arc<Place>, dashboard: Arc<Dashboard
             Ok::<_, Infallible>(answer)
         }
     });
-    let mut server = hyper::server::conn::http1::Builder::new();
-    server.max_buf_size(MAX_HEAD_BYTES);
     // A client that hangs up is nobody's error here.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    let _ = connections::converse(stream, service).await;
 }
 
 /// The body, with what is let go when it ends.
@@ -258,26 +256,11 @@ impl Query {
 }
 
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let pair = after.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte =
-            pair.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        bytes.push(byte.unwrap_or(if *first == b'+' { b' ' } else { *first }));
-        rest = after.get(if byte.is_some() { 2 } else { 0 }..).unwrap_or_default();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&percent::unescape_form(text.as_bytes())).into_owned()
 }
 
 fn encoded(text: &str) -> String {
-    let one = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(one).collect()
+    percent::escaped(text.as_bytes(), b"~/").map(char::from).collect()
 }
 
 #[cfg(test)]

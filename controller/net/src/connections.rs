@@ -6,18 +6,22 @@
 //! Errors:  none: a connection over its time, or whose place is taken, is closed without a word.
 
 use hyper::HeaderMap;
+use hyper::body::{Body, Incoming};
+use hyper::service::HttpService;
+use hyper_util::rt::TokioIo;
 use oxigress_core::http::head;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Largest head of a request, hyper's buffer for writing included.
-pub const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Before a connection takes another one's place: 32 of one address are open so many times longer.
 const PACE: Duration = Duration::from_millis(1);
@@ -72,6 +76,19 @@ pub async fn serve<F: Future<Output = ()> + Send>(
         });
     }
 }
+
+/// Answers the requests of one connection, in HTTP/1, until either side closes it.
+pub async fn converse<T, S>(stream: T, service: S) -> hyper::Result<()>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: HttpService<Incoming, ResBody: Body<Error: Into<BoxError>> + 'static, Error: Into<BoxError>>,
+{
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.max_buf_size(MAX_HEAD_BYTES);
+    server.serve_connection(TokioIo::new(stream), service).await
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// All connections of a listener.
 #[derive(Default)]

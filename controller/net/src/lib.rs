@@ -1,5 +1,5 @@
 //! What several parts of the controller need of the network: listeners whose connections are bounded, a GET over a unix
-//! socket, pauses between attempts.
+//! socket, changes of folders, pauses between attempts.
 //!
 //! Knows:     bytes, connections and time.
 //! Does not:  know objects, nginx's configuration, or what is served.
@@ -8,6 +8,7 @@
 //! the provider wait alike; neither of them may depend on the other.
 #![forbid(unsafe_code)]
 
+pub mod changes;
 pub mod connections;
 pub mod pause;
 pub mod socket;

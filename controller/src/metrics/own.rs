@@ -1,7 +1,7 @@
 //! What the controller knows: its writes, the certificates and Ingresses that lead nowhere.
 
 use super::ChangeToLive;
-use oxigress_core::metrics::{labels, sample, title};
+use oxigress_core::metrics::{labels, sample, title, with_constant};
 use oxigress_core::model::Snapshot;
 use oxigress_objects::{Key, World};
 use oxigress_provider::kubernetes::WatchHealth;
@@ -28,10 +28,10 @@ pub fn text(
     live: &ChangeToLive,
     constant: &[(String, String)],
 ) -> String {
-    let mut out = live.text(&labels(&with(constant, &[])));
+    let mut out = live.text(&labels(&with_constant(constant, &[])));
     let mut one = |name: &str, kind, help, labels: &[(&str, &str)], value: f64| {
         title(&mut out, name, kind, help);
-        sample(&mut out, name, &with(constant, labels), value);
+        sample(&mut out, name, &with_constant(constant, labels), value);
     };
     let build = [
         ("build", ""),
@@ -62,7 +62,7 @@ pub fn leadership(lease: &str, is_held: bool, constant: &[(String, String)]) -> 
     let name = "leader_election_status";
     title(&mut out, name, "gauge", "1 if this replica writes status and Events");
     let value = f64::from(u8::from(is_held));
-    sample(&mut out, name, &with(constant, &[("name", lease)]), value);
+    sample(&mut out, name, &with_constant(constant, &[("name", lease)]), value);
     out
 }
 
@@ -71,7 +71,7 @@ pub fn pace(pace: &Pace, constant: &[(String, String)]) -> String {
     let mut out = String::new();
     let mut one = |name: &str, kind, help, value: f64| {
         title(&mut out, name, kind, help);
-        sample(&mut out, name, &with(constant, &[]), value);
+        sample(&mut out, name, &with_constant(constant, &[]), value);
     };
     let help = "Changes that wait, since those of their namespaces take too long to read";
     one("waiting_changes", "gauge", help, pace.waiting() as f64);
@@ -85,7 +85,7 @@ pub fn source(watch_health: &WatchHealth, constant: &[(String, String)]) -> Stri
     let mut out = String::new();
     let mut one = |name: &str, help, value: f64| {
         title(&mut out, name, "gauge", help);
-        sample(&mut out, name, &with(constant, &[]), value);
+        sample(&mut out, name, &with_constant(constant, &[]), value);
     };
     let is_whole = f64::from(u8::from(watch_health.is_whole()));
     one("source_synchronised", "1 if every watch of the API server is open", is_whole);
@@ -93,14 +93,6 @@ pub fn source(watch_health: &WatchHealth, constant: &[(String, String)]) -> Stri
         "How long the watch that is silent longest has been; an open one speaks once a minute";
     one("source_silence_seconds", help, watch_health.silence().as_secs_f64());
     out
-}
-
-fn with<'a>(
-    constant: &'a [(String, String)],
-    labels: &[(&'a str, &'a str)],
-) -> Vec<(&'a str, &'a str)> {
-    let constant = constant.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    constant.chain(labels.iter().copied()).collect()
 }
 
 /// Those that are served, by host. All replicas tell them, since each one serves them; of the
@@ -125,34 +117,32 @@ fn certificates(
     if served.is_empty() {
         return;
     }
-    let expires = "ssl_expire_time_seconds";
+    let (expires, info) = ("ssl_expire_time_seconds", "ssl_certificate_info");
+    let mut infos = String::new();
     title(out, expires, "gauge", "When the certificate of a host expires");
+    title(&mut infos, info, "gauge", "The certificate of a host");
     for (host, key, pair) in &served {
-        let labels = [
+        let leaf = &pair.leaf;
+        let identifier = leaf.identifier();
+        let common = [
             ("class", class),
             ("host", host.as_str()),
-            ("identifier", &pair.leaf.identifier()),
+            ("identifier", &identifier),
             ("namespace", &key.namespace),
             ("secret_name", &key.name),
         ];
-        sample(out, expires, &labels, pair.leaf.expires as f64);
-    }
-    let facts = "ssl_certificate_info";
-    title(out, facts, "gauge", "The certificate of a host");
-    for (host, key, pair) in &served {
-        let labels = [
-            ("class", class),
-            ("host", host.as_str()),
-            ("identifier", &pair.leaf.identifier()),
-            ("issuer_common_name", &pair.leaf.issuer_common_name),
-            ("issuer_organization", &pair.leaf.issuer_organization),
-            ("namespace", &key.namespace),
-            ("public_key_algorithm", pair.leaf.algorithm),
-            ("secret_name", &key.name),
-            ("serial_number", &pair.leaf.serial),
+        sample(out, expires, &common, leaf.expires as f64);
+        let more = [
+            ("issuer_common_name", &*leaf.issuer_common_name),
+            ("issuer_organization", &leaf.issuer_organization),
+            ("public_key_algorithm", leaf.algorithm),
+            ("serial_number", &leaf.serial),
         ];
-        sample(out, facts, &labels, 1.0);
+        let mut all = [&common[..], &more].concat();
+        all.sort_unstable();
+        sample(&mut infos, info, &all, 1.0);
     }
+    out.push_str(&infos);
 }
 
 /// Ingresses with a path whose Service is not there, or has no endpoints.
@@ -181,7 +171,7 @@ fn orphans(out: &mut String, world: &World, snapshot: &Snapshot, constant: &[(St
     for ((namespace, ingress), kinds) in ingresses {
         for (kind, is_orphan) in ["no-service", "no-endpoint"].iter().zip(kinds) {
             let labels = [("ingress", ingress), ("namespace", namespace), ("type", kind)];
-            sample(out, name, &with(constant, &labels), f64::from(u8::from(is_orphan)));
+            sample(out, name, &with_constant(constant, &labels), f64::from(u8::from(is_orphan)));
         }
     }
 }

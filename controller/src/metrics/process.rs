@@ -1,6 +1,6 @@
 //! What the kernel and `stub_status` know.
 
-use oxigress_core::metrics::{number, sample, title};
+use oxigress_core::metrics::{number, sample, title, with_constant};
 use oxigress_supervisor::process::table;
 use rustix::process::Pid;
 use std::fmt::Write;
@@ -105,7 +105,7 @@ pub fn nginx(pid_file: &Path, constant: &[(String, String)]) -> Option<String> {
     ] {
         let name = format!("nginx_process_{name}");
         title(&mut out, &name, kind, help);
-        sample(&mut out, &name, &labels(constant, &[]), value);
+        sample(&mut out, &name, &with_constant(constant, &[]), value);
     }
     Some(out)
 }
@@ -125,27 +125,19 @@ pub fn connections(page: &str, constant: &[(String, String)]) -> Option<String> 
     let name = "nginx_process_connections_total";
     title(&mut out, name, "counter", "Connections of clients");
     for (state, value) in [("accepted", accepted), ("handled", handled)] {
-        sample(&mut out, name, &labels(constant, &[("state", state)]), value);
+        sample(&mut out, name, &with_constant(constant, &[("state", state)]), value);
     }
     let name = "nginx_process_requests_total";
     title(&mut out, name, "counter", "Requests of clients");
-    sample(&mut out, name, &labels(constant, &[]), requests);
+    sample(&mut out, name, &with_constant(constant, &[]), requests);
     let name = "nginx_process_connections";
     title(&mut out, name, "gauge", "Connections of clients that are open");
     for (state, value) in
         [("active", active), ("reading", reading), ("writing", writing), ("waiting", waiting)]
     {
-        sample(&mut out, name, &labels(constant, &[("state", state)]), value);
+        sample(&mut out, name, &with_constant(constant, &[("state", state)]), value);
     }
     Some(out)
-}
-
-fn labels<'a>(
-    constant: &'a [(String, String)],
-    more: &[(&'a str, &'a str)],
-) -> Vec<(&'a str, &'a str)> {
-    let constant = constant.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    constant.chain(more.iter().copied()).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod export;
 mod spans;
 mod waiting;
 
-use oxigress_core::metrics::labels;
+use oxigress_core::metrics::{labels, with_constant};
 use oxigress_settings::tracing::Exporter;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,7 +65,6 @@ impl Telemetry {
 impl Counts {
     /// The metrics, in Prometheus's text format; `constant` are labels of every series.
     pub fn text(&self, constant: &[(String, String)]) -> String {
-        let constant: Vec<_> = constant.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         let reasons = [
             ("collector", &self.failed),
             ("queue_full", &self.queue_full),
@@ -77,11 +76,11 @@ impl Counts {
              oxigress_spans_exported_total{{{}}} {}\n\
              # HELP oxigress_spans_dropped_total Spans that were lost, and requests that found nginx's queue full\n\
              # TYPE oxigress_spans_dropped_total counter\n",
-            labels(&constant),
+            labels(&with_constant(constant, &[])),
             self.exported.load(Relaxed)
         );
         for (reason, count) in reasons {
-            let labels = labels(&[&constant[..], &[("reason", reason)]].concat());
+            let labels = labels(&with_constant(constant, &[("reason", reason)]));
             let count = count.load(Relaxed);
             out.push_str(&format!("oxigress_spans_dropped_total{{{labels}}} {count}\n"));
         }

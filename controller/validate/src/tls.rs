@@ -1,5 +1,6 @@
 //! Checks of texts that OpenSSL reads: cipher lists, groups, certificates, revocation lists, key pairs.
 
+use openssl::error::ErrorStack;
 use openssl::nid::Nid;
 use openssl::pkey::{Id, PKey, PKeyRef, Private};
 use openssl::ssl::{SslContextBuilder, SslMethod};
@@ -33,22 +34,28 @@ pub struct Pair {
 
 /// Whether OpenSSL has a cipher of this list.
 pub fn cipher_list(text: &str) -> Result<(), String> {
-    let mut context = SslContextBuilder::new(SslMethod::tls()).map_err(|_| "out of memory")?;
-    if text.contains('\0') {
-        return Err("the cipher list has a NUL".into());
-    }
-    let set = context.set_cipher_list(text);
-    set.map_err(|_| "OpenSSL knows no cipher of the list: name one that it has".into())
+    let unknown = "OpenSSL knows no cipher of the list: name one that it has";
+    check_list("cipher list", text, |context| context.set_cipher_list(text), unknown)
 }
 
 /// Whether OpenSSL knows every group of this list.
 pub fn groups(text: &str) -> Result<(), String> {
+    let unknown = "OpenSSL does not know every group of the list: name those that it has";
+    check_list("list of groups", text, |context| context.set_groups_list(text), unknown)
+}
+
+/// Checks a list by setting it; `unknown` is the error if OpenSSL refuses.
+fn check_list(
+    what: &str,
+    text: &str,
+    set: impl FnOnce(&mut SslContextBuilder) -> Result<(), ErrorStack>,
+    unknown: &str,
+) -> Result<(), String> {
     let mut context = SslContextBuilder::new(SslMethod::tls()).map_err(|_| "out of memory")?;
     if text.contains('\0') {
-        return Err("the list of groups has a NUL".into());
+        return Err(format!("the {what} has a NUL"));
     }
-    let set = context.set_groups_list(text);
-    set.map_err(|_| "OpenSSL does not know every group of the list: name those that it has".into())
+    set(&mut context).map_err(|_| unknown.into())
 }
 
 /// Whether a word is a protocol for connections to endpoints.

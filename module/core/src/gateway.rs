@@ -368,10 +368,15 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         self.named(rule);
         let (host, path, target) =
             (self.facts.client_host(), self.facts.path(), self.facts.target());
-        match path_edit::location(to, host, path, target) {
+        let location = path_edit::location(to, host, path, target);
+        self.redirect(to.code, location)
+    }
+
+    fn redirect(&mut self, code: u16, location: Option<Vec<u8>>) -> Answer {
+        match location {
             Some(location) => {
                 self.trace.answer(Reason::RuleRedirects);
-                Answer::Redirect { code: to.code, location }
+                Answer::Redirect { code, location }
             }
             None => self.respond(400, Reason::RedirectLeadsNowhere),
         }
@@ -390,13 +395,8 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
     fn elsewhere(&mut self, to: &Redirect, rule: RuleView<'g>, is_relative: bool) -> Answer {
         let (origin, target) = (self.facts.origin(), self.facts.target());
         let values = self.named(rule);
-        match redirect::elsewhere(to, origin.as_deref(), is_relative, target, &values) {
-            Some(location) => {
-                self.trace.answer(Reason::RuleRedirects);
-                Answer::Redirect { code: to.code, location }
-            }
-            None => self.respond(400, Reason::RedirectLeadsNowhere),
-        }
+        let location = redirect::elsewhere(to, origin.as_deref(), is_relative, target, &values);
+        self.redirect(to.code, location)
     }
 
     /// Puts the rule's path in place of the client's.

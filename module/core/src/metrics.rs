@@ -14,5 +14,7 @@ mod text;
 
 pub use buckets::{Buckets, InvalidBuckets, MAX_LENGTH_BOUNDS, MAX_SIZE_BOUNDS, MAX_TIME_BOUNDS};
 pub use cell::{Attempts, Method, Observation, WORDS, observe};
-pub use query::{InvalidQuery, percent_decoded};
-pub use text::{Exposition, FAMILIES, Labels, Options, PREFIX, labels, number, sample, title};
+pub use query::InvalidQuery;
+pub use text::{
+    Exposition, FAMILIES, Labels, Options, PREFIX, labels, number, sample, title, with_constant,
+};

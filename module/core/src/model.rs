@@ -24,7 +24,7 @@ pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, Stre
 
 pub use crate::record::table::Snapshot;
 use policy::{HeaderPattern, HeaderValue, PolicyId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -133,18 +133,30 @@ pub struct Server {
     pub rules: Vec<Rule>,
 }
 
-fn checked_rules<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Rule>, D::Error> {
-    use serde::de::Error;
-    let rules = Vec::<Rule>::deserialize(from)?;
+/// Reads a field that is valid only if `check` says so.
+fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>, E: fmt::Display>(
+    from: D,
+    check: impl FnOnce(&T) -> Result<(), E>,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(from)?;
+    check(&value).map_err(serde::de::Error::custom)?;
+    Ok(value)
+}
+
+fn checked_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Rule>, D::Error> {
+    checked(from, |rules: &Vec<Rule>| check_rules(rules))
+}
+
+fn check_rules(rules: &[Rule]) -> Result<(), String> {
     if rules.len() > MAX_RULES {
-        return Err(D::Error::custom(format!(
+        return Err(format!(
             "{} rules in one server, at most {MAX_RULES} are served: split the host",
             rules.len()
-        )));
+        ));
     }
     let mut seen = BTreeMap::new();
     let mut twice = None;
-    for rule in &rules {
+    for rule in rules {
         let criteria = rule.selection.as_deref().and_then(Selection::criteria);
         let shares = rule.selection.as_ref().is_some_and(|selection| selection.weight.is_some());
         let other = seen.insert((&rule.path, criteria), shares);
@@ -153,11 +165,8 @@ fn checked_rules<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Rule>,
         }
     }
     match twice {
-        Some(twice) => Err(D::Error::custom(format!(
-            "path {} stands twice in one server: keep one",
-            twice.path
-        ))),
-        None => Ok(rules),
+        Some(twice) => Err(format!("path {} stands twice in one server: keep one", twice.path)),
+        None => Ok(()),
     }
 }
 
@@ -254,15 +263,11 @@ pub struct Certificate {
     pub key: String,
 }
 
-fn checked_pem<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let pem = String::deserialize(from)?;
-    if pem.len() > MAX_PEM_BYTES {
-        return Err(serde::de::Error::custom(format!(
-            "{} bytes of PEM, at most {MAX_PEM_BYTES} are taken",
-            pem.len()
-        )));
-    }
-    Ok(pem)
+fn checked_pem<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |pem: &String| match pem.len() > MAX_PEM_BYTES {
+        true => Err(format!("{} bytes of PEM, at most {MAX_PEM_BYTES} are taken", pem.len())),
+        false => Ok(()),
+    })
 }
 
 impl fmt::Debug for Certificate {

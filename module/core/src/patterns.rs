@@ -127,6 +127,9 @@ impl Captures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoAnswer;
 
+/// What a pattern captures, where that can be decided; `None`: it does not match.
+pub type Decided = Result<Option<Captures>, NoAnswer>;
+
 /// Where a pattern has to match.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meaning {
@@ -193,12 +196,7 @@ impl Patterns {
     }
 
     /// The captures of `pattern` in a path that begins with a match of it.
-    pub fn captures(
-        &self,
-        pattern: &[u8],
-        path: &[u8],
-        budget: &mut Budget,
-    ) -> Result<Option<Captures>, NoAnswer> {
+    pub fn captures(&self, pattern: &[u8], path: &[u8], budget: &mut Budget) -> Decided {
         let mut kept = self.of_paths.try_borrow_mut().map_err(|_| NoAnswer)?;
         let (compiled, scratch) = kept.get(pattern, budget).ok_or(NoAnswer)?;
         captures(compiled, path, scratch, budget).ok_or(NoAnswer)
@@ -250,12 +248,7 @@ impl NamespacePatterns<'_> {
     }
 
     /// As [`Patterns::captures`], with a small budget where the namespace has exhausted its share.
-    pub fn captures(
-        &self,
-        pattern: &[u8],
-        path: &[u8],
-        budget: &mut Budget,
-    ) -> Result<Option<Captures>, NoAnswer> {
+    pub fn captures(&self, pattern: &[u8], path: &[u8], budget: &mut Budget) -> Decided {
         self.charged(budget, |budget| self.patterns.captures(pattern, path, budget))
     }
 

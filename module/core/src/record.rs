@@ -13,6 +13,7 @@ mod certificate;
 mod check;
 mod definition;
 mod endpoints;
+mod framed;
 mod listener;
 mod name;
 mod named;
@@ -45,6 +46,7 @@ pub use tls::{check_tls_policy, decode_tls};
 
 use crate::model::Snapshot;
 use crate::wire::native::Patch;
+use serde::de::DeserializeOwned;
 use table::TABLES;
 
 /// The records of one generation: the store, or a map in tests and in the controller.
@@ -106,6 +108,20 @@ pub fn delta_records(patch: &Patch, live: impl Fn(Kind, &[u8]) -> Option<Vec<u8>
 fn encode_json(value: &(impl serde::Serialize + ?Sized)) -> Vec<u8> {
     // Strings, numbers and lists of them always have a JSON form.
     serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// The value of such a record; `None` for damaged bytes.
+fn decode_json<T: DeserializeOwned>(value: &[u8]) -> Option<T> {
+    serde_json::from_slice(value).ok()
+}
+
+/// Checks such a record; `damaged` is the error of bytes that cannot be read.
+fn check_json<T: DeserializeOwned>(
+    value: &[u8],
+    damaged: &'static str,
+    check: impl FnOnce(&T) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    decode_json(value).map_or_else(|| Err(Fault::new("", damaged)), |value| check(&value))
 }
 
 /// A length as a record holds it; the model bounds every length far below 4 GiB.

@@ -10,7 +10,7 @@ use foreign_types::{ForeignType, ForeignTypeRef};
 use libc::{c_int, c_long, c_void};
 use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::x509::store::{X509Store, X509StoreRef};
-use openssl::x509::{X509, X509NameRef, X509Ref, X509StoreContextRef};
+use openssl::x509::{X509, X509Crl, X509NameRef, X509Ref, X509StoreContextRef};
 use openssl_sys as sys;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
@@ -83,8 +83,8 @@ impl Authorities {
                 return Err("out of memory".into());
             }
             ffi::X509_STORE_set_get_issuer(raw, Some(get_issuer));
-            ffi::X509_STORE_set_lookup_certs(raw, Some(lookup_certificates));
-            ffi::X509_STORE_set_lookup_crls(raw, Some(lookup_lists));
+            ffi::X509_STORE_set_lookup_certs(raw, Some(lookup::<X509>));
+            ffi::X509_STORE_set_lookup_crls(raw, Some(lookup::<X509Crl>));
             ffi::X509_STORE_set_cleanup(raw, Some(end));
             if checks_revocation && sys::X509_STORE_set_flags(raw, CHECK_REVOCATION) != 1 {
                 return Err("out of memory".into());
@@ -202,40 +202,39 @@ fn is_before(a: &Asn1TimeRef, b: &Asn1TimeRef) -> bool {
     a.compare(b).is_ok_and(|order| order.is_lt())
 }
 
-/// All certificates of a subject; OpenSSL looks for one of them that it has.
-unsafe extern "C" fn lookup_certificates(
-    context: *mut sys::X509_STORE_CTX,
-    subject: *const sys::X509_NAME,
-) -> *mut sys::OPENSSL_STACK {
-    let body = || {
-        // SAFETY: OpenSSL gives a running verification and a name, which live during the callback.
-        let (running, subject) = unsafe {
-            (X509StoreContextRef::from_ptr(context), X509NameRef::from_ptr(subject.cast_mut()))
-        };
-        let bundles = bundles(running)?;
-        let all = bundles.certificates.of_subject(subject, &bundles.budget);
-        stack(all.cloned(), |known| known.as_ptr().cast(), sys::OPENSSL_sk_push)
-    };
-    contain(null_mut(), body, null_mut())
+/// What a store finds by name, counted for OpenSSL.
+trait Found: ForeignType {
+    /// `None`: there is none, or one of them cannot be read.
+    fn find(bundles: &Bundles, name: &X509NameRef) -> Option<Vec<Self>>;
 }
 
-/// All lists of an issuer; null, and nobody passes: there is none, or one of them cannot be read.
-unsafe extern "C" fn lookup_lists(
-    context: *const sys::X509_STORE_CTX,
-    issuer: *const sys::X509_NAME,
+/// Finds all certificates of a subject; OpenSSL looks for one of them that it has.
+impl Found for X509 {
+    fn find(bundles: &Bundles, subject: &X509NameRef) -> Option<Vec<X509>> {
+        Some(bundles.certificates.of_subject(subject, &bundles.budget).cloned().collect())
+    }
+}
+
+/// Finds all lists of an issuer.
+impl Found for X509Crl {
+    fn find(bundles: &Bundles, issuer: &X509NameRef) -> Option<Vec<X509Crl>> {
+        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget)?;
+        Some(all.into_iter().map(crl::counted).collect())
+    }
+}
+
+/// Answers null where nothing is found: without a certificate or a list nobody passes.
+unsafe extern "C" fn lookup<T: Found>(
+    context: *mut sys::X509_STORE_CTX,
+    name: *const sys::X509_NAME,
 ) -> *mut sys::OPENSSL_STACK {
     let body = || {
         // SAFETY: OpenSSL gives a running verification and a name, which live during the callback.
-        let (running, issuer) = unsafe {
-            (
-                X509StoreContextRef::from_ptr(context.cast_mut()),
-                X509NameRef::from_ptr(issuer.cast_mut()),
-            )
+        let (running, name) = unsafe {
+            (X509StoreContextRef::from_ptr(context), X509NameRef::from_ptr(name.cast_mut()))
         };
-        let bundles = bundles(running)?;
-        let all = bundles.revocations.as_ref()?.of_issuer(issuer, &bundles.budget)?;
-        let all = all.into_iter().map(crl::counted);
-        stack(all, |known| known.as_ptr().cast(), sys::OPENSSL_sk_push)
+        let all = T::find(bundles(running)?, name)?;
+        stack(all, |found| found.as_ptr().cast(), sys::OPENSSL_sk_push)
     };
     contain(null_mut(), body, null_mut())
 }
@@ -246,11 +245,10 @@ type Push = unsafe extern "C" fn(*mut sys::OPENSSL_STACK, *const c_void) -> c_in
 /// A stack of counted objects, which OpenSSL frees; `None` when memory is out for any of them: a chain that is judged by
 /// some of an issuer's revocation lists would pass where another one refuses it.
 fn stack<T>(
-    all: impl Iterator<Item = T>,
+    all: Vec<T>,
     pointer: fn(&T) -> *const c_void,
     push: Push,
 ) -> Option<*mut sys::OPENSSL_STACK> {
-    let all: Vec<T> = all.collect();
     // SAFETY: the stack is new. What is pushed is alive, and is the stack's when all of it is there; else the stack alone
     // is freed here, and `all` frees the rest.
     unsafe {
@@ -303,7 +301,7 @@ mod tests {
         let object = Rc::new(());
         let fill = |room| {
             ROOM.set(room);
-            stack(std::iter::repeat_n(object.clone(), 3), |one| Rc::as_ptr(one).cast(), push)
+            stack(vec![object.clone(); 3], |one| Rc::as_ptr(one).cast(), push)
         };
         for room in 0..3 {
             assert_eq!(fill(room), None, "room for {room} of 3");

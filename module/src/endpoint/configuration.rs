@@ -20,8 +20,9 @@ use crate::endpoint::Head;
 use crate::worker::Worker;
 use crate::zone::{Patience, ZoneLock};
 use oxigress_core::explain::Asked;
-use oxigress_core::metrics::{Buckets, Options, percent_decoded};
+use oxigress_core::metrics::{Buckets, Options};
 use oxigress_core::policy::limits::Forgotten;
+use oxigress_core::text::percent;
 use oxigress_store::{Role, Store, Transaction};
 
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
@@ -125,7 +126,7 @@ fn stats(head: &Head<'_>) -> Step {
     let mut pairs = head.query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
     let backend = match pairs.next().map(|pair| pair.strip_prefix(b"backend=")) {
         None => None,
-        Some(id) => match id.and_then(percent_decoded) {
+        Some(id) => match id.and_then(percent::decode_text) {
             Some(id) if pairs.next().is_none() => Some(id),
             _ => {
                 return Step::Answer(Answer::problem(

@@ -251,7 +251,35 @@ fn flag(condition: Condition) -> u32 {
 
 /// Whether a location of their own is needed.
 fn has_own(policies: &Policies) -> bool {
-    let Policies { proxy, relative_redirects, redirect_port, errors, is_unlogged, .. } = policies;
+    // All are named, so that a new one is put on one side or the other.
+    let Policies {
+        proxy,
+        relative_redirects,
+        redirect_port,
+        errors,
+        is_unlogged,
+        denied: _,
+        redirect: _,
+        redirect_to: _,
+        path_edit: _,
+        keeps_trailing_slash: _,
+        rewrite: _,
+        upstream_host: _,
+        cors: _,
+        access: _,
+        limits: _,
+        response_headers: _,
+        request_headers: _,
+        added_request_headers: _,
+        added_response_headers: _,
+        removed_response_headers: _,
+        response_edits: _,
+        beside_own_headers: _,
+        fallback: _,
+        mirror: _,
+        more_mirrors: _,
+        tracing: _,
+    } = policies;
     proxy.is_some()
         || *relative_redirects
         || redirect_port.is_some()

@@ -105,12 +105,7 @@ impl Ledger {
     /// Room to remember a request that a limit of connections counts; 0: there is none.
     pub fn reserve_limited(&self) -> u32 {
         let Some(page) = self.page else { return 0 };
-        let free = self.free_limited.try_borrow_mut().ok().and_then(|mut free| free.pop());
-        let place = free.unwrap_or_else(|| {
-            let used = page.limited_used.load(Relaxed);
-            page.limited_used.store((used + 1).min(ENTRIES as u64), Release);
-            used as u32
-        });
+        let place = reserve(page.limited_used, &self.free_limited);
         if (place as usize) < ENTRIES { place + 1 } else { 0 }
     }
 
@@ -127,9 +122,7 @@ impl Ledger {
     pub fn clear_limited(&self, place: u32) {
         let Some(entry) = self.limited(place) else { return };
         entry.store(0, Relaxed);
-        if let Ok(mut free) = self.free_limited.try_borrow_mut() {
-            free.push(place - 1);
-        }
+        release(&self.free_limited, place - 1);
     }
 
     fn limited(&self, place: u32) -> Option<&'static AtomicU64> {
@@ -141,13 +134,7 @@ impl Ledger {
     #[inline]
     pub fn write(&self, backend: u64, index: u32, number: u32) -> u32 {
         let Some(page) = self.page else { return 0 };
-        let free = self.free.try_borrow_mut().ok().and_then(|mut free| free.pop());
-        let place = free.unwrap_or_else(|| {
-            let used = page.used.load(Relaxed);
-            // The entry stands before it counts.
-            page.used.store((used + 1).min(ENTRIES as u64), Release);
-            used as u32
-        });
+        let place = reserve(page.used, &self.free);
         let Some([key, cell]) = page.entries.get(place as usize) else { return 0 };
         cell.store(u64::from(index) << 32 | u64::from(number), Relaxed);
         key.store(backend, Release);
@@ -163,9 +150,7 @@ impl Ledger {
             return;
         };
         backend.store(0, Relaxed);
-        if let Ok(mut free) = self.free.try_borrow_mut() {
-            free.push(place - 1);
-        }
+        release(&self.free, place - 1);
     }
 
     /// Gives the page back.
@@ -174,6 +159,25 @@ impl Ledger {
             settle(&page, accounts);
             page.pid.store(0, Release);
         }
+    }
+}
+
+/// A free place of a page, else the one after the last that was ever used.
+#[inline]
+fn reserve(used: &AtomicU64, free: &RefCell<Vec<u32>>) -> u32 {
+    let place = free.try_borrow_mut().ok().and_then(|mut free| free.pop());
+    place.unwrap_or_else(|| {
+        let before = used.load(Relaxed);
+        // The place counts before its entry is written: an empty entry is passed over.
+        used.store((before + 1).min(ENTRIES as u64), Release);
+        before as u32
+    })
+}
+
+#[inline]
+fn release(free: &RefCell<Vec<u32>>, place: u32) {
+    if let Ok(mut free) = free.try_borrow_mut() {
+        free.push(place);
     }
 }
 

@@ -12,7 +12,7 @@ const CRATES: [(&str, usize); 5] = [
     ("module/core", 0),
     ("module/store", 14),
     ("module/nginx", 225),
-    ("module/pki", 31),
+    ("module/pki", 30),
     ("module", 30),
 ];
 

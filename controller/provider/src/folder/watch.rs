@@ -1,7 +1,8 @@
 //! inotify events to paths that have to be looked at.
 
 use futures_util::FutureExt;
-use inotify::{EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
+use inotify::{EventMask, EventStream, WatchDescriptor, WatchMask};
+use oxigress_net::changes;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::io;
@@ -56,7 +57,7 @@ pub fn is_manifest(path: &Path) -> bool {
 impl Watch {
     /// Makes a watch without folders.
     pub fn new() -> Self {
-        let events = Inotify::init().and_then(|it| it.into_event_stream(vec![0; BUFFER_BYTES]));
+        let events = changes::events(BUFFER_BYTES);
         let mut watch = Watch::none();
         match events {
             Ok(events) => watch.events = Some(events),
@@ -94,24 +95,17 @@ impl Watch {
 
     /// Watches the entries of `folder`; repeating it is harmless. Answers whether that is new.
     pub fn add(&mut self, folder: &Path) -> io::Result<bool> {
-        let mask = WatchMask::CLOSE_WRITE
-            | WatchMask::CREATE
-            | WatchMask::DELETE
-            | WatchMask::MOVED_FROM
-            | WatchMask::MOVED_TO
-            | WatchMask::DELETE_SELF
-            | WatchMask::MOVE_SELF
-            | WatchMask::ONLYDIR;
         let Some(events) = &self.events else { return Ok(false) };
-        let descriptor = match events.watches().add(folder, mask) {
-            Ok(descriptor) => descriptor,
-            // The limit of watches, which is no fault of the folder.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                self.refuse(&error, "fs.inotify.max_user_watches");
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        };
+        let descriptor =
+            match events.watches().add(folder, changes::IN_A_FOLDER | WatchMask::ONLYDIR) {
+                Ok(descriptor) => descriptor,
+                // The limit of watches, which is no fault of the folder.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    self.refuse(&error, "fs.inotify.max_user_watches");
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
         if self.descriptors.get(folder) == Some(&descriptor) {
             return Ok(false);
         }

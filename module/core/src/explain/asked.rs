@@ -2,7 +2,7 @@
 
 use crate::balancer::{cookie, split};
 use crate::gateway::{Facts, Shown};
-use crate::metrics::percent_decoded;
+use crate::text::percent;
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ impl Asked {
             let refuse = || InvalidQuery(shortened(&String::from_utf8_lossy(pair)));
             let mut parts = pair.splitn(2, |byte| *byte == b'=');
             let (name, value) = (parts.next().unwrap_or_default(), parts.next());
-            let value = value.and_then(percent_decoded).ok_or_else(refuse)?;
+            let value = value.and_then(percent::decode_text).ok_or_else(refuse)?;
             if name == b"header" {
                 let (name, value) = value.split_once(':').ok_or_else(refuse)?;
                 if headers.len() == MAX_HEADERS || name.is_empty() {
@@ -101,16 +101,7 @@ impl Asked {
         let mut query = String::new();
         for (name, value) in texts.chain(port).chain(headers) {
             let _ = write!(query, "{}{name}=", if query.is_empty() { "" } else { "&" });
-            for byte in value.bytes() {
-                match byte {
-                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b':' => {
-                        query.push(char::from(byte));
-                    }
-                    _ => {
-                        let _ = write!(query, "%{byte:02X}");
-                    }
-                }
-            }
+            query.extend(percent::escaped(value.as_bytes(), b"/:").map(char::from));
         }
         query
     }
@@ -180,21 +171,8 @@ fn shortened(text: &str) -> String {
 }
 
 fn decoded(raw: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(raw.len());
-    let mut rest = raw.iter();
-    while let Some(byte) = rest.next() {
-        let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
-        let byte = match byte {
-            b'%' => digit(rest.next()?)? << 4 | digit(rest.next()?)?,
-            byte if byte.is_ascii_control() => return None,
-            byte => *byte,
-        };
-        if byte == 0 {
-            return None;
-        }
-        bytes.push(byte);
-    }
-    Some(bytes)
+    let is_fine = !raw.iter().any(u8::is_ascii_control);
+    percent::decode(raw).filter(|path| is_fine && !path.contains(&0))
 }
 
 /// The request as [`crate::gateway::decide`] reads it, with what nginx makes of its host and path.

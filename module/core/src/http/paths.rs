@@ -3,6 +3,8 @@
 //!
 //! Source:  RFC 3986 §3.3; the option is off unless the operator turns it on, as in ingress-nginx, which has none.
 
+use crate::text::percent;
+
 /// The ambiguous forms of paths that an operator refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
@@ -66,20 +68,7 @@ fn has_parameters(path: &[u8]) -> bool {
 
 fn decoded(text: &[u8]) -> Vec<u8> {
     let mut into = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|b| char::from(*b).to_digit(16));
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                into.push((high * 16 + low) as u8);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                into.push(*first);
-                rest = after;
-            }
-        }
-    }
+    percent::unescape(text, &mut into);
     into
 }
 

@@ -3,6 +3,7 @@
 //! Errors:  a name that is not known or a value that cannot be read is refused, with the names there are.
 
 use super::Options;
+use crate::text::percent;
 use std::fmt::Write;
 
 /// Labels that a query may add to every series.
@@ -22,7 +23,7 @@ impl Options {
         let mut options = Options::default();
         for pair in query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
             let refuse = || InvalidQuery(String::from_utf8_lossy(pair).into_owned());
-            let pair = percent_decoded(pair).ok_or_else(refuse)?;
+            let pair = percent::decode_text(pair).ok_or_else(refuse)?;
             let (name, value) = pair.split_once('=').ok_or_else(refuse)?;
             let flag = || value.parse::<bool>().map_err(|_| refuse());
             match CONSTANT.iter().find(|known| **known == name) {
@@ -51,37 +52,10 @@ impl Options {
         let constant = constant.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in constant.chain(Some(excluded)).filter(|(_, value)| !value.is_empty()) {
             let _ = write!(query, "&{name}=");
-            for byte in value.bytes() {
-                match byte {
-                    b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b',' => {
-                        query.push(char::from(byte));
-                    }
-                    _ => {
-                        let _ = write!(query, "%{byte:02X}");
-                    }
-                }
-            }
+            query.extend(percent::escaped(value.as_bytes(), b",").map(char::from));
         }
         query
     }
-}
-
-/// A text without its percent signs; `None` if one is not followed by two digits, or it is not UTF-8.
-pub fn percent_decoded(text: &[u8]) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, after) = rest.split_first_chunk::<2>()?;
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -59,11 +59,7 @@ impl Default for Options {
 impl Options {
     /// The labels of every series, as they stand between braces.
     pub fn constant_labels(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.constant {
-            label(&mut text, name, value.as_bytes());
-        }
-        text.trim_end_matches(',').to_owned()
+        labels(&with_constant(&self.constant, &[]))
     }
 }
 
@@ -94,9 +90,9 @@ pub struct Exposition {
 impl Exposition {
     /// A text without samples.
     pub fn new(options: Options) -> Self {
-        let mut constant = String::new();
-        for (name, value) in &options.constant {
-            label(&mut constant, name, value.as_bytes());
+        let mut constant = options.constant_labels();
+        if !constant.is_empty() {
+            constant.push(',');
         }
         Exposition { options, constant, series: BTreeMap::new() }
     }
@@ -226,6 +222,15 @@ pub fn title(out: &mut String, name: &str, kind: &str, help: &str) {
 pub fn sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let labels = self::labels(labels);
     let _ = writeln!(out, "{PREFIX}{name}{{{labels}}} {}", number(value));
+}
+
+/// The labels of every series, then those of one.
+pub fn with_constant<'a>(
+    constant: &'a [(String, String)],
+    more: &[(&'a str, &'a str)],
+) -> Vec<(&'a str, &'a str)> {
+    let constant = constant.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    constant.chain(more.iter().copied()).collect()
 }
 
 /// Formats labels as `name="value",name="value"`, with values escaped.

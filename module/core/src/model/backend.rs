@@ -2,9 +2,9 @@
 //!
 //! Source: ingress-nginx's backends for the fields that it has; all others are off by default.
 
-use super::{BackendId, Invalid, MAX_ALTERNATIVES, MAX_ENDPOINTS};
+use super::{BackendId, Invalid, MAX_ALTERNATIVES, MAX_ENDPOINTS, checked};
 use crate::text::template;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -55,18 +55,17 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-fn checked_alternatives<'de, D: serde::Deserializer<'de>>(
-    from: D,
-) -> Result<Vec<BackendId>, D::Error> {
-    let all = Vec::<BackendId>::deserialize(from)?;
-    let is_repeated = all.iter().collect::<BTreeSet<_>>().len() != all.len();
-    if is_repeated || all.len() > MAX_ALTERNATIVES {
-        return Err(serde::de::Error::custom(format!(
-            "{} alternatives, each once and at most {MAX_ALTERNATIVES} are taken",
-            all.len()
-        )));
-    }
-    Ok(all)
+fn checked_alternatives<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<BackendId>, D::Error> {
+    checked(from, |all: &Vec<BackendId>| {
+        let is_repeated = all.iter().collect::<BTreeSet<_>>().len() != all.len();
+        match is_repeated || all.len() > MAX_ALTERNATIVES {
+            true => Err(format!(
+                "{} alternatives, each once and at most {MAX_ALTERNATIVES} are taken",
+                all.len()
+            )),
+            false => Ok(()),
+        }
+    })
 }
 
 /// How an endpoint is chosen where neither a cookie nor a hash decides.
@@ -98,10 +97,8 @@ pub struct HashBy {
     pub subset_size: u32,
 }
 
-fn checked_key<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let key = String::deserialize(from)?;
-    HashBy::check_key(&key).map_err(serde::de::Error::custom)?;
-    Ok(key)
+fn checked_key<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |key: &String| HashBy::check_key(key))
 }
 
 impl HashBy {
@@ -196,20 +193,12 @@ impl Default for Cookie {
     }
 }
 
-fn checked_name<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let name = String::deserialize(from)?;
-    Cookie::check_name(&name).map_err(serde::de::Error::custom)?;
-    Ok(name)
+fn checked_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |name: &String| Cookie::check_name(name))
 }
 
-fn checked_attribute<'de, D: serde::Deserializer<'de>>(
-    from: D,
-) -> Result<Option<String>, D::Error> {
-    let value = Option::<String>::deserialize(from)?;
-    if let Some(value) = &value {
-        Cookie::check_attribute(value).map_err(serde::de::Error::custom)?;
-    }
-    Ok(value)
+fn checked_attribute<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    checked(from, |value: &Option<String>| value.as_deref().map_or(Ok(()), Cookie::check_attribute))
 }
 
 impl Cookie {
@@ -379,13 +368,12 @@ fn is_one(weight: &u16) -> bool {
     *weight == 1
 }
 
-fn checked_weight<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
-    let weight = u16::deserialize(from)?;
-    if (1..=Endpoint::MAX_WEIGHT).contains(&weight) {
-        return Ok(weight);
-    }
-    Err(serde::de::Error::custom(format!(
-        "weight {weight} is not from 1 to {}: leave out an endpoint that is to get nothing",
-        Endpoint::MAX_WEIGHT
-    )))
+fn checked_weight<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    checked(from, |weight| match (1..=Endpoint::MAX_WEIGHT).contains(weight) {
+        true => Ok(()),
+        false => Err(format!(
+            "weight {weight} is not from 1 to {}: leave out an endpoint that is to get nothing",
+            Endpoint::MAX_WEIGHT
+        )),
+    })
 }

@@ -1,6 +1,7 @@
 //! Certificates of authorities and revocation lists: PEM that many hosts and policies name, and that is stored once.
 
 use super::Invalid;
+use super::text::{as_string, id};
 use crate::text::hex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,51 +41,32 @@ impl fmt::Debug for Bundle {
     }
 }
 
-impl TryFrom<String> for Bundle {
-    type Error = Invalid;
+as_string!(Bundle, |text| Bundle::parse(text), |bundle| bundle.as_str().to_owned());
 
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        Bundle::parse(text)
+id!(
+    /// The identity of a [`Bundle`]: the SHA-256 of its text, so that the text of an id never changes.
+    BundleId,
+    /// Reads an id of 64 lower-case hexadecimal digits.
+    check_digest
+);
+
+fn check_digest(text: &str) -> Result<(), Invalid> {
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    match text.len() == 64 && text.bytes().all(is_digit) {
+        true => Ok(()),
+        false => Err(Invalid::new(format!(
+            "bundle id {:?} is not the SHA-256 of the bundle in 64 lower-case hexadecimal digits",
+            super::shorten(text)
+        ))),
     }
 }
-
-impl From<Bundle> for String {
-    fn from(bundle: Bundle) -> String {
-        bundle.as_str().to_owned()
-    }
-}
-
-/// The identity of a [`Bundle`]: the SHA-256 of its text, so that the text of an id never changes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "String")]
-pub struct BundleId(Arc<str>);
 
 impl BundleId {
-    /// Reads an id of 64 lower-case hexadecimal digits.
-    pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
-        let text = text.as_ref();
-        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        match text.len() == 64 && text.bytes().all(is_digit) {
-            true => Ok(BundleId(text.into())),
-            false => Err(Invalid::new(format!(
-                "bundle id {:?} is not the SHA-256 of the bundle in 64 lower-case hexadecimal digits",
-                super::shorten(text)
-            ))),
-        }
-    }
-
     /// The id of this digest.
     pub fn of_digest(digest: [u8; 32]) -> Self {
         BundleId(hex::encode(&digest).into_iter().map(char::from).collect::<String>().into())
     }
-
-    /// The id as hexadecimal digits.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
-
-super::text::text_form!(BundleId);
 
 #[cfg(test)]
 mod tests {

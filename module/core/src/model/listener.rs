@@ -1,5 +1,6 @@
 //! A host on a listener of a Gateway.
 
+use super::text::as_string;
 use super::{HostPattern, Invalid, shorten};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -60,19 +61,7 @@ impl ListenerHost {
     }
 }
 
-impl TryFrom<String> for ListenerHost {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        ListenerHost::parse(&text)
-    }
-}
-
-impl From<ListenerHost> for String {
-    fn from(host: ListenerHost) -> String {
-        host.to_string()
-    }
-}
+as_string!(ListenerHost, |text| ListenerHost::parse(&text), |host| host.to_string());
 
 impl fmt::Display for ListenerHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -30,10 +30,9 @@ pub use text::{HeaderName, HeaderPattern, HeaderValue, Template};
 pub use tls::{ClientCertificates, TlsPolicy, VerifyClient};
 pub use tracing::{Propagation, Sampling, Tracing};
 
-use super::{BackendId, BundleId, Invalid};
-use serde::{Deserialize, Serialize};
+use super::{BackendId, BundleId, Invalid, checked};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 crate::object::objects!(Policies, Redirect, Rewrite, Cors, ResponseHeader, Errors, Mirror);
 
@@ -143,14 +142,11 @@ pub struct Redirect {
     pub appends_target: bool,
 }
 
-fn checked_redirect_code<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
-    let code = u16::deserialize(from)?;
-    match (300..=308).contains(&code) {
-        true => Ok(code),
-        false => {
-            Err(serde::de::Error::custom(format!("redirect code {code} is not one of 300 to 308")))
-        }
-    }
+fn checked_redirect_code<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
+    checked(from, |code| match (300..=308).contains(code) {
+        true => Ok(()),
+        false => Err(format!("redirect code {code} is not one of 300 to 308")),
+    })
 }
 
 /// The path and query that the endpoint sees.
@@ -227,14 +223,11 @@ pub struct Errors {
     pub own_only: bool,
 }
 
-fn checked_error_codes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u16>, D::Error> {
-    let codes = Vec::<u16>::deserialize(from)?;
-    match codes.iter().find(|code| !(300..=599).contains(*code)) {
-        None => Ok(codes),
-        Some(code) => {
-            Err(serde::de::Error::custom(format!("error code {code} is not one of 300 to 599")))
-        }
-    }
+fn checked_error_codes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u16>, D::Error> {
+    checked(from, |codes: &Vec<u16>| match codes.iter().find(|code| !(300..=599).contains(*code)) {
+        None => Ok(()),
+        Some(code) => Err(format!("error code {code} is not one of 300 to 599")),
+    })
 }
 
 /// A server that receives a copy of every request; its answers are dropped.
@@ -314,29 +307,20 @@ impl Policies {
     }
 }
 
-/// Identity of [`Policies`]; the controller uses a digest of the content.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "String")]
-pub struct PolicyId(Arc<str>);
+super::text::id!(
+    /// The identity of [`Policies`]; the controller uses a digest of the content.
+    PolicyId,
+    /// Reads an id of 1 to 255 bytes: letters, digits and `- _ . /`.
+    check_policy_id
+);
 
-impl PolicyId {
-    /// 1 to 255 bytes of letters, digits and `- _ . /`.
-    pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
-        let text = text.as_ref();
-        let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
-        match (1..=255).contains(&text.len()) && text.bytes().all(is_fine) {
-            true => Ok(PolicyId(text.into())),
-            false => Err(Invalid::new(format!(
-                "policy id {:?} is not 1 to 255 letters, digits, `-`, `_`, `.` and `/`",
-                super::shorten(text)
-            ))),
-        }
-    }
-
-    /// The id as it is written.
-    pub fn as_str(&self) -> &str {
-        &self.0
+fn check_policy_id(text: &str) -> Result<(), Invalid> {
+    let is_fine = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+    match (1..=255).contains(&text.len()) && text.bytes().all(is_fine) {
+        true => Ok(()),
+        false => Err(Invalid::new(format!(
+            "policy id {:?} is not 1 to 255 letters, digits, `-`, `_`, `.` and `/`",
+            super::shorten(text)
+        ))),
     }
 }
-
-super::text::text_form!(PolicyId);

@@ -3,8 +3,8 @@
 //! Source:  HTTPRouteMatch of the Gateway API.
 
 use super::policy::HeaderName;
-use super::{Invalid, shorten};
-use serde::{Deserialize, Serialize};
+use super::{Invalid, checked, shorten};
+use serde::{Deserialize, Deserializer, Serialize};
 
 crate::object::objects!(Selection, ValueMatch);
 
@@ -26,10 +26,10 @@ pub struct Selection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<HeaderName>,
     /// Each of these headers has a value that matches; [`PATH`] stands for the path. The names are compared in any case.
-    #[serde(deserialize_with = "checked", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "checked_matches", skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<ValueMatch>,
     /// Each of these parameters has a value that matches. Names and values are compared decoded.
-    #[serde(deserialize_with = "checked", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "checked_matches", skip_serializing_if = "Vec::is_empty")]
     pub query: Vec<ValueMatch>,
     /// The rule's share, relative to those of the rules next to it with the same path and conditions, one of which takes a
     /// request by chance; absent: it takes all.
@@ -102,15 +102,14 @@ impl ValueMatch {
     }
 }
 
-fn checked<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<ValueMatch>, D::Error> {
-    use serde::de::Error;
-    let all = Vec::<ValueMatch>::deserialize(from)?;
-    if all.len() > MAX_CONDITIONS {
-        let message = format!("{} conditions of one rule, at most {MAX_CONDITIONS}", all.len());
-        return Err(D::Error::custom(message));
-    }
-    match all.iter().try_for_each(ValueMatch::check) {
-        Ok(()) => Ok(all),
-        Err(why) => Err(D::Error::custom(why)),
-    }
+fn checked_matches<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ValueMatch>, D::Error> {
+    checked(from, |all: &Vec<ValueMatch>| {
+        if all.len() > MAX_CONDITIONS {
+            return Err(Invalid::new(format!(
+                "{} conditions of one rule, at most {MAX_CONDITIONS}",
+                all.len()
+            )));
+        }
+        all.iter().try_for_each(ValueMatch::check)
+    })
 }

@@ -165,6 +165,26 @@ impl fmt::Display for PathPattern {
     }
 }
 
+/// To and from `String`, as `serde(try_from = "String", into = "String")` wants it.
+macro_rules! as_string {
+    ($name:ident, |$text:ident| $parse:expr, |$value:ident| $write:expr) => {
+        impl TryFrom<String> for $name {
+            type Error = $crate::model::Invalid;
+
+            fn try_from($text: String) -> Result<Self, $crate::model::Invalid> {
+                $parse
+            }
+        }
+
+        impl From<$name> for String {
+            fn from($value: $name) -> String {
+                $write
+            }
+        }
+    };
+}
+pub(crate) use as_string;
+
 /// A port that nginx's stream module listens on.
 ///
 /// Text form, also on the wire: `tcp/9000` or `udp/53`.
@@ -193,19 +213,7 @@ impl StreamPort {
     }
 }
 
-impl TryFrom<String> for StreamPort {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        StreamPort::parse(&text)
-    }
-}
-
-impl From<StreamPort> for String {
-    fn from(port: StreamPort) -> String {
-        port.to_string()
-    }
-}
+as_string!(StreamPort, |text| StreamPort::parse(&text), |port| port.to_string());
 
 impl fmt::Display for StreamPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -216,81 +224,12 @@ impl fmt::Display for StreamPort {
     }
 }
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $word:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-        #[serde(try_from = "String")]
-        pub struct $name(Arc<str>);
-
-        impl $name {
-            /// The length of the longest id, in bytes.
-            pub const MAX_BYTES: usize = 512;
-
-            /// Refuses an empty text, one over [`Self::MAX_BYTES`], and control bytes.
-            pub fn parse(text: impl AsRef<str>) -> Result<Self, Invalid> {
-                let text = text.as_ref();
-                if text.is_empty() || text.len() > Self::MAX_BYTES {
-                    return Err(Invalid::new(format!(
-                        concat!($word, " id of {} bytes: 1 to {} are accepted"),
-                        text.len(), Self::MAX_BYTES
-                    )));
-                }
-                refuse_control_bytes(concat!($word, " id"), text)?;
-                Ok($name(text.into()))
-            }
-
-            /// The id as it is written.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-    };
-}
-
-id!(
-    /// The identity of a backend. The controller writes `namespace/service/port`, where no part can hold a slash, so
-    /// two Services never share one, with a suffix after `//` for separate backends of one port; ingress-nginx's wire
-    /// format uses its own names.
-    BackendId,
-    "backend"
-);
-id!(
-    /// The identity of a certificate. The controller writes `namespace/secret`; ingress-nginx's wire format a uid.
-    CertificateId,
-    "certificate"
-);
-
-impl BackendId {
-    /// The namespace and the name of the Service in an id of the controller. `None` for an id that names no Service.
-    pub fn service_of(id: &[u8]) -> Option<(&[u8], &[u8])> {
-        let mut parts = id.split(|byte| *byte == b'/');
-        let (namespace, name) = (parts.next()?, parts.next()?);
-        (!namespace.is_empty() && !name.is_empty()).then_some((namespace, name))
-    }
-
-    /// The namespace with which an id of the controller begins; empty for the id of a URL's server.
-    pub fn namespace_of(id: &[u8]) -> &[u8] {
-        id.split(|byte| *byte == b'/').next().unwrap_or_default()
-    }
-}
-
 /// To and from text, for types with `parse` and one text within, which copies share.
 macro_rules! text_form {
     ($($name:ident),*) => {$(
-        impl TryFrom<String> for $name {
-            type Error = $crate::model::Invalid;
-
-            fn try_from(text: String) -> Result<Self, $crate::model::Invalid> {
-                $name::parse(&text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> String {
-                String::from(&*value.0)
-            }
-        }
+        $crate::model::text::as_string!($name, |text| $name::parse(&text), |value| {
+            String::from(&*value.0)
+        });
 
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -307,13 +246,96 @@ macro_rules! text_form {
 }
 pub(crate) use text_form;
 
+/// An identity: a text that copies share, and that a function checks.
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $(#[$rule:meta])* $check:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $name(std::sync::Arc<str>);
+
+        impl $name {
+            $(#[$rule])*
+            pub fn parse(text: impl AsRef<str>) -> Result<Self, $crate::model::Invalid> {
+                let text = text.as_ref();
+                $check(text)?;
+                Ok($name(text.into()))
+            }
+
+            /// The id as it is written.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        $crate::model::text::text_form!($name);
+    };
+}
+pub(crate) use id;
+
+fn check_backend_id(text: &str) -> Result<(), Invalid> {
+    check_id("backend id", text)
+}
+
+fn check_certificate_id(text: &str) -> Result<(), Invalid> {
+    check_id("certificate id", text)
+}
+
+fn check_id(what: &str, text: &str) -> Result<(), Invalid> {
+    if text.is_empty() || text.len() > MAX_ID_BYTES {
+        return Err(Invalid::new(format!(
+            "{what} of {} bytes: 1 to {MAX_ID_BYTES} are accepted",
+            text.len()
+        )));
+    }
+    refuse_control_bytes(what, text)
+}
+
+id!(
+    /// The identity of a backend. The controller writes `namespace/service/port`, where no part can hold a slash, so
+    /// two Services never share one, with a suffix after `//` for separate backends of one port; ingress-nginx's wire
+    /// format uses its own names.
+    BackendId,
+    /// Refuses an empty text, one over [`Self::MAX_BYTES`], and control bytes.
+    check_backend_id
+);
+id!(
+    /// The identity of a certificate. The controller writes `namespace/secret`; ingress-nginx's wire format a uid.
+    CertificateId,
+    /// Refuses an empty text, one over [`Self::MAX_BYTES`], and control bytes.
+    check_certificate_id
+);
+
+/// The length of the longest id of a backend or a certificate, in bytes.
+const MAX_ID_BYTES: usize = 512;
+
+impl BackendId {
+    /// The length of the longest id, in bytes.
+    pub const MAX_BYTES: usize = MAX_ID_BYTES;
+
+    /// The namespace and the name of the Service in an id of the controller. `None` for an id that names no Service.
+    pub fn service_of(id: &[u8]) -> Option<(&[u8], &[u8])> {
+        let mut parts = id.split(|byte| *byte == b'/');
+        let (namespace, name) = (parts.next()?, parts.next()?);
+        (!namespace.is_empty() && !name.is_empty()).then_some((namespace, name))
+    }
+
+    /// The namespace with which an id of the controller begins; empty for the id of a URL's server.
+    pub fn namespace_of(id: &[u8]) -> &[u8] {
+        id.split(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+}
+
 impl CertificateId {
+    /// The length of the longest id, in bytes.
+    pub const MAX_BYTES: usize = MAX_ID_BYTES;
+
     /// The id with which ingress-nginx marks a host without a certificate: the host presents the default one and is
     /// not redirected to HTTPS, whatever its wildcard has.
     pub const NONE: &'static str = "-1";
 }
 
-text_form!(HostPattern, BackendId, CertificateId);
+text_form!(HostPattern);
 
 fn refuse_control_bytes(what: &str, text: &str) -> Result<(), Invalid> {
     match text.bytes().position(|b| b.is_ascii_control()) {

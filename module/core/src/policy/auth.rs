@@ -3,6 +3,7 @@
 //! Source:  ingress-nginx's annotations; an answer that cannot be honoured refuses the request.
 
 use crate::http::header;
+use crate::text::percent;
 
 /// What the answer of an auth server means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +68,8 @@ pub fn signin(url: &[u8], back: Option<(&str, [&[u8]; 3])>) -> Vec<u8> {
     location.push(b'=');
     location.extend_from_slice(scheme);
     location.extend_from_slice(b"://");
-    push_escaped(&mut location, authority, b":[]");
-    push_escaped(&mut location, target, b"");
+    location.extend(percent::escaped(authority, b"~:[]"));
+    location.extend(percent::escaped(target, b"~"));
     location
 }
 
@@ -76,7 +77,7 @@ pub fn signin(url: &[u8], back: Option<(&str, [&[u8]; 3])>) -> Vec<u8> {
 fn push_printable(into: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
-            0..=b' ' | 0x7f => push_percent(into, byte),
+            0..=b' ' | 0x7f => into.extend(percent::escape(byte)),
             _ => into.push(byte),
         }
     }
@@ -84,23 +85,7 @@ fn push_printable(into: &mut Vec<u8>, text: &[u8]) {
 
 /// A text as the value of a parameter: all but unreserved characters (RFC 3986 §2.3) is escaped.
 pub fn escaped(text: &[u8]) -> Vec<u8> {
-    let mut into = Vec::with_capacity(text.len());
-    push_escaped(&mut into, text, b"");
-    into
-}
-
-/// All but unreserved characters (RFC 3986 §2.3) and these is escaped.
-fn push_escaped(into: &mut Vec<u8>, text: &[u8], but: &[u8]) {
-    for &byte in text {
-        match byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || but.contains(&byte) {
-            true => into.push(byte),
-            false => push_percent(into, byte),
-        }
-    }
-}
-
-fn push_percent(into: &mut Vec<u8>, byte: u8) {
-    into.extend_from_slice(format!("%{byte:02X}").as_bytes());
+    percent::escaped(text, b"~").collect()
 }
 
 #[cfg(test)]

@@ -118,6 +118,44 @@ impl<'m> Counts<'m> {
     }
 }
 
+/// The sets of one table.
+#[derive(Clone, Copy, Debug)]
+struct Sets<'m, const WORDS: usize> {
+    all: &'m [[AtomicU64; WORDS]],
+    /// What was forgotten, since a set was full.
+    forgotten: &'m AtomicU64,
+}
+
+impl<'m, const WORDS: usize> Sets<'m, WORDS> {
+    /// At most `most` sets in these words; `None` if there are too few words for one.
+    fn new(words: &'m [AtomicU64], forgotten: &'m AtomicU64, most: usize) -> Option<Self> {
+        let (all, _) = words.as_chunks::<WORDS>();
+        let all = all.get(..all.len().min(most))?;
+        (!all.is_empty()).then_some(Sets { all, forgotten })
+    }
+
+    /// The index and the words of a key's set.
+    #[inline]
+    fn of(&self, key: u64, bits: u32) -> Option<(usize, &'m [AtomicU64; WORDS])> {
+        let index = set_of(key, self.all.len(), bits);
+        self.all.get(index).map(|set| (index, set))
+    }
+
+    /// The word at a place, counted over all sets.
+    #[inline]
+    fn word(&self, place: usize) -> Option<&'m AtomicU64> {
+        self.all.as_flattened().get(place)
+    }
+
+    /// Counts what was forgotten.
+    #[inline]
+    fn forget(&self, count: u64) {
+        if count > 0 {
+            self.forgotten.fetch_add(count, Relaxed);
+        }
+    }
+}
+
 /// The set of a key: `bits` upper bits of the hash, spread over `sets`.
 #[inline]
 fn set_of(key: u64, sets: usize, bits: u32) -> usize {

@@ -17,6 +17,7 @@ pub use encode::encode_backend;
 pub use view::{BackendView, SplitView};
 
 use super::definition::Record;
+use super::framed::Thresholds;
 use crate::model::{Algorithm, Backend, BackendId};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -41,10 +42,7 @@ struct Header {
     slow_start_ms: U32,
     max_in_flight: U32,
     subset_size: U32,
-    failures: U32,
-    connect_failures: U32,
-    base_ms: U32,
-    max_ms: U32,
+    thresholds: Thresholds,
     panic_percent: u8,
     unused: u8,
     /// In the order of [`Section`].

@@ -13,6 +13,7 @@ pub use encode::encode_endpoints;
 pub use view::{EndpointView, EndpointsView};
 
 use super::definition::Record;
+use super::framed::Thresholds;
 use super::{Change, Kind, decode_backend};
 use crate::model::{AffinityMode, Algorithm, Backend, BackendId, EndpointSet};
 use crate::wire::native::Patch;
@@ -132,10 +133,7 @@ struct Header {
     active: U32,
     max_in_flight: U32,
     slow_start_ms: U32,
-    failures: U32,
-    connect_failures: U32,
-    base_ms: U32,
-    max_ms: U32,
+    thresholds: Thresholds,
     subset_size: U32,
     table_at: U32,
     table_bytes: U32,

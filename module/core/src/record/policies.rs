@@ -2,7 +2,7 @@
 
 use super::definition::Record;
 use super::definition::{Checks, Fault};
-use super::encode_json;
+use super::{check_json, decode_json, encode_json};
 use crate::model::policy::{Limits, Policies, PolicyId, Proxy, UpstreamTls};
 use crate::text::template::cost;
 
@@ -18,16 +18,13 @@ impl Record for PolicySets {
     }
 
     fn validate(_: &[u8], value: &[u8], checks: &dyn Checks) -> Result<(), Fault> {
-        match decode_policies(value) {
-            Some(policies) => check_policies(&policies, checks),
-            None => Err(Fault::new("", "these are no policies")),
-        }
+        check_json(value, "these are no policies", |policies| check_policies(policies, checks))
     }
 }
 
 /// [`Policies`] of a record; `None` for damaged bytes.
 pub fn decode_policies(value: &[u8]) -> Option<Policies> {
-    serde_json::from_slice(value).ok()
+    decode_json(value)
 }
 
 /// Checks what nginx would take and go wrong with, how long all of it is and takes, and the TLS settings toward endpoints.

@@ -2,7 +2,7 @@
 
 use super::definition::Record;
 use super::definition::{Checks, Fault};
-use super::encode_json;
+use super::{check_json, decode_json, encode_json};
 use crate::model::HostPattern;
 use crate::model::policy::TlsPolicy;
 use crate::text::template::Part;
@@ -23,16 +23,13 @@ impl Record for TlsPolicies {
     }
 
     fn validate(_: &[u8], value: &[u8], checks: &dyn Checks) -> Result<(), Fault> {
-        match decode_tls(value) {
-            Some(policy) => check_tls_policy(&policy, checks),
-            None => Err(Fault::new("", "this is no policy")),
-        }
+        check_json(value, "this is no policy", |policy| check_tls_policy(policy, checks))
     }
 }
 
 /// The [`TlsPolicy`] of a record; `None` for damaged bytes.
 pub fn decode_tls(value: &[u8]) -> Option<TlsPolicy> {
-    serde_json::from_slice(value).ok()
+    decode_json(value)
 }
 
 /// Checks a policy, except for its patterns: the translation compiles these under a budget, and the module on a thread

@@ -10,10 +10,8 @@ pub const CRYPTO_EX_INDEX_X509_STORE: c_int = 4;
 
 pub type GetIssuer = unsafe extern "C" fn(*mut *mut X509, *mut X509_STORE_CTX, *mut X509) -> c_int;
 pub type CheckIssued = unsafe extern "C" fn(*mut X509_STORE_CTX, *mut X509, *mut X509) -> c_int;
-pub type LookupCertificates =
-    unsafe extern "C" fn(*mut X509_STORE_CTX, *const X509_NAME) -> *mut OPENSSL_STACK;
-pub type LookupLists =
-    unsafe extern "C" fn(*const X509_STORE_CTX, *const X509_NAME) -> *mut OPENSSL_STACK;
+/// That of lists gets a `const` context in C, which is passed alike.
+pub type Lookup = unsafe extern "C" fn(*mut X509_STORE_CTX, *const X509_NAME) -> *mut OPENSSL_STACK;
 pub type Cleanup = unsafe extern "C" fn(*mut X509_STORE_CTX) -> c_int;
 pub type OfList = unsafe extern "C" fn(*mut X509_CRL) -> c_int;
 pub type LookUpSerial = unsafe extern "C" fn(
@@ -52,8 +50,8 @@ unsafe extern "C" {
     -> c_int;
     pub fn X509_STORE_get_ex_data(store: *const X509_STORE, place: c_int) -> *mut c_void;
     pub fn X509_STORE_set_get_issuer(store: *mut X509_STORE, with: Option<GetIssuer>);
-    pub fn X509_STORE_set_lookup_certs(store: *mut X509_STORE, with: Option<LookupCertificates>);
-    pub fn X509_STORE_set_lookup_crls(store: *mut X509_STORE, with: Option<LookupLists>);
+    pub fn X509_STORE_set_lookup_certs(store: *mut X509_STORE, with: Option<Lookup>);
+    pub fn X509_STORE_set_lookup_crls(store: *mut X509_STORE, with: Option<Lookup>);
     pub fn X509_STORE_set_cleanup(store: *mut X509_STORE, with: Option<Cleanup>);
     pub fn X509_STORE_CTX_get0_store(context: *const X509_STORE_CTX) -> *mut X509_STORE;
     pub fn X509_STORE_CTX_get_check_issued(context: *const X509_STORE_CTX) -> Option<CheckIssued>;

@@ -3,9 +3,9 @@
 //! Source: ingress-nginx's annotations.
 
 use super::{HeaderName, RequestHeader, Template, is_false};
-use crate::model::{BackendId, Invalid};
+use crate::model::{BackendId, Invalid, checked};
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 crate::object::objects!(
@@ -51,18 +51,16 @@ pub struct Access {
     pub any: bool,
 }
 
-fn checked_networks<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
-    let all = Vec::<IpNet>::deserialize(from)?;
-    match all.len() <= MAX_NETWORKS {
-        true => Ok(all),
-        false => Err(serde::de::Error::custom(format!(
-            "{} networks, at most {MAX_NETWORKS} are taken: join some",
-            all.len()
-        ))),
-    }
+fn checked_networks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
+    checked(from, |all: &Vec<IpNet>| match all.len() <= MAX_NETWORKS {
+        true => Ok(()),
+        false => {
+            Err(format!("{} networks, at most {MAX_NETWORKS} are taken: join some", all.len()))
+        }
+    })
 }
 
-fn checked_networks_or_none<'de, D: serde::Deserializer<'de>>(
+fn checked_networks_or_none<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Vec<IpNet>>, D::Error> {
     checked_networks(from).map(Some)
@@ -81,15 +79,14 @@ pub struct BasicAuth {
     pub users: String,
 }
 
-fn checked_users<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let users = String::deserialize(from)?;
-    match users.len() <= MAX_PASSWORD_BYTES {
-        true => Ok(users),
-        false => Err(serde::de::Error::custom(format!(
+fn checked_users<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    checked(from, |users: &String| match users.len() <= MAX_PASSWORD_BYTES {
+        true => Ok(()),
+        false => Err(format!(
             "password file of {} bytes, at most {MAX_PASSWORD_BYTES} are taken",
             users.len()
-        ))),
-    }
+        )),
+    })
 }
 
 impl fmt::Debug for BasicAuth {

@@ -1,5 +1,6 @@
 //! Texts of policies: header names and values, and templates.
 
+use crate::model::text::as_string;
 use crate::model::{Invalid, shorten};
 use crate::patterns::Allowance;
 use crate::text::template::{self, Part};
@@ -157,42 +158,11 @@ impl Template {
     }
 }
 
-macro_rules! texts {
-    ($($name:ident),*) => {$(
-        impl TryFrom<String> for $name {
-            type Error = Invalid;
-
-            fn try_from(text: String) -> Result<Self, Invalid> {
-                // Not every `parse` accepts a String.
-                #[allow(clippy::needless_borrows_for_generic_args, reason = "as above")]
-                $name::parse(&*text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(text: $name) -> String {
-                text.0
-            }
-        }
-    )*};
-}
-
-texts!(HeaderName, HeaderValue, Template);
-
-impl TryFrom<String> for HeaderPattern {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        // `wire::patterns` compiles it, off the event loop.
-        HeaderPattern::uncompiled(text)
-    }
-}
-
-impl From<HeaderPattern> for String {
-    fn from(text: HeaderPattern) -> String {
-        text.0
-    }
-}
+as_string!(HeaderName, |text| HeaderName::parse(&text), |name| name.0);
+as_string!(HeaderValue, |text| HeaderValue::parse(text), |value| value.0);
+as_string!(Template, |text| Template::parse(text), |template| template.0);
+// `wire::patterns` compiles it, off the event loop.
+as_string!(HeaderPattern, |text| HeaderPattern::uncompiled(text), |pattern| pattern.0);
 
 #[cfg(test)]
 mod tests {

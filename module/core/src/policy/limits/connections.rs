@@ -10,9 +10,9 @@
 //!          would let a few addresses hide behind the flood; a key near its limit has many requests, and keeps
 //!          its place. A forgotten key may have at most as many requests above its limit as were forgotten.
 
-use super::{MAX_TRIES, set_of};
+use super::{MAX_TRIES, Sets};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 const SET_WORDS: usize = 8;
 const COUNT_BITS: u32 = 24;
@@ -54,21 +54,18 @@ pub struct Overload;
 /// The table of limited requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Connections<'m> {
-    sets: &'m [[AtomicU64; SET_WORDS]],
-    forgotten: &'m AtomicU64,
+    sets: Sets<'m, SET_WORDS>,
 }
 
 impl<'m> Connections<'m> {
     /// The counts in these words; `None` if there are too few.
     pub(super) fn new(words: &'m [AtomicU64], forgotten: &'m AtomicU64) -> Option<Self> {
-        let (sets, _) = words.as_chunks::<SET_WORDS>();
-        let sets = sets.get(..sets.len().min(MAX_SETS))?;
-        (!sets.is_empty()).then_some(Connections { sets, forgotten })
+        Some(Connections { sets: Sets::new(words, forgotten, MAX_SETS)? })
     }
 
     /// How many clients have a place.
     pub fn capacity(&self) -> usize {
-        self.sets.len() * SET_WORDS
+        self.sets.all.len() * SET_WORDS
     }
 
     /// Counts a request of `key` unless `limit` are in flight. Before the request is counted, `note` receives the
@@ -76,8 +73,7 @@ impl<'m> Connections<'m> {
     /// last slot that `note` received is the one that counts, if the request is admitted.
     #[inline]
     pub fn begin(&self, key: u64, limit: u32, note: impl Fn(Slot)) -> Result<Admitted, Overload> {
-        let index = set_of(key, self.sets.len(), INDEX_BITS);
-        let Some(set) = self.sets.get(index) else { return Err(Overload) };
+        let Some((index, set)) = self.sets.of(key, INDEX_BITS) else { return Err(Overload) };
         let (tag, limit) = (tag(key), u64::from(limit));
         for _ in 0..MAX_TRIES {
             let words = set.each_ref().map(|word| word.load(SeqCst));
@@ -92,7 +88,7 @@ impl<'m> Connections<'m> {
             if cell.compare_exchange(word, next, SeqCst, SeqCst).is_err() {
                 continue;
             }
-            self.forget(forgotten);
+            self.sets.forget(forgotten);
             let words = set.each_ref().map(|word| word.load(SeqCst));
             if sum(&words, tag) <= limit {
                 return Ok(Admitted { slot, forgotten });
@@ -106,7 +102,7 @@ impl<'m> Connections<'m> {
     #[inline]
     pub fn end(&self, slot: Slot) {
         let place = (slot.0 & COUNT) as usize;
-        let Some(cell) = self.sets.as_flattened().get(place) else { return };
+        let Some(cell) = self.sets.word(place) else { return };
         let less = |word: u64| {
             // Not below zero, and no other key's, whatever happened.
             let is_own = word >> COUNT_BITS == slot.0 >> COUNT_BITS && word & COUNT > 0;
@@ -117,15 +113,8 @@ impl<'m> Connections<'m> {
 
     /// Requests of a key that are under way.
     pub fn under_way(&self, key: u64) -> u64 {
-        let set = self.sets.get(set_of(key, self.sets.len(), INDEX_BITS));
-        set.map_or(0, |set| sum(&set.each_ref().map(|word| word.load(SeqCst)), tag(key)))
-    }
-
-    #[inline]
-    fn forget(&self, requests: u64) {
-        if requests > 0 {
-            self.forgotten.fetch_add(requests, Relaxed);
-        }
+        let set = self.sets.of(key, INDEX_BITS);
+        set.map_or(0, |(_, set)| sum(&set.each_ref().map(|word| word.load(SeqCst)), tag(key)))
     }
 }
 

@@ -7,9 +7,9 @@
 //!          as long as no other key replaces it. A fourth key in a set replaces one that has drained, which
 //!          loses nothing; else of the one that drains first, which is counted.
 
-use super::{MAX_TRIES, set_of};
+use super::{MAX_TRIES, Sets};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 const SET_WORDS: usize = 4;
@@ -67,20 +67,18 @@ pub enum Admission {
 /// The buckets of all clients and rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates<'m> {
-    sets: &'m [[AtomicU64; SET_WORDS]],
-    evicted: &'m AtomicU64,
+    sets: Sets<'m, SET_WORDS>,
 }
 
 impl<'m> Rates<'m> {
     /// The buckets in these words; `None` if there are too few.
-    pub(super) fn new(words: &'m [AtomicU64], evicted: &'m AtomicU64) -> Option<Self> {
-        let (sets, _) = words.as_chunks::<SET_WORDS>();
-        (!sets.is_empty()).then_some(Rates { sets, evicted })
+    pub(super) fn new(words: &'m [AtomicU64], forgotten: &'m AtomicU64) -> Option<Self> {
+        Some(Rates { sets: Sets::new(words, forgotten, usize::MAX)? })
     }
 
     /// How many clients have a place.
     pub fn capacity(&self) -> usize {
-        self.sets.len() * MEMBERS
+        self.sets.all.len() * MEMBERS
     }
 
     /// Counts a request of `key` if there is room for it.
@@ -89,7 +87,8 @@ impl<'m> Rates<'m> {
     #[inline]
     pub fn take(&self, key: u64, bucket: &Bucket, clock: impl Fn() -> u64) -> Admission {
         let refused = Admission::Refused { excess_milli: 0 };
-        let Some((index, set)) = self.set(key).filter(|_| !bucket.is_closed()) else {
+        let set = self.sets.of(key, INDEX_BITS);
+        let Some((index, set)) = set.filter(|_| !bucket.is_closed()) else {
             return refused;
         };
         let tag = tag(key);
@@ -129,15 +128,9 @@ impl<'m> Rates<'m> {
 
     /// Refunds a request that was refused by a later check, unless the bucket has changed since.
     pub fn refund(&self, charge: &Charge) {
-        let cell = self.sets.as_flattened().get(charge.place);
+        let cell = self.sets.word(charge.place);
         // If another key has replaced this one, the word differs.
         let _ = cell.map(|cell| cell.compare_exchange(charge.after, charge.before, SeqCst, SeqCst));
-    }
-
-    #[inline]
-    fn set(&self, key: u64) -> Option<(usize, &'m [AtomicU64; SET_WORDS])> {
-        let index = set_of(key, self.sets.len(), INDEX_BITS);
-        self.sets.get(index).map(|set| (index, set))
     }
 
     /// Tries to make a key a member of its set; the caller looks whether it became one.
@@ -156,7 +149,7 @@ impl<'m> Rates<'m> {
             if !matches!(emptied, Some(Ok(_))) {
                 return;
             }
-            self.evicted.fetch_add(1, Relaxed);
+            self.sets.forget(1);
         }
         let place = member as u32 * TAG_BITS;
         let next = members & !(TAG << place) | new << place;

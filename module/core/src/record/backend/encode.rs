@@ -3,6 +3,7 @@
 use super::affinity::encode_affinity;
 use super::{ALGORITHMS, Header, Place, SECTIONS, flag, put_text};
 use crate::model::{Backend, BackendId, Split};
+use crate::record::framed::Thresholds;
 use crate::record::{flag_if, length};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -41,10 +42,7 @@ pub fn encode_backend(id: &BackendId, backend: &Backend) -> Vec<u8> {
         slow_start_ms: backend.slow_start_ms.into(),
         max_in_flight: backend.max_in_flight.into(),
         subset_size: hash_by.map_or(0, |hash_by| hash_by.subset_size).into(),
-        failures: ejection.failures.into(),
-        connect_failures: ejection.connect_failures.into(),
-        base_ms: ejection.base_ms.into(),
-        max_ms: ejection.max_ms.into(),
+        thresholds: Thresholds::of(&ejection),
         panic_percent: ejection.panic_percent,
         unused: 0,
         sections: places,

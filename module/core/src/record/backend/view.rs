@@ -3,41 +3,34 @@
 use super::affinity::AffinityView;
 use super::{ALGORITHMS, Header, Reader, Section, flag};
 use crate::model::{Algorithm, Ejection};
-use zerocopy::{FromBytes, transmute_ref};
+use crate::record::framed::{Framed, Head};
+use zerocopy::transmute_ref;
 
 /// The record of a backend, as [`encode_backend`](super::encode_backend) wrote it. Damaged bytes are a backend without
 /// settings.
-#[derive(Clone, Copy, Debug)]
-pub struct BackendView<'g> {
-    value: &'g [u8],
-    header: &'g Header,
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackendView<'g>(Framed<'g, Header>);
 
-const NO_HEADER: &Header = transmute_ref!(&[0_u8; size_of::<Header>()]);
-
-impl Default for BackendView<'_> {
-    fn default() -> Self {
-        BackendView { value: &[], header: NO_HEADER }
-    }
+impl Head for Header {
+    const NONE: &'static Header = transmute_ref!(&[0_u8; size_of::<Header>()]);
 }
 
 impl<'g> BackendView<'g> {
     /// A view of a record's value.
     #[inline]
     pub fn new(value: &'g [u8]) -> Self {
-        let header = Header::ref_from_prefix(value).map_or(NO_HEADER, |(header, _)| header);
-        BackendView { value, header }
+        BackendView(Framed::new(value))
     }
 
     #[inline]
     pub(super) fn has(&self, bits: u8) -> bool {
-        self.header.flags & bits != 0
+        self.0.header.flags & bits != 0
     }
 
     #[inline]
     pub(super) fn section(&self, section: Section) -> Option<&'g [u8]> {
-        let place = &self.header.sections[section as usize];
-        self.value.get(place.at.get() as usize..)?.get(..place.bytes.get() as usize)
+        let place = &self.0.header.sections[section as usize];
+        self.0.value.get(place.at.get() as usize..)?.get(..place.bytes.get() as usize)
     }
 
     /// Whether only the algorithm decides: no alternatives, no affinity, no hash.
@@ -54,19 +47,19 @@ impl<'g> BackendView<'g> {
     /// How an endpoint is chosen.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {
-        ALGORITHMS.get(usize::from(self.header.algorithm)).copied().unwrap_or_default()
+        ALGORITHMS.get(usize::from(self.0.header.algorithm)).copied().unwrap_or_default()
     }
 
     /// The milliseconds in which a new endpoint's share grows; 0 for no slow start.
     #[inline]
     pub fn slow_start_ms(&self) -> u32 {
-        self.header.slow_start_ms.get()
+        self.0.header.slow_start_ms.get()
     }
 
     /// The most concurrent requests of one endpoint; 0 for no limit.
     #[inline]
     pub fn max_in_flight(&self) -> u32 {
-        self.header.max_in_flight.get()
+        self.0.header.max_in_flight.get()
     }
 
     /// The text whose value is hashed ([`crate::balancer::hash_key`]).
@@ -76,20 +69,14 @@ impl<'g> BackendView<'g> {
 
     /// The number of endpoints in a subset chosen by the hash; 0 if the hash chooses one endpoint.
     pub fn subset_size(&self) -> u32 {
-        self.header.subset_size.get()
+        self.0.header.subset_size.get()
     }
 
     /// When a failing endpoint is ejected.
     #[inline]
     pub fn ejection(&self) -> Option<Ejection> {
-        let header = self.header;
-        self.has(flag::EJECTION).then(|| Ejection {
-            failures: header.failures.get(),
-            connect_failures: header.connect_failures.get(),
-            base_ms: header.base_ms.get(),
-            max_ms: header.max_ms.get(),
-            panic_percent: header.panic_percent,
-        })
+        let header = self.0.header;
+        self.has(flag::EJECTION).then(|| header.thresholds.ejection(header.panic_percent))
     }
 
     /// The ids of the backends that serve a part of the requests, in order.

@@ -3,6 +3,7 @@
 use super::{Choice, Entry, Header, KeyEntry, flag};
 use crate::balancer::{cookie, ring};
 use crate::model::{Backend, Ejection, Endpoint, EndpointSet};
+use crate::record::framed::Thresholds;
 use crate::record::{flag_if, length};
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::IntoBytes;
@@ -49,10 +50,7 @@ fn header(endpoints: &[Endpoint], backend: &Backend, table_at: usize, bytes: usi
         active: length(endpoints.iter().filter(|e| !e.draining).count()).into(),
         max_in_flight: backend.max_in_flight.into(),
         slow_start_ms: backend.slow_start_ms.into(),
-        failures: ejects.failures.into(),
-        connect_failures: ejects.connect_failures.into(),
-        base_ms: ejects.base_ms.into(),
-        max_ms: ejects.max_ms.into(),
+        thresholds: Thresholds::of(&ejects),
         subset_size: backend.hash_by.as_ref().map_or(0, |hash| hash.subset_size).into(),
         table_at: length(table_at).into(),
         table_bytes: length(bytes).into(),

@@ -2,37 +2,30 @@
 
 use super::{Choice, Entry, Header, KeyEntry, flag};
 use crate::model::{Ejection, Endpoint, EndpointSet};
+use crate::record::framed::{Framed, Head};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use zerocopy::{FromBytes, IntoBytes, transmute_ref};
 
 /// The record of an endpoint set, as [`encode_endpoints`](super::encode_endpoints) wrote it. Damaged bytes are an empty set.
-#[derive(Clone, Copy, Debug)]
-pub struct EndpointsView<'g> {
-    value: &'g [u8],
-    header: &'g Header,
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EndpointsView<'g>(Framed<'g, Header>);
 
-const NO_HEADER: &Header = transmute_ref!(&[0_u8; size_of::<Header>()]);
-
-impl Default for EndpointsView<'_> {
-    fn default() -> Self {
-        EndpointsView { value: &[], header: NO_HEADER }
-    }
+impl Head for Header {
+    const NONE: &'static Header = transmute_ref!(&[0_u8; size_of::<Header>()]);
 }
 
 impl<'g> EndpointsView<'g> {
     /// A view of a record's value.
     #[inline]
     pub fn new(value: &'g [u8]) -> Self {
-        let header = Header::ref_from_prefix(value).map_or(NO_HEADER, |(header, _)| header);
-        EndpointsView { value, header }
+        EndpointsView(Framed::new(value))
     }
 
     /// The number of endpoints, draining ones included.
     #[inline]
     pub fn len(&self) -> usize {
-        self.header.count.get() as usize
+        self.0.header.count.get() as usize
     }
 
     /// Whether the set has no endpoints.
@@ -44,67 +37,61 @@ impl<'g> EndpointsView<'g> {
     /// How an endpoint is chosen.
     #[inline]
     pub fn choice(&self) -> Choice {
-        Choice::from_number(self.header.choice)
+        Choice::from_number(self.0.header.choice)
     }
 
     /// Whether the backend's record has alternatives, a cookie or a hash key.
     #[inline]
     pub fn has_more(&self) -> bool {
-        self.header.flags & flag::HAS_MORE != 0
+        self.0.header.flags & flag::HAS_MORE != 0
     }
 
     /// Whether all weights are 1.
     #[inline]
     pub fn is_even(&self) -> bool {
-        self.header.flags & flag::IS_EVEN != 0
+        self.0.header.flags & flag::IS_EVEN != 0
     }
 
     /// The sum of the weights.
     #[inline]
     pub fn total_weight(&self) -> u32 {
-        self.header.total_weight.get()
+        self.0.header.total_weight.get()
     }
 
     /// Whether some but not all endpoints are draining, so that they get no new requests.
     #[inline]
     pub fn is_draining(&self) -> bool {
-        let active = self.header.active.get() as usize;
+        let active = self.0.header.active.get() as usize;
         active != self.len() && active != 0
     }
 
     /// The most concurrent requests of one endpoint; 0 for no limit.
     #[inline]
     pub fn max_in_flight(&self) -> u32 {
-        self.header.max_in_flight.get()
+        self.0.header.max_in_flight.get()
     }
 
     /// The milliseconds in which a new endpoint's share grows; 0 for no slow start.
     #[inline]
     pub fn slow_start_ms(&self) -> u32 {
-        self.header.slow_start_ms.get()
+        self.0.header.slow_start_ms.get()
     }
 
     /// When a failing endpoint is ejected.
     #[inline]
     pub fn ejection(&self) -> Option<Ejection> {
-        let header = self.header;
-        (header.flags & flag::EJECTS != 0).then(|| Ejection {
-            failures: header.failures.get(),
-            connect_failures: header.connect_failures.get(),
-            base_ms: header.base_ms.get(),
-            max_ms: header.max_ms.get(),
-            panic_percent: header.panic_percent,
-        })
+        let header = self.0.header;
+        (header.flags & flag::EJECTS != 0).then(|| header.thresholds.ejection(header.panic_percent))
     }
 
     /// The number of endpoints in a subset; 0 without subsets.
     pub fn subset_size(&self) -> usize {
-        self.header.subset_size.get() as usize
+        self.0.header.subset_size.get() as usize
     }
 
     fn table(&self) -> &'g [u8] {
-        let (at, bytes) = (self.header.table_at.get(), self.header.table_bytes.get());
-        self.value.get(at as usize..).and_then(|v| v.get(..bytes as usize)).unwrap_or_default()
+        let (at, bytes) = (self.0.header.table_at.get(), self.0.header.table_bytes.get());
+        self.0.value.get(at as usize..).and_then(|v| v.get(..bytes as usize)).unwrap_or_default()
     }
 
     /// The ring of the endpoints or of the subsets; empty if nothing is hashed.
@@ -138,8 +125,8 @@ impl<'g> EndpointsView<'g> {
             return None;
         }
         let start = size_of::<Header>() + index * size_of::<Entry>();
-        let (entry, _) = Entry::ref_from_prefix(self.value.get(start..)?).ok()?;
-        Some(EndpointView { value: self.value, entry })
+        let (entry, _) = Entry::ref_from_prefix(self.0.value.get(start..)?).ok()?;
+        Some(EndpointView { value: self.0.value, entry })
     }
 
     /// Whether one of the endpoints has this identity.

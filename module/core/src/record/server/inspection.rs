@@ -7,7 +7,7 @@
 
 use crate::model::PATH;
 use crate::patterns::{Budget, NoAnswer};
-use crate::text::percent::unescape;
+use crate::text::percent::unescape_form;
 use std::borrow::Cow;
 
 /// A request, as far as rules may ask for something in it beside its path.
@@ -168,18 +168,6 @@ fn parameters(args: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>
     args.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
         let (name, value) = pair.split_at(at);
-        (decoded(name), decoded(value.get(1..).unwrap_or_default()))
+        (unescape_form(name), unescape_form(value.get(1..).unwrap_or_default()))
     })
-}
-
-/// A part of a query as forms write it: `+` is a space.
-fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        return Cow::Borrowed(text);
-    }
-    let spaced: Vec<u8> =
-        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
-    let mut all = Vec::with_capacity(text.len());
-    unescape(&spaced, &mut all);
-    Cow::Owned(all)
 }

@@ -1,6 +1,7 @@
 use super::*;
 use std::cell::Cell;
 use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 /// The words of some sets, and how many requests were forgotten.

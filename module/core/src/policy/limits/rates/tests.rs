@@ -2,6 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -266,7 +267,7 @@ fn a_request_is_not_counted_for_another_key() {
     let readings = AtomicUsize::new(0);
     let meanwhile = || {
         if readings.fetch_add(1, Relaxed) == 0 {
-            rates.join(&rates.sets[0], rates.sets[0][0].load(SeqCst), 4, now());
+            rates.join(&rates.sets.all[0], rates.sets.all[0][0].load(SeqCst), 4, now());
         }
         now()
     };
