@@ -128,8 +128,11 @@ pub fn build(
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
     for (id, route, attached) in &routes {
-        let has_room = serving.room.has_reading(id, route);
-        let known = old.take_route(world, id, route).filter(|_| has_room);
+        let bytes = memo.filter_bytes(&mut old, id, route);
+        let has_room = serving.room.has_reading(id, route, bytes);
+        let is_served = || serve::is_anywhere(attached, (&gateways, &listeners));
+        let known = old.take_route(world, id, route);
+        let known = known.filter(|known| has_room && known.has_rules_if(is_served));
         let mut known = known.unwrap_or_else(|| {
             let allowance = allowances.entry(&id.key.namespace);
             let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
@@ -138,7 +141,7 @@ pub fn build(
                 true => route::rules(world, settings, (id, route), patterns, allowance),
                 false => CompiledRoute::over_limit(),
             };
-            KnownRoute::new(route, compiled)
+            KnownRoute::new(route, compiled, bytes)
         });
         built.note(id, &known.compiled);
         serving.add(id, route, attached, &mut known, (&gateways, &listeners));

@@ -24,6 +24,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Memo {
     routes: BTreeMap<ObjectRef, KnownRoute>,
+    /// The bytes of filters of routes, also of those that are not read.
+    filter_bytes: BTreeMap<ObjectRef, (Arc<Route>, usize)>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
     changed_grants: ChangedGrants,
@@ -60,6 +62,12 @@ pub struct KnownRoute {
     has_redirects: bool,
     /// Its rules as they are served, by what a listener says about its redirects.
     served: Vec<KnownServed>,
+    /// The bytes of its filters at a listener.
+    filter_bytes: usize,
+    /// Its namespace had no room for it somewhere.
+    pub lacks_room: bool,
+    /// Its rules are not kept: it is served nowhere.
+    is_bare: bool,
 }
 
 struct KnownServed {
@@ -109,6 +117,15 @@ impl Memo {
     /// Forgets who reads what of a route that is not read.
     pub fn forget_route(&mut self, id: &ObjectRef) {
         self.readers.set(id, BTreeSet::new(), BTreeSet::new());
+    }
+
+    /// The bytes of a route's filters at a listener; `old`: what was built before.
+    pub fn filter_bytes(&mut self, old: &mut Memo, id: &ObjectRef, route: &Arc<Route>) -> usize {
+        let known = old.filter_bytes.remove(id).filter(|(of, _)| Arc::ptr_eq(of, route));
+        let now = known.unwrap_or_else(|| (route.clone(), route.spec.count_filter_bytes()));
+        let bytes = now.1;
+        self.filter_bytes.insert(id.clone(), now);
+        bytes
     }
 
     /// The routes that are read again when a Service changes.
@@ -213,11 +230,37 @@ impl HostInput<'_> {
 
 impl KnownRoute {
     /// A route that was compiled now.
-    pub fn new(route: &Arc<Route>, compiled: CompiledRoute) -> Self {
+    pub fn new(route: &Arc<Route>, compiled: CompiledRoute, filter_bytes: usize) -> Self {
         let count = compiled.count();
-        let has_redirects = compiled.rules.iter().any(|rule| rule.redirect.is_some());
-        let (route, served) = (route.clone(), Vec::new());
-        KnownRoute { route, compiled, is_new: true, count, has_redirects, served }
+        let has_redirects = compiled.rules.iter().any(|rule| rule.answer.redirect.is_some());
+        KnownRoute {
+            route: route.clone(),
+            compiled,
+            is_new: true,
+            count,
+            has_redirects,
+            served: Vec::new(),
+            filter_bytes,
+            lacks_room: false,
+            is_bare: false,
+        }
+    }
+
+    /// Whether its rules are there, or nobody asks for them. `is_served`: somewhere a listener serves it.
+    pub fn has_rules_if(&self, is_served: impl FnOnce() -> bool) -> bool {
+        !self.is_bare || !is_served()
+    }
+
+    /// The bytes of filters that serving it at one more listener takes; those of the first are counted with its reading.
+    pub fn bytes_at(&self, listener: &ListenerState<'_>) -> usize {
+        let by = self.redirect_base(listener);
+        let is_known =
+            by.is_none() || self.served.iter().any(|known| known.by == by && known.is_used);
+        if is_known { 0 } else { self.filter_bytes }
+    }
+
+    fn redirect_base(&self, listener: &ListenerState<'_>) -> RedirectBase {
+        self.has_redirects.then_some((listener.is_tls, listener.spec.port))
     }
 
     /// How many rules it has wherever it is served.
@@ -227,7 +270,7 @@ impl KnownRoute {
 
     /// Its rules at a listener. Those that are the same at every listener are kept in this form alone.
     pub fn served_at(&mut self, key: &Key, listener: &ListenerState<'_>) -> Arc<Served> {
-        let by = self.has_redirects.then_some((listener.is_tls, listener.spec.port));
+        let by = self.redirect_base(listener);
         if let Some(known) = self.served.iter_mut().find(|known| known.by == by) {
             known.is_used = true;
             return known.rules.clone();
@@ -241,9 +284,14 @@ impl KnownRoute {
         rules
     }
 
-    /// Forgets the rules of listeners that are there no more.
+    /// Forgets the rules of listeners that are there no more, and all if no listener serves the route.
     pub fn forget_unused(&mut self) {
-        self.served.retain(|known| known.is_used || known.by.is_none());
+        self.is_bare =
+            !std::mem::take(&mut self.lacks_room) && self.served.iter().all(|known| !known.is_used);
+        if self.is_bare {
+            self.compiled.rules = Vec::new();
+        }
+        self.served.retain(|known| known.is_used || (known.by.is_none() && !self.is_bare));
         self.served.iter_mut().for_each(|known| known.is_used = false);
     }
 }

@@ -10,6 +10,10 @@ const MAX_RULES: usize = 20_000;
 /// Most comparisons of rules of one namespace with those of more specific host names: some 20 ms.
 const MAX_COMPARISONS: usize = 500_000;
 
+/// Most bytes that the filters of the routes of one namespace come to, where they are read and again where redirects differ from
+/// listener to listener: some 300 ms, and as much memory.
+const MAX_FILTER_BYTES: usize = 32 * 1_024 * 1_024;
+
 /// Most places that the routes of one namespace ask for, wherever they are served then: some 20 ms.
 const MAX_PLACES: usize = 100_000;
 /// So many labels of a host name count as one place more: a less specific listener is looked for at each.
@@ -21,6 +25,7 @@ pub struct Room {
     places: BTreeMap<Name, usize>,
     rules: BTreeMap<Name, usize>,
     read: BTreeMap<Name, usize>,
+    filters: BTreeMap<Name, usize>,
     comparisons: BTreeMap<Name, usize>,
     /// Routes for which their namespaces had no room.
     left_out: BTreeSet<ObjectRef>,
@@ -39,10 +44,20 @@ impl Room {
         take(all, count, MAX_RULES) || self.leave_out(key, kind)
     }
 
-    /// Whether the namespace of a route may have so many rules read, whatever comes of them.
-    pub fn has_reading(&mut self, id: &ObjectRef, route: &Route) -> bool {
+    /// Whether the namespace of a route may have so many rules and filters read, whatever comes of them.
+    pub fn has_reading(&mut self, id: &ObjectRef, route: &Route, filter_bytes: usize) -> bool {
         let all = self.read.entry(id.key.namespace.clone()).or_default();
-        take(all, route.spec.count_rules(), MAX_RULES) || self.leave_out(&id.key, id.kind)
+        let has_room = take(all, route.spec.count_rules(), MAX_RULES);
+        match has_room {
+            true => self.has_filters(&id.key, id.kind, filter_bytes),
+            false => self.leave_out(&id.key, id.kind),
+        }
+    }
+
+    /// Whether the namespace of a route may have so many more bytes of filters.
+    pub fn has_filters(&mut self, key: &Key, kind: Kind, bytes: usize) -> bool {
+        let all = self.filters.entry(key.namespace.clone()).or_default();
+        take(all, bytes, MAX_FILTER_BYTES) || self.leave_out(key, kind)
     }
 
     /// Whether a rule of the route may be compared with one more of another route.
@@ -60,8 +75,9 @@ impl Room {
     pub fn notes(self) -> impl Iterator<Item = (ObjectRef, Note)> {
         let message = format!(
             "the routes of a namespace have at most {MAX_RULES} rules, each counted once for every host, match and backend, \
-             and again where it meets conditions of a more specific host name: this one is not served where it would exceed \
-             that: use fewer of them"
+             and again where it meets conditions of a more specific host name, and filters of {} MiB: this one is not served \
+             where it would exceed that: use fewer of them",
+            MAX_FILTER_BYTES >> 20
         );
         self.left_out.into_iter().map(move |route| (route, Note::rejected(message.clone())))
     }

@@ -4,10 +4,10 @@ use super::attach::Attachment;
 use super::conflict::{self, Refused};
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::listener::{GatewayState, Gateways, by_age};
+use super::listener::{GatewayState, Gateways, ListenerState, by_age};
 use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
-use super::rank::{self, Flat, Ranked};
+use super::rank::{self, Flat, Rank, Ranked};
 use super::room::Room;
 use super::work::{self, Step};
 use super::{Beside, Built};
@@ -45,40 +45,38 @@ impl Serving {
         route: &Route,
         attached: &[Attachment<'_>],
         known: &mut KnownRoute,
-        (gateways, listeners): (&Gateways<'_>, &Listeners),
+        by: (&Gateways<'_>, &Listeners),
     ) {
         let ObjectRef { kind, key } = id;
-        let mut served = BTreeSet::new();
-        for attachment in attached {
-            let Some(state) = gateways.get(&attachment.gateway) else { continue };
-            for (place, hosts) in &attachment.listeners {
-                let Some(listener) = state.listeners.get(*place) else { continue };
-                let Some(port) = listener.port.filter(|_| listener.is_serving()) else { continue };
-                let mut rules = None;
-                for (address, (host, own)) in places(state, hosts) {
-                    let at = ListenerHost::deep(port, address, host.clone());
-                    let is_its = listeners.most_specific(&at) == Some(&listener.host);
-                    let rank = Reverse(specificity(own));
-                    if !is_its || !served.insert((at.clone(), rank)) {
-                        continue;
-                    }
-                    // A host without rules is one, too: it leaves its requests to no less specific one.
-                    if !self.room.has_rules(key, *kind, known.count().max(1)) {
-                        continue;
-                    }
-                    // Nothing is made of a route before there is room for it.
-                    let rules = rules.get_or_insert_with(|| {
-                        let rules = known.served_at(key, listener);
-                        self.policies.extend(rules.policies.clone());
-                        rules
-                    });
-                    let parents = self.parents.entry(at.host.clone()).or_default();
-                    parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
-                    let age = (route.meta.created, key.clone(), *kind);
-                    let routes = self.hosts.entry(at).or_default();
-                    routes.entry(rank).or_default().insert(age, rules.clone());
-                }
+        let (mut served, mut made) = (BTreeSet::new(), None);
+        for Spot { attachment, listener, at, rank } in spots(attached, by) {
+            if !served.insert((at.clone(), rank)) {
+                continue;
             }
+            // A host without rules is one, too: it leaves its requests to no less specific one.
+            if !self.room.has_rules(key, *kind, known.count().max(1)) {
+                known.lacks_room = true;
+                continue;
+            }
+            // Nothing is made of a route before there is room for it.
+            let rules = match made.take().filter(|(by, _)| std::ptr::eq(*by, listener)) {
+                Some((_, rules)) => rules,
+                None if !self.room.has_filters(key, *kind, known.bytes_at(listener)) => {
+                    known.lacks_room = true;
+                    continue;
+                }
+                None => {
+                    let rules = known.served_at(key, listener);
+                    self.policies.extend(rules.policies.clone());
+                    rules
+                }
+            };
+            made = Some((listener, rules.clone()));
+            let parents = self.parents.entry(at.host.clone()).or_default();
+            parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
+            let age = (route.meta.created, key.clone(), *kind);
+            let routes = self.hosts.entry(at).or_default();
+            routes.entry(rank).or_default().insert(age, rules);
         }
         known.forget_unused();
     }
@@ -195,6 +193,47 @@ impl Serving {
 fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
     let is_beside = at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
     is_beside.then(|| ListenerHost::of_one_label(at.port, at.host.clone()))
+}
+
+/// A host where a route is attached and served.
+struct Spot<'a, 'w> {
+    attachment: &'a Attachment<'w>,
+    listener: &'a ListenerState<'w>,
+    at: ListenerHost,
+    /// How specific the route's own name for it is.
+    rank: Reverse<Rank>,
+}
+
+/// Whether a route is served anywhere, if there is room.
+pub fn is_anywhere(attached: &[Attachment<'_>], by: (&Gateways<'_>, &Listeners)) -> bool {
+    spots(attached, by).next().is_some()
+}
+
+/// The hosts where a route is served, at each of its listeners.
+fn spots<'a, 'w>(
+    attached: &'a [Attachment<'w>],
+    (gateways, listeners): (&'a Gateways<'w>, &'a Listeners),
+) -> impl Iterator<Item = Spot<'a, 'w>> {
+    let all = attached.iter().flat_map(move |attachment| {
+        let state = gateways.get(&attachment.gateway);
+        state.into_iter().flat_map(move |state| {
+            let all = attachment.listeners.iter();
+            all.filter_map(move |(place, hosts)| {
+                Some((attachment, state, state.listeners.get(*place)?, hosts))
+            })
+        })
+    });
+    all.flat_map(move |(attachment, state, listener, hosts)| {
+        let port = listener.port.filter(|_| listener.is_serving());
+        let all = port.into_iter().flat_map(move |port| {
+            places(state, hosts).map(move |(address, names)| (port, address, names))
+        });
+        all.filter_map(move |(port, address, (host, own))| {
+            let at = ListenerHost::deep(port, address, host.clone());
+            let is_its = listeners.most_specific(&at) == Some(&listener.host);
+            is_its.then(|| Spot { attachment, listener, at, rank: Reverse(specificity(own)) })
+        })
+    })
 }
 
 /// Every address of a Gateway with each of these hosts.

@@ -37,6 +37,8 @@ const RULE: u64 = 5_000;
 const BYTE: u64 = 5;
 /// What reading a rule of a route costs, once for each match and backend.
 const ROUTE_RULE: u64 = 12_000;
+/// What a byte of a route's filters costs: it is copied, checked, and digested with its policies.
+const BYTE_OF_FILTERS: u64 = 10;
 /// What choosing a certificate for a host again costs.
 const HOST: u64 = 20_000;
 
@@ -132,7 +134,7 @@ impl<'a> Prices<'a> {
                 self.of_readers(id, 0).saturating_add(self.of_routes(routes))
             }
             Object::Route(new) => {
-                let rules = ROUTE_RULE.saturating_mul(new.spec.count_rules() as u64);
+                let rules = price_of_rules(&new.spec);
                 let new_spec = &new.spec;
                 let new = self.new_expressions(id, &new.spec);
                 let hosts = HOST * self.below_route(id, new_spec);
@@ -227,9 +229,7 @@ impl<'a> Prices<'a> {
     /// What it costs that routes are read again.
     fn of_routes<'k>(&self, routes: impl Iterator<Item = &'k ObjectRef>) -> u64 {
         let routes = routes.filter_map(|id| self.world.gateway_api.routes.get(id));
-        let of_one = |route: &Arc<Route>| {
-            INGRESS.saturating_add(ROUTE_RULE.saturating_mul(route.spec.count_rules() as u64))
-        };
+        let of_one = |route: &Arc<Route>| INGRESS.saturating_add(price_of_rules(&route.spec));
         routes.map(of_one).fold(0, u64::saturating_add)
     }
 
@@ -323,6 +323,12 @@ impl<'a> Prices<'a> {
     fn prefix(&self) -> &str {
         &self.translator.options.annotations_prefix
     }
+}
+
+/// What reading the rules of a route costs, and making what is served of them.
+fn price_of_rules(spec: &HttpRouteSpec) -> u64 {
+    let rules = ROUTE_RULE.saturating_mul(spec.count_rules() as u64);
+    rules.saturating_add(BYTE_OF_FILTERS.saturating_mul(spec.count_filter_bytes() as u64))
 }
 
 /// What the certificates and revocation lists cost that a Secret has newly.
