@@ -1,5 +1,7 @@
 //! Who answers on a host that objects of several namespaces name.
 
+mod kinds;
+
 use crate::testing::options;
 use crate::{Options, Translator};
 use oxigress_core::model::{HostPattern, ListenerHost};
