@@ -1,22 +1,24 @@
 //! What was compiled and merged before: a change computes again only the routes and the hosts that it touches.
 //!
 //! Cost:    a route that did not change costs some microseconds, whatever its number of rules is.
-//! Exempt:  routes with regular expressions, which are charged to their namespaces each time; hosts where routes of several
-//!          host names meet.
+//! Limits:  what a namespace has taken of its limits until a route or a host is reached may decide what comes of that. So both are
+//!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
 use super::grants::{self, ChangedGrants};
 use super::listener::ListenerState;
-use super::rank::{ByAge, Ranked};
-use super::route::CompiledRoute;
+use super::rank::{Age, ByAge, Rank, Ranked};
+use super::room::{Meeting, Room};
+use super::route::{CompiledRoute, Patterns};
 use super::served::{self, Served};
 use super::work::{self, Step};
-use super::{Beside, HostOwner};
+use super::{Beside, HostOwner, PlaceOwner};
 use crate::relation::Relation;
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{Objects, ReferenceGrant, Route};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -31,6 +33,8 @@ pub struct Memo {
     changed_grants: ChangedGrants,
     hosts: BTreeMap<ListenerHost, KnownHost>,
     readers: Readers,
+    /// The expressions of routes, which are not tried again.
+    pub patterns: Patterns,
 }
 
 /// Which routes are read again when an object changes.
@@ -40,13 +44,8 @@ struct Readers {
     services: Relation<ObjectRef, Key>,
     /// Routes and the Services that grants were asked about.
     asked: Relation<ObjectRef, Key>,
-}
-
-impl Readers {
-    fn set(&mut self, route: &ObjectRef, services: BTreeSet<Key>, asked: BTreeSet<Key>) {
-        self.services.set(route, services);
-        self.asked.set(route, asked);
-    }
+    /// Routes and their regular expressions.
+    patterns: Relation<ObjectRef, String>,
 }
 
 /// A route that was compiled.
@@ -56,6 +55,8 @@ pub struct KnownRoute {
     pub compiled: CompiledRoute,
     /// It was read now.
     is_new: bool,
+    /// It was read with other settings.
+    is_stale: bool,
     /// How many rules it has where it is served.
     count: usize,
     /// Whether its rules depend on the listener.
@@ -88,13 +89,17 @@ pub struct Outcome {
     pub named: BTreeMap<PolicyId, ObjectRef>,
     /// Where its rules lead.
     pub led: BTreeSet<BackendId>,
+    /// Whose it is.
+    pub owner: Option<PlaceOwner>,
 }
 
-/// A host whose rules are those of routes of one host name.
+/// A host with its rules.
 pub struct KnownHost {
-    routes: ByAge,
+    ranked: Ranked,
     parents: BTreeSet<(Name, Name)>,
     owner: Option<HostOwner>,
+    /// What the namespaces of its routes took of their limits, where routes of several names meet.
+    meeting: Meeting,
     /// What it came to.
     pub outcome: Outcome,
 }
@@ -106,7 +111,24 @@ impl Memo {
         let mut old = std::mem::replace(self, Memo { grants: grants.clone(), ..Memo::default() });
         old.changed_grants = ChangedGrants::between(&old.grants, grants);
         self.readers = std::mem::take(&mut old.readers);
+        self.patterns = std::mem::take(&mut old.patterns);
         old
+    }
+
+    /// Forgets what comes of routes and hosts, since settings have changed.
+    pub fn forget_built(&mut self) {
+        self.hosts.clear();
+        self.routes.values_mut().for_each(|known| known.is_stale = true);
+    }
+
+    fn set_readers(&mut self, route: &ObjectRef, compiled: &CompiledRoute) {
+        self.readers.services.set(route, compiled.services.keys().cloned().collect());
+        self.readers.asked.set(route, compiled.asked.clone());
+        for pattern in self.readers.patterns.set(route, compiled.expressions.clone()) {
+            if !self.readers.patterns.has(&pattern) {
+                self.patterns.remove(&*pattern);
+            }
+        }
     }
 
     /// Forgets who reads what of the routes that are still among the `old` ones, all others having been taken.
@@ -116,7 +138,7 @@ impl Memo {
 
     /// Forgets who reads what of a route that is not read.
     pub fn forget_route(&mut self, id: &ObjectRef) {
-        self.readers.set(id, BTreeSet::new(), BTreeSet::new());
+        self.set_readers(id, &CompiledRoute::default());
     }
 
     /// The bytes of a route's filters at a listener; `old`: what was built before.
@@ -148,17 +170,19 @@ impl Memo {
         all
     }
 
-    /// What was compiled of a route, if neither it nor what it refers to has changed.
+    /// What was compiled of a route, if neither it nor what it refers to has changed; `left`: what its namespace has for expressions.
     pub fn take_route(
         &mut self,
         world: &World,
         id: &ObjectRef,
         route: &Arc<Route>,
+        left: u64,
     ) -> Option<KnownRoute> {
         let known = self.routes.remove(id)?;
         let services = &known.compiled.services;
         let is_known = Arc::ptr_eq(&known.route, route)
-            && route.spec.expressions().next().is_none()
+            && !known.is_stale
+            && known.compiled.charge.is_same_with(left)
             && !self.changed_grants.concern(&id.key.namespace, &known.compiled.asked)
             && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref());
         is_known.then_some(known)
@@ -167,10 +191,14 @@ impl Memo {
     /// Remembers a route.
     pub fn put_route(&mut self, id: &ObjectRef, mut known: KnownRoute) {
         if std::mem::take(&mut known.is_new) {
-            let services = known.compiled.services.keys().cloned().collect();
-            self.readers.set(id, services, known.compiled.asked.clone());
+            self.set_readers(id, &known.compiled);
         }
         self.routes.insert(id.clone(), known);
+    }
+
+    /// Whether the rules of a route are known.
+    pub fn has_rules_of(&self, id: &ObjectRef) -> bool {
+        self.routes.get(id).is_some_and(|known| !known.is_bare)
     }
 
     /// What a route says that was read.
@@ -178,19 +206,19 @@ impl Memo {
         self.routes.get(id).map(|known| &known.compiled)
     }
 
-    /// What a host came to, if nothing has changed that its rules depend on.
-    pub fn take_host(&mut self, now: &HostInput<'_>, beside: &Beside<'_>) -> Option<KnownHost> {
+    /// What a host came to, if nothing has changed that its rules depend on. Takes the same of the room again.
+    pub fn take_host(
+        &mut self,
+        now: &HostInput<'_>,
+        beside: &Beside<'_>,
+        room: &mut Room,
+    ) -> Option<KnownHost> {
         let known = self.hosts.remove(now.at)?;
-        let routes = now.of_one_name()?;
-        let is_known = known.routes.len() == routes.len()
-            && known
-                .routes
-                .iter()
-                .zip(routes)
-                .all(|(old, new)| old.0 == new.0 && Arc::ptr_eq(old.1, new.1))
+        let is_known = is_same(&known.ranked, now.ranked)
             && !beside.touched.contains(&now.at.host)
             && known.parents == *now.parents
-            && known.owner == (beside.owner)(&now.at.host);
+            && known.owner == (beside.owner)(&now.at.host)
+            && room.meets_again(&known.meeting);
         is_known.then_some(known)
     }
 
@@ -211,21 +239,24 @@ pub struct HostInput<'i> {
 }
 
 impl HostInput<'_> {
-    /// The routes, if all have written the same host name.
-    fn of_one_name(&self) -> Option<&ByAge> {
-        static NONE: ByAge = ByAge::new();
-        if self.ranked.len() > 1 {
-            return None;
-        }
-        Some(self.ranked.values().next().unwrap_or(&NONE))
-    }
-
-    /// The host with what it came to, if that can be taken over.
-    pub fn known(&self, beside: &Beside<'_>, outcome: Outcome) -> Option<KnownHost> {
-        let routes = self.of_one_name()?;
+    /// The host with what it came to.
+    pub fn known(&self, beside: &Beside<'_>, meeting: Meeting, outcome: Outcome) -> KnownHost {
         let owner = (beside.owner)(&self.at.host);
-        Some(KnownHost { routes: routes.clone(), parents: self.parents.clone(), owner, outcome })
+        let (ranked, parents) = (self.ranked.clone(), self.parents.clone());
+        KnownHost { ranked, parents, owner, meeting, outcome }
     }
+}
+
+/// Whether routes and their rules are the same, without a look into them.
+fn is_same(old: &Ranked, new: &Ranked) -> bool {
+    fn flat(all: &Ranked) -> impl Iterator<Item = (&Reverse<Rank>, &Age, *const Served)> {
+        let of_rank = |(rank, routes)| {
+            let routes: &ByAge = routes;
+            routes.iter().map(move |(age, rules)| (rank, age, Arc::as_ptr(rules)))
+        };
+        all.iter().flat_map(of_rank)
+    }
+    flat(old).eq(flat(new))
 }
 
 impl KnownRoute {
@@ -237,6 +268,7 @@ impl KnownRoute {
             route: route.clone(),
             compiled,
             is_new: true,
+            is_stale: false,
             count,
             has_redirects,
             served: Vec::new(),

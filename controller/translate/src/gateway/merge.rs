@@ -5,9 +5,9 @@ mod well_known;
 use super::memo::Outcome;
 use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
-use super::{Beside, HostOwner};
-use crate::{Options, age};
+use super::{Beside, HostOwner, PlaceOwner};
 use crate::host::owner::{self, HostOwnership};
+use crate::{Options, age};
 use oxigress_core::model::{
     HostPattern, ListenerHost, MAX_RULES, PathPattern, Policy, Rule, Selection, Server,
 };
@@ -79,8 +79,9 @@ pub fn merge(
     let server = beside.servers.get(&at.host).filter(|_| is_shared);
     let rules = server.into_iter().flat_map(|server| &server.rules);
     let named = (beside.owner)(&at.host);
-    let owner = Owner::of(named.as_ref(), place)
-        .filter(|_| options.host_ownership != HostOwnership::Shared);
+    let owner = Owner::of(named.as_ref(), place);
+    outcome.owner = owner.as_ref().map(Owner::place_owner);
+    let owner = owner.filter(|_| options.host_ownership != HostOwnership::Shared);
     let is_owners =
         |namespace: &str| owner.as_ref().is_none_or(|owner| owner.namespace == namespace);
     let (own_rules, guest_rules): (Vec<_>, Vec<_>) =
@@ -180,10 +181,9 @@ impl<'o> Owner<'o> {
             listener: None,
         };
         let of_age = |age: &'o age::Age, kind| of(age.created, &age.key, kind);
-        let eldest = place.eldest.map(|(created, key, kind)| Owner {
-            is_by_name: false,
-            ..of(*created, key, *kind)
-        });
+        let eldest = place
+            .eldest
+            .map(|(created, key, kind)| Owner { is_by_name: false, ..of(*created, key, *kind) });
         let Some(named) = named else { return eldest };
         let owner = Owner { is_alias: named.is_alias, ..of_age(&named.age, named.kind) };
         if named.kind == Kind::Gateway && !named.is_alias {
@@ -197,6 +197,11 @@ impl<'o> Owner<'o> {
 }
 
 impl Owner<'_> {
+    fn place_owner(&self) -> PlaceOwner {
+        let age = age::Age { created: self.created, key: self.key.clone() };
+        PlaceOwner { age, kind: self.kind, is_by_name: self.is_by_name }
+    }
+
     /// Whether a namespace obtains certificates for the host: the owner, and those of Gateways that it lets do so.
     fn certifies(&self, place: &Place<'_>, namespace: &str) -> bool {
         namespace == self.namespace

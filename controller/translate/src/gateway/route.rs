@@ -41,9 +41,40 @@ pub struct Tried {
     result: Option<Result<(), Invalid>>,
 }
 
+/// What compiling the expressions of one route has taken of what its namespace has for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// What the namespace had when the route was read, in nanoseconds.
+    had: u64,
+    /// What the route took.
+    pub taken: u64,
+    /// What had to be there for that.
+    needed: u64,
+    /// There was less than it asked for.
+    is_short: bool,
+}
+
+impl Charge {
+    fn asks(&mut self, amount: u64, namespace: &Allowance) -> bool {
+        let has = amount <= namespace.left();
+        self.needed = self.needed.max(self.taken.saturating_add(amount));
+        self.is_short |= !has;
+        has
+    }
+
+    /// Whether reading the route again, with so much left for its namespace, comes to the same.
+    pub fn is_same_with(&self, left: u64) -> bool {
+        self.had == left || (!self.is_short && self.needed <= left)
+    }
+}
+
 /// What a route says.
 #[derive(Default)]
 pub struct CompiledRoute {
+    /// The regular expressions that were tried.
+    pub expressions: BTreeSet<String>,
+    /// What they took.
+    pub charge: Charge,
     /// Each match of each rule, in their order; empty again once they are served ([`super::memo::KnownRoute::served_at`]).
     pub rules: Vec<CompiledRule>,
     /// Whether there are or were rules.
@@ -143,10 +174,11 @@ pub fn rules(
     world: &World,
     settings: &Settings,
     (id, route): (&ObjectRef, &Route),
-    (tried, patterns): (&Patterns, &mut Patterns),
+    patterns: &mut Patterns,
     namespace: &mut Allowance,
 ) -> CompiledRoute {
     let mut compiled = CompiledRoute::default();
+    compiled.charge.had = namespace.left();
     let mut allowance = Allowance::of(OF_ROUTE);
     work::count(Step::Read);
     let foreign = |reference: &HttpBackendRef| {
@@ -157,7 +189,6 @@ pub fn rules(
     compiled.asked = references.filter_map(foreign).collect();
     for (place, rule) in route.spec.rules.iter().enumerate() {
         let mut reader = Reader {
-            tried,
             world,
             settings,
             id,
@@ -176,7 +207,6 @@ pub fn rules(
 
 struct Reader<'a, 'w> {
     world: &'w World,
-    tried: &'a Patterns,
     settings: &'a Settings,
     id: &'a ObjectRef,
     compiled: &'a mut CompiledRoute,
@@ -290,9 +320,11 @@ impl Reader<'_, '_> {
                 OF_NAMESPACE / 1_000_000
             ))
         };
-        let known = self.patterns.get(&regex).or_else(|| self.tried.get(&regex)).cloned();
+        let known = self.patterns.get(&regex).cloned();
+        self.compiled.expressions.insert(regex.clone());
         let reading = price_of_reading(&regex);
-        if self.allowance.left().min(self.namespace.left()) < reading {
+        let charge = &mut self.compiled.charge;
+        if self.allowance.left() < reading || !charge.asks(reading, self.namespace) {
             return Err(over());
         }
         let price = match &known {
@@ -300,14 +332,14 @@ impl Reader<'_, '_> {
             None => price_of(&regex),
         };
         let cost = *price.as_ref().unwrap_or(&reading);
-        let Some(part) =
-            self.allowance.split(cost).filter(|_| self.namespace.split(cost).is_some())
-        else {
+        let part = self.allowance.split(cost).filter(|_| charge.asks(cost, self.namespace));
+        let Some(part) = part.filter(|_| self.namespace.split(cost).is_some()) else {
             // What was read of it need not be read again.
             let result = known.and_then(|known| known.result);
             self.patterns.entry(regex).or_insert(Tried { price: cost, result });
             return Err(over());
         };
+        charge.taken += cost;
         let result = match (known.and_then(|known| known.result), price) {
             (Some(result), _) => result,
             (None, Err(why)) => Err(why),
@@ -444,5 +476,24 @@ impl Reader<'_, '_> {
         let code = if self.id.kind == Kind::GRPCRoute { 503 } else { 500 };
         let policies = Policies { denied: Some(code), ..Policies::default() };
         Target { weight, leads: None, policies: Arc::new(policies) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_route_took_comes_to_the_same_where_there_is_as_much_as_it_asked_for() {
+        let mut charge = Charge { had: 100, ..Charge::default() };
+        let mut left = Allowance::of(100);
+        for amount in [10, 20] {
+            assert!(charge.asks(amount, &left));
+            left.split(amount);
+            charge.taken += amount;
+        }
+        assert!(charge.is_same_with(100) && charge.is_same_with(30) && !charge.is_same_with(29));
+        assert!(!charge.asks(71, &left), "70 are left");
+        assert!(charge.is_same_with(100) && !charge.is_same_with(101) && !charge.is_same_with(30));
     }
 }

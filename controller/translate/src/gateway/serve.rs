@@ -7,8 +7,8 @@ use super::isolation::Listeners;
 use super::listener::{GatewayState, Gateways, ListenerState, by_age};
 use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
-use super::rank::{self, Flat, Rank, Ranked};
-use super::room::Room;
+use super::rank::{self, Flat, Ranked};
+use super::room::{Meeting, Room};
 use super::work::{self, Step};
 use super::{Beside, Built};
 use crate::Options;
@@ -49,7 +49,8 @@ impl Serving {
     ) {
         let ObjectRef { kind, key } = id;
         let (mut served, mut made) = (BTreeSet::new(), None);
-        for Spot { attachment, listener, at, rank } in spots(attached, by) {
+        for Spot { attachment, listener, at, name } in spots(attached, by) {
+            let rank = Reverse(specificity(name));
             if !served.insert((at.clone(), rank)) {
                 continue;
             }
@@ -111,7 +112,9 @@ impl Serving {
     ) -> Refused {
         self.add_listeners(gateways, built);
         let (mut named, mut led) = (BTreeMap::new(), BTreeSet::new());
-        let mut keep = |outcome: &Outcome, built: &mut Built| {
+        let mut keep = |outcome: &Outcome, places: &[ListenerHost], built: &mut Built| {
+            let owner = outcome.owner.iter().cycle();
+            built.owners.extend(places.iter().cloned().zip(owner.cloned()));
             built.notes.extend(outcome.notes.iter().cloned());
             named.extend(outcome.named.iter().map(|(id, by)| (id.clone(), by.clone())));
             led.extend(outcome.led.iter().cloned());
@@ -121,22 +124,18 @@ impl Serving {
             let none = BTreeSet::new();
             let parents = parents.get(&at.host).unwrap_or(&none);
             conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
-            let one_label = one_label(&at, beside);
+            let places: Vec<_> = one_label(&at, beside).into_iter().chain([at.clone()]).collect();
             let input = HostInput { at: &at, ranked: &ranked, parents };
-            if let Some(known) = old.take_host(&input, beside) {
-                keep(&known.outcome, built);
-                built
-                    .servers
-                    .extend(one_label.into_iter().chain([at.clone()]).map(|at| (at, None)));
+            if let Some(known) = old.take_host(&input, beside, &mut self.room) {
+                keep(&known.outcome, &places, built);
+                built.servers.extend(places.into_iter().map(|at| (at, None)));
                 memo.put_host(at, known);
                 continue;
             }
-            let places = one_label.iter().chain([&at]);
-            let outcome = self.merge(world, options, beside, (&input, places), built);
-            keep(&outcome, built);
-            if let Some(known) = input.known(beside, outcome) {
-                memo.put_host(at, known);
-            }
+            let (outcome, meeting) = self.merge(world, options, beside, (&input, &places), built);
+            keep(&outcome, &places, built);
+            let known = input.known(beside, meeting, outcome);
+            memo.put_host(at, known);
         }
         let refused = std::mem::take(&mut self.refused);
         self.keep_named(&named, led, built);
@@ -144,18 +143,23 @@ impl Serving {
     }
 
     /// Puts the rules of a host together, which are the same at each of its places.
-    fn merge<'p>(
+    fn merge(
         &mut self,
         world: &World,
         options: &Options,
         beside: &Beside<'_>,
-        (input, places): (&HostInput<'_>, impl Iterator<Item = &'p ListenerHost>),
+        (input, places): (&HostInput<'_>, &[ListenerHost]),
         built: &mut Built,
-    ) -> Outcome {
+    ) -> (Outcome, Meeting) {
         let HostInput { at, ranked, parents } = *input;
         let mut outcome = Outcome::default();
         let is_shared = options.host_ownership == HostOwnership::Shared;
-        let Flat { routes, notes } = rank::flatten(&at.host, ranked, is_shared, &mut self.room);
+        let namespaces =
+            ranked.values().flat_map(|routes| routes.keys()).map(|age| &age.1.namespace);
+        let mut meeting = self.room.begin_meeting(namespaces.filter(|_| ranked.len() > 1));
+        let Flat { routes, notes, left_out } =
+            rank::flatten(&at.host, ranked, is_shared, &mut self.room);
+        self.room.end_meeting(&mut meeting, left_out);
         outcome.notes = notes;
         let eldest = rank::eldest(&at.host, ranked);
         for at in places {
@@ -164,7 +168,7 @@ impl Serving {
             let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
             built.servers.insert(at.clone(), Some(server));
         }
-        outcome
+        (outcome, meeting)
     }
 
     /// Keeps the policies that rules name, and what these and the rules lead to: what no rule leads to needs no endpoints.
@@ -196,12 +200,13 @@ fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
 }
 
 /// A host where a route is attached and served.
-struct Spot<'a, 'w> {
+pub struct Spot<'a, 'w> {
     attachment: &'a Attachment<'w>,
     listener: &'a ListenerState<'w>,
-    at: ListenerHost,
-    /// How specific the route's own name for it is.
-    rank: Reverse<Rank>,
+    /// The host.
+    pub at: ListenerHost,
+    /// The route's own name for it.
+    pub name: &'a HostPattern,
 }
 
 /// Whether a route is served anywhere, if there is room.
@@ -210,7 +215,7 @@ pub fn is_anywhere(attached: &[Attachment<'_>], by: (&Gateways<'_>, &Listeners))
 }
 
 /// The hosts where a route is served, at each of its listeners.
-fn spots<'a, 'w>(
+pub fn spots<'a, 'w>(
     attached: &'a [Attachment<'w>],
     (gateways, listeners): (&'a Gateways<'w>, &'a Listeners),
 ) -> impl Iterator<Item = Spot<'a, 'w>> {
@@ -231,7 +236,7 @@ fn spots<'a, 'w>(
         all.filter_map(move |(port, address, (host, own))| {
             let at = ListenerHost::deep(port, address, host.clone());
             let is_its = listeners.most_specific(&at) == Some(&listener.host);
-            is_its.then(|| Spot { attachment, listener, at, rank: Reverse(specificity(own)) })
+            is_its.then_some(Spot { attachment, listener, at, name: own })
         })
     })
 }

@@ -57,7 +57,11 @@ fn guests_keep_each_other_from_nothing_but_the_paths_that_they_name() {
         let served = Served::new(&[&all[..], more.as_slice()].concat());
         let at = if host.is_empty() { of_listener } else { host };
         let who = |path: &str| served.who(80, at, path);
-        assert_eq!([who("/b/1"), who("/c"), who("/x/y")], ["b", "c", "evil"], "{of_listener:?} {host:?}");
+        assert_eq!(
+            [who("/b/1"), who("/c"), who("/x/y")],
+            ["b", "c", "evil"],
+            "{of_listener:?} {host:?}"
+        );
     }
 }
 
