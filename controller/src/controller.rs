@@ -8,7 +8,6 @@ pub use start::run;
 
 use crate::metrics::{self, ChangeToLive, Scrape};
 use oxigress_admission::ReviewRequest;
-use oxigress_core::model::HostPattern;
 use oxigress_dashboard::Question;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
@@ -17,7 +16,9 @@ use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::client::{Answer, Client, ClientError};
-use oxigress_publish::{HostOwner, Item, LONGEST, Next, Outgoing, Publisher, Reason, View, Writes};
+use oxigress_publish::{
+    HostOwner, Item, LONGEST, Next, Outgoing, Place, Publisher, Reason, View, Writes,
+};
 use oxigress_settings::streams::Streams;
 use oxigress_status::{Change, Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
@@ -46,8 +47,11 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 const FIRST_CONF: Duration = Duration::from_secs(5);
 
 /// The namespace of a host, as the publisher counts what belongs to whom.
-fn owner_of<'t>(translator: &'t Translator, host: &HostPattern) -> Option<HostOwner<'t>> {
-    let (oldest, created) = translator.owner_of(host)?;
+fn owner_of<'t>(translator: &'t Translator, place: Place<'_>) -> Option<HostOwner<'t>> {
+    let (oldest, created) = match place {
+        Place::Ingresses(host) => translator.owner_of(host),
+        Place::Listener(at) => translator.owner_at(at),
+    }?;
     Some(HostOwner { namespace: &oldest.namespace, created })
 }
 
@@ -227,7 +231,7 @@ impl Controller {
         let now = Instant::now();
         let outgoing = if self.wants_to_depart() && now >= self.wait_until {
             let translator = &self.translator;
-            let owner = |host: &HostPattern| owner_of(translator, host);
+            let owner = |place: Place<'_>| owner_of(translator, place);
             let view = View { snapshot: translator.snapshot(), owner: &owner };
             match self.publisher.outgoing(&view) {
                 Ok(outgoing) => {
@@ -255,7 +259,7 @@ impl Controller {
     /// Tells the publisher of an answer.
     fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
-        let owner = |host: &HostPattern| owner_of(translator, host);
+        let owner = |place: Place<'_>| owner_of(translator, place);
         let view = View { snapshot: translator.snapshot(), owner: &owner };
         let next = self.publisher.answered(answer, took, &view);
         self.report_withheld();

@@ -66,6 +66,7 @@ macro_rules! spec {
 }
 
 mod grpc;
+mod size;
 
 pub use grpc::{GrpcRouteSpec, NO_NAME};
 
@@ -291,13 +292,6 @@ impl HttpRouteRule {
 }
 
 impl HttpRouteSpec {
-    /// The number of rules, one for each match and backend.
-    pub fn count_rules(&self) -> usize {
-        let count =
-            |rule: &HttpRouteRule| rule.matches.len().max(1) * rule.backend_refs.len().max(1);
-        self.rules.iter().map(count).sum()
-    }
-
     /// The regular expressions of its matches, as written.
     pub fn expressions(&self) -> impl Iterator<Item = &str> {
         let is_regex = |kind: &Option<String>| kind.as_deref() == Some("RegularExpression");

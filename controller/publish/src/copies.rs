@@ -119,7 +119,7 @@ mod tests {
 
     fn totals(routes: &[Value]) -> BTreeMap<String, u64> {
         let snapshot = snapshot(routes);
-        let view = View { snapshot: &snapshot, owner: &|host| owner(host) };
+        let view = View { snapshot: &snapshot, owner: &|place| owner(place.host()) };
         let ledger = Ledger::of(&view, &Withheld::default());
         ledger.totals().map(|(namespace, bytes)| (namespace.to_owned(), bytes)).collect()
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn who_copies_waits_first() {
         let snapshot = snapshot(&route("evil"));
-        let view = View { snapshot: &snapshot, owner: &|host| owner(host) };
+        let view = View { snapshot: &snapshot, owner: &|place| owner(place.host()) };
         let mut ledger = Ledger::of(&view, &Withheld::default());
         let victim = ledger.totals().find(|(name, _)| *name == "victim").unwrap().1;
         let beyond = ledger.take_beyond(victim);

@@ -18,7 +18,26 @@ pub struct View<'s> {
     /// Everything that is to be served.
     pub snapshot: &'s Snapshot,
     /// Whose a host is; `None`: no object names it.
-    pub owner: &'s dyn Fn(&HostPattern) -> Option<HostOwner<'s>>,
+    pub owner: &'s dyn Fn(Place<'_>) -> Option<HostOwner<'s>>,
+}
+
+/// Where a host has an owner.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'p> {
+    /// Where Ingresses are served.
+    Ingresses(&'p HostPattern),
+    /// At a listener of a Gateway.
+    Listener(&'p ListenerHost),
+}
+
+impl<'p> Place<'p> {
+    /// The host.
+    pub fn host(self) -> &'p HostPattern {
+        match self {
+            Place::Ingresses(host) => host,
+            Place::Listener(at) => &at.host,
+        }
+    }
 }
 
 /// The namespace that a host belongs to.
@@ -202,12 +221,12 @@ pub fn listener_owner<'s>(view: &View<'s>, at: &ListenerHost) -> HostOwner<'s> {
     let has_rule = |owner: &HostOwner<'_>| {
         rules.is_empty() || rules.iter().any(|rule| rule.origin.namespace == owner.namespace)
     };
-    (view.owner)(&at.host).filter(has_rule).unwrap_or(BY_OPERATOR)
+    (view.owner)(Place::Listener(at)).filter(has_rule).unwrap_or(BY_OPERATOR)
 }
 
 /// A host's owner; where nobody claims it, the namespace of its first rule.
 pub fn host_owner<'s>(view: &View<'s>, host: &HostPattern) -> HostOwner<'s> {
-    (view.owner)(host).unwrap_or_else(|| {
+    (view.owner)(Place::Ingresses(host)).unwrap_or_else(|| {
         let rule = view.snapshot.servers.get(host).and_then(|server| server.rules.first());
         let namespace = rule.map_or(OPERATOR, |rule| rule.origin.namespace.as_str());
         HostOwner { namespace, created: 0 }
@@ -307,7 +326,7 @@ mod tests {
 
     fn of(kind: Kind, key: &str) -> String {
         let snapshot = snapshot();
-        let owners = Owners::of(&View { snapshot: &snapshot, owner: &|host| owner(host) });
+        let owners = Owners::of(&View { snapshot: &snapshot, owner: &|place| owner(place.host()) });
         let mut all = owners.get(kind, key).namespaces;
         all.sort();
         all.join(" ")
@@ -344,6 +363,21 @@ mod tests {
     }
 
     #[test]
+    fn a_host_of_a_listener_has_the_owner_that_it_has_there() {
+        let rule = |namespace: &str| serde_json::json!({"path": {"prefix": "/"}, "origin": {"namespace": namespace}});
+        let server = serde_json::json!({"rules": [rule("evil"), rule("shop")]});
+        let all = serde_json::json!({"servers": {"_": {"rules": [rule("evil")]}}, "listener_servers": {"80/_": server}});
+        let snapshot: Snapshot = serde_json::from_value(all).unwrap();
+        let owner = |place: Place<'_>| {
+            let namespace = if matches!(place, Place::Listener(_)) { "shop" } else { "evil" };
+            Some(HostOwner { namespace, created: 1 })
+        };
+        let owners = Owners::of(&View { snapshot: &snapshot, owner: &owner });
+        assert_eq!(owners.get(Kind::Listener, "80/_").namespaces, ["shop"]);
+        assert_eq!(owners.get(Kind::Server, "_").namespaces, ["evil"]);
+    }
+
+    #[test]
     fn what_no_namespace_needs_is_the_operators() {
         for (kind, key) in [
             (Kind::Settings, ""),
@@ -359,7 +393,7 @@ mod tests {
     #[test]
     fn every_table_has_an_owner_in_the_sample() {
         let snapshot = snapshot();
-        let owners = Owners::of(&View { snapshot: &snapshot, owner: &|host| owner(host) });
+        let owners = Owners::of(&View { snapshot: &snapshot, owner: &|place| owner(place.host()) });
         let mut records: Vec<RecordRef> = Vec::new();
         let patch = Patch::of_whole(snapshot.clone());
         TABLES.iter().for_each(|table| (table.keys)(&patch, &mut records));

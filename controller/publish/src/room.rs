@@ -289,9 +289,9 @@ pub fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HostOwner;
+    use crate::{HostOwner, Place};
+    use oxigress_core::model::Snapshot;
     use oxigress_core::model::policy::PolicyId;
-    use oxigress_core::model::{HostPattern, Snapshot};
 
     /// Hosts of namespace `a`, with so many rules each, beside one small host of namespace `b`.
     fn snapshot(rules: &[usize]) -> Snapshot {
@@ -315,7 +315,8 @@ mod tests {
     fn chosen(rules: &[usize], deficit: u64, has_ages: bool) -> Vec<String> {
         let snapshot = snapshot(rules);
         // a0 is the oldest host.
-        let owner = |host: &HostPattern| {
+        let owner = |place: Place<'_>| {
+            let host = place.host();
             let namespace = if host.as_str().starts_with('a') { "a" } else { "b" };
             let age = i64::from(host.as_str().as_bytes()[1]);
             Some(HostOwner { namespace, created: if has_ages { age } else { 0 } })

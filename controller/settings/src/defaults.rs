@@ -28,14 +28,18 @@ pub struct Defaults {
 impl Defaults {
     /// Asks nobody for a password where `no-auth-locations` says so.
     pub fn open(&self, path: &str, policies: &mut Policies) {
-        let is_open = |beginning: &String| path.starts_with(beginning.as_str());
         if let Some(access) = &mut policies.access
-            && self.no_auth_locations.iter().any(is_open)
+            && self.is_open(path)
         {
             access.basic = None;
             access.external = None;
         }
         policies.access.take_if(|access| *access == Access::default());
+    }
+
+    /// Whether nobody is asked for a password at a path.
+    pub fn is_open(&self, path: &str) -> bool {
+        self.no_auth_locations.iter().any(|beginning| path.starts_with(beginning.as_str()))
     }
 }
 

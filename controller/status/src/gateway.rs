@@ -2,8 +2,8 @@
 //!
 //! Shape:   [`GatewayQueue`] knows what each status is to say and what it says; [`merge`] makes of both the status to be written, in
 //!          which what others have written stays: conditions of other types, and other controllers' parents of a route.
-//! Turns:   namespaces take turns, one status each, so that one whose objects change all the time delays nobody else. What is in
-//!          its pause is not looked at until that has passed.
+//! Turns:   namespaces take turns, one status each, and so do the objects of each, so that one that changes all the time delays
+//!          nobody else. What is in its pause is not looked at until that has passed.
 //! Errors:  a conflict waits for the object's next version; whatever else is tried again, ever more slowly.
 //! Source:  Gateway API v1.7.
 
@@ -55,6 +55,8 @@ pub struct GatewayQueue {
     due: BTreeMap<Name, BTreeSet<ObjectRef>>,
     /// The namespace that had the last turn.
     last: Name,
+    /// The object that had the last turn of each namespace with more of them.
+    behind: BTreeMap<Name, ObjectRef>,
     /// Those in their pause, by its end.
     paused: BTreeSet<(Instant, ObjectRef)>,
 }
@@ -68,6 +70,7 @@ impl GatewayQueue {
             entries: BTreeMap::new(),
             due: BTreeMap::new(),
             last: Name::from(""),
+            behind: BTreeMap::new(),
             paused: BTreeSet::new(),
         }
     }
@@ -143,9 +146,19 @@ impl GatewayQueue {
         let next = self.due.range::<Name, _>(after).next().or_else(|| self.due.first_key_value());
         let namespace = next?.0.clone();
         let all = self.due.get_mut(&namespace)?;
-        let object = all.pop_first();
+        let behind = self.behind.remove(&namespace);
+        let next = behind.and_then(|last| {
+            let after = (Bound::Excluded(last), Bound::Unbounded);
+            all.range(after).next().cloned()
+        });
+        let object = next.or_else(|| all.first().cloned());
+        if let Some(object) = &object {
+            all.remove(object);
+        }
         if all.is_empty() {
             self.due.remove(&namespace);
+        } else if let Some(object) = &object {
+            self.behind.insert(namespace.clone(), object.clone());
         }
         self.last = namespace;
         object
@@ -327,6 +340,30 @@ mod tests {
         }
         while queue.next(now + Duration::from_secs(60)).is_some() {}
         assert_eq!((queue.entries.len(), queue.due.len(), queue.paused.len()), (0, 0, 0));
+        assert!(queue.behind.is_empty());
+    }
+
+    #[tokio::test]
+    async fn objects_of_one_namespace_take_turns() {
+        let (mut queue, now) = (GatewayQueue::new("c".into()), Instant::now());
+        queue.reach(Some(Vec::new()));
+        let object =
+            |name: usize| ObjectRef::new(Kind::GatewayClass, Key::new("a", format!("o{name}")));
+        for name in 0..4 {
+            queue.publish(object(name), seen(1, Value::Null));
+            queue.want(object(name), class(true));
+        }
+        // The first object changes all the time.
+        let turns = (0..6).map(|step| {
+            let write = queue.next(now).unwrap();
+            let (name, status) = (write.object.key.name.to_string(), write.status.clone());
+            let version = "2".into();
+            queue.apply(write, &GatewayOutcome::Written(ObjectStatus { version, status }), now);
+            queue.want(object(0), class(step % 2 == 1));
+            name
+        });
+        let turns: Vec<_> = turns.collect();
+        assert_eq!(turns[..4], ["o0", "o1", "o2", "o3"], "{turns:?}");
     }
 
     #[tokio::test]

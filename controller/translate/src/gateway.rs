@@ -28,6 +28,7 @@ mod status;
 mod target;
 mod work;
 
+pub use host::intersection;
 pub use listener::references;
 pub use memo::Memo;
 
@@ -56,6 +57,8 @@ use std::sync::Arc;
 pub struct Built {
     /// The hosts of listeners; they become the snapshot's. `None`: as before.
     pub servers: BTreeMap<ListenerHost, Option<Server>>,
+    /// Whose each of them is, where anybody's.
+    pub owners: BTreeMap<ListenerHost, PlaceOwner>,
     /// The policies that their rules name.
     pub policies: BTreeMap<PolicyId, Arc<Policies>>,
     /// The Services' ports that they lead to, and the routes that say so.
@@ -68,14 +71,12 @@ pub struct Built {
     pub ports: BTreeMap<u16, bool>,
     /// Addresses that Gateways have for themselves.
     pub addresses: BTreeSet<IpAddr>,
-    /// The Secrets that listeners name for their certificates, and how many do.
-    pub shown: BTreeMap<Key, usize>,
+    /// The Secrets that listeners name for their certificates and may show, how many do, and whose they are.
+    pub shown: BTreeMap<Key, (usize, BTreeSet<Key>)>,
     /// What the status of each object of ours is to say.
     pub statuses: BTreeMap<ObjectRef, Wanted>,
     /// What there is to say about objects.
     pub notes: Vec<(ObjectRef, Note)>,
-    /// Regular expressions, what they cost, and why they cannot be served.
-    pub patterns: route::Patterns,
     /// The Services that were looked at.
     pub services: BTreeMap<Key, Option<Arc<Service>>>,
 }
@@ -103,16 +104,35 @@ pub struct HostOwner {
     pub heir: Option<(Age, Kind)>,
 }
 
+/// Whose a host on a port is: what merging, reviews and the publisher go by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceOwner {
+    /// The creation and the name of the object that makes its namespace the owner.
+    pub age: Age,
+    /// Its kind.
+    pub kind: Kind,
+    /// It names the host; else it is the oldest of those that cover it.
+    pub is_by_name: bool,
+}
+
+/// The hosts that a route would have.
+#[derive(Default)]
+pub struct RouteHosts {
+    /// Those that it names.
+    pub named: BTreeSet<HostPattern>,
+    /// Those that it covers without naming them, and those of requests that name no host.
+    pub covered: BTreeSet<ListenerHost>,
+}
+
 /// Everything that is served of the Gateway API.
 ///
-/// `tried` are the expressions that were tried before, which are not tried again. `memo` is what was built before with the same
-/// settings, and becomes what is built now.
+/// `memo` is what was built before, and becomes what is built now.
 pub fn build(
     world: &World,
     options: &Options,
     settings: &Settings,
     beside: &Beside<'_>,
-    (tried, memo): (&route::Patterns, &mut Memo),
+    memo: &mut Memo,
 ) -> Built {
     let objects = &world.gateway_api;
     let mut built = Built::default();
@@ -128,18 +148,26 @@ pub fn build(
     let mut allowances: BTreeMap<&str, Allowance> = BTreeMap::new();
     let mut routes = attach::all(world, options, &mut gateways, &mut serving.room);
     for (id, route, attached) in &routes {
-        let has_room = serving.room.has_reading(id, route);
-        let known = old.take_route(world, id, route).filter(|_| has_room);
-        let mut known = known.unwrap_or_else(|| {
-            let allowance = allowances.entry(&id.key.namespace);
-            let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
-            let patterns = (tried, &mut built.patterns);
-            let compiled = match has_room {
-                true => route::rules(world, settings, (id, route), patterns, allowance),
-                false => CompiledRoute::over_limit(),
-            };
-            KnownRoute::new(route, compiled)
-        });
+        let bytes = memo.filter_bytes(&mut old, id, route);
+        let has_room = serving.room.has_reading(id, route, bytes);
+        let is_served = || serve::is_anywhere(attached, (&gateways, &listeners));
+        let allowance = allowances.entry(&id.key.namespace);
+        let allowance = allowance.or_insert_with(|| Allowance::of(route::OF_NAMESPACE));
+        let known = old.take_route(world, id, route, allowance.left());
+        let mut known = match known.filter(|known| has_room && known.has_rules_if(is_served)) {
+            Some(known) => {
+                allowance.split(known.compiled.charge.taken);
+                known
+            }
+            None => {
+                let patterns = &mut memo.patterns;
+                let compiled = match has_room {
+                    true => route::rules(world, settings, (id, route), patterns, allowance),
+                    false => CompiledRoute::over_limit(),
+                };
+                KnownRoute::new(route, compiled, bytes)
+            }
+        };
         built.note(id, &known.compiled);
         serving.add(id, route, attached, &mut known, (&gateways, &listeners));
         match has_room {
@@ -209,20 +237,23 @@ fn named<'a>(
     all
 }
 
-/// The hosts that a route would name, whether or not it is in the world; that of requests that name no host is among them.
-pub fn named_by(
-    world: &World,
-    options: &Options,
-    id: &ObjectRef,
-    route: &Route,
-) -> BTreeSet<HostPattern> {
+/// The hosts that a route would have, whether or not it is in the world.
+pub fn hosts_of(world: &World, options: &Options, id: &ObjectRef, route: &Route) -> RouteHosts {
     let mut scratch = Built::default();
     let classes = listener::classes(options, &world.gateway_api, &mut scratch);
     let mut gateways = listener::gateways(world, options, &classes, &mut scratch);
     let room = &mut Room::default();
     let listeners = isolation::Listeners::of(&gateways);
     let attached = attach::attach(world, options, id, route, &mut gateways, room);
-    named(&attached, &gateways, &listeners).into_iter().cloned().collect()
+    let default = HostPattern::default_host();
+    let mut named = named(&attached, &gateways, &listeners);
+    named.remove(&default);
+    let spots = serve::spots(&attached, (&gateways, &listeners));
+    let covered = spots.filter(|spot| spot.at.host == default || spot.at.host != *spot.name);
+    RouteHosts {
+        covered: covered.map(|spot| spot.at).collect(),
+        named: named.into_iter().cloned().collect(),
+    }
 }
 
 impl Built {

@@ -103,8 +103,8 @@ impl References for ReferenceIndex {
     fn depends_on(&self, id: &ObjectRef) -> bool {
         match id.kind {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
-            Kind::Gateway | Kind::GatewayClass => true,
-            Kind::GRPCRoute | Kind::HTTPRoute | Kind::ReferenceGrant => false,
+            Kind::Gateway | Kind::GatewayClass | Kind::ReferenceGrant => true,
+            Kind::GRPCRoute | Kind::HTTPRoute => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
             Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
         }

@@ -324,7 +324,8 @@ impl Translator {
                 &aliases,
                 self.gateway_claims.get(host),
             );
-            notes.extend(self.take_over(host, &held, claims));
+            let lost = self.take_over(host, &held, claims);
+            notes.extend(lost.or_else(|| self.take_default_host(host, claims)));
             let mut refusals = held.notes;
             if let Holder::Claims(view) = &held.holder
                 && claims.hosts.contains_key(host)

@@ -84,6 +84,8 @@ pub struct Translator {
     /// What is served of the Gateway API.
     pub(crate) gateways: Built,
     gateway_memo: Memo,
+    /// The rules of listeners, by host.
+    listener_rules: BTreeMap<HostPattern, usize>,
     /// The hosts that routes and listeners of Gateways name.
     pub(crate) gateway_claims: BTreeMap<HostPattern, GatewayClaim>,
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
@@ -129,6 +131,7 @@ impl Translator {
             policies: Relation::default(),
             gateways: Built::default(),
             gateway_memo: Memo::default(),
+            listener_rules: BTreeMap::new(),
             gateway_claims: BTreeMap::new(),
             new_statuses: BTreeMap::new(),
             offered_bundles: Relation::default(),

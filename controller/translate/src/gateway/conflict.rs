@@ -1,7 +1,11 @@
-//! HTTPRoutes and GRPCRoutes that meet on one host of a listener: they are never merged, so routes of one kind are served there.
+//! HTTPRoutes and GRPCRoutes that meet on one host of a listener: those of one namespace are never merged, and neither are those
+//! of others with the routes of the namespace that has the host by its name.
 //!
-//! Order:   the kind of the oldest route of the host's owner, or else of the oldest route. Two names that overlap are two hosts:
-//!          the more specific one has its requests, whatever the kinds are.
+//! Order:   of a namespace the kind of its oldest route that has a rule; the kind of the host's owner comes first. Two names that
+//!          overlap are two hosts: the more specific one has its requests, whatever the kinds are.
+//! Exempt:  guests among each other, whose paths have owners: a route would else take those of others from them that it does not
+//!          name. Routes that answer challenges alone, of the owner and of who obtains its certificates. Routes without rules
+//!          keep nobody out.
 //! Source:  `hostnames` of both kinds in Gateway API v1.7, which lets one of two routes be refused. Rejected: to refuse the younger
 //!          one wherever names overlap. An old route without host names would keep all of the other kind from a listener, those
 //!          of other namespaces and of more specific hosts too.
@@ -9,8 +13,8 @@
 use super::attach::{Attached, Attachment};
 use super::isolation::Listeners;
 use super::listener::Gateways;
-use super::merge::{self, Place};
-use super::rank::{self, Ranked};
+use super::merge::{Place, Sides};
+use super::rank::{self, Age, Ranked};
 use super::{Beside, Built};
 use crate::Options;
 use oxigress_core::model::ListenerHost;
@@ -22,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The hosts where a route is not served, each with the route of the other kind that is.
 pub type Refused = BTreeMap<ObjectRef, BTreeMap<ListenerHost, ObjectRef>>;
 
-/// Leaves a host routes of one kind.
+/// Leaves each namespace routes of one kind on a host, and the guests of an owner those of its kind.
 pub fn separate(
     options: &Options,
     beside: &Beside<'_>,
@@ -36,21 +40,29 @@ pub fn separate(
         return;
     }
     let place = Place { at, parents, eldest: rank::eldest(&at.host, ranked) };
-    let owner = merge::owner_of(options, beside, &place);
-    let is_guest = |namespace| owner.as_ref().is_some_and(|owner| owner != namespace);
-    let all = ranked.values().flat_map(|routes| routes.keys());
-    let winner = all.min_by_key(|age| (is_guest(&age.1.namespace), *age)).cloned();
-    let Some(winner) = winner else { return };
-    for routes in ranked.values_mut() {
-        routes.retain(|age, _| {
-            let is_kept = age.2 == winner.2;
-            if !is_kept {
-                let hosts = refused.entry(rank::object(age)).or_default();
-                hosts.insert(at.clone(), rank::object(&winner));
-            }
-            is_kept
-        });
+    let Sides { owner, solvers } = Sides::of(options, beside, &place, ranked);
+    let mut rivals: Vec<&Age> = ranked
+        .values()
+        .flatten()
+        .filter(|(age, served)| !served.candidates.is_empty() && !solvers.contains(*age))
+        .map(|(age, _)| age)
+        .collect();
+    rivals.sort();
+    let of_owner = rivals.iter().find(|age| owner.as_ref() == Some(&age.1.namespace)).copied();
+    let mut winners: BTreeMap<&Name, &Age> = BTreeMap::new();
+    let mut losers: BTreeMap<Age, ObjectRef> = BTreeMap::new();
+    for age in rivals {
+        let own = winners.get(&age.1.namespace).copied();
+        let winner = of_owner.into_iter().chain(own).find(|winner| winner.2 != age.2);
+        match winner {
+            Some(winner) => drop(losers.insert(age.clone(), rank::object(winner))),
+            None => drop(winners.entry(&age.1.namespace).or_insert(age)),
+        }
     }
+    for (age, winner) in &losers {
+        refused.entry(rank::object(age)).or_default().insert(at.clone(), winner.clone());
+    }
+    ranked.values_mut().for_each(|routes| routes.retain(|age, _| !losers.contains_key(age)));
     ranked.retain(|_, routes| !routes.is_empty());
 }
 
@@ -71,7 +83,8 @@ pub fn report(
             let lost = all.iter().find_map(|at| Some((at, hosts.get(at)?)));
             let Some((at, winner)) = lost else { continue };
             let why = format!(
-                "port {}, host {}: {winner} is served there, and routes of two kinds are not merged: use another host",
+                "port {}, host {}: {winner} is served there, and routes of two kinds are not merged, neither of one namespace nor \
+                 with those of the host's owner: use another host",
                 at.port, at.host
             );
             if all.iter().all(|at| hosts.contains_key(at)) {

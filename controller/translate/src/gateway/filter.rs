@@ -10,6 +10,7 @@ use oxigress_objects::gateway::{
     CorsFilter, HeaderFilter, HttpRouteFilter, HttpRouteTimeouts, MirrorFilter, PathModifier,
     RedirectFilter, RewriteFilter,
 };
+use oxigress_validate::record;
 use std::num::NonZeroU32;
 
 /// Why a filter cannot be served.
@@ -27,8 +28,20 @@ impl<E: std::fmt::Display> From<E> for Refusal {
     }
 }
 
-/// Adds what the filters say. Redirects name the listener, so they are answered apart.
+/// Adds what the filters say, as far as nginx takes all of it. Redirects name the listener, so they are answered apart.
 pub fn apply<'r>(
+    filters: &'r [HttpRouteFilter],
+    path: &PathPattern,
+    policies: &mut Policies,
+) -> Result<Option<&'r RedirectFilter>, Refusal> {
+    let redirect = add(filters, path, policies)?;
+    if !filters.is_empty() {
+        record::policies(policies).map_err(|fault| fault.error)?;
+    }
+    Ok(redirect)
+}
+
+fn add<'r>(
     filters: &'r [HttpRouteFilter],
     path: &PathPattern,
     policies: &mut Policies,

@@ -133,11 +133,31 @@ pub fn references(options: &Options, objects: &GatewayObjects) -> BTreeSet<Objec
         class.is_some_and(|class| class.spec.controller_name == options.gateway_controller_name)
     };
     let gateways = objects.gateways.iter().filter(|(_, gateway)| is_ours(gateway));
-    let names = gateways.flat_map(|(key, gateway)| {
-        let tls = gateway.spec.listeners.iter().filter_map(|listener| listener.tls.as_ref());
-        tls.flat_map(|tls| &tls.certificate_refs).map(|name| secret_key(key, name))
-    });
-    names.map(|key| ObjectRef::new(Kind::Secret, key)).collect()
+    let mut gateways: Vec<_> = gateways.collect();
+    gateways.sort_by_key(|(key, gateway)| (gateway.meta.created, *key));
+    let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
+    let mut all = BTreeSet::new();
+    for (key, gateway) in gateways {
+        let read = gateway.spec.listeners.iter().filter(|_| is_read(&mut counts, key));
+        let secrets = read.filter_map(|spec| shown(objects, key, spec));
+        all.extend(secrets.map(|key| ObjectRef::new(Kind::Secret, key)));
+    }
+    all
+}
+
+/// Counts a listener for its Gateway's namespace; answers whether it is within the limit.
+fn is_read<'k>(counts: &mut BTreeMap<&'k Name, usize>, gateway: &'k Key) -> bool {
+    let count = counts.entry(&gateway.namespace).or_default();
+    *count += 1;
+    *count <= MAX_LISTENERS
+}
+
+/// The Secret that a listener names and may show: what it may not show is nothing that its namespace has to know of.
+fn shown(objects: &GatewayObjects, gateway: &Key, spec: &Listener) -> Option<Key> {
+    let name = spec.tls.as_ref()?.certificate_refs.first()?;
+    let secret = secret_key(gateway, name);
+    let from = (gateway::GROUP, Kind::Gateway, &*gateway.namespace);
+    is_granted(objects, from, ("", "Secret"), &secret).then_some(secret)
 }
 
 fn secret_key(gateway: &Key, name: &ObjectName) -> Key {
@@ -163,17 +183,16 @@ pub fn gateways<'w>(
     let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
     for ((key, gateway), (_, place)) in ours.into_iter().zip(places) {
         built.addresses.extend(place.own());
-        let count = counts.entry(&key.namespace).or_default();
         let listeners = gateway.spec.listeners.iter().map(|spec| {
-            *count += 1;
-            let secret = spec.tls.as_ref().and_then(|tls| tls.certificate_refs.first());
-            if let Some(name) = secret {
-                *built.shown.entry(secret_key(key, name)).or_default() += 1;
+            if !is_read(&mut counts, key) {
+                return ListenerState::over_limit(&key.namespace, spec);
             }
-            match *count <= MAX_LISTENERS {
-                true => state(world, options, key, spec),
-                false => ListenerState::over_limit(&key.namespace, spec),
+            if let Some(secret) = shown(&world.gateway_api, key, spec) {
+                let (count, gateways) = built.shown.entry(secret).or_default();
+                *count += 1;
+                gateways.insert(key.clone());
             }
+            state(world, options, key, spec)
         });
         let mut listeners: Vec<_> = listeners.collect();
         if matches!(place, Place::Nowhere(_)) {
@@ -294,7 +313,7 @@ fn certificate_of(world: &World, key: &Key, spec: &Listener) -> Result<Certifica
     }
     let secret = secret_key(key, name);
     let gateway = (gateway::GROUP, Kind::Gateway, &*key.namespace);
-    if !is_granted(world, gateway, ("", "Secret"), &secret) {
+    if !is_granted(&world.gateway_api, gateway, ("", "Secret"), &secret) {
         let message = format!("no ReferenceGrant in namespace {} allows it", secret.namespace);
         return Err(refuse("RefNotPermitted", message));
     }

@@ -1,22 +1,24 @@
 //! What was compiled and merged before: a change computes again only the routes and the hosts that it touches.
 //!
 //! Cost:    a route that did not change costs some microseconds, whatever its number of rules is.
-//! Exempt:  routes with regular expressions, which are charged to their namespaces each time; hosts where routes of several
-//!          host names meet.
+//! Limits:  what a namespace has taken of its limits until a route or a host is reached may decide what comes of that. So both are
+//!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
 use super::grants::{self, ChangedGrants};
 use super::listener::ListenerState;
-use super::rank::{ByAge, Ranked};
-use super::route::CompiledRoute;
+use super::rank::{Age, ByAge, Rank, Ranked};
+use super::room::{Meeting, Room};
+use super::route::{CompiledRoute, Patterns};
 use super::served::{self, Served};
 use super::work::{self, Step};
-use super::{Beside, HostOwner};
+use super::{Beside, HostOwner, PlaceOwner};
 use crate::relation::Relation;
 use oxigress_core::model::policy::PolicyId;
 use oxigress_core::model::{BackendId, ListenerHost, Rule};
 use oxigress_objects::gateway::{Objects, ReferenceGrant, Route};
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, Name, ObjectRef, World};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,11 +26,15 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Memo {
     routes: BTreeMap<ObjectRef, KnownRoute>,
+    /// The bytes of filters of routes, also of those that are not read.
+    filter_bytes: BTreeMap<ObjectRef, (Arc<Route>, usize)>,
     /// By which routes may refer to other namespaces.
     grants: Objects<ReferenceGrant>,
     changed_grants: ChangedGrants,
     hosts: BTreeMap<ListenerHost, KnownHost>,
     readers: Readers,
+    /// The expressions of routes, which are not tried again.
+    pub patterns: Patterns,
 }
 
 /// Which routes are read again when an object changes.
@@ -38,13 +44,8 @@ struct Readers {
     services: Relation<ObjectRef, Key>,
     /// Routes and the Services that grants were asked about.
     asked: Relation<ObjectRef, Key>,
-}
-
-impl Readers {
-    fn set(&mut self, route: &ObjectRef, services: BTreeSet<Key>, asked: BTreeSet<Key>) {
-        self.services.set(route, services);
-        self.asked.set(route, asked);
-    }
+    /// Routes and their regular expressions.
+    patterns: Relation<ObjectRef, String>,
 }
 
 /// A route that was compiled.
@@ -54,12 +55,20 @@ pub struct KnownRoute {
     pub compiled: CompiledRoute,
     /// It was read now.
     is_new: bool,
+    /// It was read with other settings.
+    is_stale: bool,
     /// How many rules it has where it is served.
     count: usize,
     /// Whether its rules depend on the listener.
     has_redirects: bool,
     /// Its rules as they are served, by what a listener says about its redirects.
     served: Vec<KnownServed>,
+    /// The bytes of its filters at a listener.
+    filter_bytes: usize,
+    /// Its namespace had no room for it somewhere.
+    pub lacks_room: bool,
+    /// Its rules are not kept: it is served nowhere.
+    is_bare: bool,
 }
 
 struct KnownServed {
@@ -80,13 +89,17 @@ pub struct Outcome {
     pub named: BTreeMap<PolicyId, ObjectRef>,
     /// Where its rules lead.
     pub led: BTreeSet<BackendId>,
+    /// Whose it is.
+    pub owner: Option<PlaceOwner>,
 }
 
-/// A host whose rules are those of routes of one host name.
+/// A host with its rules.
 pub struct KnownHost {
-    routes: ByAge,
+    ranked: Ranked,
     parents: BTreeSet<(Name, Name)>,
     owner: Option<HostOwner>,
+    /// What the namespaces of its routes took of their limits, where routes of several names meet.
+    meeting: Meeting,
     /// What it came to.
     pub outcome: Outcome,
 }
@@ -98,7 +111,24 @@ impl Memo {
         let mut old = std::mem::replace(self, Memo { grants: grants.clone(), ..Memo::default() });
         old.changed_grants = ChangedGrants::between(&old.grants, grants);
         self.readers = std::mem::take(&mut old.readers);
+        self.patterns = std::mem::take(&mut old.patterns);
         old
+    }
+
+    /// Forgets what comes of routes and hosts, since settings have changed.
+    pub fn forget_built(&mut self) {
+        self.hosts.clear();
+        self.routes.values_mut().for_each(|known| known.is_stale = true);
+    }
+
+    fn set_readers(&mut self, route: &ObjectRef, compiled: &CompiledRoute) {
+        self.readers.services.set(route, compiled.services.keys().cloned().collect());
+        self.readers.asked.set(route, compiled.asked.clone());
+        for pattern in self.readers.patterns.set(route, compiled.expressions.clone()) {
+            if !self.readers.patterns.has(&pattern) {
+                self.patterns.remove(&*pattern);
+            }
+        }
     }
 
     /// Forgets who reads what of the routes that are still among the `old` ones, all others having been taken.
@@ -108,7 +138,16 @@ impl Memo {
 
     /// Forgets who reads what of a route that is not read.
     pub fn forget_route(&mut self, id: &ObjectRef) {
-        self.readers.set(id, BTreeSet::new(), BTreeSet::new());
+        self.set_readers(id, &CompiledRoute::default());
+    }
+
+    /// The bytes of a route's filters at a listener; `old`: what was built before.
+    pub fn filter_bytes(&mut self, old: &mut Memo, id: &ObjectRef, route: &Arc<Route>) -> usize {
+        let known = old.filter_bytes.remove(id).filter(|(of, _)| Arc::ptr_eq(of, route));
+        let now = known.unwrap_or_else(|| (route.clone(), route.spec.count_filter_bytes()));
+        let bytes = now.1;
+        self.filter_bytes.insert(id.clone(), now);
+        bytes
     }
 
     /// The routes that are read again when a Service changes.
@@ -131,17 +170,19 @@ impl Memo {
         all
     }
 
-    /// What was compiled of a route, if neither it nor what it refers to has changed.
+    /// What was compiled of a route, if neither it nor what it refers to has changed; `left`: what its namespace has for expressions.
     pub fn take_route(
         &mut self,
         world: &World,
         id: &ObjectRef,
         route: &Arc<Route>,
+        left: u64,
     ) -> Option<KnownRoute> {
         let known = self.routes.remove(id)?;
         let services = &known.compiled.services;
         let is_known = Arc::ptr_eq(&known.route, route)
-            && route.spec.expressions().next().is_none()
+            && !known.is_stale
+            && known.compiled.charge.is_same_with(left)
             && !self.changed_grants.concern(&id.key.namespace, &known.compiled.asked)
             && services.iter().all(|(key, then)| world.services.get(key) == then.as_ref());
         is_known.then_some(known)
@@ -150,10 +191,14 @@ impl Memo {
     /// Remembers a route.
     pub fn put_route(&mut self, id: &ObjectRef, mut known: KnownRoute) {
         if std::mem::take(&mut known.is_new) {
-            let services = known.compiled.services.keys().cloned().collect();
-            self.readers.set(id, services, known.compiled.asked.clone());
+            self.set_readers(id, &known.compiled);
         }
         self.routes.insert(id.clone(), known);
+    }
+
+    /// Whether the rules of a route are known.
+    pub fn has_rules_of(&self, id: &ObjectRef) -> bool {
+        self.routes.get(id).is_some_and(|known| !known.is_bare)
     }
 
     /// What a route says that was read.
@@ -161,19 +206,19 @@ impl Memo {
         self.routes.get(id).map(|known| &known.compiled)
     }
 
-    /// What a host came to, if nothing has changed that its rules depend on.
-    pub fn take_host(&mut self, now: &HostInput<'_>, beside: &Beside<'_>) -> Option<KnownHost> {
+    /// What a host came to, if nothing has changed that its rules depend on. Takes the same of the room again.
+    pub fn take_host(
+        &mut self,
+        now: &HostInput<'_>,
+        beside: &Beside<'_>,
+        room: &mut Room,
+    ) -> Option<KnownHost> {
         let known = self.hosts.remove(now.at)?;
-        let routes = now.of_one_name()?;
-        let is_known = known.routes.len() == routes.len()
-            && known
-                .routes
-                .iter()
-                .zip(routes)
-                .all(|(old, new)| old.0 == new.0 && Arc::ptr_eq(old.1, new.1))
+        let is_known = is_same(&known.ranked, now.ranked)
             && !beside.touched.contains(&now.at.host)
             && known.parents == *now.parents
-            && known.owner == (beside.owner)(&now.at.host);
+            && known.owner == (beside.owner)(&now.at.host)
+            && room.meets_again(&known.meeting);
         is_known.then_some(known)
     }
 
@@ -194,30 +239,60 @@ pub struct HostInput<'i> {
 }
 
 impl HostInput<'_> {
-    /// The routes, if all have written the same host name.
-    fn of_one_name(&self) -> Option<&ByAge> {
-        static NONE: ByAge = ByAge::new();
-        if self.ranked.len() > 1 {
-            return None;
-        }
-        Some(self.ranked.values().next().unwrap_or(&NONE))
-    }
-
-    /// The host with what it came to, if that can be taken over.
-    pub fn known(&self, beside: &Beside<'_>, outcome: Outcome) -> Option<KnownHost> {
-        let routes = self.of_one_name()?;
+    /// The host with what it came to.
+    pub fn known(&self, beside: &Beside<'_>, meeting: Meeting, outcome: Outcome) -> KnownHost {
         let owner = (beside.owner)(&self.at.host);
-        Some(KnownHost { routes: routes.clone(), parents: self.parents.clone(), owner, outcome })
+        let (ranked, parents) = (self.ranked.clone(), self.parents.clone());
+        KnownHost { ranked, parents, owner, meeting, outcome }
     }
+}
+
+/// Whether routes and their rules are the same, without a look into them.
+fn is_same(old: &Ranked, new: &Ranked) -> bool {
+    fn flat(all: &Ranked) -> impl Iterator<Item = (&Reverse<Rank>, &Age, *const Served)> {
+        let of_rank = |(rank, routes)| {
+            let routes: &ByAge = routes;
+            routes.iter().map(move |(age, rules)| (rank, age, Arc::as_ptr(rules)))
+        };
+        all.iter().flat_map(of_rank)
+    }
+    flat(old).eq(flat(new))
 }
 
 impl KnownRoute {
     /// A route that was compiled now.
-    pub fn new(route: &Arc<Route>, compiled: CompiledRoute) -> Self {
+    pub fn new(route: &Arc<Route>, compiled: CompiledRoute, filter_bytes: usize) -> Self {
         let count = compiled.count();
-        let has_redirects = compiled.rules.iter().any(|rule| rule.redirect.is_some());
-        let (route, served) = (route.clone(), Vec::new());
-        KnownRoute { route, compiled, is_new: true, count, has_redirects, served }
+        let has_redirects = compiled.rules.iter().any(|rule| rule.answer.redirect.is_some());
+        KnownRoute {
+            route: route.clone(),
+            compiled,
+            is_new: true,
+            is_stale: false,
+            count,
+            has_redirects,
+            served: Vec::new(),
+            filter_bytes,
+            lacks_room: false,
+            is_bare: false,
+        }
+    }
+
+    /// Whether its rules are there, or nobody asks for them. `is_served`: somewhere a listener serves it.
+    pub fn has_rules_if(&self, is_served: impl FnOnce() -> bool) -> bool {
+        !self.is_bare || !is_served()
+    }
+
+    /// The bytes of filters that serving it at one more listener takes; those of the first are counted with its reading.
+    pub fn bytes_at(&self, listener: &ListenerState<'_>) -> usize {
+        let by = self.redirect_base(listener);
+        let is_known =
+            by.is_none() || self.served.iter().any(|known| known.by == by && known.is_used);
+        if is_known { 0 } else { self.filter_bytes }
+    }
+
+    fn redirect_base(&self, listener: &ListenerState<'_>) -> RedirectBase {
+        self.has_redirects.then_some((listener.is_tls, listener.spec.port))
     }
 
     /// How many rules it has wherever it is served.
@@ -227,7 +302,7 @@ impl KnownRoute {
 
     /// Its rules at a listener. Those that are the same at every listener are kept in this form alone.
     pub fn served_at(&mut self, key: &Key, listener: &ListenerState<'_>) -> Arc<Served> {
-        let by = self.has_redirects.then_some((listener.is_tls, listener.spec.port));
+        let by = self.redirect_base(listener);
         if let Some(known) = self.served.iter_mut().find(|known| known.by == by) {
             known.is_used = true;
             return known.rules.clone();
@@ -241,9 +316,14 @@ impl KnownRoute {
         rules
     }
 
-    /// Forgets the rules of listeners that are there no more.
+    /// Forgets the rules of listeners that are there no more, and all if no listener serves the route.
     pub fn forget_unused(&mut self) {
-        self.served.retain(|known| known.is_used || known.by.is_none());
+        self.is_bare =
+            !std::mem::take(&mut self.lacks_room) && self.served.iter().all(|known| !known.is_used);
+        if self.is_bare {
+            self.compiled.rules = Vec::new();
+        }
+        self.served.retain(|known| known.is_used || (known.by.is_none() && !self.is_bare));
         self.served.iter_mut().for_each(|known| known.is_used = false);
     }
 }

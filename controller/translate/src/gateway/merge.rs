@@ -3,11 +3,11 @@
 mod well_known;
 
 use super::memo::Outcome;
-use super::rank::{self, Age};
+use super::rank::{self, Age, Ranked};
 use super::served::Candidate;
-use super::{Beside, HostOwner};
-use crate::Options;
+use super::{Beside, HostOwner, PlaceOwner};
 use crate::host::owner::{self, HostOwnership};
+use crate::{Options, age};
 use oxigress_core::model::{
     HostPattern, ListenerHost, MAX_RULES, PathPattern, Policy, Rule, Selection, Server,
 };
@@ -79,8 +79,9 @@ pub fn merge(
     let server = beside.servers.get(&at.host).filter(|_| is_shared);
     let rules = server.into_iter().flat_map(|server| &server.rules);
     let named = (beside.owner)(&at.host);
-    let owner = Owner::of(named.as_ref(), place)
-        .filter(|_| options.host_ownership != HostOwnership::Shared);
+    let owner = Owner::of(named.as_ref(), place);
+    outcome.owner = owner.as_ref().map(Owner::place_owner);
+    let owner = owner.filter(|_| options.host_ownership != HostOwnership::Shared);
     let is_owners =
         |namespace: &str| owner.as_ref().is_none_or(|owner| owner.namespace == namespace);
     let (own_rules, guest_rules): (Vec<_>, Vec<_>) =
@@ -125,18 +126,40 @@ fn order(age: &Age) -> (i64, &Key) {
     (age.0, &age.1)
 }
 
-/// The namespace of a host's owner, where that counts.
-pub fn owner_of(options: &Options, beside: &Beside<'_>, place: &Place<'_>) -> Option<Name> {
-    let named = (beside.owner)(&place.at.host);
-    let owner = Owner::of(named.as_ref(), place);
-    let counts = options.host_ownership != HostOwnership::Shared;
-    owner.filter(|_| counts).map(|owner| owner.namespace.into())
+/// Who keeps routes of another kind out of a host, and which routes nobody keeps out.
+pub struct Sides {
+    /// The namespace that has the host by its name.
+    pub owner: Option<Name>,
+    /// The routes that only answer challenges, of the owner and of who obtains its certificates.
+    pub solvers: BTreeSet<Age>,
+}
+
+impl Sides {
+    /// The sides of a host where routes of two kinds meet.
+    pub fn of(options: &Options, beside: &Beside<'_>, place: &Place<'_>, ranked: &Ranked) -> Self {
+        let named = (beside.owner)(&place.at.host);
+        let owner = Owner::of(named.as_ref(), place)
+            .filter(|_| options.host_ownership != HostOwnership::Shared);
+        let certifies =
+            |namespace: &str| owner.as_ref().is_none_or(|owner| owner.certifies(place, namespace));
+        let solvers = ranked.values().flatten().filter(|(age, served)| {
+            let mut all = served.candidates.iter();
+            all.all(|one| owner::is_well_known(&one.path)) && certifies(&age.1.namespace)
+        });
+        let solvers = solvers.map(|(age, _)| age.clone()).collect();
+        let by_name = owner.as_ref().filter(|owner| owner.is_by_name);
+        Sides { owner: by_name.map(|owner| owner.namespace.into()), solvers }
+    }
 }
 
 /// Whose a host on a port is.
 struct Owner<'o> {
+    created: i64,
+    key: &'o Key,
     namespace: &'o str,
     kind: Kind,
+    /// An object names the host, so it is nobody's who only covers it.
+    is_by_name: bool,
     /// The host follows another one by an annotation.
     is_alias: bool,
     /// The namespace of the Gateway whose listener has left its host to the owner.
@@ -147,24 +170,43 @@ impl<'o> Owner<'o> {
     /// The owner of the host on all ports. A listener leaves its host to the oldest Ingress or route that names it, or else to
     /// the oldest route there; the host of requests that name none is left to the oldest object.
     fn of(named: Option<&'o HostOwner>, place: &Place<'o>) -> Option<Self> {
-        let of = |key: &'o Key, kind| Owner {
+        let is_unnamed = place.at.host == HostPattern::default_host();
+        let of = |created, key: &'o Key, kind| Owner {
+            created,
+            key,
             namespace: &key.namespace,
             kind,
+            is_by_name: !is_unnamed,
             is_alias: false,
             listener: None,
         };
-        let eldest = place.eldest.map(|(created, key, kind)| (*created, of(key, *kind)));
-        let Some(named) = named else { return eldest.map(|(_, owner)| owner) };
-        let owner = Owner { is_alias: named.is_alias, ..of(&named.age.key, named.kind) };
+        let of_age = |age: &'o age::Age, kind| of(age.created, &age.key, kind);
+        let eldest = place
+            .eldest
+            .map(|(created, key, kind)| Owner { is_by_name: false, ..of(*created, key, *kind) });
+        let Some(named) = named else { return eldest };
+        let owner = Owner { is_alias: named.is_alias, ..of_age(&named.age, named.kind) };
         if named.kind == Kind::Gateway && !named.is_alias {
-            let heir = named.heir.as_ref().map(|(age, kind)| of(&age.key, *kind));
+            let heir = named.heir.as_ref().map(|(age, kind)| of_age(age, *kind));
             let listener = Some(owner.namespace);
-            let heir = heir.or(eldest.map(|(_, owner)| owner)).unwrap_or(owner);
-            return Some(Owner { listener, ..heir });
+            return Some(Owner { listener, ..heir.or(eldest).unwrap_or(owner) });
         }
-        let is_unnamed = place.at.host == HostPattern::default_host();
-        let older = eldest.filter(|(created, _)| is_unnamed && *created < named.age.created);
-        Some(older.map_or(owner, |(_, route)| route))
+        let older = eldest.filter(|eldest| is_unnamed && eldest.created < named.age.created);
+        Some(older.unwrap_or(owner))
+    }
+}
+
+impl Owner<'_> {
+    fn place_owner(&self) -> PlaceOwner {
+        let age = age::Age { created: self.created, key: self.key.clone() };
+        PlaceOwner { age, kind: self.kind, is_by_name: self.is_by_name }
+    }
+
+    /// Whether a namespace obtains certificates for the host: the owner, and those of Gateways that it lets do so.
+    fn certifies(&self, place: &Place<'_>, namespace: &str) -> bool {
+        namespace == self.namespace
+            || self.listener == Some(namespace)
+            || place.certifies(self.namespace, namespace)
     }
 }
 
@@ -314,7 +356,7 @@ fn refused(
     guest: &str,
     path: &PathPattern,
 ) -> Option<String> {
-    let Owner { namespace, kind, is_alias, listener } = owner;
+    let Owner { namespace, kind, is_alias, listener, .. } = owner;
     if *is_alias {
         return Some(format!(
             "the host follows another one by an annotation of an older Ingress of namespace {namespace}: use a host of \

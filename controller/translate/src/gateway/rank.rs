@@ -37,6 +37,8 @@ pub struct Flat {
     pub routes: BTreeMap<Age, Vec<Candidate>>,
     /// What there is to say about those that are left out.
     pub notes: Vec<(ObjectRef, Note)>,
+    /// Those for which there was no room.
+    pub left_out: BTreeSet<ObjectRef>,
 }
 
 /// Puts routes together as if all had written the same name.
@@ -49,7 +51,7 @@ pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut 
     let own_name = specificity(host);
     let (above, known) = (BTreeMap::new(), BTreeSet::new());
     let mut meeting = Meeting { own_name, is_shared, room, above, known };
-    let mut flat = Flat { routes: BTreeMap::new(), notes: Vec::new() };
+    let mut flat = Flat { routes: BTreeMap::new(), notes: Vec::new(), left_out: BTreeSet::new() };
     for (Reverse(rank), routes) in ranked {
         let mut kept = Vec::new();
         for (age, served) in routes {
@@ -62,7 +64,7 @@ pub fn flatten(host: &HostPattern, ranked: &Ranked, is_shared: bool, room: &mut 
                         flat.routes.entry(age.clone()).or_default().push(candidate.clone());
                         kept.push((age.clone(), candidate.clone()));
                     }
-                    Err(LeftOut::NoRoom) => {}
+                    Err(LeftOut::NoRoom) => drop(flat.left_out.insert(object(age))),
                     Err(LeftOut::By(why)) => {
                         let message = format!("host {host}, path {}: {why}", candidate.path);
                         flat.notes.push((object(age), Note::warning(message)));

@@ -4,7 +4,9 @@ use super::filter::{self, Refusal};
 use super::target;
 use super::work::{self, Step};
 use crate::backend_ref::BackendRef;
-use oxigress_core::model::policy::{AuthHost, HeaderName, HeaderValue, Mirror, Policies, Template};
+use oxigress_core::model::policy::{
+    AuthHost, HeaderName, HeaderValue, Mirror, Policies, Protocol, Template,
+};
 use oxigress_core::model::{
     BackendId, Invalid, PATH, PathPattern, Selection, ValueMatch, ValuePattern,
 };
@@ -18,6 +20,7 @@ use oxigress_objects::service::Service;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
 use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -38,9 +41,40 @@ pub struct Tried {
     result: Option<Result<(), Invalid>>,
 }
 
+/// What compiling the expressions of one route has taken of what its namespace has for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// What the namespace had when the route was read, in nanoseconds.
+    had: u64,
+    /// What the route took.
+    pub taken: u64,
+    /// What had to be there for that.
+    needed: u64,
+    /// There was less than it asked for.
+    is_short: bool,
+}
+
+impl Charge {
+    fn asks(&mut self, amount: u64, namespace: &Allowance) -> bool {
+        let has = amount <= namespace.left();
+        self.needed = self.needed.max(self.taken.saturating_add(amount));
+        self.is_short |= !has;
+        has
+    }
+
+    /// Whether reading the route again, with so much left for its namespace, comes to the same.
+    pub fn is_same_with(&self, left: u64) -> bool {
+        self.had == left || (!self.is_short && self.needed <= left)
+    }
+}
+
 /// What a route says.
 #[derive(Default)]
 pub struct CompiledRoute {
+    /// The regular expressions that were tried.
+    pub expressions: BTreeSet<String>,
+    /// What they took.
+    pub charge: Charge,
     /// Each match of each rule, in their order; empty again once they are served ([`super::memo::KnownRoute::served_at`]).
     pub rules: Vec<CompiledRule>,
     /// Whether there are or were rules.
@@ -60,15 +94,16 @@ pub struct CompiledRoute {
 impl CompiledRoute {
     /// One that is not read, since its namespace has too many rules.
     pub fn over_limit() -> Self {
-        let invalid = Some("rules: its namespace has too many of them: use fewer".into());
+        let invalid =
+            Some("rules: its namespace has too many of them, or of filters: use fewer".into());
         CompiledRoute { invalid, ..CompiledRoute::default() }
     }
 
     /// How many rules it has at a listener, one for each share.
     pub fn count(&self) -> usize {
-        let of = |rule: &CompiledRule| match &rule.redirect {
+        let of = |rule: &CompiledRule| match &rule.answer.redirect {
             Some(_) => 1,
-            None => rule.targets.len(),
+            None => rule.answer.targets.len(),
         };
         self.rules.iter().map(of).sum()
     }
@@ -82,6 +117,12 @@ pub struct CompiledRule {
     pub written: String,
     /// What else a request has; without a weight.
     pub selection: Selection,
+    /// What is done with its requests.
+    pub answer: Arc<Answer>,
+}
+
+/// What is done with the requests of a rule: one for all its matches, unless it depends on their paths.
+pub struct Answer {
     /// Who serves, by weight; more than one share the requests.
     pub targets: Vec<Target>,
     /// The redirect that answers, with policies of its own.
@@ -102,15 +143,42 @@ pub struct Target {
     pub policies: Arc<Policies>,
 }
 
+/// What a rule says about its requests, whoever serves them.
+struct Common {
+    policies: Arc<Policies>,
+    /// The same for endpoints that speak another protocol.
+    spoken: Option<(Protocol, Arc<Policies>)>,
+}
+
+impl Common {
+    fn of(policies: Policies) -> Self {
+        Common { policies: Arc::new(policies), spoken: None }
+    }
+
+    /// What is said to endpoints of a protocol.
+    fn speaking(&mut self, protocol: Option<Protocol>) -> Arc<Policies> {
+        let Some(protocol) = protocol else { return self.policies.clone() };
+        if let Some((_, known)) = self.spoken.as_ref().filter(|(known, _)| *known == protocol) {
+            return known.clone();
+        }
+        let mut policies = Policies::clone(&self.policies);
+        target::speak(&mut policies, Some(protocol));
+        let policies = Arc::new(policies);
+        self.spoken = Some((protocol, policies.clone()));
+        policies
+    }
+}
+
 /// Reads a route.
 pub fn rules(
     world: &World,
     settings: &Settings,
     (id, route): (&ObjectRef, &Route),
-    (tried, patterns): (&Patterns, &mut Patterns),
+    patterns: &mut Patterns,
     namespace: &mut Allowance,
 ) -> CompiledRoute {
     let mut compiled = CompiledRoute::default();
+    compiled.charge.had = namespace.left();
     let mut allowance = Allowance::of(OF_ROUTE);
     work::count(Step::Read);
     let foreign = |reference: &HttpBackendRef| {
@@ -121,7 +189,6 @@ pub fn rules(
     compiled.asked = references.filter_map(foreign).collect();
     for (place, rule) in route.spec.rules.iter().enumerate() {
         let mut reader = Reader {
-            tried,
             world,
             settings,
             id,
@@ -140,7 +207,6 @@ pub fn rules(
 
 struct Reader<'a, 'w> {
     world: &'w World,
-    tried: &'a Patterns,
     settings: &'a Settings,
     id: &'a ObjectRef,
     compiled: &'a mut CompiledRoute,
@@ -162,11 +228,20 @@ impl Reader<'_, '_> {
         let any = [HttpRouteMatch::default()];
         let matches = if rule.matches.is_empty() { &any[..] } else { &rule.matches };
         let mut read = Vec::new();
+        // Filters are not multiplied by matches: few mean something else for each path.
+        let (depends_on_path, mut answers) = (rule.depends_on_path(), BTreeMap::new());
         for (place, one) in matches.iter().enumerate() {
             let at = |why| format!("matches[{place}].{why}");
             let (path, written, selection) = self.match_of(one).map_err(at)?;
-            let (targets, redirect) = self.targets(rule, &path, &written)?;
-            read.push(CompiledRule { path, written, selection, targets, redirect });
+            let by =
+                (self.settings.defaults.is_open(&written), depends_on_path.then(|| path.clone()));
+            let answer = match answers.entry(by) {
+                Entry::Occupied(known) => Arc::clone(known.get()),
+                Entry::Vacant(new) => {
+                    new.insert(Arc::new(self.answer(rule, &path, &written)?)).clone()
+                }
+            };
+            read.push(CompiledRule { path, written, selection, answer });
         }
         self.compiled.rules.extend(read);
         Ok(())
@@ -245,9 +320,11 @@ impl Reader<'_, '_> {
                 OF_NAMESPACE / 1_000_000
             ))
         };
-        let known = self.patterns.get(&regex).or_else(|| self.tried.get(&regex)).cloned();
+        let known = self.patterns.get(&regex).cloned();
+        self.compiled.expressions.insert(regex.clone());
         let reading = price_of_reading(&regex);
-        if self.allowance.left().min(self.namespace.left()) < reading {
+        let charge = &mut self.compiled.charge;
+        if self.allowance.left() < reading || !charge.asks(reading, self.namespace) {
             return Err(over());
         }
         let price = match &known {
@@ -255,14 +332,14 @@ impl Reader<'_, '_> {
             None => price_of(&regex),
         };
         let cost = *price.as_ref().unwrap_or(&reading);
-        let Some(part) =
-            self.allowance.split(cost).filter(|_| self.namespace.split(cost).is_some())
-        else {
+        let part = self.allowance.split(cost).filter(|_| charge.asks(cost, self.namespace));
+        let Some(part) = part.filter(|_| self.namespace.split(cost).is_some()) else {
             // What was read of it need not be read again.
             let result = known.and_then(|known| known.result);
             self.patterns.entry(regex).or_insert(Tried { price: cost, result });
             return Err(over());
         };
+        charge.taken += cost;
         let result = match (known.and_then(|known| known.result), price) {
             (Some(result), _) => result,
             (None, Err(why)) => Err(why),
@@ -272,12 +349,13 @@ impl Reader<'_, '_> {
         result
     }
 
-    fn targets(
+    fn answer(
         &mut self,
         rule: &HttpRouteRule,
         path: &PathPattern,
         written: &str,
-    ) -> Result<(Vec<Target>, Option<Redirect>), String> {
+    ) -> Result<Answer, String> {
+        work::count(Step::Filters);
         let mut policies = self.settings.defaults.policies.clone();
         self.settings.defaults.open(written, &mut policies);
         if let Some(timeouts) = &rule.timeouts {
@@ -289,24 +367,23 @@ impl Reader<'_, '_> {
             Err(Refusal::Unsupported(why)) => return Err(why),
             Err(Refusal::Unresolved(why)) => {
                 self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
-                return Ok((vec![self.failing(1)], None));
+                return Ok(Answer { targets: vec![self.failing(1)], redirect: None });
             }
         };
         if let Some(redirect) = redirect {
-            return Ok((Vec::new(), Some((redirect, policies))));
+            return Ok(Answer { targets: Vec::new(), redirect: Some((redirect, policies)) });
         }
-        let mut targets = Vec::new();
+        let (mut targets, mut common) = (Vec::new(), Common::of(policies));
         for reference in &rule.backend_refs {
             let weight = reference.weight.unwrap_or(1);
             let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
-            let target = self.target(reference, weight, path, policies.clone())?;
-            targets.push(target);
+            targets.push(self.target(reference, weight, path, &mut common)?);
         }
         targets.retain(|target| target.weight > 0);
         if targets.is_empty() {
             targets.push(self.failing(1));
         }
-        Ok((targets, None))
+        Ok(Answer { targets, redirect: None })
     }
 
     fn target(
@@ -314,7 +391,7 @@ impl Reader<'_, '_> {
         reference: &HttpBackendRef,
         weight: u32,
         path: &PathPattern,
-        mut policies: Policies,
+        common: &mut Common,
     ) -> Result<Target, String> {
         let resolved = target::resolve(self.world, self.id, reference, &mut self.compiled.services);
         let (leads, protocol) = match resolved {
@@ -324,19 +401,25 @@ impl Reader<'_, '_> {
                 return Ok(self.failing(weight));
             }
         };
-        target::speak(&mut policies, protocol);
-        self.mirrors(&reference.filters, &mut policies)?;
-        match filter::apply(&reference.filters, path, &mut policies) {
-            Ok(None) => {}
-            Ok(Some(_)) => return Err("backendRefs: filters: RequestRedirect is not served".into()),
-            Err(Refusal::Unsupported(why)) => return Err(format!("backendRefs: {why}")),
-            Err(Refusal::Unresolved(why)) => {
-                self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
-                return Ok(self.failing(weight));
+        let mut policies = common.speaking(protocol);
+        if !reference.filters.is_empty() {
+            work::count(Step::Filters);
+            let mut own = Policies::clone(&policies);
+            self.mirrors(&reference.filters, &mut own)?;
+            match filter::apply(&reference.filters, path, &mut own) {
+                Ok(None) => policies = Arc::new(own),
+                Ok(Some(_)) => {
+                    return Err("backendRefs: filters: RequestRedirect is not served".into());
+                }
+                Err(Refusal::Unsupported(why)) => return Err(format!("backendRefs: {why}")),
+                Err(Refusal::Unresolved(why)) => {
+                    self.unresolved(Condition::no("ResolvedRefs", "InvalidKind", why));
+                    return Ok(self.failing(weight));
+                }
             }
         }
         self.lead(&leads);
-        Ok(Target { weight, leads: Some(leads), policies: Arc::new(policies) })
+        Ok(Target { weight, leads: Some(leads), policies })
     }
 
     /// Adds the copies that filters ask for. Without the server of a copy all else is served.
@@ -393,5 +476,24 @@ impl Reader<'_, '_> {
         let code = if self.id.kind == Kind::GRPCRoute { 503 } else { 500 };
         let policies = Policies { denied: Some(code), ..Policies::default() };
         Target { weight, leads: None, policies: Arc::new(policies) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_route_took_comes_to_the_same_where_there_is_as_much_as_it_asked_for() {
+        let mut charge = Charge { had: 100, ..Charge::default() };
+        let mut left = Allowance::of(100);
+        for amount in [10, 20] {
+            assert!(charge.asks(amount, &left));
+            left.split(amount);
+            charge.taken += amount;
+        }
+        assert!(charge.is_same_with(100) && charge.is_same_with(30) && !charge.is_same_with(29));
+        assert!(!charge.asks(71, &left), "70 are left");
+        assert!(charge.is_same_with(100) && !charge.is_same_with(101) && !charge.is_same_with(30));
     }
 }

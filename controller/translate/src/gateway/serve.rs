@@ -4,11 +4,11 @@ use super::attach::Attachment;
 use super::conflict::{self, Refused};
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::listener::{GatewayState, Gateways, by_age};
+use super::listener::{GatewayState, Gateways, ListenerState, by_age};
 use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
-use super::room::Room;
+use super::room::{Meeting, Room};
 use super::work::{self, Step};
 use super::{Beside, Built};
 use crate::Options;
@@ -45,40 +45,39 @@ impl Serving {
         route: &Route,
         attached: &[Attachment<'_>],
         known: &mut KnownRoute,
-        (gateways, listeners): (&Gateways<'_>, &Listeners),
+        by: (&Gateways<'_>, &Listeners),
     ) {
         let ObjectRef { kind, key } = id;
-        let mut served = BTreeSet::new();
-        for attachment in attached {
-            let Some(state) = gateways.get(&attachment.gateway) else { continue };
-            for (place, hosts) in &attachment.listeners {
-                let Some(listener) = state.listeners.get(*place) else { continue };
-                let Some(port) = listener.port.filter(|_| listener.is_serving()) else { continue };
-                let mut rules = None;
-                for (address, (host, own)) in places(state, hosts) {
-                    let at = ListenerHost::deep(port, address, host.clone());
-                    let is_its = listeners.most_specific(&at) == Some(&listener.host);
-                    let rank = Reverse(specificity(own));
-                    if !is_its || !served.insert((at.clone(), rank)) {
-                        continue;
-                    }
-                    // A host without rules is one, too: it leaves its requests to no less specific one.
-                    if !self.room.has_rules(key, *kind, known.count().max(1)) {
-                        continue;
-                    }
-                    // Nothing is made of a route before there is room for it.
-                    let rules = rules.get_or_insert_with(|| {
-                        let rules = known.served_at(key, listener);
-                        self.policies.extend(rules.policies.clone());
-                        rules
-                    });
-                    let parents = self.parents.entry(at.host.clone()).or_default();
-                    parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
-                    let age = (route.meta.created, key.clone(), *kind);
-                    let routes = self.hosts.entry(at).or_default();
-                    routes.entry(rank).or_default().insert(age, rules.clone());
-                }
+        let (mut served, mut made) = (BTreeSet::new(), None);
+        for Spot { attachment, listener, at, name } in spots(attached, by) {
+            let rank = Reverse(specificity(name));
+            if !served.insert((at.clone(), rank)) {
+                continue;
             }
+            // A host without rules is one, too: it leaves its requests to no less specific one.
+            if !self.room.has_rules(key, *kind, known.count().max(1)) {
+                known.lacks_room = true;
+                continue;
+            }
+            // Nothing is made of a route before there is room for it.
+            let rules = match made.take().filter(|(by, _)| std::ptr::eq(*by, listener)) {
+                Some((_, rules)) => rules,
+                None if !self.room.has_filters(key, *kind, known.bytes_at(listener)) => {
+                    known.lacks_room = true;
+                    continue;
+                }
+                None => {
+                    let rules = known.served_at(key, listener);
+                    self.policies.extend(rules.policies.clone());
+                    rules
+                }
+            };
+            made = Some((listener, rules.clone()));
+            let parents = self.parents.entry(at.host.clone()).or_default();
+            parents.insert((key.namespace.clone(), attachment.gateway.namespace.clone()));
+            let age = (route.meta.created, key.clone(), *kind);
+            let routes = self.hosts.entry(at).or_default();
+            routes.entry(rank).or_default().insert(age, rules);
         }
         known.forget_unused();
     }
@@ -113,7 +112,9 @@ impl Serving {
     ) -> Refused {
         self.add_listeners(gateways, built);
         let (mut named, mut led) = (BTreeMap::new(), BTreeSet::new());
-        let mut keep = |outcome: &Outcome, built: &mut Built| {
+        let mut keep = |outcome: &Outcome, places: &[ListenerHost], built: &mut Built| {
+            let owner = outcome.owner.iter().cycle();
+            built.owners.extend(places.iter().cloned().zip(owner.cloned()));
             built.notes.extend(outcome.notes.iter().cloned());
             named.extend(outcome.named.iter().map(|(id, by)| (id.clone(), by.clone())));
             led.extend(outcome.led.iter().cloned());
@@ -123,22 +124,18 @@ impl Serving {
             let none = BTreeSet::new();
             let parents = parents.get(&at.host).unwrap_or(&none);
             conflict::separate(options, beside, (&at, parents), &mut ranked, &mut self.refused);
-            let one_label = one_label(&at, beside);
+            let places: Vec<_> = one_label(&at, beside).into_iter().chain([at.clone()]).collect();
             let input = HostInput { at: &at, ranked: &ranked, parents };
-            if let Some(known) = old.take_host(&input, beside) {
-                keep(&known.outcome, built);
-                built
-                    .servers
-                    .extend(one_label.into_iter().chain([at.clone()]).map(|at| (at, None)));
+            if let Some(known) = old.take_host(&input, beside, &mut self.room) {
+                keep(&known.outcome, &places, built);
+                built.servers.extend(places.into_iter().map(|at| (at, None)));
                 memo.put_host(at, known);
                 continue;
             }
-            let places = one_label.iter().chain([&at]);
-            let outcome = self.merge(world, options, beside, (&input, places), built);
-            keep(&outcome, built);
-            if let Some(known) = input.known(beside, outcome) {
-                memo.put_host(at, known);
-            }
+            let (outcome, meeting) = self.merge(world, options, beside, (&input, &places), built);
+            keep(&outcome, &places, built);
+            let known = input.known(beside, meeting, outcome);
+            memo.put_host(at, known);
         }
         let refused = std::mem::take(&mut self.refused);
         self.keep_named(&named, led, built);
@@ -146,18 +143,23 @@ impl Serving {
     }
 
     /// Puts the rules of a host together, which are the same at each of its places.
-    fn merge<'p>(
+    fn merge(
         &mut self,
         world: &World,
         options: &Options,
         beside: &Beside<'_>,
-        (input, places): (&HostInput<'_>, impl Iterator<Item = &'p ListenerHost>),
+        (input, places): (&HostInput<'_>, &[ListenerHost]),
         built: &mut Built,
-    ) -> Outcome {
+    ) -> (Outcome, Meeting) {
         let HostInput { at, ranked, parents } = *input;
         let mut outcome = Outcome::default();
         let is_shared = options.host_ownership == HostOwnership::Shared;
-        let Flat { routes, notes } = rank::flatten(&at.host, ranked, is_shared, &mut self.room);
+        let namespaces =
+            ranked.values().flat_map(|routes| routes.keys()).map(|age| &age.1.namespace);
+        let mut meeting = self.room.begin_meeting(namespaces.filter(|_| ranked.len() > 1));
+        let Flat { routes, notes, left_out } =
+            rank::flatten(&at.host, ranked, is_shared, &mut self.room);
+        self.room.end_meeting(&mut meeting, left_out);
         outcome.notes = notes;
         let eldest = rank::eldest(&at.host, ranked);
         for at in places {
@@ -166,7 +168,7 @@ impl Serving {
             let server = merge::merge(world, options, beside, &place, &routes, &mut outcome);
             built.servers.insert(at.clone(), Some(server));
         }
-        outcome
+        (outcome, meeting)
     }
 
     /// Keeps the policies that rules name, and what these and the rules lead to: what no rule leads to needs no endpoints.
@@ -195,6 +197,48 @@ impl Serving {
 fn one_label(at: &ListenerHost, beside: &Beside<'_>) -> Option<ListenerHost> {
     let is_beside = at.is_deep && at.address.is_none() && beside.servers.contains_key(&at.host);
     is_beside.then(|| ListenerHost::of_one_label(at.port, at.host.clone()))
+}
+
+/// A host where a route is attached and served.
+pub struct Spot<'a, 'w> {
+    attachment: &'a Attachment<'w>,
+    listener: &'a ListenerState<'w>,
+    /// The host.
+    pub at: ListenerHost,
+    /// The route's own name for it.
+    pub name: &'a HostPattern,
+}
+
+/// Whether a route is served anywhere, if there is room.
+pub fn is_anywhere(attached: &[Attachment<'_>], by: (&Gateways<'_>, &Listeners)) -> bool {
+    spots(attached, by).next().is_some()
+}
+
+/// The hosts where a route is served, at each of its listeners.
+pub fn spots<'a, 'w>(
+    attached: &'a [Attachment<'w>],
+    (gateways, listeners): (&'a Gateways<'w>, &'a Listeners),
+) -> impl Iterator<Item = Spot<'a, 'w>> {
+    let all = attached.iter().flat_map(move |attachment| {
+        let state = gateways.get(&attachment.gateway);
+        state.into_iter().flat_map(move |state| {
+            let all = attachment.listeners.iter();
+            all.filter_map(move |(place, hosts)| {
+                Some((attachment, state, state.listeners.get(*place)?, hosts))
+            })
+        })
+    });
+    all.flat_map(move |(attachment, state, listener, hosts)| {
+        let port = listener.port.filter(|_| listener.is_serving());
+        let all = port.into_iter().flat_map(move |port| {
+            places(state, hosts).map(move |(address, names)| (port, address, names))
+        });
+        all.filter_map(move |(port, address, (host, own))| {
+            let at = ListenerHost::deep(port, address, host.clone());
+            let is_its = listeners.most_specific(&at) == Some(&listener.host);
+            is_its.then_some(Spot { attachment, listener, at, name: own })
+        })
+    })
 }
 
 /// Every address of a Gateway with each of these hosts.

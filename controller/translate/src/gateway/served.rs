@@ -2,11 +2,13 @@
 
 use super::filter;
 use super::listener::ListenerState;
-use super::route::{CompiledRoute, CompiledRule, Target};
-use crate::host::merge::id_of;
+use super::route::{Answer, CompiledRoute, CompiledRule, Target};
+use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{Origin, PathPattern, Policy, Rule, Selection};
 use oxigress_objects::Key;
+use oxigress_objects::gateway::RedirectFilter;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,23 +48,21 @@ pub struct Served {
 
 /// The rules of a route at a listener.
 pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>) -> Served {
-    let mut served = Served::default();
+    let (mut served, mut made) = (Served::default(), Made::default());
     for rule in &compiled.rules {
-        let redirected = redirected(rule, listener);
-        let targets = if redirected.is_empty() { &rule.targets } else { &redirected };
+        let (targets, ids) = made.of(rule, listener);
         let shares = targets.len() > 1;
-        let rules = targets.iter().map(|target| {
+        let rules = targets.iter().zip(ids).map(|(target, id)| {
             let weight = shares.then_some(target.weight);
             let selection = Selection { weight, ..rule.selection.clone() };
             let is_all = selection == Selection::default();
-            let id = id_of(&target.policies);
             served.policies.extend(id.clone().map(|id| (id, target.policies.clone())));
             Rule {
                 path: rule.path.clone(),
                 backend: target.leads.as_ref().map(|leads| leads.backend.clone()),
                 origin: origin(key, target, &rule.written),
                 policy: Policy { is_strict: true, ..Policy::default() },
-                policies: id,
+                policies: id.clone(),
                 selection: (!is_all).then(|| Box::new(selection)),
             }
         });
@@ -73,15 +73,45 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
     served
 }
 
-/// The redirect that a rule answers with at a listener; empty: it answers with none.
-fn redirected(rule: &CompiledRule, listener: &ListenerState<'_>) -> Vec<Target> {
-    let Some((redirect, policies)) = &rule.redirect else { return Vec::new() };
+/// The targets of the last answer that was made, with their ids: matches of one rule have it one after the other.
+#[derive(Default)]
+struct Made<'r> {
+    answer: Option<&'r Arc<Answer>>,
+    targets: Cow<'r, [Target]>,
+    ids: Vec<Option<PolicyId>>,
+}
+
+impl<'r> Made<'r> {
+    fn of(
+        &mut self,
+        rule: &'r CompiledRule,
+        listener: &ListenerState<'_>,
+    ) -> (&[Target], &[Option<PolicyId>]) {
+        if self.answer.is_none_or(|known| !Arc::ptr_eq(known, &rule.answer)) {
+            self.answer = Some(&rule.answer);
+            self.targets = match &rule.answer.redirect {
+                Some(redirect) => vec![redirected(redirect, &rule.path, listener)].into(),
+                None => rule.answer.targets.as_slice().into(),
+            };
+            let mut ids = Ids::default();
+            self.ids = self.targets.iter().map(|target| ids.of(&target.policies)).collect();
+        }
+        (&self.targets, &self.ids)
+    }
+}
+
+/// The redirect that a rule answers with at a listener.
+fn redirected(
+    (redirect, policies): &(RedirectFilter, Policies),
+    path: &PathPattern,
+    listener: &ListenerState<'_>,
+) -> Target {
     let mut policies = policies.clone();
-    match filter::redirect(redirect, &rule.path, listener.is_tls, listener.spec.port) {
+    match filter::redirect(redirect, path, listener.is_tls, listener.spec.port) {
         Ok(to) => policies.redirect_to = Some(to),
         Err(_) => policies.denied = Some(500),
     }
-    vec![Target { weight: 1, leads: None, policies: Arc::new(policies) }]
+    Target { weight: 1, leads: None, policies: Arc::new(policies) }
 }
 
 fn origin(key: &Key, target: &Target, path: &str) -> Origin {

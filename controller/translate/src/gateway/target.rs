@@ -5,7 +5,7 @@ use crate::backend_ref::BackendRef;
 use kube::core::SelectorExt;
 use oxigress_core::model::BackendId;
 use oxigress_core::model::policy::{Policies, Protocol, Proxy};
-use oxigress_objects::gateway::{self, HttpBackendRef};
+use oxigress_objects::gateway::{self, GatewayObjects, HttpBackendRef};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::ingress::Port;
 use oxigress_objects::service::Service;
@@ -26,7 +26,7 @@ pub fn is_watched(world: &World, options: &Options, namespace: &str) -> bool {
 
 /// Whether an object of one kind and namespace may refer to another one: within its namespace, or by a ReferenceGrant there.
 pub fn is_granted(
-    world: &World,
+    objects: &GatewayObjects,
     (from_group, from_kind, from_namespace): (&str, Kind, &str),
     (to_group, to_kind): (&str, &str),
     to: &Key,
@@ -35,7 +35,7 @@ pub fn is_granted(
         return true;
     }
     let from_kind = from_kind.to_string();
-    let grants = world.gateway_api.grants.range(Key::new(&to.namespace, "")..);
+    let grants = objects.grants.range(Key::new(&to.namespace, "")..);
     let mut grants = grants.take_while(|(key, _)| key.namespace == to.namespace);
     grants.any(|(_, grant)| {
         let is_from = grant.spec.from.iter().any(|from| {
@@ -68,7 +68,7 @@ pub fn resolve(
     let namespace = reference.namespace.as_deref().unwrap_or(&route.key.namespace);
     let service = Key::new(namespace, name.as_str());
     let from = (gateway::GROUP, route.kind, &*route.key.namespace);
-    if !is_granted(world, from, ("", "Service"), &service) {
+    if !is_granted(&world.gateway_api, from, ("", "Service"), &service) {
         let message = format!(
             "backendRefs: no ReferenceGrant in namespace {namespace} allows Service {service}"
         );

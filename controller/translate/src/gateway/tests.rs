@@ -1,5 +1,8 @@
 //! What many routes cost, and what one namespace may ask of every rebuild.
 
+mod filters;
+mod known;
+
 use super::work::{self, Step};
 use crate::testing::options;
 use crate::{Options, Translator};

@@ -11,6 +11,8 @@ pub enum Step {
     Level,
     /// A route is read.
     Read,
+    /// The filters of a rule or of a backend are read.
+    Filters,
     /// The rules of a route are made for a listener.
     Served,
     /// The rules of a host are put together.
@@ -19,7 +21,7 @@ pub enum Step {
 
 #[cfg(test)]
 thread_local! {
-    static WORK: std::cell::Cell<[usize; 6]> = const { std::cell::Cell::new([0; 6]) };
+    static WORK: std::cell::Cell<[usize; 7]> = const { std::cell::Cell::new([0; 7]) };
 }
 
 /// Notes one step.

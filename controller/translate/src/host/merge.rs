@@ -8,7 +8,7 @@ mod ids;
 mod paths;
 mod tls;
 
-pub use ids::id_of;
+pub use ids::Ids;
 
 use crate::Options;
 use crate::backend::spec::{BackendSpec, HostBackend, SpecOwners};
@@ -16,7 +16,6 @@ use crate::backend_ref::BackendRef;
 use crate::host::aliases::{self, MAX_COPIED_RULES};
 use crate::host::owner::HostView;
 use crate::ingress::{Claim, Claims};
-use ids::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId, Redirect, Template, TlsPolicy};
 use oxigress_core::model::{
     BackendId, BundleId, HostPattern, MAX_RULES, Origin, PathPattern, Policy, Rule, Server,

@@ -5,23 +5,26 @@
 //!          reading of the objects that it names or named. Of a Secret, ConfigMap or Service the same for each Ingress that
 //!          is read again because it names the object; of a Secret also its certificates and lists, and the hosts that it
 //!          is chosen for.
-//!          Of an HTTPRoute its rules and the expressions that are new in it; of a Gateway its listeners. Of a Service or a
-//!          ReferenceGrant also the routes that are read again because of it; of a Secret the listeners that name it. Of what
+//!          Of a route its rules, their filters, the expressions that are new in it, and the rules of all routes on its hosts, which
+//!          are merged again; of a Gateway its listeners, the rules on the hosts of those that change, and the routes that are read
+//!          for them. Of a Service or a ReferenceGrant also the routes that are read again because of it; of a Secret the
+//!          listeners that may show it. Of what
 //!          may show another certificate for a wildcard, the hosts of Ingresses below that.
 //! Units:   nanoseconds; the constants are measured by `what_is_charged_is_what_it_takes`, rounded up.
 //! Exempt:  endpoints, and what is the operator's: classes, Namespaces, the objects that flags and the main ConfigMap name.
 
+mod gateways;
+
 use crate::Translator;
 use crate::ingress::class;
 use crate::patterns::{Meaning, budget};
-use oxigress_core::model::HostPattern;
+use oxigress_core::model::{HostPattern, ValueMatch, ValuePattern};
 use oxigress_core::patterns::{price_of, price_of_reading};
-use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec, Route};
+use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec};
 use oxigress_objects::ingress::Ingress;
 use oxigress_objects::secret::Secret;
 use oxigress_objects::{Key, Kind, Object, ObjectRef, World};
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
 
 /// What reading a certificate costs.
 const CERTIFICATE: u64 = 125_000;
@@ -37,6 +40,10 @@ const RULE: u64 = 5_000;
 const BYTE: u64 = 5;
 /// What reading a rule of a route costs, once for each match and backend.
 const ROUTE_RULE: u64 = 12_000;
+/// What a byte of a route's filters costs: it is copied, checked, and digested with its policies.
+const BYTE_OF_FILTERS: u64 = 10;
+/// What comparing a host name of a route with a listener costs.
+const PLACE: u64 = 200;
 /// What choosing a certificate for a host again costs.
 const HOST: u64 = 20_000;
 
@@ -119,9 +126,13 @@ impl<'a> Prices<'a> {
                 let hosts = self.translator.hosts_with(&id.key) as u64;
                 let bytes = new.fields.bytes() as u64;
                 let listeners = self.translator.listeners_with(&id.key) as u64;
-                self.price_of_lists(&id.key, new)
-                    + (hosts + listeners) * HOST
-                    + self.of_readers(id, bytes)
+                let is_new =
+                    self.world.secrets.get(&id.key).is_none_or(|it| it.last_good.is_none());
+                let gateways = self.translator.gateways_with(&id.key).filter(|_| is_new);
+                let routes = gateways.map(|gateway| self.of_attached(gateway));
+                let rest = (hosts + listeners) * HOST + self.of_readers(id, bytes);
+                let own = self.price_of_lists(&id.key, new).saturating_add(rest);
+                routes.fold(own, u64::saturating_add)
             }
             Object::ConfigMap(new) => {
                 let texts = new.data.iter().map(|(name, text)| name.len() + text.len());
@@ -132,17 +143,11 @@ impl<'a> Prices<'a> {
                 self.of_readers(id, 0).saturating_add(self.of_routes(routes))
             }
             Object::Route(new) => {
-                let rules = ROUTE_RULE.saturating_mul(new.spec.count_rules() as u64);
-                let new_spec = &new.spec;
-                let new = self.new_expressions(id, &new.spec);
-                let hosts = HOST * self.below_route(id, new_spec);
-                INGRESS + hosts + new.map(price_of_reading).fold(rules, u64::saturating_add)
+                let new_texts = self.new_expressions(id, &new.spec);
+                let reading = new_texts.map(|text| price_of_reading(&text));
+                reading.fold(self.of_route(id, &new.spec), u64::saturating_add)
             }
-            Object::Gateway(new) => {
-                let hosts =
-                    new.spec.listeners.len() as u64 + self.below_gateway(&id.key, &new.spec);
-                INGRESS + HOST * hosts
-            }
+            Object::Gateway(new) => self.of_gateway(&id.key, &new.spec),
             Object::ReferenceGrant(new) => {
                 let old = self.world.gateway_api.grants.get(&id.key);
                 let grants = old.into_iter().chain([new]);
@@ -161,7 +166,7 @@ impl<'a> Prices<'a> {
     pub fn of_rest(&self, id: &ObjectRef, object: &Object) -> u64 {
         if let Object::Route(new) = object {
             let new = self.new_expressions(id, &new.spec);
-            return new.filter_map(|text| price_of(text).ok()).fold(0, u64::saturating_add);
+            return new.filter_map(|text| price_of(&text).ok()).fold(0, u64::saturating_add);
         }
         let Object::Ingress(new) = object else {
             // Paths are compiled already, values are compiled whenever an Ingress is read.
@@ -193,15 +198,19 @@ impl<'a> Prices<'a> {
         self.translator.statuses().contains_key(&ObjectRef::new(kind, key))
     }
 
-    /// The expressions of a route that its older self does not have.
+    /// The expressions of a route that its older self does not have, as they are compiled.
     fn new_expressions<'r>(
         &self,
         route: &ObjectRef,
         spec: &'r HttpRouteSpec,
-    ) -> impl Iterator<Item = &'r str> + use<'r, 'a> {
+    ) -> impl Iterator<Item = String> + use<'r, 'a> {
         let old = self.world.gateway_api.routes.get(route);
         let known: HashSet<&str> = old.into_iter().flat_map(|old| old.spec.expressions()).collect();
-        spec.expressions().filter(move |text| !known.contains(text))
+        let new = spec.expressions().filter(move |text| !known.contains(text));
+        new.filter_map(|text| {
+            let value = ValuePattern::Regex(text.into());
+            ValueMatch::new("x", value).ok()?.regex()
+        })
     }
 
     /// What it costs that every Ingress that names an object of so many bytes is read again, and that their hosts are merged
@@ -222,15 +231,6 @@ impl<'a> Prices<'a> {
         let rules: usize = hosts.iter().map(|host| self.translator.rules_on(host)).sum();
         let merging = rules as u64 * RULE;
         self.readers_of(id).map(of_one).fold(merging, u64::saturating_add)
-    }
-
-    /// What it costs that routes are read again.
-    fn of_routes<'k>(&self, routes: impl Iterator<Item = &'k ObjectRef>) -> u64 {
-        let routes = routes.filter_map(|id| self.world.gateway_api.routes.get(id));
-        let of_one = |route: &Arc<Route>| {
-            INGRESS.saturating_add(ROUTE_RULE.saturating_mul(route.spec.count_rules() as u64))
-        };
-        routes.map(of_one).fold(0, u64::saturating_add)
     }
 
     /// How many hosts below the wildcards of an Ingress may choose their certificates again: none where its paths alone are

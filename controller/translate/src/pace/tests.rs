@@ -1,5 +1,6 @@
 //! What waits, what it is charged, and what never waits.
 
+mod beside;
 mod routes;
 
 use super::*;

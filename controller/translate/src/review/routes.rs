@@ -3,11 +3,13 @@
 use super::ReviewOutcome;
 use crate::Translator;
 use crate::age::Age;
-use crate::gateway;
+use crate::gateway::{self, PlaceOwner};
 use crate::host::owner::{self, HostOwnership};
-use oxigress_core::model::HostPattern;
+use crate::ingress::Claims;
+use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_objects::gateway::Route;
-use oxigress_objects::{Kind, ObjectRef, World};
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, Kind, ObjectRef, World};
 
 impl Translator {
     /// Judges whose hosts a route would have. Its age is the object's, not that of a host name in it: an old one that names a
@@ -17,26 +19,59 @@ impl Translator {
         if self.options.host_ownership == HostOwnership::Shared {
             return outcome;
         }
-        let named = gateway::named_by(world, &self.options, id, route);
-        outcome.compared = named.len().min(1);
+        let new = gateway::hosts_of(world, &self.options, id, route);
+        outcome.compared = (new.named.len() + new.covered.len()).min(1);
         let age = Age { created: route.meta.created, key: id.key.clone() };
-        outcome.denial = named.iter().find_map(|host| self.taken_over(host, &age, id.kind));
+        let by_name = new.named.iter().filter_map(|host| self.taken_over(host, &age, id.kind));
+        let covered = new.covered.iter().filter_map(|at| self.covered_over(at, &age, id.kind));
+        let mut losses: Vec<Loss> = by_name.chain(covered).collect();
+        // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
+        if let Some(stored) = world.gateway_api.routes.get(id).filter(|_| !losses.is_empty()) {
+            let old = gateway::hosts_of(world, &self.options, id, stored);
+            losses.retain(|loss| match &loss.of {
+                Lost::Named(host) => !old.named.contains(host),
+                Lost::Covered(at) => !old.covered.contains(at),
+            });
+        }
+        outcome.denial = losses.into_iter().next().map(|loss| loss.why);
         outcome
     }
 
-    /// Why a route of this age may not be: it would be the oldest object on a host of another namespace.
-    fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<String> {
+    /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
+    fn taken_over(&self, host: &HostPattern, age: &Age, new: Kind) -> Option<Loss> {
         let (owner, kind) = self.loser(host)?;
-        let is_foreign = owner.key.namespace != age.key.namespace;
-        (is_foreign && age.borrowed() < owner.borrowed()).then(|| {
-            format!(
-                "{} belongs to namespace {}, whose {kind} {} names it; this {new} is older and would take it over: \
-                 name the host in a new {new}",
-                owner::words_of(host),
-                owner.key.namespace,
-                owner.key
-            )
-        })
+        let is_older = age.borrowed() < owner.borrowed();
+        let is_lost = is_older && owner.key.namespace != age.key.namespace;
+        let of = Lost::Named(host.clone());
+        is_lost.then(|| Loss { of, why: why(host, (&owner.key, kind), new) })
+    }
+
+    /// Why it may not cover a host that no object names: it would be the oldest that does.
+    fn covered_over(&self, at: &ListenerHost, age: &Age, new: Kind) -> Option<Loss> {
+        let PlaceOwner { age: owner, kind, is_by_name } = self.gateways.owners.get(at)?;
+        let is_older = match kind {
+            Kind::Ingress => age.created < owner.created,
+            _ => age.borrowed() < owner.borrowed(),
+        };
+        let is_lost = is_older && !is_by_name && owner.key.namespace != age.key.namespace;
+        let of = Lost::Covered(at.clone());
+        is_lost.then(|| Loss { of, why: why(&at.host, (&owner.key, *kind), new) })
+    }
+
+    /// Why an old Ingress may not newly be for requests without a host: it would take these from routes of another namespace.
+    pub(super) fn take_default_host(&self, host: &HostPattern, claims: &Claims) -> Option<Note> {
+        let has_it = |claims: &Claims| claims.canary().is_none() && claims.hosts.contains_key(host);
+        let had_it = self.claims.get(&claims.key).is_some_and(|old| has_it(old));
+        if *host != HostPattern::default_host() || had_it || !has_it(claims) {
+            return None;
+        }
+        let owners = self.gateways.owners.iter().filter(|(at, _)| at.host == *host);
+        let mut routes = owners.map(|(_, owner)| owner).filter(|owner| owner.kind.is_route());
+        let PlaceOwner { age: owner, kind, .. } = routes.find(|owner| {
+            let is_foreign = owner.age.key.namespace != claims.key.namespace;
+            is_foreign && claims.created <= owner.age.created
+        })?;
+        Some(Note::rejected(why(host, (&owner.key, *kind), Kind::Ingress)))
     }
 
     /// Who would lose a host to an older object that names it now: a listener loses nothing.
@@ -47,6 +82,26 @@ impl Translator {
             kind => Some((held.by?, kind)),
         }
     }
+}
+
+/// A host that another namespace would lose.
+struct Loss {
+    of: Lost,
+    why: String,
+}
+
+enum Lost {
+    Named(HostPattern),
+    Covered(ListenerHost),
+}
+
+fn why(host: &HostPattern, (owner, kind): (&Key, Kind), new: Kind) -> String {
+    format!(
+        "{} belongs to namespace {}, whose {kind} {owner} names it; this {new} is older and would take it over: name the \
+         host in a new {new}",
+        owner::words_of(host),
+        owner.namespace
+    )
 }
 
 #[cfg(test)]
@@ -139,6 +194,72 @@ mod tests {
             let [(id, Object::Route(own))] = &own[..] else { panic!() };
             let denial = fixture.translator.review_route(&fixture.world, id, own).denial;
             assert_eq!(denial.is_some(), is_denied, "{year} beside {others:?}: {denial:?}");
+        }
+    }
+
+    const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                         spec: { controllerName: oxigress.io/gateway-controller }";
+
+    /// A Gateway with one listener, whose host may be empty.
+    fn gateway(host: &str) -> String {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+             metadata: {{ name: web, namespace: infra, creationTimestamp: '2019-01-01T00:00:00Z' }}\n\
+             spec: {{ gatewayClassName: oxigress, listeners: [{{ name: http, port: 80, protocol: HTTP, \
+             hostname: '{host}', allowedRoutes: {{ namespaces: {{ from: All }} }} }}] }}"
+        )
+    }
+
+    /// A route without host names, at no Gateway if it is for none.
+    fn hostless(namespace: &str, year: u16, parent: &str) -> String {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+             metadata: {{ name: r, namespace: {namespace}, creationTimestamp: '{year}-01-01T00:00:00Z' }}\n\
+             spec: {{ parentRefs: [{{ name: {parent}, namespace: infra }}], rules: [{{}}] }}"
+        )
+    }
+
+    fn denial(fixture: &Fixture, route: &str) -> Option<String> {
+        let all = objects(route);
+        let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
+        fixture.translator.review_route(&fixture.world, id, route).denial
+    }
+
+    #[test]
+    fn a_young_ingress_without_host_keeps_nobody_from_changing_older_routes() {
+        let young = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n\
+                     metadata: { name: x, namespace: evil, creationTimestamp: '2026-01-01T00:00:00Z' }\n\
+                     spec: { ingressClassName: nginx, rules: [{ http: { paths: [{ path: /evil-x, pathType: Prefix, \
+                     backend: { service: { name: s, port: { number: 80 } } } }] } }] }";
+        let world =
+            [CLASS.to_owned(), gateway(""), hostless("shop", 2025, "web"), young.to_owned()];
+        let fixture = Fixture::new("", &world);
+        let host = oxigress_core::model::HostPattern::default_host();
+        assert_eq!(fixture.translator.owner_of(&host).unwrap().0.namespace.as_str(), "evil");
+        assert_eq!(denial(&fixture, &hostless("shop", 2025, "web")), None, "it is served there");
+        assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "of one namespace");
+        assert_eq!(denial(&fixture, &hostless("new", 2027, "web")), None, "a younger one");
+        let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
+        assert!(said.contains("namespace shop, whose HTTPRoute shop/r names it"), "{said}");
+        // The Ingress has the default host where no route is older.
+        let fixture = Fixture::new("", &[CLASS.to_owned(), gateway(""), young.to_owned()]);
+        let said = denial(&fixture, &hostless("old", 2020, "web")).unwrap();
+        assert!(said.contains("whose Ingress evil/x names it"), "{said}");
+    }
+
+    #[test]
+    fn an_old_route_covers_no_host_newly_that_routes_of_others_have() {
+        for host in ["", "apps.test"] {
+            let others = [hostless("a", 2023, "web"), hostless("b", 2024, "web")];
+            let world = [&[CLASS.to_owned(), gateway(host)][..], &others].concat();
+            let unattached = hostless("evil", 2020, "none");
+            let fixture = Fixture::new("", &[&world[..], &[unattached]].concat());
+            let said = denial(&fixture, &hostless("evil", 2020, "web"));
+            assert!(said.is_some_and(|said| said.contains("belongs to namespace a")), "{host}");
+            assert_eq!(denial(&fixture, &hostless("b", 2024, "web")), None);
+            let fixture =
+                Fixture::new("", &[&world[..], &[hostless("evil", 2020, "web")]].concat());
+            assert_eq!(denial(&fixture, &hostless("evil", 2020, "web")), None, "it has it already");
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
-use crate::gateway::{self, Beside, Built, HostOwner, Memo};
+use crate::gateway::{self, Beside, Built, HostOwner};
 use crate::host::owner::Holder;
 use crate::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost, StreamPort};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server, StreamPort};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
@@ -40,10 +40,10 @@ impl Translator {
         if !self.touches_gateways(world, changed, is_new_settings, hosts) {
             return BTreeSet::new();
         }
-        let mut memo = match is_new_settings {
-            true => Memo::default(),
-            false => std::mem::take(&mut self.gateway_memo),
-        };
+        let mut memo = std::mem::take(&mut self.gateway_memo);
+        if is_new_settings {
+            memo.forget_built();
+        }
         let owner = |host: &HostPattern| {
             let held = self.hold(host);
             let is_alias = matches!(held.holder, Holder::Alias { .. });
@@ -52,8 +52,7 @@ impl Translator {
         };
         let servers = &self.snapshot.servers;
         let beside = Beside { servers, touched: hosts, owner: &owner };
-        let before = (&self.gateways.patterns, &mut memo);
-        let built = gateway::build(world, &self.options, &self.settings, &beside, before);
+        let built = gateway::build(world, &self.options, &self.settings, &beside, &mut memo);
         let hosts = self.put_gateways(built, backends);
         self.gateway_memo = memo;
         hosts
@@ -126,10 +125,15 @@ impl Translator {
         let (upserts, removals) = (&mut upsert.listener_servers, &mut remove.listener_servers);
         let servers = std::mem::take(&mut built.servers);
         let gone: Vec<_> = all.keys().filter(|at| !servers.contains_key(at)).cloned().collect();
+        let (rules, count) = (&mut self.listener_rules, |server: Option<&Server>| {
+            server.map_or(0, |server| server.rules.len())
+        });
         for at in &gone {
+            count_rules(rules, &at.host, count(all.get(at)), 0);
             put(all, upserts, removals, at, None);
         }
         for (at, server) in servers.into_iter().filter(|(_, server)| server.is_some()) {
+            count_rules(rules, &at.host, count(all.get(&at)), count(server.as_ref()));
             put(all, upserts, removals, &at, server);
         }
         let policies =
@@ -192,5 +196,14 @@ impl Translator {
             let port = StreamPort::Tcp(NonZeroU16::new(*port)?);
             Some((port, Listener { http, ..Listener::default() }))
         })
+    }
+}
+
+/// Counts that a host has other rules on one of its ports.
+fn count_rules(all: &mut BTreeMap<HostPattern, usize>, host: &HostPattern, old: usize, new: usize) {
+    let count = all.get(host).copied().unwrap_or_default() + new;
+    match count.saturating_sub(old) {
+        0 => drop(all.remove(host)),
+        count => drop(all.insert(host.clone(), count)),
     }
 }

@@ -44,7 +44,36 @@ impl Translator {
 
     /// The listeners that are looked at again when a Secret changes.
     pub(crate) fn listeners_with(&self, secret: &Key) -> usize {
-        self.gateways.shown.get(secret).copied().unwrap_or(0)
+        self.gateways.shown.get(secret).map_or(0, |(count, _)| *count)
+    }
+
+    /// The Gateways that may show a Secret.
+    pub(crate) fn gateways_with(&self, secret: &Key) -> impl Iterator<Item = &Key> {
+        self.gateways.shown.get(secret).into_iter().flat_map(|(_, gateways)| gateways)
+    }
+
+    /// Whether the rules of a route are known.
+    pub(crate) fn has_rules_of(&self, route: &ObjectRef) -> bool {
+        self.gateway_memo.has_rules_of(route)
+    }
+
+    /// How many rules listeners have on hosts that one of these names or covers.
+    pub(crate) fn rules_under(&self, hosts: &BTreeSet<HostPattern>) -> usize {
+        let below: BTreeSet<&str> =
+            hosts.iter().filter_map(|host| host.as_str().strip_prefix('*')).collect();
+        let is_all = hosts.contains(&HostPattern::default_host());
+        let is_under = |host: &HostPattern| {
+            let text = host.as_str().trim_start_matches('*');
+            let mut parents = text.match_indices('.').filter_map(|(dot, _)| text.get(dot..));
+            is_all || hosts.contains(host) || parents.any(|parent| below.contains(parent))
+        };
+        let all = self.listener_rules.iter().filter(|(host, _)| is_under(host));
+        all.map(|(_, count)| *count).sum()
+    }
+
+    /// How many rules listeners have on a host.
+    pub(crate) fn rules_at(&self, host: &HostPattern) -> usize {
+        self.listener_rules.get(host).copied().unwrap_or_default()
     }
 
     /// The objects that an Ingress named when it was last read.
@@ -79,9 +108,10 @@ impl Translator {
         hosts
     }
 
-    /// How many rules a host has.
+    /// How many rules a host has, those of listeners among them.
     pub(crate) fn rules_on(&self, host: &HostPattern) -> usize {
-        self.snapshot.servers.get(host).map_or(0, |server| server.rules.len())
+        let own = self.snapshot.servers.get(host).map_or(0, |server| server.rules.len());
+        own + self.rules_at(host)
     }
 
     /// How many hosts choose a certificate again when a Secret changes.

@@ -3,7 +3,7 @@
 use crate::Translator;
 use crate::notes::Part;
 use crate::patterns::budget;
-use oxigress_core::model::{BackendId, HostPattern, Rule};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
 use oxigress_objects::verdict::{Note, VerdictChanges};
@@ -33,6 +33,12 @@ impl Translator {
         // Where hosts are shared no route takes one from an Ingress, but of its own hosts it is the owner.
         let (created, key) = oldest.or_else(|| Some(by_gateway?.age.borrowed()))?;
         Some((key, created))
+    }
+
+    /// The object by which a host of a listener has an owner, and its time of creation in seconds since 1970.
+    pub fn owner_at(&self, at: &ListenerHost) -> Option<(&Key, i64)> {
+        let owner = self.gateways.owners.get(at)?;
+        Some((&owner.age.key, owner.age.created))
     }
 
     /// Says of each object behind a withheld record that it is not served, and why.

@@ -1,5 +1,7 @@
 //! Who answers on a host that objects of several namespaces name.
 
+mod kinds;
+
 use crate::testing::options;
 use crate::{Options, Translator};
 use oxigress_core::model::{HostPattern, ListenerHost};
@@ -166,4 +168,37 @@ fn what_stands_for_the_root_of_an_ingress_stands_for_no_routes() {
     let served = Served::new(&all);
     assert_eq!(served.who(80, "", "/"), "guest");
     assert_eq!(served.who(80, "", TOKEN), "");
+}
+
+#[test]
+fn who_has_requests_without_a_host_is_one_at_a_listener_for_all_who_ask() {
+    let infra = gateway("infra", 2019, &[(80, ""), (8_080, "")]);
+    let shop = route("shop", 2025, "infra/l0", "", "/");
+    let young = ingress("evil", 2026, "", "/evil", "");
+    let owner = |objects: &[String], port: u16| {
+        let served = Served::new(objects);
+        let at = ListenerHost::parse(&format!("{port}/_")).unwrap();
+        served.0.owner_at(&at).map(|(key, _)| key.namespace.to_string())
+    };
+    let all = [infra.clone(), shop.clone(), young];
+    assert_eq!(owner(&all, 80).as_deref(), Some("shop"), "the older one");
+    assert_eq!(owner(&all, 8_080).as_deref(), Some("evil"), "the only one");
+    let old = ingress("team", 2020, "", "/team", "");
+    assert_eq!(owner(&[infra.clone(), shop, old], 80).as_deref(), Some("team"));
+    assert_eq!(owner(&[infra], 80), None);
+}
+
+#[test]
+fn a_host_that_a_listener_names_has_one_owner_for_all_who_ask() {
+    let infra = gateway("infra", 2019, &[(80, "apps.test")]);
+    let owner = |objects: &[String]| {
+        let served = Served::new(objects);
+        let at = ListenerHost::parse("80/apps.test").unwrap();
+        served.0.owner_at(&at).map(|(key, _)| key.namespace.to_string())
+    };
+    assert_eq!(owner(&[infra.clone()]).as_deref(), Some("infra"));
+    let old = route("old", 2020, "infra", "", "/");
+    assert_eq!(owner(&[infra.clone(), old.clone()]).as_deref(), Some("old"), "the oldest");
+    let named = route("team", 2021, "infra", "apps.test", "/");
+    assert_eq!(owner(&[infra, old, named]).as_deref(), Some("team"), "who names it");
 }

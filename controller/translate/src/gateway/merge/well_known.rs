@@ -23,11 +23,7 @@ impl Merge {
     /// Adds the owner's root at [`WELL_KNOWN`] where the root is not the owner's.
     pub fn keep_well_known(&mut self, owner: &Owner<'_>, place: &Place<'_>, own: &Routes<'_>) {
         let by_ingress = self.root_of_ingress.take();
-        let is_its = |namespace: &str| {
-            namespace == owner.namespace
-                || owner.listener == Some(namespace)
-                || place.certifies(owner.namespace, namespace)
-        };
+        let is_its = |namespace: &str| owner.certifies(place, namespace);
         let mut at_root = self.all.iter().filter(|((path, _), _)| *path == root());
         // The owner may be a Gateway's namespace, which the routes of its hosts are not told of: Ingresses are.
         let is_foreign = at_root.any(|(_, winner)| {

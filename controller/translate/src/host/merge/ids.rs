@@ -16,7 +16,7 @@ impl Ids {
 }
 
 /// The id of policies: a digest of what they say; none: they say nothing.
-pub fn id_of(policies: &Policies) -> Option<PolicyId> {
+fn id_of(policies: &Policies) -> Option<PolicyId> {
     if *policies == Policies::default() {
         return None;
     }

@@ -98,3 +98,22 @@ fn client_certificates_for_a_foreign_host_are_denied() {
     of("").admits("own", &[&words[..], &["host: own.test"]].concat());
     of("--host-ownership=shared").admits("trap", &words);
 }
+
+#[test]
+fn an_old_ingress_takes_requests_without_a_host_from_no_routes_of_others() {
+    let gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: { name: oxigress }\n\
+                   spec: { controllerName: oxigress.io/gateway-controller }\n---\n\
+                   apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: web, namespace: shop }\n\
+                   spec: { gatewayClassName: oxigress, listeners: [{ name: http, port: 80, protocol: HTTP }] }\n---\n\
+                   apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\n\
+                   metadata: { name: r, namespace: shop, creationTimestamp: '2024-01-01T00:00:00Z' }\n\
+                   spec: { parentRefs: [{ name: web }], rules: [{}] }";
+    let words = |age| ["host: ", "namespace: evil", age];
+    let (old, young) = (words("age: 2020-01-01T00:00:00Z"), words("age: 2025-01-01T00:00:00Z"));
+    let fixture = Fixture::new("", &[gateway.to_owned()]);
+    fixture.denies("i", &old, "the default host belongs to namespace shop, whose HTTPRoute shop/r");
+    fixture.admits("i", &young);
+    fixture.admits("i", &["host: ", "namespace: shop", "age: 2020-01-01T00:00:00Z"]);
+    let fixture = Fixture::new("", &[gateway.to_owned(), ingress("i", &old)]);
+    fixture.admits("i", &old);
+}

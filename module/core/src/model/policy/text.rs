@@ -133,8 +133,8 @@ impl Template {
 
     /// A text that stands for itself, also where it has a `$`.
     pub fn literal(text: &str) -> Result<Self, Invalid> {
-        check_value(text)?;
-        Ok(Template(text.replace('$', "${dollar}")))
+        // What reads it later sees the longer text.
+        Template::parse(text.replace('$', "${dollar}"))
     }
 
     /// A text without variables, whatever it holds: none is looked for in a text that has no `$`.
@@ -189,5 +189,7 @@ mod tests {
         assert!(Template::parse("$host".repeat(64)).is_ok());
         assert!(Template::parse("$host".repeat(65)).is_err());
         assert!(Template::literal(&"$".repeat(700)).is_ok());
+        let long = Template::literal(&"$".repeat(4_096));
+        assert!(long.is_err(), "36,864 bytes, which nobody could read again");
     }
 }

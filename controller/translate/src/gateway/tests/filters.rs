@@ -1,0 +1,133 @@
+//! What filters cost, which are written once and hold for many matches, backends and listeners.
+
+use super::*;
+use oxigress_objects::secret::{Fields, Offer, Pair, Secret};
+
+/// A filter that sets so many headers of requests.
+fn headers(count: usize, value: &str) -> Value {
+    let header = |number| json!({"name": format!("x-{number}"), "value": value});
+    let set: Vec<_> = (0..count).map(header).collect();
+    json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": set}})
+}
+
+/// A rule of 64 matches and 16 backends that all are one.
+fn rule(filters: &[Value]) -> Value {
+    let matches: Vec<_> = (0..64).map(|n| json!({"path": {"value": format!("/{n}")}})).collect();
+    let backends = vec![json!({"name": "s", "port": 80}); 16];
+    json!({"matches": matches, "backendRefs": backends, "filters": filters})
+}
+
+fn prefix_rewrite() -> Value {
+    let path = json!({"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"});
+    json!({"type": "URLRewrite", "urlRewrite": {"path": path}})
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new(options(""));
+    let all = json!({"from": "All"});
+    bench.see([class(), gateway(0, [json!({"port": 80})].into_iter(), &all)]);
+    bench.apply("apiVersion: v1\nkind: Service\nmetadata: { name: s, namespace: a }\nspec: { ports: [{ port: 80 }] }");
+    work::take(Step::Filters);
+    bench
+}
+
+fn of_a(name: &str, rules: &Value) -> Seen {
+    http_route(("a", name), 0, 1, &["a.test".to_owned()], rules)
+}
+
+#[test]
+fn filters_are_read_once_for_all_matches_and_backends() {
+    let mut bench = bench();
+    bench.see([of_a("r", &json!([rule(&[headers(3, "v")]), rule(&[headers(3, "w")])]))]);
+    assert_eq!(work::take(Step::Filters), 2);
+    let snapshot = bench.translator.snapshot();
+    assert_eq!(snapshot.policies.len(), 1, "the first rule has all paths");
+    let at = ListenerHost::parse("80/a.test").unwrap();
+    assert_eq!(snapshot.listener_servers[&at].rules.len(), 64 * 16);
+    bench.see([of_a("r", &json!([rule(&[headers(3, "v"), prefix_rewrite()])]))]);
+    assert_eq!(work::take(Step::Filters), 64, "each rewrites another path");
+    assert_eq!(bench.translator.snapshot().policies.len(), 64);
+}
+
+#[test]
+fn what_nginx_would_not_take_of_filters_is_refused_with_the_rule() {
+    let mut bench = bench();
+    for (filter, why) in [
+        (headers(1_001, "v"), "1001 headers, at most 1000"),
+        (headers(70, &"v".repeat(8_000)), "at most 524288 are taken"),
+        (headers(1, &"$".repeat(4_096)), "value of 36864 bytes, at most 8192"),
+    ] {
+        bench.see([of_a("r", &json!([rule(&[filter.clone()])]))]);
+        let told = bench.route("a", "r");
+        assert!(!told.holds && told.message.contains(why), "{told:?}");
+        let backend = json!({"name": "s", "port": 80, "filters": [filter]});
+        bench.see([of_a("r", &json!([{"backendRefs": [backend]}]))]);
+        let told = bench.route("a", "r");
+        assert!(!told.holds && told.message.contains(why), "{told:?}");
+        assert_eq!(bench.translator.snapshot().policies.len(), 0);
+    }
+}
+
+#[test]
+fn filters_of_a_namespace_are_counted_before_anything_is_made_of_them() {
+    let mut bench = bench();
+    // 128 times 8 KiB, which is more than half of what there is for all.
+    let mut dear = rule(&[headers(2, &"v".repeat(4_096)), prefix_rewrite()]);
+    dear["backendRefs"] = json!([{"name": "s", "port": 80}]);
+    let dear = json!(vec![dear; 2]);
+    bench.see([of_a("old", &dear), of_a("young", &dear), of_a("zero", &json!([{}]))]);
+    assert_eq!(work::take(Step::Filters), 128 + 1, "once");
+    assert!(bench.route("a", "old").holds && bench.route("a", "zero").holds);
+    let refused = bench.route("a", "young");
+    assert!(!refused.holds && refused.message.contains("or of filters"), "{refused:?}");
+    bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &json!([{}]))]);
+    assert_eq!(work::take(Step::Filters), 1, "others change");
+}
+
+#[test]
+fn redirects_at_many_ports_are_counted_at_each() {
+    let mut bench = bench();
+    let all = json!({"from": "All"});
+    let ports = (0..60).map(|n| json!({"port": 1_000 + n, "hostname": "a.test"}));
+    bench.see([gateway(0, ports, &all)]);
+    let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"statusCode": 301}});
+    let response = json!({"type": "ResponseHeaderModifier", "responseHeaderModifier":
+        headers(8, &"v".repeat(4_096))["requestHeaderModifier"]});
+    let matches = json!([{"path": {"value": "/"}}]);
+    let dear = json!({"matches": matches, "filters": [response, redirect]});
+    bench.see([of_a("r", &json!(vec![dear; 4]))]);
+    let served = |bench: &Bench| {
+        let servers = bench.translator.snapshot().listener_servers.values();
+        servers.filter(|server| !server.rules.is_empty()).count()
+    };
+    let first = served(&bench);
+    assert!((10..16).contains(&first), "{first} of 60 ports, 140 KB each");
+    bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &json!([{}]))]);
+    assert_eq!(served(&bench), first, "whatever is known");
+}
+
+#[test]
+fn rules_of_a_route_that_no_listener_serves_are_not_kept() {
+    let mut bench = bench();
+    let tls = json!({"certificateRefs": [{"name": "pair"}]});
+    let listeners = json!([{"name": "l", "port": 443, "protocol": "HTTPS", "tls": tls,
+        "allowedRoutes": {"namespaces": {"from": "All"}}}]);
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+    let id = ObjectRef::new(Kind::Gateway, Key::new("infra", "g0"));
+    bench.see([(id, Some(Object::Gateway(resource(0, spec)))), of_a("r", &json!([rule(&[])]))]);
+    assert_eq!(work::take(Step::Read), 1);
+    bench.see([http_route(("b", "r"), 9, 1, &["b.test".to_owned()], &json!([{}]))]);
+    assert_eq!(work::take(Step::Read), 1, "the other one");
+    let (chain, key) = ("c".into(), "k".into());
+    let pair = Pair { chain, key, names: Default::default(), leaf: Default::default() };
+    let fields = Arc::new(Fields::new(Default::default()));
+    let secret = Object::Secret(Secret { offer: Offer::Usable(Arc::new(pair)), fields });
+    bench.see([(ObjectRef::new(Kind::Secret, Key::new("infra", "pair")), Some(secret))]);
+    assert_eq!(work::take(Step::Read), 2, "both are served now");
+    let at = ListenerHost::parse("443/a.test").unwrap();
+    let found = bench.translator.snapshot().listener_servers.keys().find(|it| it.host == at.host);
+    let rules = &bench.translator.snapshot().listener_servers[found.unwrap()].rules;
+    assert_eq!(rules.len(), 64 * 16);
+    bench.see([http_route(("b", "r"), 8, 1, &["b.test".to_owned()], &json!([{}]))]);
+    assert_eq!(work::take(Step::Read), 1, "what is served is known");
+}

@@ -1,0 +1,119 @@
+//! What objects cost on hosts where others have many rules.
+
+use super::*;
+use serde_json::{Value, json};
+
+fn resource<S: serde::de::DeserializeOwned + Default>(spec: Value) -> Arc<Resource<S>> {
+    Arc::new(Resource { spec: serde_json::from_value(spec).unwrap(), ..Resource::default() })
+}
+
+/// The Gateway `g` of namespace `a` for all namespaces, with listeners for these hosts.
+fn listening(hosts: &[&str]) -> Seen {
+    let listener = |(n, host): (usize, &&str)| {
+        json!({"name": format!("l{n}"), "port": 80, "protocol": "HTTP", "hostname": host,
+            "allowedRoutes": {"namespaces": {"from": "All"}}})
+    };
+    let listeners: Vec<_> = hosts.iter().enumerate().map(listener).collect();
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+    (ObjectRef::new(Kind::Gateway, Key::new("a", "g")), Some(Object::Gateway(resource(spec))))
+}
+
+fn route(namespace: &str, host: &str, count: usize) -> Seen {
+    let path = |n: usize| json!({"path": {"type": "Exact", "value": format!("/{namespace}/{n}")}});
+    let matches: Vec<_> = (0..count).map(path).collect();
+    let spec = json!({"parentRefs": [{"name": "g", "namespace": "a"}], "hostnames": [host],
+        "rules": [{"matches": matches}]});
+    let id = ObjectRef::new(Kind::HTTPRoute, Key::new(namespace, "r"));
+    (id, Some(Object::Route(resource(spec))))
+}
+
+fn price(bench: &Bench, (id, object): Seen) -> u64 {
+    bench.price(&id, &object.unwrap())
+}
+
+fn bench(hosts: &[&str]) -> Bench {
+    let mut bench = Bench::new();
+    let [class, _] = gateway("a");
+    bench.apply([class, listening(hosts), route("a", "big.test", 5_000)]);
+    bench
+}
+
+#[test]
+fn a_small_route_on_a_large_host_costs_what_merging_the_host_costs() {
+    let bench = bench(&["big.test", "small.test"]);
+    let large = price(&bench, route("b", "big.test", 1));
+    assert!((25_000_000..40_000_000).contains(&large), "{large}");
+    let small = price(&bench, route("b", "small.test", 1));
+    assert!(small < 200_000, "{small}");
+    let ingress = |host: &str| {
+        let (id, object) = plain("b", "i", "x", 1);
+        let Some(Object::Ingress(ingress)) = object else { panic!("an Ingress") };
+        let mut ingress = (*ingress).clone();
+        ingress.rules[0].host = host.into();
+        (id, one(ingress))
+    };
+    assert!(price(&bench, ingress("big.test")) > 25_000_000);
+    assert!(price(&bench, ingress("small.test")) < 200_000);
+}
+
+#[test]
+fn a_gateway_costs_the_rules_on_the_hosts_of_listeners_that_change() {
+    let bench = bench(&["big.test", "small.test"]);
+    let more = price(&bench, listening(&["big.test", "small.test", "more.test"]));
+    assert!(more < 200_000, "{more}");
+    for hosts in [&["small.test"][..], &["other.test", "small.test"], &["*.test", "small.test"]] {
+        let all = price(&bench, listening(hosts));
+        assert!(all > 25_000_000, "{hosts:?}: {all}");
+    }
+    // What is attached and was not read costs that.
+    let mut bench = Bench::new();
+    let [class, _] = gateway("a");
+    bench.apply([class, route("a", "big.test", 5_000)]);
+    let first = price(&bench, listening(&["big.test"]));
+    assert!(first > 60_000_000, "{first}");
+}
+
+#[test]
+fn a_secret_that_a_listener_may_not_show_costs_its_namespace_nothing() {
+    let mut bench = Bench::new();
+    let [class, (id, _)] = gateway("b");
+    let tls = json!({"certificateRefs": [{"name": "users", "namespace": "a"}]});
+    let listeners: Vec<_> = (0..64)
+        .map(|n| {
+            json!({"name": format!("l{n}"), "port": 443, "protocol": "HTTPS",
+            "hostname": format!("h{n}.test"), "tls": tls})
+        })
+        .collect();
+    let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+    let gateway = (id, Some(Object::Gateway(resource(spec))));
+    bench.apply([class, gateway]);
+    assert_eq!(price(&bench, users(0, "b")), 0);
+    let secret = ObjectRef::new(Kind::Secret, Key::new("a", "users"));
+    let named = |bench: &Bench| {
+        let options = Options::default();
+        crate::gateway::references(&options, &bench.world.gateway_api).contains(&secret)
+    };
+    assert!(!named(&bench), "nobody fetches it");
+    let spec = json!({"from": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "b"}],
+        "to": [{"group": "", "kind": "Secret"}]});
+    let grant = ObjectRef::new(Kind::ReferenceGrant, Key::new("a", "g"));
+    bench.apply([(grant, Some(Object::ReferenceGrant(resource(spec))))]);
+    assert!(named(&bench));
+    assert!(price(&bench, users(0, "b")) >= 64 * 20_000, "it is granted");
+}
+
+#[test]
+fn an_expression_costs_what_is_compiled_of_it() {
+    let bench = bench(&["big.test"]);
+    let of = |text: &str| {
+        let (id, object) = route("b", "small.test", 1);
+        let Some(Object::Route(route)) = object else { panic!("a route") };
+        let mut route = (*route).clone();
+        let header = json!({"name": "x", "type": "RegularExpression", "value": text});
+        route.spec.rules[0].matches[0].headers = serde_json::from_value(json!([header])).unwrap();
+        price(&bench, (id, Some(Object::Route(Arc::new(route)))))
+    };
+    let (plain, wide, unbalanced) = (of("a"), of(r"(?:a)|(?:\pL)"), of(r"a)|(?:\pL"));
+    assert!(wide > plain + 100_000, "{plain} {wide}");
+    assert!(unbalanced + 50_000 > wide, "{unbalanced} {wide}: neither is one by itself");
+}
