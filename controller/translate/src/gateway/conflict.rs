@@ -8,9 +8,9 @@
 
 use super::attach::{Attached, Attachment};
 use super::isolation::Listeners;
-use super::listener::Gateways;
 use super::merge::{self, Place};
 use super::rank::{self, Ranked};
+use super::state::Gateways;
 use super::{Beside, Built};
 use crate::Options;
 use oxigress_core::model::ListenerHost;
@@ -19,8 +19,8 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The hosts where a route is not served, each with the route of the other kind that is.
-pub type Refused = BTreeMap<ObjectRef, BTreeMap<ListenerHost, ObjectRef>>;
+/// The hosts where a route is not served, each with the reason.
+pub type Refused = BTreeMap<ObjectRef, BTreeMap<ListenerHost, String>>;
 
 /// Leaves a host routes of one kind.
 pub fn separate(
@@ -46,7 +46,11 @@ pub fn separate(
             let is_kept = age.2 == winner.2;
             if !is_kept {
                 let hosts = refused.entry(rank::object(age)).or_default();
-                hosts.insert(at.clone(), rank::object(&winner));
+                let winner = rank::object(&winner);
+                let why =
+                    "is served there, and routes of two kinds are not merged: use another host";
+                let why = format!("host {}: {winner} {why}", at.host);
+                hosts.insert(at.clone(), why);
             }
             is_kept
         });
@@ -69,11 +73,8 @@ pub fn report(
         for attachment in attached {
             let all = hosts_of(attachment, by);
             let lost = all.iter().find_map(|at| Some((at, hosts.get(at)?)));
-            let Some((at, winner)) = lost else { continue };
-            let why = format!(
-                "port {}, host {}: {winner} is served there, and routes of two kinds are not merged: use another host",
-                at.port, at.host
-            );
+            let Some((at, why)) = lost else { continue };
+            let why = format!("port {}, {why}", at.port);
             if all.iter().all(|at| hosts.contains_key(at)) {
                 attachment.refusal = Some(Condition::no("Accepted", "HostnameConflict", why));
             } else {

@@ -5,10 +5,10 @@
 //!          host names meet.
 
 use super::grants::{self, ChangedGrants};
-use super::listener::ListenerState;
 use super::rank::{ByAge, Ranked};
 use super::route::CompiledRoute;
 use super::served::{self, Served};
+use super::state::ListenerState;
 use super::work::{self, Step};
 use super::{Beside, HostOwner};
 use crate::relation::Relation;
@@ -227,7 +227,7 @@ impl KnownRoute {
 
     /// Its rules at a listener. Those that are the same at every listener are kept in this form alone.
     pub fn served_at(&mut self, key: &Key, listener: &ListenerState<'_>) -> Arc<Served> {
-        let by = self.has_redirects.then_some((listener.is_tls, listener.spec.port));
+        let by = self.has_redirects.then_some((listener.is_https(), listener.spec.port));
         if let Some(known) = self.served.iter_mut().find(|known| known.by == by) {
             known.is_used = true;
             return known.rules.clone();

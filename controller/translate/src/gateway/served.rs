@@ -1,8 +1,8 @@
 //! The rules of a route as a listener serves them.
 
 use super::filter;
-use super::listener::ListenerState;
 use super::route::{CompiledRoute, CompiledRule, Target};
+use super::state::ListenerState;
 use crate::host::merge::id_of;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{Origin, PathPattern, Policy, Rule, Selection};
@@ -77,7 +77,7 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
 fn redirected(rule: &CompiledRule, listener: &ListenerState<'_>) -> Vec<Target> {
     let Some((redirect, policies)) = &rule.redirect else { return Vec::new() };
     let mut policies = policies.clone();
-    match filter::redirect(redirect, &rule.path, listener.is_tls, listener.spec.port) {
+    match filter::redirect(redirect, &rule.path, listener.is_https(), listener.spec.port) {
         Ok(to) => policies.redirect_to = Some(to),
         Err(_) => policies.denied = Some(500),
     }
