@@ -113,6 +113,9 @@ fn parse_ref(text: &str) -> ObjectRef {
         "GRPCRoute" => Kind::GRPCRoute,
         "HTTPRoute" => Kind::HTTPRoute,
         "ReferenceGrant" => Kind::ReferenceGrant,
+        "TCPRoute" => Kind::TCPRoute,
+        "TLSRoute" => Kind::TLSRoute,
+        "UDPRoute" => Kind::UDPRoute,
         "Ingress" => Kind::Ingress,
         "IngressClass" => Kind::IngressClass,
         "Namespace" => Kind::Namespace,
@@ -167,6 +170,9 @@ fn view(snapshot: &Snapshot, verdicts: &Verdicts, unread: Vec<String>) -> Value 
     put("passthrough", passthrough.collect());
     let ports = snapshot.ports.iter().map(|(port, id)| (port.to_string(), json!(id.as_str())));
     put("ports", ports.collect());
+    let sessions = snapshot.sessions.iter();
+    let sessions = sessions.map(|(at, route)| (at.to_string(), json!(route)));
+    put("sessions", sessions.collect());
     let certificates = snapshot.certificates.iter().map(|(id, certificate)| {
         let pem = (certificate.chain.as_bytes(), certificate.key.as_bytes());
         let pair = oxigress_objects::secret::Pair::parse(pem.0, pem.1).unwrap();

@@ -19,6 +19,7 @@
 //! | `ingress_balancer [$variable]` | upstream, stream upstream | the endpoint for each attempt |
 //! | `ingress_keepalive N` | upstream | connections that wait for the next request |
 //! | `ingress_passthrough` | stream server | TLS server names that are not terminated here |
+//! | `ingress_decrypt` | stream server | sessions whose TLS ends here, by server name |
 //!
 //! | nginx calls | when | which calls |
 //! |---|---|---|

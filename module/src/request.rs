@@ -130,7 +130,10 @@ impl<'r> Request<'r> {
     pub fn local_address(&self) -> Option<IpAddr> {
         let connection = self.seen.connection();
         connection.local_port()?;
-        Some(connection.local()?.ip()?.ip().to_canonical())
+        let known = connection.local()?.ip()?;
+        // One that stream has handed over has the address of the listener that it was given to.
+        let real = if known.ip().is_loopback() { connection.kernels_local() } else { None };
+        Some(real.unwrap_or(known).ip().to_canonical())
     }
 
     /// How many header lines came; those of a name that nginx ignores are left out.

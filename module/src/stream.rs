@@ -7,6 +7,7 @@ pub mod sessions;
 use crate::conf::directive;
 use crate::conf::directive::refuse;
 use crate::system::log;
+use crate::tls;
 use nginx::stream::SessionVariable;
 use nginx::stream::divide::Undivided;
 use nginx::{Conf, Refused};
@@ -24,6 +25,8 @@ pub struct SrvConf {
     variable: Option<SessionVariable>,
     /// The variable with the TLS server name.
     server_name: Option<SessionVariable>,
+    /// The same of a server that ends TLS.
+    decrypted_name: Option<SessionVariable>,
 }
 
 /// `ingress_balancer [$variable];`
@@ -71,9 +74,30 @@ pub fn ingress_passthrough(conf: &mut Conf) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Runs when stream{} has been read and merged: what stands behind `ingress_passthrough` is known now.
+/// `ingress_decrypt;`
+pub fn ingress_decrypt(conf: &mut Conf) -> Result<(), Refused> {
+    if !directive::has_zone(conf) {
+        return Err(refuse(conf, format_args!("\"ingress_decrypt\" {NO_ZONE}")));
+    }
+    let name = conf.session_variable::<Stream>(b"ssl_server_name").ok_or(Refused::Told)?;
+    match conf.stream_server::<Stream>().decrypted_name.replace(name) {
+        Some(_) => Err(Refused::DUPLICATE),
+        None => Ok(()),
+    }
+}
+
+/// Runs when stream{} has been read and merged: what stands behind `ingress_passthrough` is known now, and who speaks TLS.
 pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
     for server in conf.stream_servers() {
+        let decrypts = server.conf::<Stream>().is_some_and(|conf| conf.decrypted_name.is_some());
+        if decrypts && !server.ask_handshakes::<tls::Sessions>(conf.cycle()) {
+            let (file, line) = (server.file(), server.line());
+            let line = format_args!(
+                "\"ingress_decrypt\" in {file}:{line} needs a \"listen\" with \"ssl\""
+            );
+            log::write(log::EMERG, conf.log(), line);
+            return Err(Refused::Told);
+        }
         let missing = match server.divide::<passthrough::Passthrough>(conf.cycle()) {
             Ok(()) => continue,
             Err(Undivided::NoPreread) => "\"ssl_preread on\"",

@@ -30,6 +30,21 @@ impl Handshakes for Clients {
     }
 }
 
+/// The handshakes of servers with `ingress_decrypt`, which ask for no certificate.
+pub struct Sessions;
+
+impl Handshakes for Sessions {
+    type Verifier = Bounded;
+
+    fn begin(_: EventLoop, hello: &ClientHello<'_>) -> bool {
+        handshake::begin_without_policy(hello)
+    }
+
+    fn certificate(here: EventLoop, handshake: &ServerName<'_>) -> bool {
+        Clients::certificate(here, handshake)
+    }
+}
+
 /// What peers send takes a bounded time to verify.
 pub struct Bounded;
 

@@ -88,6 +88,7 @@ mod protocols {
     mod grpc_route;
     mod http2;
     mod services;
+    mod session_routes;
     mod stream;
     mod tracing;
     mod uploads;

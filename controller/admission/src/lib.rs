@@ -84,8 +84,8 @@ pub enum Refusal {
     Unparsable(String),
     /// It is about something else.
     #[error(
-        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1, or HTTPRoutes or \
-         GRPCRoutes of gateway.networking.k8s.io/v1"
+        "{0} is not reviewed here: send AdmissionReviews of admission.k8s.io/v1 with Ingresses of networking.k8s.io/v1, or routes \
+         of gateway.networking.k8s.io/v1"
     )]
     OtherKind(String),
     /// It is over [`MAX_BYTES`].

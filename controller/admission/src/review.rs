@@ -115,6 +115,9 @@ pub fn read(body: &[u8]) -> Result<Review, Refusal> {
         (gateway::GROUP, "v1", "GRPCRoute") => {
             read_route(text, Kind::GRPCRoute, convert::grpc_route)
         }
+        (gateway::GROUP, "v1", "TLSRoute") => read_route(text, Kind::TLSRoute, convert::tls_route),
+        (gateway::GROUP, "v1", "TCPRoute") => read_route(text, Kind::TCPRoute, convert::port_route),
+        (gateway::GROUP, "v1", "UDPRoute") => read_route(text, Kind::UDPRoute, convert::port_route),
         _ => {
             let what = format!("{group}/{version} {kind}");
             return Err(Refusal::OtherKind(format!("{:?}", shorten(&what))));

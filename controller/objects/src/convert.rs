@@ -190,10 +190,25 @@ pub fn http_route(from: Custom<gateway::HttpRouteSpec>) -> Result<Object, WrongF
     Ok(Object::Route(from.into()))
 }
 
-/// A GRPCRoute, as the route of HTTP that it means.
-pub fn grpc_route(from: Custom<gateway::GrpcRouteSpec>) -> Result<Object, WrongField> {
+/// A route of another kind, as the HTTPRoute that it means or that has all its fields.
+fn route<S: Into<gateway::HttpRouteSpec>>(from: Custom<S>) -> Result<Object, WrongField> {
     let Custom { api_version, kind, metadata, spec, status } = from;
     Ok(Object::Route(Custom { api_version, kind, metadata, spec: spec.into(), status }.into()))
+}
+
+/// A GRPCRoute.
+pub fn grpc_route(from: Custom<gateway::GrpcRouteSpec>) -> Result<Object, WrongField> {
+    route(from)
+}
+
+/// A TLSRoute.
+pub fn tls_route(from: Custom<gateway::TlsRouteSpec>) -> Result<Object, WrongField> {
+    route(from)
+}
+
+/// A TCPRoute or a UDPRoute.
+pub fn port_route(from: Custom<gateway::PortRouteSpec>) -> Result<Object, WrongField> {
+    route(from)
 }
 
 /// A ReferenceGrant.

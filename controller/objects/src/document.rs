@@ -183,6 +183,8 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
         Kind::Gateway => typed(value, fields_of, convert::gateway),
         Kind::HTTPRoute => typed(value, fields_of, convert::http_route),
         Kind::GRPCRoute => typed(value, fields_of, convert::grpc_route),
+        Kind::TLSRoute => typed(value, fields_of, convert::tls_route),
+        Kind::TCPRoute | Kind::UDPRoute => typed(value, fields_of, convert::port_route),
         Kind::ReferenceGrant => typed(value, fields_of, convert::reference_grant),
     };
     let mut found: Vec<_> = fields

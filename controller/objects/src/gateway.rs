@@ -39,7 +39,7 @@ pub struct Resource<S> {
 pub type GatewayClass = Resource<GatewayClassSpec>;
 /// A Gateway.
 pub type Gateway = Resource<GatewaySpec>;
-/// An HTTPRoute or a GRPCRoute, which is read as the HTTPRoute that it means: its [`Kind`] stands beside it.
+/// A route of any kind, which is read as the HTTPRoute that it means, or that has all its fields: its [`Kind`] stands beside it.
 pub type Route = Resource<HttpRouteSpec>;
 /// A ReferenceGrant.
 pub type ReferenceGrant = Resource<ReferenceGrantSpec>;
@@ -66,9 +66,11 @@ macro_rules! spec {
 }
 
 mod grpc;
+mod session;
 mod size;
 
 pub use grpc::{GrpcRouteSpec, NO_NAME};
+pub use session::{PortRouteSpec, TlsRouteSpec};
 
 spec! {
     /// spec of a GatewayClass.

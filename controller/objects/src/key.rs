@@ -138,15 +138,32 @@ pub enum Kind {
     ReferenceGrant,
     Secret,
     Service,
+    TCPRoute,
+    TLSRoute,
+    UDPRoute,
 }
 
 impl Kind {
     /// The kinds of the Gateway API, whose definitions a cluster may lack.
-    pub const GATEWAY_API: [Kind; 5] =
-        [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute, Kind::GRPCRoute, Kind::ReferenceGrant];
+    pub const GATEWAY_API: [Kind; 8] = [
+        Kind::GatewayClass,
+        Kind::Gateway,
+        Kind::HTTPRoute,
+        Kind::GRPCRoute,
+        Kind::TLSRoute,
+        Kind::TCPRoute,
+        Kind::UDPRoute,
+        Kind::ReferenceGrant,
+    ];
 
     /// The kinds of routes.
-    pub const ROUTES: [Kind; 2] = [Kind::HTTPRoute, Kind::GRPCRoute];
+    pub const ROUTES: [Kind; 5] =
+        [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::TCPRoute, Kind::UDPRoute];
+
+    /// Whether it is a kind of routes of requests, not of sessions.
+    pub fn is_of_requests(self) -> bool {
+        matches!(self, Kind::HTTPRoute | Kind::GRPCRoute)
+    }
 
     /// Whether it is one of [`Self::ROUTES`].
     pub fn is_route(self) -> bool {

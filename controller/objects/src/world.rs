@@ -144,7 +144,10 @@ impl World {
             | Kind::GatewayClass
             | Kind::GRPCRoute
             | Kind::HTTPRoute
-            | Kind::ReferenceGrant => {
+            | Kind::ReferenceGrant
+            | Kind::TCPRoute
+            | Kind::TLSRoute
+            | Kind::UDPRoute => {
                 self.apply_gateway_api(id.kind, key, object, &mut changed.gateway_api);
             }
             Kind::Ingress => {
@@ -322,7 +325,11 @@ impl World {
             Kind::EndpointSlice => self.slices.contains_key(key),
             Kind::Gateway => self.gateway_api.gateways.contains_key(key),
             Kind::GatewayClass => self.gateway_api.classes.contains_key(key),
-            Kind::GRPCRoute | Kind::HTTPRoute => self.gateway_api.routes.contains_key(id),
+            Kind::GRPCRoute
+            | Kind::HTTPRoute
+            | Kind::TCPRoute
+            | Kind::TLSRoute
+            | Kind::UDPRoute => self.gateway_api.routes.contains_key(id),
             Kind::ReferenceGrant => self.gateway_api.grants.contains_key(key),
             Kind::Ingress => self.ingresses.contains_key(key),
             Kind::IngressClass => self.ingress_classes.contains_key(key),

@@ -6,7 +6,7 @@
 //! Every kind has its rule in [`Owners::of`]: a new one without does not compile.
 
 use oxigress_core::model::policy::PolicyId;
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, Snapshot};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, SessionRoute, Snapshot};
 use oxigress_core::record::Kind;
 use std::collections::HashMap;
 
@@ -82,6 +82,8 @@ pub struct Owners<'s> {
     records: HashMap<(Kind, &'s str), Owner<'s>>,
     /// Those of listeners' hosts, by the key of their records.
     listeners: HashMap<String, Owner<'s>>,
+    /// Those of sessions, by the same.
+    sessions: HashMap<String, Owner<'s>>,
 }
 
 impl<'s> Owners<'s> {
@@ -92,6 +94,11 @@ impl<'s> Owners<'s> {
             match kind {
                 // What the operator says: see `get`.
                 Kind::Settings | Kind::General | Kind::Port => {}
+                Kind::Session => {
+                    for (at, route) in &view.snapshot.sessions {
+                        all.sessions.entry(at.to_string()).or_default().add(of_session(route));
+                    }
+                }
                 Kind::Listener => {
                     for at in view.snapshot.listener_servers.keys() {
                         let owner = listener_owner(view, at);
@@ -126,6 +133,7 @@ impl<'s> Owners<'s> {
         let operator = || Owner { namespaces: vec![OPERATOR], ..Owner::default() };
         let known = match kind {
             Kind::Listener => self.listeners.get(key),
+            Kind::Session => self.sessions.get(key),
             _ => self.records.get(&(kind, key)),
         };
         known.cloned().unwrap_or_else(operator)
@@ -182,6 +190,11 @@ impl<'s> Owners<'s> {
         for (host, id) in &snapshot.passthrough {
             self.own(kind, id.as_str(), host_owner(view, host));
         }
+        for route in snapshot.sessions.values() {
+            for id in route.targets.iter().filter_map(|target| target.backend.as_ref()) {
+                self.own(kind, id.as_str(), of_session(route));
+            }
+        }
         for (id, owner) in policies(view) {
             let named = snapshot.policies.get(id).into_iter().flat_map(|p| p.backends());
             for backend in named {
@@ -205,6 +218,11 @@ impl<'s> Owners<'s> {
 
 /// The operator, as the owner of what belongs to no host.
 pub const BY_OPERATOR: HostOwner<'static> = HostOwner { namespace: OPERATOR, created: 0 };
+
+/// Sessions belong to the namespace of their route.
+fn of_session(route: &SessionRoute) -> HostOwner<'_> {
+    HostOwner { namespace: &route.namespace, created: 0 }
+}
 
 /// The rules of Gateways' listeners, each with the owner of its host there.
 fn of_listeners<'s>(view: &View<'s>) -> impl Iterator<Item = (HostOwner<'s>, &'s Rule)> {
@@ -310,6 +328,7 @@ mod tests {
             "names": {"a.test": "a/tls", "_": "default"},
             "passthrough": {"p.test": "p/s/443"},
             "ports": {"tcp/1": "port"},
+            "sessions": {"tcp/2": {"namespace": "s", "targets": [{"weight": 1, "backend": "session"}]}},
         }))
         .unwrap()
     }
@@ -347,6 +366,7 @@ mod tests {
         assert_eq!(of(Kind::Bundle, OTHER), "b c", "through policies");
         assert_eq!(of(Kind::Certificate, "a/tls"), "a");
         assert_eq!(of(Kind::Passthrough, "p.test"), "p");
+        assert_eq!(of(Kind::Session, "tcp/2"), "s");
         for (key, expected) in [
             ("a/s/80", "a"),
             ("canary", "a"),
@@ -356,6 +376,7 @@ mod tests {
             ("errors", "b c"),
             ("p/s/443", "p"),
             ("port", ""),
+            ("session", "s"),
         ] {
             assert_eq!(of(Kind::Backend, key), expected, "{key}");
             assert_eq!(of(Kind::Endpoints, key), expected, "{key}");

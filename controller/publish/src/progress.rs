@@ -159,6 +159,10 @@ impl Endpoint {
 fn is_refused(patch: &Patch, record: &RecordRef) -> bool {
     match record.kind {
         Kind::Tls => patch.upsert.tls.iter().any(|(k, v)| k.as_str() == record.key && !v.denied),
+        Kind::Session => {
+            let mut all = patch.upsert.sessions.iter();
+            all.any(|(at, route)| at.to_string() == record.key && !route.targets.is_empty())
+        }
         Kind::Server | Kind::Listener => RuleRecords::from(patch)
             .get(record)
             .is_some_and(|server| server.rules.first().is_none_or(|rule| rule.policies.is_none())),
@@ -207,6 +211,11 @@ fn snapshot(numbers: impl IntoIterator<Item = usize>) -> Snapshot {
             Kind::Name => drop(all.names.insert(host, parsed(&name))),
             Kind::Passthrough => drop(all.passthrough.insert(host, id)),
             Kind::Port => drop(all.ports.insert(parsed(&format!("tcp/{}", 1 + number)), id)),
+            Kind::Session => {
+                let route = serde_json::json!({"namespace": format!("n{}", number % 3), "targets": [{"weight": 1, "backend": id}]});
+                let route = serde_json::from_value(route).unwrap();
+                drop(all.sessions.insert(parsed(&format!("tcp/{}", 1 + number)), route));
+            }
             Kind::Bundle => {
                 drop(all.bundles.insert(parsed(&format!("{number:064x}")), parsed("text")))
             }

@@ -238,6 +238,7 @@ fn turn(kind: Kind, owner: &Owner<'_>) -> Turn {
         Kind::Endpoints => Turn::Endpoints,
         Kind::Server
         | Kind::Listener
+        | Kind::Session
         | Kind::Backend
         | Kind::Certificate
         | Kind::Policies

@@ -43,6 +43,9 @@ pub struct Listener {
     pub takes_proxy: bool,
     /// Endpoints are told the client's address with the PROXY protocol.
     pub sends_proxy: bool,
+    /// The server name of TLS says where a session goes, and whether TLS ends here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_server_names: bool,
     /// A listener of a Gateway, which http has; absent: stream has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpListener>,

@@ -227,6 +227,9 @@ fn resource(kind: Kind) -> ApiResource {
         Kind::GatewayClass => "gatewayclasses",
         Kind::Gateway => "gateways",
         Kind::GRPCRoute => "grpcroutes",
+        Kind::TCPRoute => "tcproutes",
+        Kind::TLSRoute => "tlsroutes",
+        Kind::UDPRoute => "udproutes",
         _ => "httproutes",
     };
     ApiResource {

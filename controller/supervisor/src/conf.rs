@@ -256,7 +256,7 @@ pub fn render(
         ("ssl_session_ticket_key", tickets::line(runtime, keys)),
         ("buffers", buffers(machine)),
         ("destinations", format!("ingress_destinations{};", options.destinations)),
-        ("stream", stream::block(options, machine, streams)),
+        ("stream", stream::block(options, runtime, machine, streams)),
         ("health_check_path", options.health_check_path.clone()),
         ("listen_status", listen_status),
         ("listen_gateways", keys::gateway_listeners(machine, streams)),

@@ -210,7 +210,7 @@ impl Nginx {
 
     pub fn start(&self) -> anyhow::Result<Master> {
         // A killed nginx leaves its sockets behind and could not bind them again.
-        for socket in self.runtime.sockets() {
+        for socket in self.runtime.sockets().into_iter().chain([self.runtime.decrypting()]) {
             let _ = fs::remove_file(socket);
         }
         let master = Master::start(&self.binary, &self.conf, &self.runtime.file("worker"))

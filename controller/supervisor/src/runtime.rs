@@ -120,7 +120,12 @@ impl Runtime {
         self.file("configuration.sock")
     }
 
-    /// Every socket that nginx makes here.
+    /// Where nginx's stream hands on what it is to decrypt.
+    pub fn decrypting(&self) -> PathBuf {
+        self.file("decrypting.sock")
+    }
+
+    /// Every socket that nginx answers on here.
     pub fn sockets(&self) -> [PathBuf; 2] {
         [self.socket(), self.file("status.sock")]
     }

@@ -2,7 +2,7 @@
 //!
 //! Shape:   [`build`] is one pure function: [`listener`] says which listeners are ours and stand, [`attach`] which routes attach to
 //!          which of them, [`conflict`] which of two kinds of routes has a host, [`route`], [`filter`] and [`target`] what their rules mean, [`serve`] puts the rules of one host on one
-//!          port together, with those of Ingresses. The records are those of Ingresses: rules, policies, backends.
+//!          port together, with those of Ingresses; [`sessions`] decides who has what is no request. The records are those of Ingresses: rules, policies, backends.
 //! Order:   of two rules with the same path and the same conditions the older object's is served, then the first by namespace
 //!          and name; this also holds between a route and an Ingress. Both are told.
 //! Tenancy: a route that no listener allows adds nothing, and neither does one whose host belongs to a more specific listener.
@@ -19,11 +19,15 @@ mod isolation;
 mod listener;
 mod memo;
 mod merge;
+mod ports;
+mod protocol;
 mod rank;
 mod room;
 mod route;
 mod serve;
 mod served;
+mod sessions;
+mod state;
 mod status;
 mod target;
 mod work;
@@ -31,6 +35,7 @@ mod work;
 pub use host::intersection;
 pub use listener::references;
 pub use memo::Memo;
+pub use target::protocol_of;
 
 use crate::Options;
 use crate::age::Age;
@@ -38,7 +43,10 @@ use crate::backend_ref::BackendRef;
 use crate::host::owner::GatewayClaim;
 use memo::KnownRoute;
 use oxigress_core::model::policy::{Policies, PolicyId};
-use oxigress_core::model::{BackendId, CertificateId, HostPattern, ListenerHost, Server};
+use oxigress_core::model::{
+    BackendId, CertificateId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute,
+    StreamPort,
+};
 use oxigress_core::patterns::Allowance;
 use oxigress_objects::gateway::Route;
 use oxigress_objects::gateway_status::Wanted;
@@ -46,6 +54,7 @@ use oxigress_objects::service::Service;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use oxigress_settings::Settings;
+use oxigress_settings::streams::Listener;
 use room::Room;
 use route::CompiledRoute;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,8 +76,12 @@ pub struct Built {
     pub urls: BTreeMap<BackendId, BTreeSet<ObjectRef>>,
     /// The certificates of listeners' hosts, each with the oldest Gateway that shows one for the host.
     pub certificates: BTreeMap<HostPattern, (CertificateId, Age)>,
-    /// Ports of nginx beside those of Ingresses; whether they speak TLS.
-    pub ports: BTreeMap<u16, bool>,
+    /// Who has the sessions of listeners.
+    pub sessions: BTreeMap<SessionPlace, SessionRoute>,
+    /// The server names that routes ask for.
+    pub session_hosts: BTreeSet<HostPattern>,
+    /// Ports of nginx beside those of Ingresses.
+    pub ports: BTreeMap<StreamPort, Listener>,
     /// Addresses that Gateways have for themselves.
     pub addresses: BTreeSet<IpAddr>,
     /// The Secrets that listeners name for their certificates and may show, how many do, and whose they are.
@@ -169,7 +182,8 @@ pub fn build(
             }
         };
         built.note(id, &known.compiled);
-        serving.add(id, route, attached, &mut known, (&gateways, &listeners));
+        let by = (&gateways, &listeners);
+        serving.add(options, (id, route), attached, &mut known, by);
         match has_room {
             true => memo.put_route(id, known),
             false => memo.forget_route(id),
@@ -221,7 +235,7 @@ pub fn claims(world: &World, options: &Options) -> BTreeMap<HostPattern, Gateway
 /// host. The host of a listener is not named by a route that has written none or a wildcard.
 fn named<'a>(
     attached: &'a [attach::Attachment<'_>],
-    gateways: &listener::Gateways<'_>,
+    gateways: &state::Gateways<'_>,
     listeners: &isolation::Listeners,
 ) -> BTreeSet<&'a HostPattern> {
     let mut all = BTreeSet::new();

@@ -105,6 +105,7 @@ impl References for ReferenceIndex {
             Kind::Ingress | Kind::IngressClass | Kind::Namespace => true,
             Kind::Gateway | Kind::GatewayClass | Kind::ReferenceGrant => true,
             Kind::GRPCRoute | Kind::HTTPRoute => false,
+            Kind::TCPRoute | Kind::TLSRoute | Kind::UDPRoute => false,
             Kind::ConfigMap => self.options.configmap.as_ref() == Some(&id.key),
             Kind::EndpointSlice | Kind::Secret | Kind::Service => false,
         }

@@ -411,7 +411,7 @@ impl Translator {
         };
         let settings = oxigress_core::model::Settings {
             default_backend: default_backend.filter(has_endpoints).cloned(),
-            listener_ports: self.gateways.ports.keys().copied().collect(),
+            listener_ports: self.gateways.ports.keys().filter_map(tcp).collect(),
             listener_addresses: self.gateways.addresses.clone(),
             ..self.settings.published()
         };
@@ -419,6 +419,13 @@ impl Translator {
             self.snapshot.settings = settings.clone();
             self.patch.upsert.settings = Some(settings);
         }
+    }
+}
+
+fn tcp(port: &StreamPort) -> Option<u16> {
+    match port {
+        StreamPort::Tcp(number) => Some(number.get()),
+        StreamPort::Udp(_) => None,
     }
 }
 

@@ -11,6 +11,7 @@ mod bundle;
 mod listener;
 pub mod policy;
 mod selection;
+mod session;
 mod text;
 
 pub use backend::{
@@ -20,6 +21,7 @@ pub use backend::{
 pub use bundle::{Bundle, BundleId};
 pub use listener::ListenerHost;
 pub use selection::{PATH, Selection, ValueMatch, ValuePattern};
+pub use session::{SessionPlace, SessionRoute, SessionTarget, SessionWay};
 pub use text::{BackendId, CertificateId, HostPattern, Invalid, PathPattern, StreamPort, shorten};
 
 pub use crate::record::table::Snapshot;

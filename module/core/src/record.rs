@@ -21,6 +21,7 @@ mod passthrough;
 mod policies;
 mod port;
 mod server;
+mod session;
 mod settings;
 #[cfg(test)]
 mod specimen;
@@ -40,6 +41,7 @@ pub use server::{
     Considered, MatchResult, NoParts, RequestParts, Route, RuleView, ServerView, closed_rule,
     encode_server,
 };
+pub use session::SessionView;
 pub use settings::SettingsView;
 pub use table::Kind;
 pub use tls::{check_tls_policy, decode_tls};

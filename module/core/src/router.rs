@@ -100,7 +100,7 @@ pub fn find_listener<S>(
 }
 
 /// Most labels that a star of a listener's host stands for.
-const MAX_LEVELS: usize = 32;
+pub(crate) const MAX_LEVELS: usize = 32;
 
 /// A server names this host: it is not the default server's.
 pub fn is_named<'g>(records: &impl Records<'g>, host: &[u8]) -> bool {

@@ -8,6 +8,8 @@ use crate::basic::pool::Pool;
 use crate::sys::{
     NGX_OK, ngx_connection_local_sockaddr, ngx_del_timer, ngx_handle_read_event, ngx_int_t,
 };
+use rustix::net::getsockname;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 
@@ -133,6 +135,13 @@ impl Connection {
         let code = unsafe { ngx_connection_local_sockaddr(self.as_ptr(), null_mut(), 0) };
         let known = (code == NGX_OK as ngx_int_t).then(|| self.local())?;
         known?.ip().map(|address| address.port())
+    }
+
+    /// Where this end is, as the kernel has it: for nginx a connection that was handed over has the address of the listener that
+    /// it was given to.
+    pub fn kernels_local(&self) -> Option<SocketAddr> {
+        let address = getsockname(self.descriptor()?).ok()?;
+        SocketAddr::try_from(address).ok()
     }
 
     /// Nothing is wrong with it, as far as nginx has seen.

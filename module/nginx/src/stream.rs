@@ -6,6 +6,7 @@
 //! may come, go or move.
 
 pub mod balancer;
+mod decrypt;
 pub mod divide;
 
 use crate::basic::callback::{alone, one};
@@ -255,6 +256,11 @@ fields! { StreamServer {
 }}
 
 impl StreamServer {
+    /// What module `M` keeps for it.
+    pub fn conf<M: StreamModule>(&self) -> Option<&M::Server> {
+        self.kept::<Server<M>>().map(|kept| &kept.ours)
+    }
+
     /// The file of the configuration that it is in.
     pub fn file(&self) -> String {
         // SAFETY: nginx sets it with the server: a C string of the configuration.
@@ -450,6 +456,8 @@ named! {
     Proxy = c"ngx_stream_proxy_module", ProxyServer;
     /// `ssl_preread`
     Preread = c"ngx_stream_ssl_preread_module", PrereadServer;
+    /// `ssl_certificate`
+    Ssl = c"ngx_stream_ssl_module", SslServer;
 }
 
 handle! {
@@ -473,3 +481,8 @@ fields! { PrereadServer {
     /// 1: it is on.
     get enabled: isize = enabled;
 }}
+
+handle! {
+    /// What `ssl_certificate` and its like say of a server.
+    SslServer of ngx_stream_ssl_srv_conf_t
+}

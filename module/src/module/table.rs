@@ -194,6 +194,12 @@ const STREAM_DIRECTIVES: &[Directive] = &[
         Arguments::NONE,
         stream::ingress_passthrough,
     ),
+    Directive::new(
+        c"ingress_decrypt",
+        Context::STREAM_SERVER,
+        Arguments::NONE,
+        stream::ingress_decrypt,
+    ),
     Directive::END,
 ];
 

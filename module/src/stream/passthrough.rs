@@ -1,7 +1,7 @@
 //! TLS passthrough: the server name decides between nginx's own two handlers, `proxy_pass` and `pass`.
 
 use crate::stream::Stream;
-use crate::stream::sessions as stream;
+use crate::stream::sessions::{Arrived, Tls};
 use crate::system::log;
 use crate::system::log::Seldom;
 use crate::worker;
@@ -38,13 +38,22 @@ impl Divide for Passthrough {
 /// `None`: nginx terminates it.
 fn is_passed_through(session: &Session) -> Option<()> {
     let worker = worker::current(session.event_loop())?;
-    let name = session.variable::<Stream>(session.server_conf::<Stream>().server_name?)?;
-    let backend = stream::passthrough(worker, name, <[u8]>::to_vec)?;
+    // A client may have sent none.
+    let name = session.variable::<Stream>(session.server_conf::<Stream>().server_name?);
+    let name = name.unwrap_or_default();
+    let backend = match Arrived::of(session)?.of_tls(worker, name) {
+        Tls::Terminate => return None,
+        Tls::Forward(backend) => backend,
+        Tls::Close => {
+            session.set_context::<Stream>(&NOWHERE);
+            return Some(());
+        }
+    };
     if is_in_a_circle(session, worker) {
         let name = String::from_utf8_lossy(name);
         let line = format_args!(
             "ingress: a TLS connection for \"{name}\" has come back to this nginx, or ended early, and is closed: let the Service \
-             of its ssl-passthrough lead to the endpoints, not to this gateway's address"
+             of its ssl-passthrough or TLSRoute lead to the endpoints, not to this gateway's address"
         );
         static SELDOM: Seldom = Seldom::new();
         if SELDOM.is_due() {
@@ -60,7 +69,7 @@ fn is_passed_through(session: &Session) -> Option<()> {
 /// Whether the connection is one that this worker passes through already, and came back over the backend. Counts it as
 /// passed through until it ends, where it is not.
 fn is_in_a_circle(session: &Session, worker: &Worker) -> bool {
-    // Nothing else has a server name.
+    // Only what begins with a ClientHello is passed through.
     let Some(random) = random(session) else { return true };
     if !worker.part::<PassedThrough>().begin(random) {
         return true;

@@ -8,6 +8,7 @@ use crate::request::route::Found;
 use crate::stream::Stream;
 use crate::stream::passthrough::Decision;
 use crate::stream::sessions as stream;
+use crate::stream::sessions::Arrived;
 use crate::system::log;
 use crate::system::memory::now_milliseconds;
 use crate::worker;
@@ -16,9 +17,7 @@ use nginx::stream::balancer::SessionBalancer;
 use nginx::stream::{Session, SessionState, SessionUpstream, StreamBlock};
 use nginx::{Attempt, Code, Outcome as Ended, PeerName, Refused};
 use oxigress_core::balancer::Identity;
-use oxigress_core::model::StreamPort;
 use std::fmt::Arguments;
-use std::num::NonZeroU16;
 
 /// Balances the sessions of upstreams with `ingress_balancer`.
 pub struct Sessions;
@@ -88,11 +87,14 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
     if let Some(Decision(backend)) = session.context::<Stream>() {
         return Some(backend);
     }
-    let port = port(session);
+    let conf = session.server_conf::<Stream>();
+    // Of a server that ends TLS; a client may have sent no name.
+    let name = conf.decrypted_name.map(|name| session.variable::<Stream>(name).unwrap_or_default());
+    let arrived = Arrived::of(session);
     let copy = |id: &[u8]| session.pool().concat(&[id]);
-    let found = port.and_then(|port| stream::backend_of_port(worker, port, copy).flatten());
+    let found = arrived.as_ref().and_then(|at| at.backend(worker, name, copy).flatten());
     if found.is_none() {
-        let port = port.map(|port| port.to_string());
+        let port = arrived.map(|at| at.port().to_string());
         let port = port.as_deref().unwrap_or("of a Unix socket");
         say(session, format_args!("no backend for port {port}"));
     }
@@ -102,15 +104,6 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
 /// Writes an error line about a session; nginx adds whose it is.
 fn say(session: &Session, line: Arguments<'_>) {
     log::write(log::ERROR, session.connection().log(), format_args!("ingress: {line}"));
-}
-
-/// The port of this machine that a client has sent to. A listener may have many, with transparent proxying.
-fn port(session: &Session) -> Option<StreamPort> {
-    let number = NonZeroU16::new(session.connection().local_port()?)?;
-    Some(match is_udp(session) {
-        true => StreamPort::Udp(number),
-        false => StreamPort::Tcp(number),
-    })
 }
 
 fn is_udp(session: &Session) -> bool {

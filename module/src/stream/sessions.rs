@@ -7,30 +7,98 @@ use crate::request::route::Found;
 use crate::worker::Worker;
 use crate::zone::records::Held;
 use crate::zone::retired;
+use nginx::stream::Session;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::model::StreamPort;
-use oxigress_core::router::session;
+use oxigress_core::router::session::{self, Verdict};
 use oxigress_core::text::template::Values;
 use std::borrow::Cow;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
 
-/// The backend of the port that a session came to. `copy` takes its id out of shared memory.
-pub fn backend_of_port<T>(
-    worker: &Worker,
+/// Where a session has come to.
+pub struct Arrived<'s> {
+    session: &'s Session,
     port: StreamPort,
-    copy: impl FnOnce(&[u8]) -> T,
-) -> Option<T> {
-    let guard = worker.reader().read();
-    session::backend_of_port(&Held(&guard), port).map(copy)
 }
 
-/// The backend that connections for this server name are passed through to; `None`: nginx terminates them.
-pub fn passthrough<T>(
-    worker: &Worker,
-    server_name: &[u8],
-    copy: impl FnOnce(&[u8]) -> T,
-) -> Option<T> {
-    let guard = worker.reader().read();
-    session::passthrough(&Held(&guard), server_name).map(copy)
+impl<'s> Arrived<'s> {
+    /// `None`: to no port.
+    pub fn of(session: &'s Session) -> Option<Self> {
+        let is_udp = session.connection().kind() == libc::SOCK_DGRAM;
+        let connection = session.connection();
+        let number = match is_udp {
+            // All clients have one socket, and nginx knows what each has sent to.
+            true => connection.local_port()?,
+            false => connection.kernels_local()?.port(),
+        };
+        let number = NonZeroU16::new(number)?;
+        let port = if is_udp { StreamPort::Udp(number) } else { StreamPort::Tcp(number) };
+        Some(Arrived { session, port })
+    }
+
+    /// The port of this machine that the client has sent to.
+    pub fn port(&self) -> StreamPort {
+        self.port
+    }
+
+    /// The address of this machine that the client has sent to.
+    fn address(&self) -> Option<IpAddr> {
+        let address = match self.port {
+            StreamPort::Tcp(_) => self.session.connection().kernels_local()?,
+            StreamPort::Udp(_) => self.session.connection().local()?.ip()?,
+        };
+        Some(address.ip().to_canonical())
+    }
+
+    /// What `find` finds for it in the newest generation.
+    fn decide<T>(
+        &self,
+        worker: &Worker,
+        find: impl FnOnce(&Held<'_>, &session::Arrival<'_>) -> T,
+    ) -> T {
+        let guard = worker.reader().read();
+        let (port, random) = (self.port, worker.random());
+        find(&Held(&guard), &session::Arrival { port, address: &|| self.address(), random })
+    }
+
+    /// The backend that it goes to: by its server name, where TLS has ended here, else by its port. `copy` takes the id out of
+    /// shared memory.
+    pub fn backend<T>(
+        &self,
+        worker: &Worker,
+        decrypted: Option<&[u8]>,
+        copy: impl FnOnce(&[u8]) -> T,
+    ) -> Option<T> {
+        self.decide(worker, |records, arrival| {
+            let found = match decrypted {
+                Some(name) => session::backend_of_decrypted(records, arrival, name),
+                None => session::backend(records, arrival),
+            };
+            found.map(copy)
+        })
+    }
+
+    /// What becomes of a TLS session with this server name.
+    pub fn of_tls(&self, worker: &Worker, server_name: &[u8]) -> Tls {
+        self.decide(worker, |records, arrival| {
+            match session::of_tls(records, arrival, server_name) {
+                Verdict::Forward(id) => Tls::Forward(id.to_vec()),
+                Verdict::Terminate => Tls::Terminate,
+                Verdict::Close => Tls::Close,
+            }
+        })
+    }
+}
+
+/// What becomes of a TLS session before anything is decrypted.
+pub enum Tls {
+    /// It goes to a backend, as it comes.
+    Forward(Vec<u8>),
+    /// It is decrypted here.
+    Terminate,
+    /// It is closed.
+    Close,
 }
 
 /// Finds the backend's endpoint set, and answers the hash of what its sessions are to be sent by; `None`: it says nothing. Cookies and

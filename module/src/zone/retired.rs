@@ -14,8 +14,9 @@ use oxigress_core::record::{BackendView, EndpointsView, Kind};
 use oxigress_store::{Guard, KeyHash, Record, Transaction, WriteError, WriterLock};
 
 const BACKEND: u8 = 14;
-const QUEUE: u8 = 13;
-const _: () = assert!(Kind::ALL.len() <= QUEUE as usize, "these kinds are not the model's");
+/// One kind with the backends: its keys are nothing, or a number that begins with a zero byte, and so never an id.
+const QUEUE: u8 = BACKEND;
+const _: () = assert!(Kind::ALL.len() <= BACKEND as usize, "these kinds are not the model's");
 
 /// Longer than all attempts of a request take with nginx's own time-outs, shorter than addresses take to belong to
 /// somebody else.

@@ -43,6 +43,7 @@ fn start(directory: &Directory) -> Result<Site> {
         "--gateway-api".into(),
         "--http-port=80".into(),
         "--https-port=443".into(),
+        "--enable-ssl-passthrough".into(),
         format!("--publish-status-address={HOST}"),
         format!("--gateway-addresses={ADDRESSES}"),
     ];
@@ -134,4 +135,19 @@ fn gateway_http() {
 #[test]
 fn gateway_grpc() {
     profile("gateway_grpc", "GATEWAY-GRPC");
+}
+
+#[test]
+fn gateway_tls() {
+    profile("gateway_tls", "GATEWAY-TLS");
+}
+
+#[test]
+fn gateway_tcp() {
+    profile("gateway_tcp", "GATEWAY-TCP");
+}
+
+#[test]
+fn gateway_udp() {
+    profile("gateway_udp", "GATEWAY-UDP");
 }

@@ -45,6 +45,9 @@ pub fn define(cluster: &Cluster) -> Result<()> {
         ("Gateway", "gateways", "v1", true),
         ("HTTPRoute", "httproutes", "v1", true),
         ("GRPCRoute", "grpcroutes", "v1", true),
+        ("TLSRoute", "tlsroutes", "v1", true),
+        ("TCPRoute", "tcproutes", "v1", true),
+        ("UDPRoute", "udproutes", "v1", true),
         ("ReferenceGrant", "referencegrants", "v1beta1", true),
     ] {
         cluster.apply(&definition(kind, plural, version, is_namespaced).to_string())?;

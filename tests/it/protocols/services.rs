@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says its name and what it was told, up to a `!`: nginx ends a session when one side does. Its threads end
 /// with the test's process.
-fn tcp_echo(name: &'static str) -> Result<u16> {
+pub fn tcp_echo(name: &'static str) -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
@@ -43,7 +43,7 @@ fn tcp_echo(name: &'static str) -> Result<u16> {
     Ok(port)
 }
 
-fn udp_echo(name: &'static str) -> Result<u16> {
+pub fn udp_echo(name: &'static str) -> Result<u16> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = socket.local_addr()?.port();
     thread::spawn(move || {
@@ -56,7 +56,7 @@ fn udp_echo(name: &'static str) -> Result<u16> {
     Ok(port)
 }
 
-fn tcp(port: u16, told: &str) -> Result<String> {
+pub fn tcp(port: u16, told: &str) -> Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(told.as_bytes())?;
@@ -65,7 +65,7 @@ fn tcp(port: u16, told: &str) -> Result<String> {
     Ok(answer)
 }
 
-fn udp(port: u16, told: &str) -> Result<String> {
+pub fn udp(port: u16, told: &str) -> Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect((Ipv4Addr::LOCALHOST, port))?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -75,14 +75,14 @@ fn udp(port: u16, told: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&buffer[..length]).into())
 }
 
-fn is_told(what: &str, got: Result<String>, expected: &str) -> Result<()> {
+pub fn is_told(what: &str, got: Result<String>, expected: &str) -> Result<()> {
     let got = got.with_context(|| what.to_owned())?;
     ensure!(got == expected, "{what}: {got:?}, not {expected:?}");
     Ok(())
 }
 
 /// A Service with one TCP and one UDP port; each endpoint has its own ports, so each has its own slice.
-fn service(name: &str, tcp: u16, udp: u16) -> String {
+pub fn service(name: &str, tcp: u16, udp: u16) -> String {
     format!(
         "---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: default }}\n\
          spec:\n  ports:\n  - {{ name: line, port: 7 }}\n\
@@ -110,7 +110,7 @@ fn start(directory: &Directory) -> Result<Controller> {
     Controller::start(directory, 2, &flags.map(String::from))
 }
 
-fn logged(controller: &Controller, text: &str) -> usize {
+pub fn logged(controller: &Controller, text: &str) -> usize {
     controller.error_log().matches(text).count()
 }
 
@@ -287,7 +287,7 @@ fn an_endpoint_behind_a_passthrough_port_speaks_its_own_tls() {
 }
 
 /// Answers every handshake with this certificate, and closes.
-fn tls_endpoint(certificate: &Certificate) -> Result<u16> {
+pub fn tls_endpoint(certificate: &Certificate) -> Result<u16> {
     let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls())?;
     acceptor.set_private_key(&*PKey::private_key_from_pem(certificate.key.as_bytes())?)?;
     acceptor.set_certificate(&*X509::from_pem(certificate.chain.as_bytes())?)?;

@@ -40,6 +40,9 @@ impl Head {
             ("gateway.networking.k8s.io/v1", "Gateway") => Kind::Gateway,
             ("gateway.networking.k8s.io/v1", "HTTPRoute") => Kind::HTTPRoute,
             ("gateway.networking.k8s.io/v1", "GRPCRoute") => Kind::GRPCRoute,
+            ("gateway.networking.k8s.io/v1", "TLSRoute") => Kind::TLSRoute,
+            ("gateway.networking.k8s.io/v1", "TCPRoute") => Kind::TCPRoute,
+            ("gateway.networking.k8s.io/v1", "UDPRoute") => Kind::UDPRoute,
             (
                 "gateway.networking.k8s.io/v1" | "gateway.networking.k8s.io/v1beta1",
                 "ReferenceGrant",

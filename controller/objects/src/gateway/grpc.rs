@@ -60,7 +60,7 @@ spec! {
     }
 }
 
-fn all<A, B: From<A>>(from: Vec<A>) -> Vec<B> {
+pub(super) fn all<A, B: From<A>>(from: Vec<A>) -> Vec<B> {
     from.into_iter().map(B::from).collect()
 }
 

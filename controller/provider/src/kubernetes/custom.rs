@@ -52,5 +52,8 @@ kinds! {
     GatewayClass = GatewayClassSpec GatewayClass "v1" "gatewayclasses" ClusterResourceScope;
     HttpRoute = HttpRouteSpec HTTPRoute "v1" "httproutes" NamespaceResourceScope;
     GrpcRoute = GrpcRouteSpec GRPCRoute "v1" "grpcroutes" NamespaceResourceScope;
+    TcpRoute = PortRouteSpec TCPRoute "v1" "tcproutes" NamespaceResourceScope;
+    TlsRoute = TlsRouteSpec TLSRoute "v1" "tlsroutes" NamespaceResourceScope;
+    UdpRoute = PortRouteSpec UDPRoute "v1" "udproutes" NamespaceResourceScope;
     ReferenceGrant = ReferenceGrantSpec ReferenceGrant "v1beta1" "referencegrants" NamespaceResourceScope;
 }

@@ -60,6 +60,9 @@ fn resource(kind: &str) -> &'static str {
         "GatewayClass" => "gatewayclasses",
         "GRPCRoute" => "grpcroutes",
         "HTTPRoute" => "httproutes",
+        "TCPRoute" => "tcproutes",
+        "TLSRoute" => "tlsroutes",
+        "UDPRoute" => "udproutes",
         "ReferenceGrant" => "referencegrants",
         other => panic!("{other}"),
     }

@@ -182,6 +182,9 @@ watched_with_status! {
     GrpcRoute GRPCRoute grpc_route;
     HttpRoute HTTPRoute http_route;
     ReferenceGrant ReferenceGrant reference_grant;
+    TcpRoute TCPRoute port_route;
+    TlsRoute TLSRoute tls_route;
+    UdpRoute UDPRoute port_route;
 }
 
 /// Reads an object as it came.
@@ -219,6 +222,9 @@ impl Line {
             Kind::GatewayClass => self.watch::<custom::GatewayClass>(self.all()).await,
             Kind::GRPCRoute => self.watch::<custom::GrpcRoute>(self.namespaced()).await,
             Kind::HTTPRoute => self.watch::<custom::HttpRoute>(self.namespaced()).await,
+            Kind::TCPRoute => self.watch::<custom::TcpRoute>(self.namespaced()).await,
+            Kind::TLSRoute => self.watch::<custom::TlsRoute>(self.namespaced()).await,
+            Kind::UDPRoute => self.watch::<custom::UdpRoute>(self.namespaced()).await,
             Kind::ReferenceGrant => self.watch::<custom::ReferenceGrant>(self.namespaced()).await,
             Kind::Ingress => self.watch::<networking::Ingress>(self.namespaced()).await,
             Kind::IngressClass => self.watch::<networking::IngressClass>(self.all()).await,

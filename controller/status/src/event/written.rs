@@ -80,7 +80,10 @@ pub async fn uid(client: &Client, object: &ObjectRef) -> Result<Option<String>, 
         | Kind::Ingress
         | Kind::IngressClass
         | Kind::Namespace
-        | Kind::ReferenceGrant => Ok(None),
+        | Kind::ReferenceGrant
+        | Kind::TCPRoute
+        | Kind::TLSRoute
+        | Kind::UDPRoute => Ok(None),
     }
 }
 

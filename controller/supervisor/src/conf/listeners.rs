@@ -94,7 +94,7 @@ impl Listeners {
                 next.refused.insert(*port);
                 if !self.refused.contains(port) {
                     tracing::warn!(
-                        "{port} cannot be opened: {error}: free the port, or write another one into the ConfigMap"
+                        "{port} cannot be opened: {error}: free the port, or write another one into the ConfigMap or the Gateway"
                     );
                 }
             }

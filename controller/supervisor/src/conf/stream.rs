@@ -4,12 +4,13 @@
 
 use super::{Machine, keys};
 use crate::options::Options;
+use crate::runtime::Runtime;
 use oxigress_core::model::StreamPort;
 use oxigress_settings::StaticConfig;
 use oxigress_settings::streams::{Listener, Streams};
 
 /// The block; nothing where nothing listens.
-pub fn block(options: &Options, machine: &Machine, streams: &Streams) -> String {
+pub fn block(options: &Options, runtime: &Runtime, machine: &Machine, streams: &Streams) -> String {
     let listeners = || streams.listeners.iter().filter(|(_, listener)| listener.http.is_none());
     if listeners().next().is_none() && options.ssl_passthrough_port.is_none() {
         return String::new();
@@ -50,7 +51,13 @@ pub fn block(options: &Options, machine: &Machine, streams: &Streams) -> String 
         text += &passthrough(options.https_port, inside, machine, keys);
     }
     for (port, listener) in listeners() {
-        text += &server(*port, *listener, machine, keys);
+        text += &match (port, listener.has_server_names) {
+            (StreamPort::Tcp(port), true) => by_server_name(port.get(), runtime, machine, keys),
+            _ => server(*port, *listener, machine, keys),
+        };
+    }
+    if listeners().any(|(_, listener)| listener.has_server_names) {
+        text += &decrypting(runtime, keys);
     }
     text + "}"
 }
@@ -59,11 +66,7 @@ const FORMAT: &str = "'[$remote_addr] [$time_local] $protocol $status $bytes_sen
         '$bytes_received $session_time'";
 
 fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &StaticConfig) -> String {
-    let backlog = machine.backlog;
-    let reuseport = if keys.flag("reuse-port") { "reuseport " } else { "" };
-    let proxy = if keys.flag("use-proxy-protocol") { "proxy_protocol " } else { "" };
-    let parameters = format!("{proxy}{reuseport}backlog={backlog}");
-    let listen = listen(port, machine, keys, &parameters);
+    let listen = listen(port, machine, keys, &tls_parameters(machine, keys));
     format!(
         "
     # TLS that is passed through, by server name; all else goes on to http.
@@ -78,8 +81,61 @@ fn passthrough(port: u16, inside: u16, machine: &Machine, keys: &StaticConfig) -
     )
 }
 
+fn tls_parameters(machine: &Machine, keys: &StaticConfig) -> String {
+    let reuseport = if keys.flag("reuse-port") { "reuseport " } else { "" };
+    let proxy = if keys.flag("use-proxy-protocol") { "proxy_protocol " } else { "" };
+    format!("{proxy}{reuseport}backlog={}", machine.backlog)
+}
+
+/// A port of Gateways' TLS listeners.
+fn by_server_name(port: u16, runtime: &Runtime, machine: &Machine, keys: &StaticConfig) -> String {
+    let listen = listen(port, machine, keys, &tls_parameters(machine, keys));
+    let decrypting = runtime.decrypting();
+    let socket = decrypting.display();
+    format!(
+        "
+    # TLS that is passed through, by server name; all else goes on to where it ends.
+    server {{
+{listen}        ssl_preread on;
+        preread_timeout 10s;
+        proxy_pass ingress;
+        ingress_passthrough;
+        pass unix:{socket};
+    }}
+"
+    )
+}
+
+/// Where TLS ends. The folder is its owner's alone, and who connects to the socket himself has come to no port: that leads
+/// nowhere.
+fn decrypting(runtime: &Runtime, keys: &StaticConfig) -> String {
+    let (socket, folder) = (runtime.decrypting(), runtime.folder().display());
+    let socket = socket.display();
+    let (protocols, ciphers) =
+        (keys.value("ssl-protocols").conf(), keys.value("ssl-ciphers").conf());
+    let curve = keys.value("ssl-ecdh-curve").conf();
+    format!(
+        "
+    # Sessions of Gateways' listeners that terminate TLS.
+    server {{
+        listen unix:{socket} ssl;
+        ssl_protocols {protocols};
+        ssl_ciphers {ciphers};
+        ssl_prefer_server_ciphers on;
+        ssl_ecdh_curve {curve};
+        # Shown to clients whose server name has no certificate of its own.
+        ssl_certificate {folder}/default.crt;
+        ssl_certificate_key {folder}/default.key;
+        ssl_handshake_timeout 10s;
+        ingress_decrypt;
+        proxy_pass ingress;
+    }}
+"
+    )
+}
+
 fn server(port: StreamPort, listener: Listener, machine: &Machine, keys: &StaticConfig) -> String {
-    let Listener { takes_proxy, sends_proxy, http: _ } = listener;
+    let Listener { takes_proxy, sends_proxy, has_server_names: _, http: _ } = listener;
     let (number, parameters, more) = match port {
         StreamPort::Tcp(number) => {
             let takes = if takes_proxy { "proxy_protocol" } else { "" };
@@ -117,7 +173,9 @@ mod tests {
     use super::*;
 
     fn rendered(options: &Options, streams: &Streams) -> String {
-        block(options, &Machine { has_ipv6: true, ..Machine::default() }, streams)
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::open(folder.path()).unwrap();
+        block(options, &runtime, &Machine { has_ipv6: true, ..Machine::default() }, streams)
     }
 
     #[test]
@@ -130,8 +188,13 @@ mod tests {
     #[test]
     fn each_port_has_its_listeners_and_flags() {
         let port = |text| StreamPort::parse(text).unwrap();
-        let both = Listener { takes_proxy: true, sends_proxy: true, http: None };
-        let listeners = [(port("tcp/9000"), both), (port("udp/53"), Listener::default())];
+        let both = Listener { takes_proxy: true, sends_proxy: true, ..Listener::default() };
+        let named = Listener { has_server_names: true, ..Listener::default() };
+        let listeners = [
+            (port("tcp/9000"), both),
+            (port("udp/53"), Listener::default()),
+            (port("tcp/8443"), named),
+        ];
         let streams = Streams { listeners: listeners.into(), ..Streams::default() };
         let text = rendered(&Options::default(), &streams);
         for line in [
@@ -142,6 +205,8 @@ mod tests {
             "listen 53 udp reuseport;",
             "proxy_responses 1;",
             "proxy_timeout 600s;",
+            "listen 8443 reuseport backlog=0;",
+            "ingress_decrypt;",
         ] {
             assert!(text.lines().any(|l| l.trim() == line), "{line} in {text}");
         }

@@ -83,7 +83,8 @@ fn entry(
             word => return Err(format!("{value:?}: {word:?} is not PROXY: write {form}")),
         };
     }
-    let listener = Listener { takes_proxy: flags[0], sends_proxy: flags[1], http: None };
+    let [takes_proxy, sends_proxy] = flags;
+    let listener = Listener { takes_proxy, sends_proxy, ..Listener::default() };
     let word = protocol.to_string().to_ascii_lowercase();
     let backend =
         BackendId::parse(format!("{word}/{service}/{port}")).map_err(|e| e.to_string())?;
@@ -122,7 +123,7 @@ mod tests {
         let options =
             Options { reserved_ports: [(80, "--http-port")].into(), ..Options::default() };
         let (_, entry) = entry(key, value, protocol, &options)?;
-        let Listener { takes_proxy, sends_proxy, http: _ } = entry.listener;
+        let Listener { takes_proxy, sends_proxy, .. } = entry.listener;
         Ok((takes_proxy, sends_proxy, entry.leads.backend.to_string()))
     }
 

@@ -1,9 +1,9 @@
 //! Which listeners a route attaches to, and what its status says of them.
 
 use super::host::intersection;
-use super::listener::{Gateways, ListenerState};
 use super::room::{self, Room};
 use super::route::CompiledRoute;
+use super::state::{Gateways, ListenerState};
 use super::target::is_watched;
 use super::work::{self, Step};
 use super::{Built, status};

@@ -12,9 +12,9 @@
 
 use super::attach::{Attached, Attachment};
 use super::isolation::Listeners;
-use super::listener::Gateways;
 use super::merge::{Place, Sides};
 use super::rank::{self, Age, Ranked};
+use super::state::Gateways;
 use super::{Beside, Built};
 use crate::Options;
 use oxigress_core::model::ListenerHost;
@@ -23,8 +23,8 @@ use oxigress_objects::verdict::Note;
 use oxigress_objects::{Name, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The hosts where a route is not served, each with the route of the other kind that is.
-pub type Refused = BTreeMap<ObjectRef, BTreeMap<ListenerHost, ObjectRef>>;
+/// The hosts where a route is not served, each with the reason.
+pub type Refused = BTreeMap<ObjectRef, BTreeMap<ListenerHost, String>>;
 
 /// Leaves each namespace routes of one kind on a host, and the guests of an owner those of its kind.
 pub fn separate(
@@ -60,7 +60,12 @@ pub fn separate(
         }
     }
     for (age, winner) in &losers {
-        refused.entry(rank::object(age)).or_default().insert(at.clone(), winner.clone());
+        let why = format!(
+            "host {}: {winner} is served there, and routes of two kinds are not merged, neither of one namespace nor with those \
+             of the host's owner: use another host",
+            at.host
+        );
+        refused.entry(rank::object(age)).or_default().insert(at.clone(), why);
     }
     ranked.values_mut().for_each(|routes| routes.retain(|age, _| !losers.contains_key(age)));
     ranked.retain(|_, routes| !routes.is_empty());
@@ -81,12 +86,8 @@ pub fn report(
         for attachment in attached {
             let all = hosts_of(attachment, by);
             let lost = all.iter().find_map(|at| Some((at, hosts.get(at)?)));
-            let Some((at, winner)) = lost else { continue };
-            let why = format!(
-                "port {}, host {}: {winner} is served there, and routes of two kinds are not merged, neither of one namespace nor \
-                 with those of the host's owner: use another host",
-                at.port, at.host
-            );
+            let Some((at, why)) = lost else { continue };
+            let why = format!("port {}, {why}", at.port);
             if all.iter().all(|at| hosts.contains_key(at)) {
                 attachment.refusal = Some(Condition::no("Accepted", "HostnameConflict", why));
             } else {

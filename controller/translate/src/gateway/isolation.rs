@@ -1,13 +1,14 @@
 //! Which listener a host belongs to: the most specific one on its port and address.
 
-use super::listener::{GatewayState, Gateways, ListenerState};
+use super::protocol::Protocol;
+use super::state::{GatewayState, Gateways, ListenerState};
 use super::work::{self, Step};
 use oxigress_core::model::{HostPattern, ListenerHost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-/// The hosts of listeners, by port and address.
+/// The hosts of listeners over TCP, by port and address.
 #[derive(Default)]
 pub struct Listeners(BTreeMap<(NonZeroU16, Option<IpAddr>), Hosts>);
 
@@ -36,7 +37,8 @@ impl Listeners {
         let mut all = Listeners::default();
         for state in gateways.values() {
             for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
-                let Some(port) = listener.port else { continue };
+                let is_udp = listener.protocol == Some(Protocol::Udp);
+                let Some(port) = listener.port.filter(|_| !is_udp) else { continue };
                 for address in state.addresses() {
                     all.0.entry((port, address)).or_default().insert(&listener.host);
                 }
@@ -55,8 +57,14 @@ impl Listeners {
         let Some(port) = listener.port else { return false };
         state.addresses().into_iter().any(|address| {
             let at = ListenerHost::deep(port, address, host.clone());
-            self.most_specific(&at) == Some(&listener.host)
+            self.is_of(listener, &at)
         })
+    }
+
+    /// Whether what comes to a host comes to a listener there.
+    pub fn is_of(&self, listener: &ListenerState<'_>, at: &ListenerHost) -> bool {
+        // No two listeners of UDP tell hosts apart.
+        listener.protocol == Some(Protocol::Udp) || self.most_specific(at) == Some(&listener.host)
     }
 
     /// The most specific of the hosts that covers a host, on its port and address.

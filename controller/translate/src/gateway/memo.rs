@@ -5,11 +5,11 @@
 //!          known with what they took, which is charged again, and are computed again where that might come to something else.
 
 use super::grants::{self, ChangedGrants};
-use super::listener::ListenerState;
 use super::rank::{Age, ByAge, Rank, Ranked};
 use super::room::{Meeting, Room};
 use super::route::{CompiledRoute, Patterns};
 use super::served::{self, Served};
+use super::state::ListenerState;
 use super::work::{self, Step};
 use super::{Beside, HostOwner, PlaceOwner};
 use crate::relation::Relation;
@@ -292,7 +292,7 @@ impl KnownRoute {
     }
 
     fn redirect_base(&self, listener: &ListenerState<'_>) -> RedirectBase {
-        self.has_redirects.then_some((listener.is_tls, listener.spec.port))
+        self.has_redirects.then_some((listener.is_https(), listener.spec.port))
     }
 
     /// How many rules it has wherever it is served.

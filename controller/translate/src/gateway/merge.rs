@@ -152,6 +152,14 @@ impl Sides {
     }
 }
 
+/// The namespace of a host's owner, where that counts.
+pub fn owner_of(options: &Options, beside: &Beside<'_>, place: &Place<'_>) -> Option<Name> {
+    let named = (beside.owner)(&place.at.host);
+    let owner = Owner::of(named.as_ref(), place);
+    let counts = options.host_ownership != HostOwnership::Shared;
+    owner.filter(|_| counts).map(|owner| owner.namespace.into())
+}
+
 /// Whose a host on a port is.
 struct Owner<'o> {
     created: i64,

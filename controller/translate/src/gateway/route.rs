@@ -197,7 +197,11 @@ pub fn rules(
             allowance: &mut allowance,
             namespace,
         };
-        if let Err(why) = reader.rule(rule) {
+        let read = match id.kind.is_of_requests() {
+            true => reader.rule(rule),
+            false => reader.sessions(place, rule),
+        };
+        if let Err(why) = read {
             compiled.invalid.get_or_insert(format!("rules[{place}].{why}"));
         }
     }
@@ -244,6 +248,37 @@ impl Reader<'_, '_> {
             read.push(CompiledRule { path, written, selection, answer });
         }
         self.compiled.rules.extend(read);
+        Ok(())
+    }
+
+    /// The first rule has all sessions, which its references share.
+    fn sessions(&mut self, place: usize, rule: &HttpRouteRule) -> Result<(), String> {
+        if place > 0 {
+            return Err("backendRefs: another rule has all sessions: keep one".into());
+        }
+        let mut targets = Vec::new();
+        for reference in &rule.backend_refs {
+            let weight = reference.weight.unwrap_or(1);
+            let weight = u32::try_from(weight).map_err(|_| "backendRefs: a weight is negative")?;
+            let services = &mut self.compiled.services;
+            let leads = match target::resolve(self.world, self.id, reference, services) {
+                Ok((leads, _)) => Some(leads),
+                Err(condition) => {
+                    self.unresolved(condition);
+                    None
+                }
+            };
+            leads.iter().for_each(|leads| self.lead(leads));
+            targets.push(Target { weight, leads, policies: Arc::default() });
+        }
+        let path = PathPattern::prefix("/").map_err(|why| why.to_string())?;
+        let (written, selection) = (String::new(), Selection::default());
+        self.compiled.rules.push(CompiledRule {
+            path,
+            written,
+            selection,
+            answer: Arc::new(Answer { targets, redirect: None }),
+        });
         Ok(())
     }
 

@@ -4,11 +4,12 @@ use super::attach::Attachment;
 use super::conflict::{self, Refused};
 use super::host::specificity;
 use super::isolation::Listeners;
-use super::listener::{GatewayState, Gateways, ListenerState, by_age};
 use super::memo::{HostInput, KnownRoute, Memo, Outcome};
 use super::merge::{self, Place};
 use super::rank::{self, Flat, Ranked};
 use super::room::{Meeting, Room};
+use super::sessions::Sessions;
+use super::state::{GatewayState, Gateways, ListenerState, by_age};
 use super::work::{self, Step};
 use super::{Beside, Built};
 use crate::Options;
@@ -31,7 +32,8 @@ pub struct Serving {
     /// The namespaces of a host's routes, each with that of a Gateway by which they are served on any port.
     parents: BTreeMap<HostPattern, BTreeSet<(Name, Name)>>,
     policies: BTreeMap<PolicyId, Arc<Policies>>,
-    /// The hosts where a route is not served, since routes of the other kind are.
+    sessions: Sessions,
+    /// The hosts where a route is not served, since others are.
     refused: Refused,
     /// How much the routes of each namespace have taken.
     pub room: Room,
@@ -41,12 +43,16 @@ impl Serving {
     /// Adds the rules of a route where it is attached.
     pub fn add(
         &mut self,
-        id: &ObjectRef,
-        route: &Route,
+        options: &Options,
+        (id, route): (&ObjectRef, &Route),
         attached: &[Attachment<'_>],
         known: &mut KnownRoute,
         by: (&Gateways<'_>, &Listeners),
     ) {
+        if !id.kind.is_of_requests() {
+            let room = &mut self.room;
+            return self.sessions.add(options, (id, route), attached, known, by, room);
+        }
         let ObjectRef { kind, key } = id;
         let (mut served, mut made) = (BTreeSet::new(), None);
         for Spot { attachment, listener, at, name } in spots(attached, by) {
@@ -93,6 +99,9 @@ impl Serving {
                 if let Some(id) = listener.certificate.clone().filter(|_| listener.is_serving()) {
                     built.certificates.entry(host.clone()).or_insert_with(|| (id, age()));
                 }
+                if !listener.is_http() {
+                    continue;
+                }
                 for address in state.addresses() {
                     self.hosts.entry(ListenerHost::deep(port, address, host.clone())).or_default();
                 }
@@ -137,7 +146,11 @@ impl Serving {
             let known = input.known(beside, meeting, outcome);
             memo.put_host(at, known);
         }
-        let refused = std::mem::take(&mut self.refused);
+        let mut refused = std::mem::take(&mut self.refused);
+        let sessions = std::mem::take(&mut self.sessions);
+        sessions.finish(options, beside, gateways, &mut refused, built);
+        let targets = built.sessions.values().flat_map(|route| &route.targets);
+        led.extend(targets.filter_map(|target| target.backend.clone()));
         self.keep_named(&named, led, built);
         refused
     }

@@ -1,8 +1,8 @@
 //! The rules of a route as a listener serves them.
 
 use super::filter;
-use super::listener::ListenerState;
 use super::route::{Answer, CompiledRoute, CompiledRule, Target};
+use super::state::ListenerState;
 use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{Origin, PathPattern, Policy, Rule, Selection};
@@ -107,7 +107,7 @@ fn redirected(
     listener: &ListenerState<'_>,
 ) -> Target {
     let mut policies = policies.clone();
-    match filter::redirect(redirect, path, listener.is_tls, listener.spec.port) {
+    match filter::redirect(redirect, path, listener.is_https(), listener.spec.port) {
         Ok(to) => policies.redirect_to = Some(to),
         Err(_) => policies.denied = Some(500),
     }

@@ -8,7 +8,7 @@ use oxigress_core::model::policy::{Policies, Protocol, Proxy};
 use oxigress_objects::gateway::{self, GatewayObjects, HttpBackendRef};
 use oxigress_objects::gateway_status::Condition;
 use oxigress_objects::ingress::Port;
-use oxigress_objects::service::Service;
+use oxigress_objects::service::{self, Service};
 use oxigress_objects::{Key, Kind, ObjectRef, World};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,31 +83,47 @@ pub fn resolve(
     let Some(number) = number else {
         return refuse("BackendNotFound", format!("backendRefs: {service} has no port: add one"));
     };
-    let port = known.ports.iter().find(|port| port.number == number);
+    let wanted = protocol_of(route.kind);
+    let mut ports = known.ports.iter().filter(|port| port.number == number);
+    let port = ports.find(|port| port.protocol == wanted);
     let Some(port) = port.filter(|_| known.external_name.is_none()) else {
         if known.external_name.is_some() {
             let message = format!("Service {service} is an ExternalName, which routes may not use");
             return refuse("UnsupportedProtocol", message);
         }
-        return refuse("BackendNotFound", format!("Service {service} has no port {number}"));
+        let message = format!("Service {service} has no {wanted} port {number}");
+        return refuse("BackendNotFound", message);
     };
-    let protocol = match (port.app_protocol.as_deref(), route.kind) {
-        (Some("https" | "kubernetes.io/wss"), _) => {
-            let message = format!("appProtocol of Service {service} needs a BackendTLSPolicy");
-            return refuse("UnsupportedProtocol", message);
-        }
-        (Some("kubernetes.io/ws"), Kind::GRPCRoute) => {
-            let message =
-                format!("appProtocol of Service {service} is WebSocket, which is no gRPC");
-            return refuse("UnsupportedProtocol", message);
-        }
-        (Some("kubernetes.io/h2c"), _) | (_, Kind::GRPCRoute) => Some(Protocol::Grpc),
-        _ => None,
-    };
+    let protocol = spoken(port.app_protocol.as_deref(), route.kind, &service)?;
+    let of =
+        if route.kind.is_of_requests() { "route" } else { &*wanted.to_string().to_lowercase() };
     // Not the one of Ingresses, whose annotations say how it balances.
-    match BackendId::parse(format!("{service}/{number}//route")) {
+    match BackendId::parse(format!("{service}/{number}//{of}")) {
         Ok(backend) => Ok((BackendRef { service, port: Port::Number(number), backend }, protocol)),
         Err(why) => refuse("BackendNotFound", why.to_string()),
+    }
+}
+
+/// What endpoints of a Service's port are spoken to with, or why they cannot be.
+fn spoken(said: Option<&str>, kind: Kind, service: &Key) -> Result<Option<Protocol>, Condition> {
+    let refuse = |what: &str| {
+        let message = format!("appProtocol of Service {service} {what}");
+        Err(Condition::no("ResolvedRefs", "UnsupportedProtocol", message))
+    };
+    match (said, kind) {
+        _ if !kind.is_of_requests() => Ok(None),
+        (Some("https" | "kubernetes.io/wss"), _) => refuse("needs a BackendTLSPolicy"),
+        (Some("kubernetes.io/ws"), Kind::GRPCRoute) => refuse("is WebSocket, which is no gRPC"),
+        (Some("kubernetes.io/h2c"), _) | (_, Kind::GRPCRoute) => Ok(Some(Protocol::Grpc)),
+        _ => Ok(None),
+    }
+}
+
+/// What the ports of Services speak to which routes of a kind lead.
+pub fn protocol_of(kind: Kind) -> service::Protocol {
+    match kind {
+        Kind::UDPRoute => service::Protocol::Udp,
+        _ => service::Protocol::Tcp,
     }
 }
 

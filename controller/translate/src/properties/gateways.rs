@@ -2,7 +2,7 @@
 
 use super::{HOSTS, NAMES, NAMESPACES};
 use oxigress_objects::gateway::{CONTROLLER, GROUP, Gateway, GatewayClass, Meta, Route};
-use oxigress_objects::gateway::{GrpcRouteSpec, ReferenceGrant, Resource};
+use oxigress_objects::gateway::{GrpcRouteSpec, ReferenceGrant, Resource, TlsRouteSpec};
 use oxigress_objects::{Key, Kind, Object, ObjectRef, Seen};
 use proptest::collection::vec;
 use proptest::option;
@@ -32,11 +32,18 @@ pub fn our_class() -> Seen {
 
 fn listener() -> impl Strategy<Value = Value> {
     let from = option::weighted(0.8, select(&["All", "Same"][..]));
-    let speaks = select(&[(80, "HTTP"), (80, "HTTP"), (443, "HTTPS"), (8_080, "HTTP")][..]);
-    (speaks, select(&HOSTS[..]), from, select(&NAMES[..])).prop_map(
-        |((port, protocol), host, from, secret)| {
+    let requests = select(&[(80, "HTTP"), (80, "HTTP"), (443, "HTTPS"), (8_080, "HTTP")][..]);
+    let sessions =
+        select(&[(443, "TLS"), (8_443, "TLS"), (8_443, "TLS"), (90, "TCP"), (90, "UDP")][..]);
+    let speaks = prop_oneof![2 => requests, 1 => sessions];
+    let mode = option::weighted(0.5, Just("Passthrough"));
+    (speaks, select(&HOSTS[..]), from, select(&NAMES[..]), mode).prop_map(
+        |((port, protocol), host, from, secret, mode)| {
+            let mode = mode.filter(|_| protocol == "TLS");
+            let tls = json!({"mode": mode, "certificateRefs": [{"name": secret}]});
+            let tls = ["HTTPS", "TLS"].contains(&protocol).then_some(tls);
             json!({"port": port, "protocol": protocol, "hostname": host,
-                "tls": (protocol == "HTTPS").then(|| json!({"certificateRefs": [{"name": secret}]})),
+                "tls": tls,
                 "allowedRoutes": {"namespaces": {"from": from}}})
         },
     )
@@ -133,8 +140,23 @@ pub fn grpc_route() -> impl Strategy<Value = Object> {
     )
 }
 
+/// A route of sessions; of TCP and UDP nobody reads its hosts.
+fn session_route(has_hosts: bool) -> impl Strategy<Value = Object> {
+    let rule = vec(reference(), 0..3).prop_map(|backends| json!({"backendRefs": backends}));
+    (0..4_i64, vec(parent(), 1..3), hosts(), vec(rule, 0..3)).prop_map(
+        move |(created, parents, hosts, rules)| {
+            let hosts = if has_hosts { hosts } else { Vec::new() };
+            let spec = json!({"parentRefs": parents, "hostnames": hosts, "rules": rules});
+            let route: Arc<Resource<TlsRouteSpec>> = resource(created, spec);
+            let Resource { meta, spec } = Arc::unwrap_or_clone(route);
+            Object::Route(Arc::new(Resource { meta, spec: spec.into() }))
+        },
+    )
+}
+
 pub fn grant() -> impl Strategy<Value = Object> {
-    let from = (select(&["HTTPRoute", "GRPCRoute", "Gateway"][..]), select(&NAMESPACES[..]));
+    let from =
+        (select(&["HTTPRoute", "GRPCRoute", "TLSRoute", "Gateway"][..]), select(&NAMESPACES[..]));
     let to = (select(&["Service", "Secret"][..]), option::of(select(&NAMES[..])));
     (from, to).prop_map(|((from, namespace), (to, name))| {
         let spec = json!({"from": [{"group": GROUP, "kind": from, "namespace": namespace}],
@@ -159,6 +181,9 @@ pub fn seen() -> impl Strategy<Value = Seen> {
         3 => of(Kind::Gateway, gateway().boxed(), &NAMES[..2]),
         4 => of(Kind::HTTPRoute, route().boxed(), &NAMES),
         2 => of(Kind::GRPCRoute, grpc_route().boxed(), &NAMES),
+        3 => of(Kind::TLSRoute, session_route(true).boxed(), &NAMES),
+        1 => of(Kind::TCPRoute, session_route(false).boxed(), &NAMES),
+        1 => of(Kind::UDPRoute, session_route(false).boxed(), &NAMES),
         1 => of(Kind::ReferenceGrant, grant().boxed(), &NAMES[..2]),
     ]
 }

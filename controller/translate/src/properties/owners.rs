@@ -124,6 +124,22 @@ fn held(translator: &Translator, host: &HostPattern) -> Option<(Age, Option<Host
     Some((held.by?, source))
 }
 
+/// The TLS sessions of a server name are those of its owner: routes of other namespaces get none, on whatever port.
+fn check_sessions(all: &Translator) -> Result<(), TestCaseError> {
+    for (place, route) in &all.snapshot.sessions {
+        let Some(host) = place.host.as_ref().filter(|_| !route.namespace.is_empty()) else {
+            continue;
+        };
+        let held = all.hold(host);
+        // A listener leaves its host to somebody else.
+        let Some(by) = held.by.filter(|_| held.kind != Kind::Gateway) else { continue };
+        if *host != HostPattern::default_host() {
+            prop_assert_eq!(&*by.key.namespace, route.namespace.as_str(), "{}", place);
+        }
+    }
+    Ok(())
+}
+
 /// Below [`WELL_KNOWN`] of a listener's host nobody answers but the owner, and Gateways that the owner has attached to.
 fn check_challenges(world: &World, all: &Translator) -> Result<(), TestCaseError> {
     let records = records(&all.snapshot);
@@ -278,6 +294,7 @@ proptest! {
         objects.into_iter().for_each(|seen| world.apply(seen, &mut changed));
         let all = translated(&world, &options);
         check_challenges(&world, &all)?;
+        check_sessions(&all)?;
         for namespace in ["n", "m"] {
             let mut alone = world.clone();
             for key in world.ingresses.keys().filter(|key| key.namespace != namespace) {

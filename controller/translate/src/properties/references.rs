@@ -21,7 +21,9 @@ pub fn check(served: &Snapshot) -> Result<(), TestCaseError> {
             prop_assert!(served.backends.contains_key(id), "{}", id);
         }
     }
-    for id in served.passthrough.values() {
+    let shares = served.sessions.values().flat_map(|route| &route.targets);
+    let shares = shares.filter_map(|share| share.backend.as_ref());
+    for id in served.passthrough.values().chain(shares) {
         prop_assert!(served.backends.contains_key(id), "{}", id);
     }
     Ok(())

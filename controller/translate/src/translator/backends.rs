@@ -4,6 +4,7 @@ use super::{Translator, put};
 use crate::backend::spec::{BackendSpec, HostBackend};
 use crate::backend::{self, Usage};
 use crate::backend_ref::{self, BackendRef};
+use crate::gateway;
 use crate::notes::Part;
 use oxigress_core::model::{Backend, BackendId, EndpointSet};
 use oxigress_core::wire::native::Patch;
@@ -79,11 +80,17 @@ impl Translator {
         };
         let balancing = self.spec_owners.balancing_of(&id, spec);
         let service_upstream = balancing.service_upstream.unwrap_or(self.settings.service_upstream);
-        let resolved =
-            backend::resolve(world, &self.options, &spec.leads, Usage::Http { service_upstream });
-        let what_follows = match spec.is_canary() {
-            true => "the main Ingress's Service gets all requests",
-            false => "requests get 503",
+        // A backend of sessions is none of requests.
+        let of_sessions = routes.iter().find(|route| !route.kind.is_of_requests());
+        let usage = match of_sessions {
+            Some(route) => Usage::Stream(gateway::protocol_of(route.kind)),
+            None => Usage::Http { service_upstream },
+        };
+        let resolved = backend::resolve(world, &self.options, &spec.leads, usage);
+        let what_follows = match usage {
+            Usage::Stream(_) => "sessions are closed",
+            _ if spec.is_canary() => "the main Ingress's Service gets all requests",
+            _ => "requests get 503",
         };
         let mut notes = resolved.object_notes;
         let lack = resolved.lack.as_ref().map(|lack| lack.note(what_follows));

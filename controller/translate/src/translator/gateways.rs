@@ -10,9 +10,8 @@ use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server, StreamP
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
-use oxigress_settings::streams::{HttpListener, Listener};
+use oxigress_settings::streams::Listener;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU16;
 use std::sync::Arc;
 
 impl Translator {
@@ -89,9 +88,14 @@ impl Translator {
         if now.statuses.is_empty() {
             return false;
         }
+        let services = [&self.options.tcp_services_configmap, &self.options.udp_services_configmap];
+        if services.into_iter().flatten().any(|key| changed.config_maps.contains(key)) {
+            return true;
+        }
         let is_beside = || {
             let is_above = |above: HostPattern| hosts.contains(&above);
-            let mut served = self.snapshot.listener_servers.keys().map(|at| &at.host);
+            let served = self.snapshot.listener_servers.keys().map(|at| &at.host);
+            let mut served = served.chain(&now.session_hosts);
             hosts.contains(&HostPattern::default_host())
                 || served
                     .any(|host| hosts.contains(host) || host.wildcard_above().is_some_and(is_above))
@@ -135,6 +139,14 @@ impl Translator {
         for (at, server) in servers.into_iter().filter(|(_, server)| server.is_some()) {
             count_rules(rules, &at.host, count(all.get(&at)), count(server.as_ref()));
             put(all, upserts, removals, &at, server);
+        }
+        let all = &mut self.snapshot.sessions;
+        let (upserts, removals) = (&mut upsert.sessions, &mut remove.sessions);
+        let sessions = std::mem::take(&mut built.sessions);
+        let closed: Vec<_> = all.keys().filter(|at| !sessions.contains_key(at)).cloned().collect();
+        closed.iter().for_each(|at| put(all, upserts, removals, at, None));
+        for (at, route) in sessions {
+            put(all, upserts, removals, &at, Some(route));
         }
         let policies =
             built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));
@@ -191,11 +203,7 @@ impl Translator {
 
     /// The listeners of Gateways beside those of TCP and UDP services, which come first.
     pub(super) fn gateway_listeners(&self) -> impl Iterator<Item = (StreamPort, Listener)> {
-        self.gateways.ports.iter().filter_map(|(port, is_tls)| {
-            let http = Some(if *is_tls { HttpListener::Https } else { HttpListener::Http });
-            let port = StreamPort::Tcp(NonZeroU16::new(*port)?);
-            Some((port, Listener { http, ..Listener::default() }))
-        })
+        self.gateways.ports.iter().map(|(port, listener)| (*port, *listener))
     }
 }
 

@@ -150,7 +150,10 @@ impl Translator {
             | Kind::HTTPRoute
             | Kind::Ingress
             | Kind::ReferenceGrant
-            | Kind::Service => false,
+            | Kind::Service
+            | Kind::TCPRoute
+            | Kind::TLSRoute
+            | Kind::UDPRoute => false,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::Translator;
 use crate::notes::Part;
 use crate::patterns::budget;
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule};
+use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Rule, SessionPlace, StreamPort};
 use oxigress_core::record;
 use oxigress_core::record::table::RecordRef;
 use oxigress_objects::verdict::{Note, VerdictChanges};
@@ -108,6 +108,7 @@ impl Translator {
                 record::Kind::Certificate => {
                     Key::parse(&record.key).map(|key| ObjectRef::new(Kind::Secret, key))
                 }
+                record::Kind::Session => self.route_of_session(&record.key),
                 record::Kind::Backend | record::Kind::Endpoints if !objects.contains_key(item) => {
                     service_of(&record.key).map(|key| ObjectRef::new(Kind::Service, key))
                 }
@@ -128,6 +129,19 @@ impl Translator {
         let is_ingress = !routes.iter().any(is_known) || self.claims.contains_key(&key);
         let ingress = is_ingress.then(|| ObjectRef::new(Kind::Ingress, key));
         routes.into_iter().filter(is_known).chain(ingress)
+    }
+
+    /// The route that has the sessions of a place.
+    fn route_of_session(&self, place: &str) -> Option<ObjectRef> {
+        let place = SessionPlace::parse(place).ok()?;
+        let route = self.snapshot.sessions.get(&place)?;
+        let kind = match (place.port, &place.host) {
+            (StreamPort::Udp(_), _) => Kind::UDPRoute,
+            (StreamPort::Tcp(_), Some(_)) => Kind::TLSRoute,
+            (StreamPort::Tcp(_), None) => Kind::TCPRoute,
+        };
+        let is_routes = !route.route.is_empty();
+        is_routes.then(|| ObjectRef::new(kind, Key::new(&route.namespace, &route.route)))
     }
 
     /// Kinds and keys of the records that stand under a host.

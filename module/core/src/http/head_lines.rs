@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn a_head_of_3000_cookies_has_too_many_lines() {
         let block = [&b"\x88"[..], &b"\x1f\x28\x00".repeat(3_000)].concat();
-        let all = [frame(4, 0, &[0; 18]), frame(8, 0, &[0; 4]), frame(4, 1, b""), frame(1, 4, &block)];
+        let all =
+            [frame(4, 0, &[0; 18]), frame(8, 0, &[0; 4]), frame(4, 1, b""), frame(1, 4, &block)];
         for step in [1, 100, 100_000] {
             let lines = HeadLines::of_scheme(b"grpc://");
             assert_eq!(in_pieces(lines, &all.concat(), step, 2_000).0, Counted::TooMany, "{step}");

@@ -15,7 +15,7 @@ pub use operations::{Operations, RecordRef};
 
 use super::{
     backend, bundle, certificate, endpoints, listener, name, passthrough, policies, port, server,
-    tls,
+    session, tls,
 };
 use crate::model::Settings;
 use crate::wire::native::Patch;
@@ -208,9 +208,11 @@ records! {
         12 Listener listener_servers: listener::ListenerServers;
         /// The backend of a stream listener's port.
         8 Port ports: port::Ports;
+        /// What is done with the sessions of Gateways' listeners, by port and server name.
+        13 Session sessions: session::Sessions;
         /// Exists in unit tests only.
         #[cfg(test)]
-        13 Specimen specimens: super::specimen::Specimens;
+        14 Specimen specimens: super::specimen::Specimens;
     }
 }
 

@@ -1,10 +1,163 @@
 //! A TCP or UDP session to its backend: by the port it came to, or by the server name of its TLS handshake.
 
-use crate::model::{HostPattern, StreamPort};
-use crate::record::{Kind, Records};
-use crate::router::by_host;
+use crate::model::{HostPattern, SessionPlace, SessionWay, StreamPort};
+use crate::record::{Kind, Records, SessionView, SettingsView};
 use crate::router::tls::normal;
+use crate::router::{MAX_LEVELS, by_host, by_pattern};
 use std::io::Write;
+use std::net::IpAddr;
+
+/// What becomes of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'g> {
+    /// It goes to the backend with this id, as it comes.
+    Forward(&'g [u8]),
+    /// TLS ends here.
+    Terminate,
+    /// It is closed.
+    Close,
+}
+
+/// Where a session has come to.
+pub struct Arrival<'a> {
+    /// The port of this machine.
+    pub port: StreamPort,
+    /// The address of this machine. Asked only where Gateways have addresses for themselves.
+    pub address: &'a dyn Fn() -> Option<IpAddr>,
+    /// Random bits.
+    pub random: u64,
+}
+
+impl Arrival<'_> {
+    /// The address, if a Gateway has it for itself.
+    fn own_address<'g>(&self, records: &impl Records<'g>) -> Option<IpAddr> {
+        let settings = SettingsView::of(records);
+        let address = settings.has_listener_addresses().then(|| (self.address)()).flatten();
+        address.filter(|address| settings.is_listener_address(*address))
+    }
+}
+
+/// The id of the backend of a session that came to a port: that of a Gateway's listener there, or of the port.
+pub fn backend<'g>(records: &impl Records<'g>, arrival: &Arrival<'_>) -> Option<&'g [u8]> {
+    let mut key = PlaceKey::new(arrival.port, arrival.own_address(records))?;
+    match key.find(records, None) {
+        Some(session) => session.choose(arrival.random),
+        None => backend_of_port(records, arrival.port),
+    }
+}
+
+/// The id of the backend of a session whose TLS has ended here.
+pub fn backend_of_decrypted<'g>(
+    records: &impl Records<'g>,
+    arrival: &Arrival<'_>,
+    server_name: &[u8],
+) -> Option<&'g [u8]> {
+    let found = by_server_name(records, arrival, server_name)?;
+    let is_decrypted = found.way() == SessionWay::Decrypt;
+    is_decrypted.then(|| found.choose(arrival.random)).flatten()
+}
+
+/// What becomes of a TLS session with this server name, before anything is decrypted. On a port that only Gateways' listeners
+/// have, what no listener has is closed.
+pub fn of_tls<'g>(
+    records: &impl Records<'g>,
+    arrival: &Arrival<'_>,
+    server_name: &[u8],
+) -> Verdict<'g> {
+    let forward = |backend: Option<&'g [u8]>| backend.map_or(Verdict::Close, Verdict::Forward);
+    let by_ingresses =
+        || passthrough(records, server_name).map_or(Verdict::Terminate, Verdict::Forward);
+    if let Some(found) = by_server_name(records, arrival, server_name) {
+        return match found.way() {
+            SessionWay::Forward => forward(found.choose(arrival.random)),
+            SessionWay::Http if found.yields() => by_ingresses(),
+            SessionWay::Decrypt | SessionWay::Http => Verdict::Terminate,
+        };
+    }
+    let is_gateways = match arrival.port {
+        StreamPort::Tcp(port) => SettingsView::of(records).is_listener_port(port.get()),
+        StreamPort::Udp(_) => true,
+    };
+    match is_gateways {
+        true => Verdict::Close,
+        false => by_ingresses(),
+    }
+}
+
+/// The session of the most specific server name: the exact one, then a star for as many labels as are needed, then that of all
+/// others.
+fn by_server_name<'g>(
+    records: &impl Records<'g>,
+    arrival: &Arrival<'_>,
+    server_name: &[u8],
+) -> Option<SessionView<'g>> {
+    let mut key = PlaceKey::new(arrival.port, arrival.own_address(records))?;
+    let mut buffer = [0; HostPattern::MAX_BYTES];
+    let name = normal(server_name, &mut buffer);
+    let name =
+        name.filter(|name| *name != HostPattern::DEFAULT.as_bytes() && !name.starts_with(b"*"));
+    let name = name.unwrap_or_default();
+    if let Some(found) = key.find(records, Some(("", name))).filter(|_| !name.is_empty()) {
+        return Some(found);
+    }
+    let is_left =
+        |found: SessionView<'_>, level| found.yields() && has_closer(records, name, level);
+    let dots = name.iter().enumerate().filter(|(at, byte)| **byte == b'.' && *at > 0);
+    for (level, (dot, _)) in dots.take(MAX_LEVELS).enumerate() {
+        let parent = name.get(dot..).unwrap_or_default();
+        if let Some(found) = key.find(records, Some(("**", parent))) {
+            return Some(found).filter(|found| !is_left(*found, level));
+        }
+    }
+    let found = key.find(records, Some(("", HostPattern::DEFAULT.as_bytes())))?;
+    Some(found).filter(|found| !is_left(*found, MAX_LEVELS))
+}
+
+/// Whether an Ingress has a server name in a more specific way than by a star for `level` labels and one.
+fn has_closer<'g>(records: &impl Records<'g>, name: &[u8], level: usize) -> bool {
+    let has = |pattern: &[u8]| {
+        let is_closer = level > 0 || !pattern.starts_with(b"*");
+        let kinds = [Kind::Server, Kind::Passthrough];
+        let is_there = kinds.iter().any(|kind| records.value(*kind, pattern).is_some());
+        (is_closer && is_there).then_some(())
+    };
+    by_pattern(name, has).is_some()
+}
+
+/// The key of a session's record, as far as it is the same for all server names.
+struct PlaceKey {
+    bytes: [u8; SessionPlace::MAX_BYTES],
+    length: usize,
+}
+
+impl PlaceKey {
+    fn new(port: StreamPort, address: Option<IpAddr>) -> Option<Self> {
+        let mut bytes = [0; SessionPlace::MAX_BYTES];
+        let mut rest = bytes.as_mut_slice();
+        match address {
+            Some(address) => write!(rest, "{port}@{address}").ok()?,
+            None => write!(rest, "{port}").ok()?,
+        }
+        let left = rest.len();
+        Some(PlaceKey { length: bytes.len() - left, bytes })
+    }
+
+    /// The record for a server name behind a star, or for none.
+    fn find<'g>(
+        &mut self,
+        records: &impl Records<'g>,
+        name: Option<(&str, &[u8])>,
+    ) -> Option<SessionView<'g>> {
+        let mut rest = self.bytes.get_mut(self.length..)?;
+        if let Some((star, name)) = name {
+            write!(rest, "/{star}").ok()?;
+            rest.write_all(name).ok()?;
+        }
+        let left = rest.len();
+        let key = self.bytes.get(..self.bytes.len() - left)?;
+        records.value(Kind::Session, key).map(SessionView::new)
+    }
+}
 
 /// The id of the backend that the listener of a port leads to.
 pub fn backend_of_port<'g>(records: &impl Records<'g>, port: StreamPort) -> Option<&'g [u8]> {
@@ -121,5 +274,92 @@ mod tests {
         for name in ["", ".", "_", "test", "x.b.test", "*.test", &"a".repeat(300)] {
             assert_eq!(found(name), None, "{name}");
         }
+    }
+
+    fn gateways(sessions: serde_json::Value) -> Snapshot {
+        let text = serde_json::json!({
+            "settings": {"listener_ports": [8443], "listener_addresses": ["10.0.0.7"]},
+            "sessions": sessions, "ports": {"tcp/9000": "port", "tcp/9001": "port"},
+            "servers": {"own.test": {}, "*.deep.test": {}, "*.test": {}}, "passthrough": {"old.test": "old", "through.test": "through"},
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    fn to(backend: &str) -> serde_json::Value {
+        serde_json::json!({"targets": [{"weight": 1, "backend": backend}]})
+    }
+
+    fn beside(backend: &str) -> serde_json::Value {
+        serde_json::json!({"yields": true, "targets": [{"weight": 1, "backend": backend}]})
+    }
+
+    fn told(records: &BTreeMap<(Kind, Vec<u8>), Vec<u8>>, place: &str, name: &str) -> String {
+        let (port, address) = place.split_once('@').unwrap_or((place, ""));
+        let address = || address.parse().ok();
+        let port = StreamPort::parse(port).unwrap();
+        match of_tls(&records, &Arrival { port, address: &address, random: 0 }, name.as_bytes()) {
+            Verdict::Forward(id) => String::from_utf8(id.to_vec()).unwrap(),
+            Verdict::Terminate => "terminate".into(),
+            Verdict::Close => "close".into(),
+        }
+    }
+
+    #[test]
+    fn the_most_specific_server_name_decides_and_an_ingress_keeps_what_it_names_closer() {
+        let records = records(gateways(serde_json::json!({
+            "tcp/443/**.test": beside("wild"), "tcp/443/a.test": beside("a"), "tcp/443/http.test": {"way": "http", "yields": true},
+            "tcp/443/through.test": {"way": "http", "yields": true},
+            "tcp/443/closed.test": {},
+            "tcp/443@10.0.0.7/**.test": to("other"), "tcp/443@10.0.0.7/_": {},
+            "tcp/8443/**.b.test": to("b"), "tcp/8443/own.test": {"way": "decrypt"},
+        })));
+        for (place, name, expected) in [
+            ("tcp/443", "A.test.", "a"),
+            ("tcp/443", "x.test", "wild"),
+            ("tcp/443", "x.y.test", "wild"),
+            ("tcp/443", "own.test", "terminate"),
+            ("tcp/443", "x.deep.test", "terminate"),
+            ("tcp/443", "x.y.deep.test", "wild"),
+            ("tcp/443", "old.test", "old"),
+            ("tcp/443", "http.test", "terminate"),
+            ("tcp/443", "through.test", "through"),
+            ("tcp/443", "closed.test", "close"),
+            ("tcp/443", "example", "terminate"),
+            ("tcp/443", "", "terminate"),
+            ("tcp/443@10.0.0.8", "a.test", "a"),
+            ("tcp/443@10.0.0.7", "a.test", "other"),
+            ("tcp/443@10.0.0.7", "own.test", "other"),
+            ("tcp/443@10.0.0.7", "example", "close"),
+            ("tcp/443@10.0.0.7", "", "close"),
+            ("tcp/8443", "x.b.test", "b"),
+            ("tcp/8443", "own.test", "terminate"),
+            ("tcp/8443", "old.test", "close"),
+            ("tcp/8443", "", "close"),
+        ] {
+            assert_eq!(told(&records, place, name), expected, "{place} {name}");
+        }
+    }
+
+    #[test]
+    fn a_session_without_a_server_name_goes_where_the_listener_of_its_address_leads() {
+        let records = records(gateways(serde_json::json!({
+            "tcp/9000": to("all"), "tcp/9000@10.0.0.7": to("own"), "udp/9000": {},
+            "tcp/8443/a.test": {"way": "decrypt", "targets": [{"weight": 1, "backend": "plain"}]},
+        })));
+        let found = |port: &str, address: &str| {
+            let address = || address.parse().ok();
+            let port = StreamPort::parse(port).unwrap();
+            let arrival = Arrival { port, address: &address, random: u64::MAX };
+            backend(&&records, &arrival).map(|id| String::from_utf8(id.to_vec()).unwrap())
+        };
+        assert_eq!(found("tcp/9000", "10.0.0.1").as_deref(), Some("all"));
+        assert_eq!(found("tcp/9000", "10.0.0.7").as_deref(), Some("own"));
+        assert_eq!(found("tcp/9001", "10.0.0.1").as_deref(), Some("port"));
+        assert_eq!(found("udp/9000", "10.0.0.1"), None);
+        let port = StreamPort::parse("tcp/8443").unwrap();
+        let arrival = Arrival { port, address: &|| None, random: 0 };
+        let decrypted = |name: &str| backend_of_decrypted(&&records, &arrival, name.as_bytes());
+        assert_eq!(decrypted("a.test"), Some(&b"plain"[..]));
+        assert_eq!(decrypted("b.test"), None);
     }
 }

@@ -22,6 +22,7 @@ fn fuzz_native() {
     tables.push(json!({
         "tls": {"shop.test": {"ciphers": "HIGH", "prefers_server_ciphers": true}},
         "names": {"shop.test": "c"}, "passthrough": {"*.x.test": "b"}, "ports": {"tcp/9000": "b"},
+        "sessions": {"tcp/443@10.0.0.7/**.x.test": {"way": "decrypt", "targets": [{"weight": 1, "backend": "b"}, {"weight": 2}]}},
     }));
     let last = json!({"version": 1, "snapshot": tables.last()}).to_string();
     assert!(!decode::<Whole>(last.as_bytes()).unwrap().0.snapshot.tls.is_empty());

@@ -11,7 +11,7 @@ use crate::sys::{
     SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_servername,
     SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context,
     SSL_set_verify, SSL_set_verify_depth, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name,
-    TLSEXT_TYPE_server_name, X509_STORE_CTX,
+    TLSEXT_TYPE_server_name, X509_STORE_CTX, ngx_ssl_t,
 };
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::stack::StackRef;
@@ -37,15 +37,23 @@ pub trait Handshakes: 'static {
 impl Server {
     /// From now on every handshake asks `H`. `false`: the server has no TLS.
     pub fn ask_handshakes<H: Handshakes>(&self) -> bool {
-        let Some(context) = self.tls().map(|tls| tls.ssl.ctx) else { return false };
-        // SAFETY: a context that nginx has made for the server.
-        unsafe {
-            SSL_CTX_set_cert_cb(context, Some(certificate_callback::<H>), null_mut());
-            SSL_CTX_set_client_hello_cb(context, Some(hello_callback::<H>), null_mut());
-            verify_by::<H::Verifier>(context);
-        }
-        true
+        self.tls().is_some_and(|tls| ask::<H>(&tls.ssl))
     }
+}
+
+/// From now on every handshake of a server asks `H`. `false`: the server has no TLS.
+pub(crate) fn ask<H: Handshakes>(tls: &ngx_ssl_t) -> bool {
+    let context = tls.ctx;
+    if context.is_null() {
+        return false;
+    }
+    // SAFETY: a context that nginx has made for the server.
+    unsafe {
+        SSL_CTX_set_cert_cb(context, Some(certificate_callback::<H>), null_mut());
+        SSL_CTX_set_client_hello_cb(context, Some(hello_callback::<H>), null_mut());
+        verify_by::<H::Verifier>(context);
+    }
+    true
 }
 
 /// OpenSSL's callback when a client's hello has come.

@@ -81,6 +81,7 @@ fn is_for_openssl(change: &Change, transaction: &Transaction<'_, ZoneLock>) -> b
         | Kind::Name
         | Kind::Passthrough
         | Kind::Port
+        | Kind::Session
         | Kind::Settings
         | Kind::General => false,
     };

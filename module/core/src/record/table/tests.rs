@@ -52,7 +52,7 @@ fn a_pointer_leads_to_its_record() {
 fn one_of_each() -> Snapshot {
     let body = br#"{"servers": {"a": {}}, "listener_servers": {"80/a": {}}, "backends": {"n/s/1": {}}, "endpoints": {"n/s/1": []},
         "certificates": {"c": {"chain": "x", "key": "y"}}, "names": {"a": "c"},
-        "passthrough": {"a": "n/s/1"}, "ports": {"tcp/1": "n/s/1"}, "policies": {"p": {}}, "tls": {"a": {}},
+        "passthrough": {"a": "n/s/1"}, "ports": {"tcp/1": "n/s/1"}, "sessions": {"tcp/2": {"way": "http"}}, "policies": {"p": {}}, "tls": {"a": {}},
         "specimens": {"p": 7}}"#;
     let mut snapshot: Snapshot = serde_json::from_slice(body).unwrap();
     let bundle = Bundle::parse("x").unwrap();

@@ -1,0 +1,249 @@
+//! Sessions: which TLSRoute, TCPRoute or UDPRoute has those of a port, and of a server name.
+//!
+//! Order:   the most specific server name that a route has written, then the older route; of TCP and UDP the older Gateway's.
+//!          Routes are never merged: one has all sessions of a place, and its references share them by weight.
+//! Tenancy: a server name has an owner, as a host has: routes of other namespaces do not get it, since whoever has the sessions
+//!          of a name speaks for all of it.
+//! Closed:  what belongs to a listener and to no route, where no Ingress is served.
+
+use super::attach::Attachment;
+use super::conflict::Refused;
+use super::host::specificity;
+use super::isolation::Listeners;
+use super::memo::KnownRoute;
+use super::merge::{self, Place};
+use super::protocol::Protocol;
+use super::rank::{self, Age, Rank};
+use super::room::Room;
+use super::state::{GatewayState, Gateways, ListenerState, is_of_https};
+use super::{Beside, Built};
+use crate::Options;
+use oxigress_core::model::{
+    HostPattern, ListenerHost, SessionPlace, SessionRoute, SessionTarget, SessionWay,
+};
+use oxigress_objects::gateway::Route;
+use oxigress_objects::verdict::Note;
+use oxigress_objects::{Key, ObjectRef};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The routes that ask for sessions, while they are added.
+#[derive(Default)]
+pub struct Sessions(BTreeMap<SessionPlace, Asked>);
+
+/// The routes that ask for the sessions of a place.
+struct Asked {
+    /// The place as requests have it.
+    at: ListenerHost,
+    way: SessionWay,
+    routes: Vec<Candidate>,
+}
+
+struct Candidate {
+    /// How specific the host name is that it has written.
+    rank: Rank,
+    /// Of its Gateway, where names do not decide.
+    gateway: Option<(i64, Key)>,
+    age: Age,
+    targets: Arc<[SessionTarget]>,
+}
+
+impl Candidate {
+    /// What comes first has the sessions.
+    fn order(&self) -> (Reverse<Rank>, &Option<(i64, Key)>, &Age) {
+        (Reverse(self.rank), &self.gateway, &self.age)
+    }
+
+    fn object(&self) -> ObjectRef {
+        rank::object(&self.age)
+    }
+}
+
+impl Sessions {
+    /// Adds a route where it is attached.
+    pub fn add(
+        &mut self,
+        options: &Options,
+        (id, route): (&ObjectRef, &Route),
+        attached: &[Attachment<'_>],
+        known: &KnownRoute,
+        (gateways, listeners): (&Gateways<'_>, &Listeners),
+        room: &mut Room,
+    ) {
+        let targets = targets(known);
+        for attachment in attached {
+            let Some(state) = gateways.get(&attachment.gateway) else { continue };
+            for (place, hosts) in &attachment.listeners {
+                let listener = state.listeners.get(*place).filter(|listener| listener.is_serving());
+                let Some(listener) = listener else { continue };
+                for (host, own) in hosts {
+                    for at in places(state, listener, host) {
+                        let is_its = listeners.is_of(listener, &at);
+                        let place = listener.session_place(options, at.address, host);
+                        let Some(place) = place.filter(|_| is_its) else { continue };
+                        if room.has_rules(&id.key, id.kind, known.count().max(1)) {
+                            let candidate = Candidate {
+                                rank: specificity(own),
+                                gateway: gateway_of(state, attachment, listener),
+                                age: (route.meta.created, id.key.clone(), id.kind),
+                                targets: targets.clone(),
+                            };
+                            let way = way(listener);
+                            let asked = Asked { at, way, routes: Vec::new() };
+                            self.0.entry(place).or_insert(asked).routes.push(candidate);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides who has which sessions, and closes what nobody has.
+    pub fn finish(
+        self,
+        options: &Options,
+        beside: &Beside<'_>,
+        gateways: &Gateways<'_>,
+        refused: &mut Refused,
+        built: &mut Built,
+    ) {
+        for (place, asked) in self.0 {
+            built.session_hosts.extend(place.host.clone());
+            let owner = owner_of(options, beside, &place, &asked);
+            let is_owners = |candidate: &Candidate| {
+                owner.as_ref().is_none_or(|owner| *owner == candidate.age.1.namespace)
+            };
+            let (own, others): (Vec<_>, Vec<_>) = asked.routes.into_iter().partition(is_owners);
+            for candidate in &others {
+                let why = format!(
+                    "host {} belongs to namespace {}, and nobody else has its sessions: use a host of your own",
+                    asked.at.host,
+                    owner.as_deref().unwrap_or_default()
+                );
+                let hosts = refused.entry(candidate.object()).or_default();
+                hosts.insert(asked.at.clone(), why);
+            }
+            let Some(winner) = own.iter().min_by_key(|candidate| candidate.order()) else {
+                continue;
+            };
+            for candidate in &own {
+                if candidate.rank == winner.rank && candidate.age != winner.age {
+                    let message = format!(
+                        "{} has the sessions of {place} already, and routes are not merged: use another port or host",
+                        winner.object()
+                    );
+                    built.notes.push((candidate.object(), Note::warning(message)));
+                }
+            }
+            let route = SessionRoute {
+                way: asked.way,
+                yields: yields(options, &asked.at),
+                targets: winner.targets.to_vec(),
+                namespace: winner.age.1.namespace.to_string(),
+                route: winner.age.1.name.to_string(),
+            };
+            built.sessions.insert(place, route);
+        }
+        close(options, gateways, built);
+    }
+}
+
+/// The namespace that alone may have the sessions of a place.
+fn owner_of(
+    options: &Options,
+    beside: &Beside<'_>,
+    place: &SessionPlace,
+    asked: &Asked,
+) -> Option<oxigress_objects::Name> {
+    let host = place.host.as_ref()?;
+    if *host == HostPattern::default_host() && !yields(options, &asked.at) {
+        return None;
+    }
+    let own = specificity(host);
+    let ages = |named: bool| {
+        let all = asked.routes.iter().filter(move |route| !named || route.rank == own);
+        all.map(|route| &route.age).min()
+    };
+    let eldest = ages(true).or_else(|| ages(false));
+    let parents = &BTreeSet::new();
+    merge::owner_of(options, beside, &Place { at: &asked.at, parents, eldest })
+}
+
+/// Ingresses have hosts on the same port and address.
+fn yields(options: &Options, at: &ListenerHost) -> bool {
+    at.address.is_none() && is_of_https(options, at.port)
+}
+
+fn way(listener: &ListenerState<'_>) -> SessionWay {
+    match listener.protocol {
+        Some(Protocol::Terminate) => SessionWay::Decrypt,
+        Some(Protocol::Http | Protocol::Https) => SessionWay::Http,
+        _ => SessionWay::Forward,
+    }
+}
+
+/// Of a listener without host names.
+fn gateway_of(
+    state: &GatewayState<'_>,
+    attachment: &Attachment<'_>,
+    listener: &ListenerState<'_>,
+) -> Option<(i64, Key)> {
+    let has_hosts = listener.protocol.is_some_and(Protocol::has_hosts);
+    (!has_hosts).then(|| (state.gateway.meta.created, attachment.gateway.clone()))
+}
+
+/// A host of a listener on each address of its Gateway.
+fn places(
+    state: &GatewayState<'_>,
+    listener: &ListenerState<'_>,
+    host: &HostPattern,
+) -> Vec<ListenerHost> {
+    let Some(port) = listener.port else { return Vec::new() };
+    let addresses = state.addresses().into_iter();
+    addresses.map(|address| ListenerHost::deep(port, address, host.clone())).collect()
+}
+
+/// The shares of a route; without one that can be used sessions are closed.
+fn targets(known: &KnownRoute) -> Arc<[SessionTarget]> {
+    let all = known.compiled.rules.iter().flat_map(|rule| &rule.answer.targets);
+    let all = all.map(|target| SessionTarget {
+        weight: target.weight,
+        backend: target.leads.as_ref().map(|leads| leads.backend.clone()),
+    });
+    all.filter(|target| target.weight > 0).collect()
+}
+
+/// Closes the sessions of listeners that no route has, and leaves those of HTTPS listeners beside them to these. Where
+/// Ingresses are served, what no listener names is theirs.
+fn close(options: &Options, gateways: &Gateways<'_>, built: &mut Built) {
+    let mut ports: BTreeMap<_, bool> = BTreeMap::new();
+    let mut named = Vec::new();
+    for state in gateways.values() {
+        for listener in state.listeners.iter().filter(|listener| listener.is_accepted()) {
+            let is_sessions = listener.protocol.is_some_and(Protocol::is_tls_sessions);
+            if !is_sessions && !listener.is_https() {
+                continue;
+            }
+            for at in places(state, listener, &listener.host) {
+                let place = listener.session_place(options, at.address, &listener.host);
+                named.extend(place.map(|place| (place, at.clone(), way(listener))));
+                *ports.entry((at.port, at.address)).or_default() |= is_sessions;
+            }
+        }
+    }
+    let has_sessions = |at: &ListenerHost| ports.get(&(at.port, at.address)) == Some(&true);
+    let default = HostPattern::default_host();
+    let rest = named.clone().into_iter().map(|(place, at, _)| {
+        let host = place.host.as_ref().map(|_| default.clone());
+        (SessionPlace { host, ..place }, at, SessionWay::Forward)
+    });
+    for (place, at, way) in named.into_iter().chain(rest).filter(|(_, at, _)| has_sessions(at)) {
+        if way == SessionWay::Http || !yields(options, &at) {
+            let way = if way == SessionWay::Http { way } else { SessionWay::Forward };
+            let route =
+                SessionRoute { way, yields: yields(options, &at), ..SessionRoute::default() };
+            built.sessions.entry(place).or_insert(route);
+        }
+    }
+}
