@@ -35,8 +35,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum ClusterError {
     /// Neither flag nor variable nor pod.
     #[error(
-        "nothing says what to serve: give --manifests DIR, or say where the API server is with --kubeconfig, \
-         --apiserver-host or $KUBECONFIG; in a pod it is known"
+        "no source of objects is configured: give --manifests DIR, --kubeconfig, --apiserver-host or $KUBECONFIG; in \
+         a pod the service account is used"
     )]
     Nowhere,
     /// A kubeconfig that cannot be used.

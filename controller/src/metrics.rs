@@ -95,11 +95,15 @@ impl Metrics {
                     .unwrap_or_default()
                     .into_bytes(),
             ),
-            Err(error) => tracing::warn!("/metrics lacks nginx's connections: {error:#}"),
+            Err(error) => tracing::warn!(
+                "/metrics is incomplete: cannot read nginx's connection counts: {error:#}"
+            ),
         }
         match get(&self.configuration, &format!("/metrics?{}", self.options.to_query())).await {
             Ok(counted) => out.extend_from_slice(&counted),
-            Err(error) => tracing::warn!("/metrics lacks what nginx counted: {error:#}"),
+            Err(error) => tracing::warn!(
+                "/metrics is incomplete: cannot read nginx's request metrics: {error:#}"
+            ),
         }
         out
     }

@@ -80,7 +80,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// It is not JSON, or no AdmissionReview.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Unparsable(String),
     /// It is about something else.
     #[error(

@@ -126,10 +126,10 @@ impl Report {
             self.requests, self.same, self.documented, self.different
         );
         if self.unstable > 0 {
-            let _ = writeln!(out, "{} differ each time that they are asked", self.unstable);
+            let _ = writeln!(out, "{} give a different answer each time", self.unstable);
         }
         if self.unanswered > 0 {
-            let _ = writeln!(out, "{} are answered by neither", self.unanswered);
+            let _ = writeln!(out, "{} got no answer from either gateway", self.unanswered);
         }
         out
     }

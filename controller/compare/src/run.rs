@@ -42,7 +42,7 @@ pub struct Progress {
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A gateway does not listen.
-    #[error("{gateway}: {why}: is this the gateway's address?")]
+    #[error("{gateway}: {why}: check that this is the gateway's address")]
     Gateway {
         /// Which one.
         gateway: String,

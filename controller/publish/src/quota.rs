@@ -69,7 +69,7 @@ impl Publisher {
                 // It is closed when it is sent.
                 send(&item);
                 let reason = Reason::OverQuota { namespace, limit };
-                tracing::error!("{item} is withheld: {reason}");
+                tracing::error!("{item} is not published: {reason}");
                 self.withheld.evict(item, reason);
             }
         }

@@ -37,8 +37,8 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
         Err((annotation, why)) => {
             let key = format!("global-{annotation}");
             notes.push(Note::rejected(format!(
-                "data.{key} protects, so every location answers 503: {why}: correct it or remove global-auth-url to \
-                 open them"
+                "data.{key} restricts access and cannot be applied, so every location answers 503: {why}: correct it or \
+                 remove global-auth-url to open them"
             )));
             settings.closing_key.get_or_insert(key);
         }
@@ -48,7 +48,14 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
         settings.defaults.policies.denied = Some(503);
     }
     for (why, names) in without_effect {
-        notes.push(Note::remark(format!("data: no effect of {}: {why}", names.join(", "))));
+        notes.push(Note::remark(format!(
+            "data: {} {}: {why}",
+            names.join(", "),
+            match names.len() {
+                1 => "has no effect",
+                _ => "have no effect",
+            }
+        )));
     }
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
@@ -94,7 +101,7 @@ impl<'m> Reading<'m> {
             if key.how.is_protecting() {
                 return self.refuse(key, name, &odd, &format!("are not {what}"));
             }
-            let message = format!("data.{name}: {odd:?} left out: items are {what}");
+            let message = format!("data.{name}: {odd:?} ignored: items must be {what}");
             self.notes.push(Note::warning(message));
         }
         match &key.how {
@@ -116,15 +123,17 @@ impl<'m> Reading<'m> {
         };
         if key.how.is_protecting() {
             self.notes.push(Note::rejected(format!(
-                "data.{name} protects, so every location answers 503: {text} {what}: correct or remove it to \
-                 open them"
+                "data.{name} restricts access and cannot be applied, so every location answers 503: {text} {what}: correct \
+                 or remove it to open them"
             )));
             self.settings.closing_key.get_or_insert_with(|| name.to_owned());
             return;
         }
         let message = match key.default {
             "" => format!("data.{name}: {text} {what}: it has no effect"),
-            default => format!("data.{name}: {text} {what}: {} is used", shorten(default)),
+            default => {
+                format!("data.{name}: {text} {what}: the default {} is used", shorten(default))
+            }
         };
         self.notes.push(Note::warning(message));
     }

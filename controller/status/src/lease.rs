@@ -197,7 +197,7 @@ fn holder(lease: &Lease) -> &str {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// Another replica was faster.
-    #[error("another replica was faster")]
+    #[error("another replica updated the Lease first")]
     Conflict,
     /// The API server refused or did not answer.
     #[error("{0}")]
@@ -323,8 +323,8 @@ pub async fn keep(
             std::mem::replace(until, election.until()) != election.until()
         });
         if was_held != election.holds(now) {
-            let what = if was_held { "no longer leads" } else { "leads" };
-            tracing::info!("{} {what}, by Lease {}", election.identity, election.name);
+            let what = if was_held { "lost leadership" } else { "became leader" };
+            tracing::info!("{} {what} (Lease {})", election.identity, election.name);
         }
         tokio::select! {
             () = sleep_until(election.next_turn(now, oxigress_net::pause::random())) => {}

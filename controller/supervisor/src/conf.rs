@@ -143,7 +143,7 @@ impl Machine {
             Ok(_) => stdout.to_owned(),
             Err(error) => {
                 let file = runtime.file("access.log");
-                tracing::warn!("requests are logged to {file:?}, since {stdout:?}: {error}");
+                tracing::warn!("cannot open {stdout:?}: {error}; the access log goes to {file:?}");
                 file
             }
         };

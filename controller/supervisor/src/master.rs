@@ -79,7 +79,7 @@ impl Masters {
                 return;
             }
             if Instant::now() > deadline {
-                tracing::warn!("workers of nginx {} outlive it: killing them", dead.pid());
+                tracing::warn!("nginx master {} died; killing its workers", dead.pid());
                 for orphan in left {
                     let _ = process::kill_process(orphan.pid, Signal::KILL);
                 }
@@ -202,6 +202,8 @@ fn watch(handle: &OwnedFd) -> watch::Receiver<()> {
 /// From here on, children of a child that dies become ours: then they are waited for.
 pub fn adopt_orphans() {
     if let Err(error) = process::set_child_subreaper(Some(process::getpid())) {
-        tracing::warn!("workers of a dead nginx are left to init: {error}");
+        tracing::warn!(
+            "cannot become a child subreaper: {error}; workers of a dead nginx are reparented to PID 1"
+        );
     }
 }

@@ -26,7 +26,7 @@ pub enum RuntimeError {
     },
     /// It could not stand in nginx.conf.
     #[error(
-        "{flag} {folder:?} holds a character that nginx.conf gives a meaning: use letters, digits and \
+        "{flag} {folder:?} contains a character that is special in nginx.conf: use letters, digits and \
          `/ - _ . + @ ~`"
     )]
     Odd {
@@ -39,7 +39,7 @@ pub enum RuntimeError {
     #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
     Taken(PathBuf),
     /// The file system says no.
-    #[error("{path:?}: {error}: is {flag} a folder that this user may write to?")]
+    #[error("{path:?}: {error}: check that {flag} is a folder that this user may write to")]
     Io {
         /// That names the folder.
         flag: &'static str,

@@ -307,7 +307,10 @@ impl Line {
 
     /// A second list decides.
     async fn is_really_empty<K: Watched>(&self, api: &Api<K>, failures: &mut u32) -> bool {
-        tracing::warn!("{}: the API server lists none any more: asking again", self.subject);
+        tracing::warn!(
+            "{}: the API server returned an empty list though objects existed; listing again before they are removed",
+            self.subject
+        );
         let parameters = ListParams {
             label_selector: self.subject.labels(),
             field_selector: self.subject.fields(),

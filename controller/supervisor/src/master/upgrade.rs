@@ -37,8 +37,8 @@ impl Upgrade {
         if let Some(oldest) = masters.old() {
             let oldest = oldest.pid();
             tracing::warn!(
-                "not upgraded: nginx {oldest}, an upgrade's old one, still finishes its requests: try again \
-                 when it has ended"
+                "upgrade refused: nginx {oldest} of the previous upgrade still has requests: try again when it \
+                 has ended"
             );
             return None;
         }
