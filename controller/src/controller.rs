@@ -99,7 +99,7 @@ struct Controller {
     conf_by: Option<Instant>,
     /// How long changes take.
     live: ChangeToLive,
-    /// Exports spans of requests.
+    /// The task that exports spans of requests.
     telemetry: Telemetry,
     /// Who writes status and Events; none: a folder, which has neither.
     reporter: Option<Reporter>,

@@ -67,7 +67,7 @@ impl Metrics {
         self
     }
 
-    /// The whole text.
+    /// Collects all metrics in the text format of Prometheus.
     pub async fn text(&self) -> Vec<u8> {
         let mut out = process::this().unwrap_or_default().into_bytes();
         if !self.is_enabled {
@@ -109,7 +109,7 @@ impl Metrics {
     }
 }
 
-/// Labels of every series.
+/// The labels that every series has.
 fn constant(flags: &Flags) -> Vec<(String, String)> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     vec![

@@ -123,7 +123,7 @@ unsafe impl WriterLock for ZoneLock {
 pub struct Patience(Duration);
 
 impl Patience {
-    /// On the event loop.
+    /// The event loop waits for nothing.
     pub const NONE: Patience = Patience(Duration::ZERO);
     /// On a thread: longer than any write takes, shorter than a client waits.
     pub const THREAD: Patience = Patience(Duration::from_secs(2));

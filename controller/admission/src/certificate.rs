@@ -55,7 +55,7 @@ pub enum CertificateError {
 pub struct Files {
     /// The chain, its leaf first.
     pub certificate: PathBuf,
-    /// The leaf's key.
+    /// The private key of the leaf.
     pub key: PathBuf,
 }
 

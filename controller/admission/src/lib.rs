@@ -94,7 +94,7 @@ pub enum Refusal {
     /// The body did not come in time.
     #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
     TooSlow,
-    /// The connection broke.
+    /// The connection broke while the body was read.
     #[error("the body ended early: {0}")]
     Broken(String),
     /// An Ingress leads here.

@@ -145,7 +145,7 @@ impl Kind {
     pub const GATEWAY_API: [Kind; 5] =
         [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute, Kind::GRPCRoute, Kind::ReferenceGrant];
 
-    /// The kinds of routes.
+    /// The kinds of routes that a listener may have.
     pub const ROUTES: [Kind; 2] = [Kind::HTTPRoute, Kind::GRPCRoute];
 
     /// Whether it is one of [`Self::ROUTES`].

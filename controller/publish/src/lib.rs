@@ -52,7 +52,7 @@ pub struct Outgoing {
     pub method: Method,
     /// The generation it builds on.
     pub if_match: Option<String>,
-    /// The body, JSON.
+    /// The JSON of the body.
     pub body: Bytes,
 }
 
@@ -104,9 +104,9 @@ fn first(is_incomplete: bool, found: Option<u64>) -> First {
 }
 
 enum Sent {
-    /// A PUT.
+    /// A PUT of the whole configuration.
     Whole,
-    /// A PATCH.
+    /// A PATCH of what changed.
     Delta(Box<Patch>),
     Look,
 }

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 /// What nginx refused.
 enum Refused<'s> {
-    /// The whole snapshot.
+    /// The refused PUT had this snapshot.
     Whole(&'s Snapshot),
-    /// A delta.
+    /// The refused PATCH had this delta.
     Delta(Box<Patch>),
 }
 

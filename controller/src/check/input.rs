@@ -20,7 +20,7 @@ const STANDARD_INPUT: &str = "standard input";
 
 /// Where the objects come from.
 pub enum Source {
-    /// An API server.
+    /// The objects are read from an API server.
     Cluster,
     /// `-`
     StandardInput,

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 /// Somebody asks.
 pub struct Scrape {
-    /// Labels of every series.
+    /// The labels that every series has.
     pub constant: Vec<(String, String)>,
     /// Where the text goes.
     pub reply: oneshot::Sender<String>,

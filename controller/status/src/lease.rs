@@ -28,12 +28,12 @@ pub struct Times {
     ttl: Duration,
     /// So long after its last renewal a holder stops.
     deadline: Duration,
-    /// Between two tries.
+    /// The time between two attempts to get or keep the Lease.
     retry: Duration,
 }
 
 impl Times {
-    /// ingress-nginx's proportions.
+    /// The times of a Lease of this length, in the proportions of ingress-nginx.
     pub fn of(ttl: Duration) -> Self {
         // A Lease counts in seconds.
         let ttl = Duration::from_secs(ttl.as_secs_f64().ceil().max(1.0) as u64);

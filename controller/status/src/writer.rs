@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const RINGS: Duration = Duration::from_secs(1);
 /// So long emptying the status may take at the end.
 const END: Duration = Duration::from_secs(60);
-/// Lines about one cause.
+/// The time between two log lines about one cause.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub type PendingEvent = BoxFuture<'static, (Draft, event::Outcome)>;

@@ -50,7 +50,7 @@ impl Masters {
         self.named_in(&self.old_pid_file())
     }
 
-    /// nginx's name for it.
+    /// nginx renames its pid file to this while a new binary runs beside it.
     pub fn old_pid_file(&self) -> PathBuf {
         let mut name = self.pid_file.clone().into_os_string();
         name.push(".oldbin");
@@ -144,7 +144,7 @@ impl Master {
         }
     }
 
-    /// Its process id.
+    /// The process id of the master.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }

@@ -19,9 +19,9 @@ pub enum RuntimeError {
          --runtime-dir"
     )]
     TooLong {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Of its path.
+        /// The length of its path.
         bytes: usize,
     },
     /// It could not stand in nginx.conf.
@@ -35,7 +35,7 @@ pub enum RuntimeError {
         /// As it is.
         folder: PathBuf,
     },
-    /// Somebody else works there.
+    /// Another oxigress works in the folder.
     #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
     Taken(PathBuf),
     /// The file system says no.
@@ -105,12 +105,12 @@ impl Runtime {
         }
     }
 
-    /// The folder, absolute.
+    /// The absolute path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A file in it.
+    /// The path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

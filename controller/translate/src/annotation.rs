@@ -72,7 +72,7 @@ pub struct Annotations {
 /// What an Ingress says about its hosts as wholes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostSettings {
-    /// spec.tls with lower-case hosts.
+    /// The entries of spec.tls, with their hosts in lower case.
     pub tls: Vec<Tls>,
     /// The names and redirects of the hosts.
     pub hosts: Hosts,

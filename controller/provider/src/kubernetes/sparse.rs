@@ -226,7 +226,7 @@ impl Drop for Sparse {
     }
 }
 
-/// For one object.
+/// A request for one object.
 struct Question {
     client: Client,
     id: ObjectRef,

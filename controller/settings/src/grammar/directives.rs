@@ -17,12 +17,12 @@ const MOST_DEPTH: usize = 16;
 /// nginx reads configuration through a buffer of this size, and no word may be longer.
 const MOST_WORD_BYTES: usize = 4_096;
 
-/// One directive.
+/// A directive with its arguments and its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
     /// The line on which its name stands, from 1 on.
     pub line: usize,
-    /// The first word.
+    /// The first word of the directive.
     pub name: String,
     /// The other words, without quotes and escapes.
     pub arguments: Vec<String>,

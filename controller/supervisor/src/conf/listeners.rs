@@ -36,7 +36,7 @@ pub fn read(runtime: &Runtime) -> Streams {
 pub struct Listeners {
     /// As they were last read.
     pub read: Streams,
-    /// In nginx.conf.
+    /// The listeners and settings that nginx.conf has.
     pub live: Streams,
     /// Somebody else has these ports.
     pub refused: BTreeSet<StreamPort>,

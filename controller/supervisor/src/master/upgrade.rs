@@ -14,7 +14,7 @@ const MAY_TAKE: Duration = Duration::from_secs(60);
 /// Between two looks.
 pub const LOOK: Duration = Duration::from_millis(10);
 
-/// An upgrade under way.
+/// An upgrade of the binary that has begun and is not complete.
 pub struct Upgrade {
     deadline: Instant,
     /// nginx has put the old pid file aside.

@@ -8,13 +8,13 @@
 pub struct Row {
     /// The name of the annotation without its prefix.
     pub name: &'static str,
-    /// The group in docs/annotations.md.
+    /// The table of docs/annotations.md in which the row stands.
     pub group: Group,
     /// What becomes of the annotation.
     pub status: Status,
 }
 
-/// The groups of docs/annotations.md.
+/// The tables of docs/annotations.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "titles of the table in docs/annotations.md")]
 pub enum Group {

@@ -137,7 +137,7 @@ impl GatewayClaim {
         GatewayClaim { age, kind: Kind::Gateway, route: None }
     }
 
-    /// The claim of both.
+    /// Adds the claim of another object.
     pub fn join(&mut self, other: GatewayClaim) {
         let route = self.route.iter().chain(&other.route).min().cloned();
         if (&other.age, other.kind) < (&self.age, self.kind) {
@@ -355,7 +355,7 @@ fn ignored(
     notes
 }
 
-/// A host in messages.
+/// A host as messages name it.
 pub fn words_of(host: &HostPattern) -> String {
     match host.as_str() {
         HostPattern::DEFAULT => "the default host".into(),
