@@ -35,8 +35,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum ClusterError {
     /// Neither flag nor variable nor pod.
     #[error(
-        "nothing says what to serve: give --manifests DIR, or say where the API server is with --kubeconfig, \
-         --apiserver-host or $KUBECONFIG; in a pod it is known"
+        "no source of objects is configured: give --manifests DIR, --kubeconfig, --apiserver-host or $KUBECONFIG; in \
+         a pod the service account is used"
     )]
     Nowhere,
     /// A kubeconfig that cannot be used.
@@ -44,7 +44,7 @@ pub enum ClusterError {
     Kubeconfig {
         /// The flag or the variable.
         from: &'static str,
-        /// The file.
+        /// The path of the file that was read.
         file: PathBuf,
         /// What is wrong.
         why: Box<KubeconfigError>,
@@ -55,7 +55,7 @@ pub enum ClusterError {
     /// A file of certificates that cannot be used.
     #[error("--certificate-authority {}: {why}: name a file of PEM certificates", .file.display())]
     Authority {
-        /// The file.
+        /// The path of the file that was read.
         file: PathBuf,
         /// What is wrong.
         why: String,
@@ -73,7 +73,7 @@ pub enum ClusterError {
     Silent {
         /// Where it should be.
         url: String,
-        /// The first cause.
+        /// The first cause of the error.
         why: String,
     },
     /// TLS cannot be set up.

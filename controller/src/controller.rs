@@ -103,7 +103,7 @@ struct Controller {
     conf_by: Option<Instant>,
     /// How long changes take.
     live: ChangeToLive,
-    /// Exports spans of requests.
+    /// The task that exports spans of requests.
     telemetry: Telemetry,
     /// Who writes status and Events; none: a folder, which has neither.
     reporter: Option<Reporter>,
@@ -153,7 +153,7 @@ impl Controller {
                 () = tokio::time::sleep_until(self.conf_by.unwrap_or(look_at)),
                     if self.conf_by.is_some() =>
                 {
-                    tracing::warn!("the nginx role does not say that it has read nginx.conf: going on");
+                    tracing::warn!("the nginx role has not confirmed nginx.conf in time; publishing anyway: check that the nginx role runs");
                     self.conf_by = None;
                 }
                 (client, took, answer) = self.flight.landing() => {
@@ -289,7 +289,10 @@ impl Controller {
         let mut streams = Streams::read(&self.streams).unwrap_or_default();
         if streams.zone_bytes < bytes {
             streams.zone_bytes = bytes;
-            tracing::info!("the zone is too small: asking the nginx role for {} MiB", bytes >> 20);
+            tracing::info!(
+                "the shared memory zone is full; requested {} MiB from the nginx role (one reload)",
+                bytes >> 20
+            );
             self.write_streams(&streams);
         }
     }
@@ -297,7 +300,7 @@ impl Controller {
     fn write_streams(&self, streams: &Streams) {
         if let Err(error) = streams.write(&self.streams) {
             tracing::error!(
-                "{}: {error}: the nginx role gets no new ports, settings or zone size",
+                "cannot write {}: {error}; nginx keeps its ports, settings and zone size",
                 self.streams.display()
             );
         }
@@ -489,7 +492,7 @@ fn report(verdicts: VerdictChanges, world: &World) {
             None if is_there => tracing::info!("{object}: accepted"),
             None if object.kind == Kind::Ingress => tracing::info!("{object}: removed"),
             // Gone, or it never was and nothing asks for it any more.
-            None => tracing::debug!("{object}: nothing to say about it any more"),
+            None => tracing::debug!("{object}: no findings"),
             Some(verdict) if verdict.severity == Severity::Note => {
                 tracing::info!("{object}: {verdict}")
             }

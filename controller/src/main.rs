@@ -62,7 +62,9 @@ fn main() -> ExitCode {
     if matches!(cli.command, Some(Command::Nginx(_)))
         && let Err(error) = capability::take_up()
     {
-        tracing::warn!("ports below 1024 may be refused: NET_BIND_SERVICE: {error}");
+        tracing::warn!(
+            "cannot raise NET_BIND_SERVICE: {error}; nginx may be unable to bind ports below 1024"
+        );
     }
     ended(run(cli), reader)
 }

@@ -67,7 +67,7 @@ impl Metrics {
         self
     }
 
-    /// The whole text.
+    /// Collects all metrics in the text format of Prometheus.
     pub async fn text(&self) -> Vec<u8> {
         let mut out = process::this().unwrap_or_default().into_bytes();
         if !self.is_enabled {
@@ -95,17 +95,21 @@ impl Metrics {
                     .unwrap_or_default()
                     .into_bytes(),
             ),
-            Err(error) => tracing::warn!("/metrics lacks nginx's connections: {error:#}"),
+            Err(error) => tracing::warn!(
+                "/metrics is incomplete: cannot read nginx's connection counts: {error:#}"
+            ),
         }
         match get(&self.configuration, &format!("/metrics?{}", self.options.to_query())).await {
             Ok(counted) => out.extend_from_slice(&counted),
-            Err(error) => tracing::warn!("/metrics lacks what nginx counted: {error:#}"),
+            Err(error) => tracing::warn!(
+                "/metrics is incomplete: cannot read nginx's request metrics: {error:#}"
+            ),
         }
         out
     }
 }
 
-/// Labels of every series.
+/// The labels that every series has.
 fn constant(flags: &Flags) -> Vec<(String, String)> {
     let variable = |name| std::env::var(name).unwrap_or_default();
     vec![

@@ -51,7 +51,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut upgrade = unix::signal(SignalKind::user_defined2())?;
     // An nginx whose role was killed becomes our child, so that it is waited for when it ends.
     if let Err(error) = set_child_subreaper(Some(getpid())) {
-        tracing::warn!("what a killed role leaves behind is left to init: {error}");
+        tracing::warn!(
+            "cannot become a child subreaper: {error}; processes of a killed role are reparented to PID 1"
+        );
     }
     let mut nginx = Role::start("nginx")?;
     let mut controller = Role::start("controller")?;
@@ -120,7 +122,7 @@ impl Role {
         let ran = self.started.elapsed();
         let has_refused = status.code() == Some(1);
         if has_refused && self.is_first && ran < REFUSES_WITHIN {
-            tracing::error!("role {} cannot run: ending", self.name);
+            tracing::error!("role {} failed to start; stopping: see the error above", self.name);
             return true;
         }
         tracing::error!("role {} ended with {status}: starting it again", self.name);
@@ -138,7 +140,7 @@ impl Role {
         match spawn(self.name) {
             Ok(child) => self.child = Some(child),
             Err(error) => {
-                tracing::error!("{error:#}: trying again");
+                tracing::error!("cannot start role {}: {error:#}; trying again", self.name);
                 self.pause = (self.pause * 2).min(*PAUSES.end());
             }
         }

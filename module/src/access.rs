@@ -32,13 +32,13 @@ pub enum Outcome {
 
 /// An answer that is final: no error page takes its place.
 pub enum Refusal {
-    /// This status.
+    /// The answer has this status.
     Status(u16),
     /// 401 with this `WWW-Authenticate`.
     Challenge(Vec<u8>),
     /// The auth server's 401 or 403, with its `WWW-Authenticate`.
     Theirs(u16),
-    /// 302 to this place.
+    /// The answer is a 302 to this URL.
     SignIn(Vec<u8>),
 }
 

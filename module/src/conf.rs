@@ -86,7 +86,7 @@ fn path(text: &Argument) -> Option<PathBuf> {
 /// What nginx's own `keepalive` does in an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptByNginx {
-    /// Nothing.
+    /// The directive is absent.
     #[default]
     Not,
     /// All locations share what is kept.

@@ -27,9 +27,9 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Who asks for what, as far as the endpoint cares.
 pub struct Head<'r> {
-    /// Method.
+    /// The method of the request.
     pub method: &'r [u8],
-    /// Path, normalised.
+    /// The path as nginx normalised it.
     pub path: &'r [u8],
     /// Query, without the question mark.
     pub query: &'r [u8],

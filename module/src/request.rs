@@ -53,7 +53,7 @@ impl<'r> Request<'r> {
         Some(Request { seen, worker })
     }
 
-    /// nginx's side of it.
+    /// nginx's own request.
     #[inline]
     pub fn nginx(&self) -> &'r nginx::Request {
         self.seen

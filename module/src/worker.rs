@@ -30,7 +30,7 @@ const SWEEP_TICKS: u32 = 5;
 /// Largest buffer that is kept for the next text.
 const MAX_SCRATCH: usize = 64 * 1_024;
 
-/// One worker process.
+/// What a worker process keeps from its start to its end.
 pub struct Worker {
     reader: Reader,
     lock: ZoneLock,

@@ -56,7 +56,7 @@ fn fill(zone: &Zone, main: &CoreConf) -> Result<(), String> {
     if let Some((old, old_lock)) = last_zone(zone).and_then(self::store) {
         // Refused, so that the last cycle goes on: nothing that is served may be lost.
         return journal::copy((&old, &old_lock), (&store, &lock), false)
-            .map_err(|error| format!("what the last zone holds does not fit: {error}"));
+            .map_err(|error| format!("records of the previous zone do not fit: {error}; the new configuration is refused: make ingress_zone larger"));
     }
     if let Some(path) = main.journal() {
         let start = journal::load(&store, &lock, &path);
@@ -77,7 +77,9 @@ pub fn take_over(cycle: &Cycle) {
     let Some(last) = cycle.retire_last(zone, cycle.event_loop()) else { return };
     let Some((old, old_lock)) = self::store(last) else { return };
     if let Err(error) = journal::copy((&old, &old_lock), (&store, &lock), true) {
-        let line = format_args!("ingress_zone: the last writes to the old zone are lost: {error}");
+        let line = format_args!(
+            "ingress_zone: writes to the old zone during the reload were lost: {error}"
+        );
         log::cycle(log::ALERT, line);
     }
 }
@@ -123,7 +125,7 @@ unsafe impl WriterLock for ZoneLock {
 pub struct Patience(Duration);
 
 impl Patience {
-    /// On the event loop.
+    /// The event loop waits for nothing.
     pub const NONE: Patience = Patience(Duration::ZERO);
     /// On a thread: longer than any write takes, shorter than a client waits.
     pub const THREAD: Patience = Patience(Duration::from_secs(2));

@@ -55,7 +55,7 @@ pub enum CertificateError {
 pub struct Files {
     /// The chain, its leaf first.
     pub certificate: PathBuf,
-    /// The leaf's key.
+    /// The private key of the leaf.
     pub key: PathBuf,
 }
 
@@ -136,12 +136,12 @@ pub async fn follow(files: Files, newest: watch::Sender<SslContext>) {
             match files.load() {
                 Ok(context) => {
                     if last.is_some() {
-                        tracing::info!("admission: {} is read anew", files.certificate.display());
+                        tracing::info!("admission: reloaded {}", files.certificate.display());
                     }
                     newest.send_replace(context);
                 }
                 Err(error) => tracing::warn!(
-                    "admission: {}; the certificate of before stays in use",
+                    "admission: cannot reload: {}; the previous certificate stays in use",
                     oxigress_core::text::line::one_line(&error.to_string())
                 ),
             }
@@ -159,7 +159,7 @@ impl Watch {
         let events = changes::events(4096);
         if let Err(error) = &events {
             tracing::warn!(
-                "admission: the certificate is looked at once a minute: inotify: {error}"
+                "admission: cannot watch the certificate: {error}; it is read once a minute"
             );
         }
         Watch(events.ok())

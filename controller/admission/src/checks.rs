@@ -19,7 +19,7 @@ pub struct Checks(Mutex<Counts>);
 
 #[derive(Default)]
 struct Counts {
-    /// By Ingress: admitted, denied.
+    /// How many reviews of an Ingress were admitted and denied.
     by_ingress: BTreeMap<Key, [u64; 2]>,
     last: Option<Last>,
 }

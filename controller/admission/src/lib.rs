@@ -80,7 +80,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// It is not JSON, or no AdmissionReview.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Unparsable(String),
     /// It is about something else.
     #[error(
@@ -94,7 +94,7 @@ pub enum Refusal {
     /// The body did not come in time.
     #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
     TooSlow,
-    /// The connection broke.
+    /// The connection broke while the body was read.
     #[error("the body ended early: {0}")]
     Broken(String),
     /// An Ingress leads here.

@@ -36,7 +36,7 @@ pub struct Review {
 pub struct Object {
     /// Which one.
     pub key: Key,
-    /// metadata.uid
+    /// The field metadata.uid.
     pub uid: String,
     /// metadata.deletionTimestamp is set.
     pub is_going: bool,
@@ -45,7 +45,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Its kind and name.
+    /// The kind and the name of the object.
     pub fn id(&self) -> ObjectRef {
         let kind = match &self.subject {
             Subject::Ingress(_) => Kind::Ingress,
@@ -57,7 +57,7 @@ impl Object {
 
 /// What is reviewed.
 pub enum Subject {
-    /// An Ingress.
+    /// The review is about an Ingress.
     Ingress(Box<Ingress>),
     /// A route, and its kind.
     Route(Kind, Arc<Route>),

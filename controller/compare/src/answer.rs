@@ -7,7 +7,7 @@ use std::fmt;
 /// An answer, as far as it is compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status code.
+    /// The status code of the answer.
     pub status: u16,
     /// Names in lower case and values, in their order.
     pub headers: Vec<(String, String)>,
@@ -20,9 +20,9 @@ pub struct Answer {
 /// The certificate of a handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
-    /// Its common name.
+    /// The common name of the certificate.
     pub name: String,
-    /// SHA-256 in hexadecimal digits.
+    /// The SHA-256 of the certificate in hexadecimal digits.
     pub digest: String,
 }
 
@@ -58,7 +58,7 @@ impl Answer {
 pub enum Aspect {
     /// One gateway gave no answer.
     Answer,
-    /// The status code.
+    /// The status codes differ.
     Status,
     /// Where a redirect leads.
     Location,
@@ -68,7 +68,7 @@ pub enum Aspect {
     Header(String),
     /// Attributes of the cookie with this name, or whether it is set.
     Cookie(String),
-    /// The body.
+    /// The bodies differ.
     Body,
 }
 
@@ -86,10 +86,10 @@ impl fmt::Display for Aspect {
     }
 }
 
-/// One difference.
+/// A difference between two answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// In what.
+    /// The part of the answers that differs.
     #[serde(flatten)]
     pub aspect: Aspect,
     /// What the old gateway said.

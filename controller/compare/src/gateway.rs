@@ -23,11 +23,11 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 /// Where a gateway listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
-    /// Address or name.
+    /// The address or the name of the gateway.
     pub host: String,
     /// The port of plain requests.
     pub http_port: u16,
-    /// The port of TLS.
+    /// The port on which the gateway speaks TLS.
     pub https_port: u16,
 }
 

@@ -3,7 +3,7 @@
 use crate::answer::{Aspect, Difference};
 use crate::requests::Request;
 
-/// A documented difference.
+/// A difference that the documentation names.
 #[derive(Debug)]
 pub struct Known {
     /// Its name in the report.

@@ -33,7 +33,7 @@ pub struct Report {
     /// Differences by route and cause.
     #[serde(serialize_with = "values")]
     pub differences: BTreeMap<(String, Aspect, String), Group>,
-    /// Documented differences by name.
+    /// The documented differences, by their names.
     pub known: BTreeMap<&'static str, Fold>,
 }
 
@@ -51,7 +51,7 @@ pub struct Group {
     pub examples: Vec<String>,
 }
 
-/// A documented difference, folded.
+/// A documented difference: how often it was seen, with examples.
 #[derive(Debug, Serialize)]
 pub struct Fold {
     /// How many requests.
@@ -126,10 +126,10 @@ impl Report {
             self.requests, self.same, self.documented, self.different
         );
         if self.unstable > 0 {
-            let _ = writeln!(out, "{} differ each time that they are asked", self.unstable);
+            let _ = writeln!(out, "{} give a different answer each time", self.unstable);
         }
         if self.unanswered > 0 {
-            let _ = writeln!(out, "{} are answered by neither", self.unanswered);
+            let _ = writeln!(out, "{} got no answer from either gateway", self.unanswered);
         }
         out
     }

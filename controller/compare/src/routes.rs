@@ -81,7 +81,7 @@ impl Routes {
         self.0.is_empty()
     }
 
-    /// Each of them.
+    /// All routes of the objects.
     pub fn all(&self) -> impl Iterator<Item = &Route> {
         self.0.values().flatten()
     }

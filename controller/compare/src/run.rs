@@ -15,7 +15,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 /// How the gateways are asked.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Requests at once.
+    /// The most requests that are under way at once.
     pub concurrency: usize,
     /// The most requests in a second to each gateway; 0 sets no limit.
     pub rate: u32,
@@ -32,7 +32,7 @@ pub struct Options {
 pub struct Progress {
     /// Requests that both have answered.
     pub done: usize,
-    /// Requests in all.
+    /// The number of all requests.
     pub all: usize,
     /// Those with differences that are not documented.
     pub different: usize,
@@ -42,7 +42,7 @@ pub struct Progress {
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A gateway does not listen.
-    #[error("{gateway}: {why}: is this the gateway's address?")]
+    #[error("{gateway}: {why}: check that this is the gateway's address")]
     Gateway {
         /// Which one.
         gateway: String,

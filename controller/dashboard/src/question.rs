@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::time::SystemTime;
 use tokio::sync::oneshot;
 
-/// The kinds of rows.
+/// The tables that the page can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Paths of hosts.
+    /// A row for each path of a host.
     Routes,
-    /// Backends.
+    /// A row for each backend.
     Backends,
-    /// Certificates of hosts.
+    /// A row for the certificate of each host.
     Certificates,
     /// What there is to say about objects.
     Findings,
@@ -29,7 +29,7 @@ pub struct Question {
     pub kind: Option<Kind>,
     /// The number of the first row.
     pub offset: usize,
-    /// The most rows.
+    /// The most rows that are answered.
     pub limit: usize,
     /// A text that rows have; empty: all rows.
     pub text: String,
@@ -39,7 +39,7 @@ pub struct Question {
 
 /// What the loop has, as it is when it answers.
 pub struct View<'v> {
-    /// The objects.
+    /// The objects that were translated.
     pub world: &'v World,
     /// What is served of them.
     pub snapshot: &'v Snapshot,

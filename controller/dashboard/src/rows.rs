@@ -126,7 +126,7 @@ fn certificates(view: &View<'_>, page: &mut Page<'_>) {
     }
 }
 
-/// The worst first.
+/// Adds the findings, the most severe first.
 fn findings(view: &View<'_>, page: &mut Page<'_>) {
     let mut all: Vec<_> = view.verdicts.iter().collect();
     all.sort_by_key(|(_, verdict)| Reverse(verdict.severity));

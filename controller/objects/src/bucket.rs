@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub struct Rate {
     /// What a full bucket holds.
     pub full: u64,
-    /// From empty to full.
+    /// The time in which an empty bucket becomes full.
     pub period: Duration,
 }
 
@@ -23,7 +23,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// Makes a bucket that is full now.
     pub fn full(rate: Rate, now: Instant) -> Self {
         Bucket { rate, left: rate.full, at: now }
     }

@@ -150,16 +150,16 @@ pub fn ingress_class(from: networking::IngressClass) -> Result<Object, WrongFiel
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Custom<S> {
-    /// apiVersion
+    /// The field apiVersion.
     #[serde(default)]
     pub api_version: gateway::Unread,
-    /// kind
+    /// The field kind.
     #[serde(default)]
     pub kind: gateway::Unread,
-    /// metadata
+    /// The field metadata.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    /// spec
+    /// The field spec, of the type of the kind.
     #[serde(default)]
     pub spec: S,
     /// status, which nothing is served from.
@@ -175,17 +175,17 @@ impl<S> From<Custom<S>> for Arc<gateway::Resource<S>> {
     }
 }
 
-/// A GatewayClass.
+/// Converts a GatewayClass.
 pub fn gateway_class(from: Custom<gateway::GatewayClassSpec>) -> Result<Object, WrongField> {
     Ok(Object::GatewayClass(from.into()))
 }
 
-/// A Gateway.
+/// Converts a Gateway.
 pub fn gateway(from: Custom<gateway::GatewaySpec>) -> Result<Object, WrongField> {
     Ok(Object::Gateway(from.into()))
 }
 
-/// An HTTPRoute.
+/// Converts an HTTPRoute.
 pub fn http_route(from: Custom<gateway::HttpRouteSpec>) -> Result<Object, WrongField> {
     Ok(Object::Route(from.into()))
 }
@@ -211,7 +211,7 @@ pub fn port_route(from: Custom<gateway::PortRouteSpec>) -> Result<Object, WrongF
     route(from)
 }
 
-/// A ReferenceGrant.
+/// Converts a ReferenceGrant.
 pub fn reference_grant(from: Custom<gateway::ReferenceGrantSpec>) -> Result<Object, WrongField> {
     Ok(Object::ReferenceGrant(from.into()))
 }

@@ -151,7 +151,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     let at =
         |field: &str| if within.is_empty() { field.into() } else { format!("{within}.{field}") };
     if !value.is_object() {
-        let what = "is no object: begin it with apiVersion and kind";
+        let what = "is not a Kubernetes object: begin it with apiVersion and kind";
         return vec![Found::Unusable(format!("{within} {what}").trim_start().into())];
     }
     let head: Head = match serde_path_to_error::deserialize(&value) {
@@ -160,7 +160,7 @@ fn objects(value: Value, within: &str) -> Vec<Found> {
     };
     if head.kind.ends_with("List") && value.get("items").is_some() {
         let Some(Value::Array(items)) = take(value, "items") else {
-            return vec![Found::Unusable(format!("{}: is no list: write a list", at("items")))];
+            return vec![Found::Unusable(format!("{}: must be a list", at("items")))];
         };
         let numbered = items.into_iter().enumerate();
         return numbered.flat_map(|(i, item)| objects(item, &at(&format!("items[{i}]")))).collect();

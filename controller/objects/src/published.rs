@@ -7,7 +7,7 @@ pub struct Published {
     pub uid: String,
     /// metadata.resourceVersion: whoever writes the status names what was seen.
     pub version: String,
-    /// status.loadBalancer.ingress, as written.
+    /// The addresses of status.loadBalancer.ingress as the API server has them.
     pub addresses: Vec<Address>,
 }
 

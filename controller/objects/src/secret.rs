@@ -158,11 +158,11 @@ pub struct Leaf {
     pub expires: i64,
     /// The serial number of the leaf, decimal.
     pub serial: String,
-    /// Of the issuer's name.
+    /// The serial number in the issuer's name.
     pub issuer_serial: String,
-    /// Of the issuer's name.
+    /// The organization in the issuer's name.
     pub issuer_organization: String,
-    /// Of the issuer's name.
+    /// The common name in the issuer's name.
     pub issuer_common_name: String,
     /// The algorithm of the public key, as Go names it.
     pub algorithm: &'static str,

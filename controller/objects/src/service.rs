@@ -137,9 +137,9 @@ pub struct SliceEndpoint {
 /// hints: names of zones and nodes whose requests an endpoint should get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// The zones of hints.forZones.
+    /// The names in hints.forZones.
     pub zones: Vec<String>,
-    /// The nodes of hints.forNodes.
+    /// The names in hints.forNodes.
     pub nodes: Vec<String>,
 }
 

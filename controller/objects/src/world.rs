@@ -65,7 +65,7 @@ pub struct Changed {
     pub secrets: BTreeSet<Key>,
     /// Services that changed themselves, through one of their EndpointSlices or through what DNS says.
     pub services: BTreeSet<Key>,
-    /// Services that changed themselves.
+    /// The Services whose own object changed, and not only their endpoints.
     pub service_specs: BTreeSet<Key>,
     /// Names of which DNS says something else.
     pub names: BTreeSet<DnsName>,

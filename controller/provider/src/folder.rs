@@ -212,7 +212,8 @@ impl Folder {
         if let Err(error) = walk.enter(folder, 0, &mut self.watch) {
             // Of one that is gone between the event and the look its parent tells.
             if folder == self.root {
-                let why = format!("{error}: all stays as it was until the folder is back");
+                let why =
+                    format!("cannot read the folder: {error}; the last known objects stay live");
                 self.report(folder, why, batch);
                 self.identity = None;
                 self.compare_at = self.compare_at.min(Instant::now() + RETRY);
@@ -232,7 +233,7 @@ impl Folder {
         self.folders.extend(walk.folders);
         if pace == Pace::Unchanged && !self.watch.has_events() {
             for path in walk.watched_anew {
-                let why = "its watch was lost: it was compared, and is watched again";
+                let why = "the file watch was lost; the folder was rescanned and is watched again";
                 batch.problems.push(problem_of(&path, why.into()));
             }
         }

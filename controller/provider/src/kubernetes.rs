@@ -230,7 +230,7 @@ impl Kubernetes {
 
     fn remove(&mut self, subject: usize, id: ObjectRef) {
         if self.broken.remove(&id).is_some() {
-            self.batch.mended.push(format!("{id}: deleted, it could not be read"));
+            self.batch.mended.push(format!("{id}: deleted; its last version could not be read"));
         }
         if id.kind == Kind::Ingress {
             self.batch.published.push((id.key.clone(), None));
@@ -299,12 +299,14 @@ impl Kubernetes {
                 watch.is_refused = true;
                 self.go_on();
             }
-            Failure::TooOld => tracing::info!("{}: too old to go on: listing again", watch.subject),
+            Failure::TooOld => {
+                tracing::info!("{}: the resourceVersion has expired; listing again", watch.subject)
+            }
             Failure::Broken => {
                 // It may be back before this is read.
                 if self.outage.is_none() && self.watch_health.has_lost() {
                     tracing::warn!(
-                        "{}: the API server does not answer ({why}): all is served as it was; trying again",
+                        "{}: the API server does not answer ({why}); the last configuration stays live; reconnecting",
                         watch.subject
                     );
                     self.outage = Some(Instant::now());
@@ -318,7 +320,7 @@ impl Kubernetes {
             self.sparse.hide_classes(hides, &watch_of(&self.watches));
             if hides {
                 tracing::warn!(
-                    "without IngressClasses, spec.ingressClassName has to equal --ingress-class"
+                    "IngressClasses cannot be read: only Ingresses whose spec.ingressClassName equals --ingress-class are served"
                 );
             }
         }

@@ -103,6 +103,6 @@ impl fmt::Display for Place {
 fn until_mended(is_known: bool) -> &'static str {
     match is_known {
         true => "until then its last good version stays",
-        false => "no good version is known: nothing of it is served until it is mended",
+        false => "it is not served until it is corrected",
     }
 }

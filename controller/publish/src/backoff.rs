@@ -38,7 +38,7 @@ impl Backoff {
         let pause = SHORTEST.saturating_mul(1 << slow.min(10)).min(LONGEST);
         if slow.is_power_of_two() {
             tracing::warn!(
-                "nginx does not answer: {why}: trying again every {LONGEST:?} or sooner"
+                "nginx does not answer ({why}); trying again at least every {LONGEST:?}"
             );
         }
         pause.mul_f64(jitter())

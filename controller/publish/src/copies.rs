@@ -25,7 +25,7 @@ pub struct Copies<'s> {
 }
 
 impl Copies<'_> {
-    /// All bytes.
+    /// The bytes of all copies together.
     pub fn bytes(&self) -> u64 {
         self.bytes_of_record + self.of_guests.values().sum::<u64>()
     }

@@ -46,7 +46,7 @@ impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.guest {
             None => self.record.fmt(f),
-            Some(namespace) => write!(f, "{}, the rules of namespace {namespace}", self.record),
+            Some(namespace) => write!(f, "rules of namespace {namespace} in {}", self.record),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Outgoing {
     pub method: Method,
     /// The generation it builds on.
     pub if_match: Option<String>,
-    /// The body, JSON.
+    /// The JSON of the body.
     pub body: Bytes,
 }
 
@@ -104,9 +104,9 @@ fn first(is_incomplete: bool, found: Option<u64>) -> First {
 }
 
 enum Sent {
-    /// A PUT.
+    /// A PUT of the whole configuration.
     Whole,
-    /// A PATCH.
+    /// A PATCH of what changed.
     Delta(Box<Patch>),
     Look,
 }
@@ -258,8 +258,8 @@ impl Publisher {
     fn queue_additions(&mut self, snapshot: &Snapshot) {
         if !std::mem::replace(&mut self.keeps_removed, true) {
             tracing::warn!(
-                "not every file can be read: what nginx serves from before stays, removals wait until \
-                 every file can be read"
+                "some manifests cannot be read: nginx keeps what it serves, and nothing is removed until all can \
+                 be read"
             );
         }
         let mut patch = Patch::between(&Snapshot::default(), snapshot);
@@ -309,7 +309,9 @@ impl Publisher {
                 sent,
             ) => {
                 let live = problem(&answer).live.unwrap_or_default();
-                tracing::info!("nginx is at another generation ({live}): sending the whole");
+                tracing::info!(
+                    "nginx has generation {live}, which this controller did not write; sending the whole configuration"
+                );
                 self.needs_whole |= !matches!(sent, Sent::Look);
                 self.live = None;
                 self.found = None;
@@ -348,7 +350,9 @@ impl Publisher {
                 self.backoff.succeeded();
                 let live = etag(&status.epoch, status.generation);
                 if self.live.as_ref().is_some_and(|known| *known != live) {
-                    tracing::info!("nginx is at generation {live} and not ours: sending the whole");
+                    tracing::info!(
+                        "nginx has generation {live}, which this controller did not write; sending the whole configuration"
+                    );
                     self.needs_whole = true;
                 }
                 self.found = Some((live, status.generation));
@@ -391,7 +395,9 @@ impl Publisher {
             }
             _ => {
                 self.needs_whole = false;
-                tracing::info!("applied generation {generation}: the whole, {millis:.1} ms");
+                tracing::info!(
+                    "applied generation {generation}: the whole configuration, {millis:.1} ms"
+                );
             }
         }
         Next::Now

@@ -17,7 +17,7 @@ const ENDPOINT_BYTES: u64 = 256;
 /// The limit, and when it has to be looked at.
 #[derive(Debug, Default)]
 pub struct Quota {
-    /// 0: none.
+    /// The most bytes of a namespace; 0: no limit.
     limit: u64,
     is_due: bool,
     /// What endpoints may add before the limit is looked at again.
@@ -69,7 +69,7 @@ impl Publisher {
                 // It is closed when it is sent.
                 send(&item);
                 let reason = Reason::OverQuota { namespace, limit };
-                tracing::error!("{item} is withheld: {reason}");
+                tracing::error!("{item} is not published: {reason}");
                 self.withheld.evict(item, reason);
             }
         }

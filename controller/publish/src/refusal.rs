@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 /// What nginx refused.
 enum Refused<'s> {
-    /// The whole snapshot.
+    /// The refused PUT had this snapshot.
     Whole(&'s Snapshot),
-    /// A delta.
+    /// The refused PATCH had this delta.
     Delta(Box<Patch>),
 }
 
@@ -93,7 +93,10 @@ impl Publisher {
             Sent::Delta(patch) if is_about_content => Refused::Delta(patch),
             sent => {
                 self.unsend(sent);
-                tracing::error!("nginx refuses the configuration: {}", describe(answer));
+                tracing::error!(
+                    "nginx refused the configuration: {}; the last one stays live until an object changes",
+                    describe(answer)
+                );
                 return Next::OnChange;
             }
         };
@@ -112,7 +115,7 @@ impl Publisher {
             Refused::Whole(_) if is_named => self.needs_whole = true,
             Refused::Whole(_) => {
                 tracing::warn!(
-                    "nginx refuses the whole: {}: sending it in parts",
+                    "nginx refused the whole configuration: {}; sending it in parts",
                     describe(answer)
                 );
                 (self.is_in_parts, self.needs_whole) = (true, true);
@@ -174,7 +177,9 @@ impl Publisher {
         }
         for (item, text) in faults {
             if self.withheld.insert(item.clone(), Reason::Refused(text.clone())) {
-                tracing::error!("nginx refuses {item}, which is withheld: {text}");
+                tracing::error!(
+                    "nginx refused {item}: {text}; it is left out and the rest is published"
+                );
                 is_named = true;
             }
         }
@@ -269,7 +274,7 @@ impl Publisher {
         self.withheld.set_full(lack.room);
         if count > 0 {
             tracing::error!(
-                "the zone is full: {count} records of {total} bytes are withheld until there is room"
+                "the shared memory zone is full: {count} records of {total} bytes are not published until there is room"
             );
         }
         (count > 0, eviction)
@@ -288,13 +293,17 @@ impl Publisher {
         let text = describe(answer);
         let is_withheld = single.record.is_some_and(|record| {
             let item = self.blamed(RuleRecords::from(&single.patch), record, None, view);
-            tracing::error!("nginx refuses {item}, which is withheld: {text}");
+            tracing::error!(
+                "nginx refused {item}: {text}; it is left out and the rest is published"
+            );
             self.withheld.insert(item, Reason::Refused(text.clone()))
         });
         self.unsend(Sent::Delta(Box::new(single.patch)));
         if !is_withheld {
             // A removal, or what was to close a record: nothing smaller can be sent.
-            tracing::error!("nginx refuses the configuration: {text}");
+            tracing::error!(
+                "nginx refused the configuration: {text}; the last one stays live until an object changes"
+            );
             return Next::OnChange;
         }
         Next::Now

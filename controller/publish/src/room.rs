@@ -24,11 +24,11 @@ pub const CLOSED: u64 = 64;
 enum Turn {
     /// It is closed already, or its absence would not close.
     Last,
-    /// Several namespaces need it.
+    /// Records that several namespaces need.
     Shared,
     /// Without it a backend answers 503.
     Endpoints,
-    /// All else.
+    /// All records that one namespace needs.
     Own,
 }
 

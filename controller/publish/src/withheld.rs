@@ -24,7 +24,7 @@ pub enum Reason {
     },
     /// Its namespace has more than it may have.
     OverQuota {
-        /// The namespace by name.
+        /// The name of the namespace.
         namespace: String,
         /// Bytes that it may have.
         limit: u64,

@@ -40,7 +40,7 @@ const MORE: [&str; 31] = [
     "upstream_status",
 ];
 
-/// Longest format.
+/// The longest format that is read.
 const MAX_BYTES: usize = 8 * 1024;
 
 /// The format of requests, quoted for nginx.conf.

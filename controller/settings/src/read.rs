@@ -37,8 +37,8 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
         Err((annotation, why)) => {
             let key = format!("global-{annotation}");
             notes.push(Note::rejected(format!(
-                "data.{key} protects, so every location answers 503: {why}: correct it or remove global-auth-url to \
-                 open them"
+                "data.{key} restricts access and cannot be applied, so every location answers 503: {why}: correct it or \
+                 remove global-auth-url to open them"
             )));
             settings.closing_key.get_or_insert(key);
         }
@@ -48,7 +48,14 @@ pub fn parse(map: Option<&ConfigMap>, all: &Maps) -> (Settings, Vec<Note>) {
         settings.defaults.policies.denied = Some(503);
     }
     for (why, names) in without_effect {
-        notes.push(Note::remark(format!("data: no effect of {}: {why}", names.join(", "))));
+        notes.push(Note::remark(format!(
+            "data: {} {}: {why}",
+            names.join(", "),
+            match names.len() {
+                1 => "has no effect",
+                _ => "have no effect",
+            }
+        )));
     }
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
@@ -69,7 +76,7 @@ impl<'m> Reading<'m> {
     fn take(&mut self, key: &'static Key, name: &'m str, text: &str) {
         let is_default = text.trim() == key.default;
         if is_default || text.trim().is_empty() && !key.form.takes_empty() {
-            // A key that reads another's value may still have to hear that it is off.
+            // The settings begin with the defaults.
             return;
         }
         let (value, odd) = match (&key.how, key.form.read(text)) {
@@ -94,7 +101,7 @@ impl<'m> Reading<'m> {
             if key.how.is_protecting() {
                 return self.refuse(key, name, &odd, &format!("are not {what}"));
             }
-            let message = format!("data.{name}: {odd:?} left out: items are {what}");
+            let message = format!("data.{name}: {odd:?} ignored: items must be {what}");
             self.notes.push(Note::warning(message));
         }
         match &key.how {
@@ -116,15 +123,17 @@ impl<'m> Reading<'m> {
         };
         if key.how.is_protecting() {
             self.notes.push(Note::rejected(format!(
-                "data.{name} protects, so every location answers 503: {text} {what}: correct or remove it to \
-                 open them"
+                "data.{name} restricts access and cannot be applied, so every location answers 503: {text} {what}: correct \
+                 or remove it to open them"
             )));
             self.settings.closing_key.get_or_insert_with(|| name.to_owned());
             return;
         }
         let message = match key.default {
             "" => format!("data.{name}: {text} {what}: it has no effect"),
-            default => format!("data.{name}: {text} {what}: {} is used", shorten(default)),
+            default => {
+                format!("data.{name}: {text} {what}: the default {} is used", shorten(default))
+            }
         };
         self.notes.push(Note::warning(message));
     }
@@ -193,6 +202,7 @@ fn read_headers(settings: &mut Settings, all: &Maps, notes: &mut Vec<Note>) {
 mod tests {
     use super::*;
     use crate::defaults::Defaults;
+    use oxigress_core::model::policy::{Limits, Proxy};
     use oxigress_core::model::{Algorithm, RedirectCode};
     use std::sync::Arc;
 
@@ -358,6 +368,72 @@ mod tests {
             let (settings, notes) = parsed(&[(key.name, key.default)]);
             assert_eq!((settings, notes), (Settings::default(), vec![]), "{}", key.name);
         }
+    }
+
+    /// `Reading::take` leaves out what equals the default of a row, so the functions of the rows are asked here.
+    #[test]
+    fn rows_settings_and_nginx_conf_have_the_same_defaults() {
+        let mut different = Vec::new();
+        for key in keys::all().filter(|key| !key.default.is_empty()) {
+            let (How::Data(take) | How::Protecting(take) | How::Admission(take)) = &key.how else {
+                continue;
+            };
+            let mut settings = Settings::default();
+            let taken = take(&mut settings, &key.default_value());
+            let policies = &mut settings.defaults.policies;
+            // Rates of 0 and an empty list of statuses are no limit and no errors.
+            let unlimited = Limits {
+                response_rate: policies.limits.as_ref().and_then(|limits| limits.response_rate),
+                response_rate_after: policies
+                    .limits
+                    .as_ref()
+                    .and_then(|all| all.response_rate_after),
+                ..Limits::default()
+            };
+            let is_zero = |rate: Option<u64>| rate.unwrap_or_default() == 0;
+            policies.limits.take_if(|limits| {
+                is_zero(limits.response_rate)
+                    && is_zero(limits.response_rate_after)
+                    && *limits == unlimited
+            });
+            policies.errors.take_if(|errors| errors.codes.is_empty() && !errors.own_only);
+            let proxy = policies.proxy.take().unwrap_or_default();
+            let is_known = proxy == Proxy::default() || is_in_conf(key.name, key.default);
+            if matches!(external_auth::of_texts(&settings.global_auth), Ok(None)) {
+                settings.global_auth.clear();
+            }
+            if taken.is_err() || settings != Settings::default() || !is_known {
+                different.push((key.name, key.default, taken));
+            }
+        }
+        assert_eq!(different, []);
+    }
+
+    /// Whether each directive that the key's name means has the default in conf/nginx.conf, unless that is computed.
+    fn is_in_conf(name: &str, default: &str) -> bool {
+        let conf = include_str!("../../../conf/nginx.conf");
+        let what = match name {
+            "proxy-body-size" => {
+                return conf.contains(&format!(" client_max_body_size {default};"));
+            }
+            "proxy-redirect-from" => "redirect".to_owned(),
+            "proxy-buffers-number" => "buffers".to_owned(),
+            _ => name.trim_start_matches("proxy-").replace('-', "_"),
+        };
+        let defaults = ["proxy", "grpc", "fastcgi"].map(|protocol| {
+            let directive = format!("{protocol}_{what} ");
+            // The first one is the server's; locations of our own have others.
+            conf.lines().find_map(|line| line.trim().strip_prefix(&directive))
+        });
+        let is_equal = |value: &str| {
+            let value = value.trim_end_matches(';');
+            let value = match &*what {
+                "buffers" => value.split(' ').next().unwrap_or_default(),
+                _ => value,
+            };
+            value.starts_with("{{") || value == default || value.strip_suffix('s') == Some(default)
+        };
+        defaults[0].is_some() && defaults.into_iter().flatten().all(is_equal)
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) enum Sampler {
 pub struct Exporter {
     /// A name or an address; empty: spans are exported nowhere.
     pub host: String,
-    /// The collector's port.
+    /// The port on which the collector receives OTLP.
     pub port: u16,
     /// What the collector speaks on it.
     pub protocol: Protocol,
@@ -44,7 +44,7 @@ pub struct Exporter {
     pub service_name: String,
     /// Spans that wait at most. Those beyond it are dropped and counted.
     pub queue: usize,
-    /// Milliseconds between two exports.
+    /// The milliseconds between two exports of spans.
     pub delay_ms: u64,
     /// Spans in one request to the collector at most.
     pub batch: usize,

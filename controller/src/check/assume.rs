@@ -126,12 +126,12 @@ impl Assumed {
         let mut sentences = Vec::new();
         if !self.classes.is_empty() {
             let names: Vec<_> = self.classes.iter().map(String::as_str).collect();
-            let (noun, verb) = match names.len() {
-                1 => ("IngressClass", "is"),
-                _ => ("IngressClasses", "are"),
+            let (noun, verb, object) = match names.len() {
+                1 => ("IngressClass", "is", "object"),
+                _ => ("IngressClasses", "are", "objects"),
             };
             sentences.push(format!(
-                "{noun} {} {verb} this controller's: nothing here says whose",
+                "{noun} {} {verb} assumed to belong to this controller: the input has no such {object}",
                 some_of(&names)
             ));
         }
@@ -147,9 +147,12 @@ impl Assumed {
         }
         sentences.extend(by_kind.into_iter().map(|(kind, names)| {
             let names: Vec<_> = names.iter().map(String::as_str).collect();
-            let verb = if names.len() == 1 { "exists" } else { "exist" };
+            let (verb, them) = if names.len() == 1 { ("is", "it") } else { ("are", "them") };
             let counted = count(names.len(), &kind.to_string());
-            format!("{counted} that nothing here defines {verb}: {}", some_of(&names))
+            format!(
+                "{counted} {verb} assumed to exist, the input does not define {them}: {}",
+                some_of(&names)
+            )
         }));
         sentences
     }

@@ -18,7 +18,7 @@ pub struct Shared<'w> {
 }
 
 impl<'w> Shared<'w> {
-    /// Among these Ingresses.
+    /// Finds the hosts and Services that several of these Ingresses have.
     pub fn among(ingresses: impl Iterator<Item = (&'w Key, &'w Ingress)>) -> Self {
         let mut shared = Shared::default();
         for (key, ingress) in ingresses {

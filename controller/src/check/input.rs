@@ -20,7 +20,7 @@ const STANDARD_INPUT: &str = "standard input";
 
 /// Where the objects come from.
 pub enum Source {
-    /// An API server.
+    /// The objects are read from an API server.
     Cluster,
     /// `-`
     StandardInput,
@@ -77,6 +77,6 @@ async fn read_cluster(flags: &Flags) -> anyhow::Result<Batch> {
     );
     let batch = tokio::time::timeout(TIMEOUT, source.next()).await;
     batch.with_context(|| {
-        format!("the API server has not told everything within {} s: see above", TIMEOUT.as_secs())
+        format!("the API server did not list all objects within {} s: see above", TIMEOUT.as_secs())
     })
 }

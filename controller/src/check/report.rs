@@ -12,7 +12,7 @@ use oxigress_translate::Translator;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The whole report.
+/// What `oxigress check` reports, also as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// How many.
@@ -23,16 +23,16 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Numbers of objects.
+/// How many objects there are of each outcome.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Of the kinds that are read.
     pub objects: usize,
     /// Of these, the Ingresses that are this controller's.
     pub ingresses: usize,
-    /// Served as before.
+    /// The Ingresses that are served as ingress-nginx serves them.
     pub as_before: usize,
-    /// Served, but differently.
+    /// The Ingresses that are served, but differently.
     pub different: usize,
     /// Not served, or in part only.
     pub not_served: usize,
@@ -50,7 +50,7 @@ pub enum Outcome {
     Different,
 }
 
-/// One cause.
+/// A cause of differences or refusals, and the objects that it concerns.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// What becomes of its objects.

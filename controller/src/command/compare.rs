@@ -101,7 +101,7 @@ async fn try_run(comparison: &Comparison) -> anyhow::Result<Report> {
             requests.add_access_log(&read(file)?, &defaults, &routes);
         }
         (None, None) if routes.is_empty() && comparison.folder.is_none() && !comparison.cluster => {
-            bail!("nothing says what to ask: give --requests, --access-log, --folder or --cluster")
+            bail!("no requests to compare: give --requests, --access-log, --folder or --cluster")
         }
         (None, None) => requests.add_routes(&routes),
     }

@@ -24,7 +24,11 @@ pub struct Place {
 /// The address of the page, once a browser was asked to open it.
 pub async fn open(place: &Place) -> anyhow::Result<String> {
     let url = format!("http://{}/", place.address);
-    let remedy = || format!("{url}: does oxigress run here, with this --dashboard-address?");
+    let remedy = || {
+        format!(
+            "cannot connect to {url}: check that oxigress runs here with this --dashboard-address"
+        )
+    };
     TcpStream::connect(place.address).await.with_context(remedy)?;
     if !place.no_browser {
         let mut browser = Command::new("xdg-open");

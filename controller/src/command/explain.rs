@@ -90,7 +90,7 @@ fn text(asked: &Asked, told: &Explanation) -> String {
     line("path", &told.path);
     match &told.server {
         Some(server) => line("host", &format!("{} ({})", server.host, server.found)),
-        None => line("host", "no rules for it, and no rules for all hosts"),
+        None => line("host", "no server has this host, and there is no default server"),
     }
     for rule in &told.rules {
         let Rule { path, namespace, ingress, service, port, wins, why } = rule;

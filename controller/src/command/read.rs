@@ -18,7 +18,7 @@ pub async fn get(socket: &Path, target: &str) -> anyhow::Result<Vec<u8>> {
         // It runs.
         true => error,
         false => error.context(format!(
-            "{}: does oxigress run, with this --runtime-dir and user?",
+            "cannot connect to {}: check that oxigress runs with this --runtime-dir and user",
             socket.display()
         )),
     })?;
@@ -80,6 +80,9 @@ pub async fn general(socket: &Path) -> anyhow::Result<String> {
 pub fn conf(runtime_dir: &Path) -> anyhow::Result<String> {
     let file = runtime_dir.join("nginx.conf");
     std::fs::read_to_string(&file).with_context(|| {
-        format!("{}: does oxigress run, with this --runtime-dir and user?", file.display())
+        format!(
+            "cannot read {}: check that oxigress runs with this --runtime-dir and user",
+            file.display()
+        )
     })
 }

@@ -32,10 +32,10 @@ fn wait_here(runtime_dir: &Path) -> anyhow::Result<()> {
         }
     }
     if handles.is_empty() {
-        tracing::info!("nobody works in {}", folder.display());
+        tracing::info!("no oxigress process uses {}; nothing to stop", folder.display());
     }
     for (pid, handle) in &handles {
-        tracing::info!("process {} is asked to end", pid.as_raw_nonzero());
+        tracing::info!("sent SIGTERM to process {}", pid.as_raw_nonzero());
         match pidfd_send_signal(handle, Signal::TERM) {
             Err(Errno::SRCH) | Ok(()) => {}
             Err(error) => anyhow::bail!("process {}: {error}", pid.as_raw_nonzero()),

@@ -84,7 +84,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     };
     tokio::select! {
         () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions, lookers) => {
-            anyhow::bail!("the source of objects ended")
+            anyhow::bail!("the provider of objects stopped unexpectedly")
         }
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.
         () = end(flags, &mut signals, &is_leaving, status) => Ok(ExitCode::SUCCESS),
@@ -160,7 +160,8 @@ fn start_status(
     let Some(client) = cluster else { return Ok(None) };
     let Some(pod) = cluster::pod() else {
         tracing::info!(
-            "no status and no Events are written: POD_NAME and POD_NAMESPACE are not set"
+            "status and Events are not written because POD_NAME and POD_NAMESPACE are not set: set them by the \
+             downward API"
         );
         return Ok(None);
     };
@@ -190,7 +191,9 @@ async fn start_dashboard(
         }
         // Nobody has asked for it: several programs on one machine are no error.
         Err(error) if address.to_string() == DASHBOARD => {
-            tracing::info!("no dashboard: {address}: {error}");
+            tracing::info!(
+                "dashboard not started: cannot listen on {address}: {error}: set --dashboard-address"
+            );
         }
         Err(error) => {
             anyhow::bail!("--dashboard-address {address}: {error}: free it or choose another")

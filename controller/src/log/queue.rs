@@ -93,7 +93,7 @@ impl Queue {
             } else if waiting.lost > 0 {
                 let lost = std::mem::take(&mut waiting.lost);
                 drop(waiting);
-                tracing::warn!("{lost} log lines were lost: standard error did not take them");
+                tracing::warn!("dropped {lost} log lines because standard error was blocked");
             }
         }
     }

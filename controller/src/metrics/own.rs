@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 /// Somebody asks.
 pub struct Scrape {
-    /// Labels of every series.
+    /// The labels that every series has.
     pub constant: Vec<(String, String)>,
     /// Where the text goes.
     pub reply: oneshot::Sender<String>,
@@ -73,9 +73,9 @@ pub fn pace(pace: &Pace, constant: &[(String, String)]) -> String {
         title(&mut out, name, kind, help);
         sample(&mut out, name, &with_constant(constant, &[]), value);
     };
-    let help = "Changes that wait, since those of their namespaces take too long to read";
+    let help = "Changes that the rate limit of their namespace delays now";
     one("waiting_changes", "gauge", help, pace.waiting() as f64);
-    let help = "Changes that have waited, since those of their namespaces took too long to read";
+    let help = "Changes that the rate limit of their namespace has delayed";
     one("delayed_changes", "counter", help, pace.delayed() as f64);
     out
 }
@@ -89,8 +89,7 @@ pub fn source(watch_health: &WatchHealth, constant: &[(String, String)]) -> Stri
     };
     let is_whole = f64::from(u8::from(watch_health.is_whole()));
     one("source_synchronised", "1 if every watch of the API server is open", is_whole);
-    let help =
-        "How long the watch that is silent longest has been; an open one speaks once a minute";
+    let help = "Seconds since the least recently active watch received data; an open one does once a minute";
     one("source_silence_seconds", help, watch_health.silence().as_secs_f64());
     out
 }
@@ -167,7 +166,12 @@ fn orphans(out: &mut String, world: &World, snapshot: &Snapshot, constant: &[(St
         return;
     }
     let name = "orphan_ingress";
-    title(out, name, "gauge", "1 for an Ingress with a path that leads nowhere");
+    title(
+        out,
+        name,
+        "gauge",
+        "1 for an Ingress with a path whose Service or endpoints are missing",
+    );
     for ((namespace, ingress), kinds) in ingresses {
         for (kind, is_orphan) in ["no-service", "no-endpoint"].iter().zip(kinds) {
             let labels = [("ingress", ingress), ("namespace", namespace), ("type", kind)];

@@ -18,7 +18,7 @@ struct Usage {
     virtual_bytes: u64,
     read_bytes: u64,
     write_bytes: u64,
-    /// Seconds since 1970.
+    /// The start of the oldest process, in seconds since 1970.
     oldest_start: Option<f64>,
 }
 

@@ -40,7 +40,7 @@ pub enum Source {
     Service(Key),
     /// The nodes of our pods; of this pod the labels are.
     Nodes {
-        /// This pod.
+        /// The pod in which this process runs.
         pod: Key,
         /// The value of `--report-node-internal-ip-address`.
         is_internal: bool,

@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use waiting::Waiting;
 
-/// Longest message.
+/// The longest message that the API server takes.
 const MAX_BYTES: usize = 1_024;
 /// Texts of one object that are known to have been said.
 const MAX_SAID: usize = 8;

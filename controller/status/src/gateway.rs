@@ -33,14 +33,14 @@ struct Entry {
     /// Writes of the same content, one after the other.
     repeated: u32,
     failures: u32,
-    /// Not before.
+    /// The time before which nothing is tried.
     at: Option<Instant>,
     is_under_way: bool,
 }
 
 /// A status that is to be written.
 pub struct GatewayWrite {
-    /// Whose.
+    /// The object whose status it is.
     pub object: ObjectRef,
     version: String,
     status: Value,

@@ -28,12 +28,12 @@ pub struct Times {
     ttl: Duration,
     /// So long after its last renewal a holder stops.
     deadline: Duration,
-    /// Between two tries.
+    /// The time between two attempts to get or keep the Lease.
     retry: Duration,
 }
 
 impl Times {
-    /// ingress-nginx's proportions.
+    /// The times of a Lease of this length, in the proportions of ingress-nginx.
     pub fn of(ttl: Duration) -> Self {
         // A Lease counts in seconds.
         let ttl = Duration::from_secs(ttl.as_secs_f64().ceil().max(1.0) as u64);
@@ -197,7 +197,7 @@ fn holder(lease: &Lease) -> &str {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// Another replica was faster.
-    #[error("another replica was faster")]
+    #[error("another replica updated the Lease first")]
     Conflict,
     /// The API server refused or did not answer.
     #[error("{0}")]
@@ -323,8 +323,8 @@ pub async fn keep(
             std::mem::replace(until, election.until()) != election.until()
         });
         if was_held != election.holds(now) {
-            let what = if was_held { "no longer leads" } else { "leads" };
-            tracing::info!("{} {what}, by Lease {}", election.identity, election.name);
+            let what = if was_held { "lost leadership" } else { "became leader" };
+            tracing::info!("{} {what} (Lease {})", election.identity, election.name);
         }
         tokio::select! {
             () = sleep_until(election.next_turn(now, oxigress_net::pause::random())) => {}

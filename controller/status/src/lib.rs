@@ -39,7 +39,7 @@ use update::Mailbox;
 use write::StatusQueue;
 use writer::{Causes, Writer};
 
-/// The least --status-update-interval.
+/// A shorter --status-update-interval is refused.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The task that writes, as the controller sees it.

@@ -20,7 +20,7 @@ pub struct Update {
     pub statuses: BTreeMap<ObjectRef, Option<ObjectStatus>>,
     /// What it is to say; none: nothing any more.
     pub wanted: BTreeMap<ObjectRef, Option<Wanted>>,
-    /// Verdicts that changed.
+    /// The verdicts that changed since the last update.
     pub verdicts: VerdictChanges,
     /// Objects that came, changed or went.
     pub changed: BTreeMap<ObjectRef, Change>,

@@ -23,7 +23,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 const UNREACHABLE: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
 /// Who writes the same status again so soon has somebody else who writes another one.
 const CONTEST: Duration = Duration::from_secs(300);
-/// The longest pause then.
+/// The longest pause while another writer changes the same status.
 const CONTEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A status that is to be written.
@@ -65,7 +65,7 @@ struct Entry {
 pub struct StatusQueue {
     ingresses: BTreeMap<Key, Entry>,
     wanted: Option<Vec<Address>>,
-    /// To be written.
+    /// The Ingresses whose status has to be written.
     ready: BTreeSet<Key>,
     under_way: BTreeSet<Key>,
     paused: BTreeMap<Key, Instant>,

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const RINGS: Duration = Duration::from_secs(1);
 /// So long emptying the status may take at the end.
 const END: Duration = Duration::from_secs(60);
-/// Lines about one cause.
+/// The time between two log lines about one cause.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub type PendingEvent = BoxFuture<'static, (Draft, event::Outcome)>;
@@ -282,7 +282,10 @@ impl Writer {
             }
             // The last ones known stay.
             Err(error) => {
-                self.causes.warn("address", format!("the status stays as it is: {error}"));
+                self.causes.warn(
+                    "address",
+                    format!("cannot read the addresses: {error}; the written status stays"),
+                );
                 self.failed_reads = self.failed_reads.saturating_add(1).min(10);
                 Duration::from_secs(1 << self.failed_reads).min(self.interval)
             }
@@ -321,11 +324,11 @@ impl Writer {
             Ok(false) => {}
             Ok(true) => return,
             Err(error) => {
-                tracing::warn!("the status stays: whether other replicas stay is unknown: {error}");
+                tracing::warn!("cannot list other replicas: {error}; the status is not removed");
                 return;
             }
         }
-        tracing::info!("the last replica ends: emptying the status");
+        tracing::info!("the last replica is stopping; removing its addresses from status");
         (self.source, self.trigger, self.reading, self.read_at) = (None, None, None, None);
         self.is_ending = true;
         self.status_queue.want(Vec::new(), Instant::now());

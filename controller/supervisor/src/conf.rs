@@ -143,7 +143,7 @@ impl Machine {
             Ok(_) => stdout.to_owned(),
             Err(error) => {
                 let file = runtime.file("access.log");
-                tracing::warn!("requests are logged to {file:?}, since {stdout:?}: {error}");
+                tracing::warn!("cannot open {stdout:?}: {error}; the access log goes to {file:?}");
                 file
             }
         };
@@ -168,7 +168,7 @@ impl Machine {
     }
 }
 
-/// linux/magic.h
+/// The number of tmpfs in linux/magic.h.
 const TMPFS: i128 = 0x0102_1994;
 const RAMFS: i128 = 0x8584_58f6;
 
@@ -221,7 +221,7 @@ fn metrics(options: &Options) -> String {
     }
 }
 
-/// The whole file.
+/// Renders nginx.conf as a whole.
 pub fn render(
     options: &Options,
     runtime: &Runtime,

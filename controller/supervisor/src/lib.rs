@@ -114,7 +114,7 @@ async fn stop(masters: &Masters, mut known: Vec<Master>, signals: &mut Signals) 
         known.iter().for_each(|master| master.signal(signal));
         tokio::select! {
             () = all => break,
-            () = signals.stop() => tracing::info!("asked to stop again: ending requests"),
+            () = signals.stop() => tracing::info!("second stop signal: closing open requests"),
         }
     }
     for master in &known {

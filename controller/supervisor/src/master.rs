@@ -50,7 +50,7 @@ impl Masters {
         self.named_in(&self.old_pid_file())
     }
 
-    /// nginx's name for it.
+    /// nginx renames its pid file to this while a new binary runs beside it.
     pub fn old_pid_file(&self) -> PathBuf {
         let mut name = self.pid_file.clone().into_os_string();
         name.push(".oldbin");
@@ -79,7 +79,7 @@ impl Masters {
                 return;
             }
             if Instant::now() > deadline {
-                tracing::warn!("workers of nginx {} outlive it: killing them", dead.pid());
+                tracing::warn!("nginx master {} died; killing its workers", dead.pid());
                 for orphan in left {
                     let _ = process::kill_process(orphan.pid, Signal::KILL);
                 }
@@ -144,7 +144,7 @@ impl Master {
         }
     }
 
-    /// Its process id.
+    /// The process id of the master.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
@@ -202,6 +202,8 @@ fn watch(handle: &OwnedFd) -> watch::Receiver<()> {
 /// From here on, children of a child that dies become ours: then they are waited for.
 pub fn adopt_orphans() {
     if let Err(error) = process::set_child_subreaper(Some(process::getpid())) {
-        tracing::warn!("workers of a dead nginx are left to init: {error}");
+        tracing::warn!(
+            "cannot become a child subreaper: {error}; workers of a dead nginx are reparented to PID 1"
+        );
     }
 }

@@ -86,8 +86,8 @@ impl Nginx {
                 try_out(&binary, &runtime.file("nginx.conf.tried"), &worker_folder, &text)
         {
             tracing::error!(
-                "{why}: nginx starts with the defaults, and with what keeps clients out; the ConfigMap's values are tried \
-                 again: correct them"
+                "nginx refused the ConfigMap's settings: {why}: it starts with defaults and with the settings that restrict \
+                 clients; the others are tried again: correct them"
             );
             listeners.reject_settings(StaticConfig::default(), why);
             text = conf::render(options, &runtime, &module, &machine, &listeners.live);
@@ -145,7 +145,7 @@ impl Nginx {
             if next.rejected.as_ref().is_none_or(|rejected| rejected.why != why) {
                 let keys = live.differing(&next.live.settings).join(", ");
                 tracing::error!(
-                    "{why}: the ConfigMap's former values of {keys} stay: correct them"
+                    "nginx refused the ConfigMap's values of {keys}: {why}: the previous values stay: correct them"
                 );
             }
             next.reject_settings(live.clone(), why);
@@ -170,7 +170,10 @@ impl Nginx {
         // Workers may write there: a new file is none of their links.
         match fs::OpenOptions::new().write(true).create_new(true).open(&file) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                tracing::error!("{}: {error}: nginx does not tell that it ends", file.display());
+                tracing::error!(
+                    "cannot create {}: {error}; health checks and clients are not told of the shutdown",
+                    file.display()
+                );
             }
             _ => {}
         }
@@ -182,16 +185,19 @@ impl Nginx {
             Some(old) => (old, Some(Upgrade::found())),
             None => (self.masters.current()?, None),
         };
-        tracing::info!("nginx {} runs already: adopted", master.pid());
+        tracing::info!("found nginx {} running; supervising it", master.pid());
         let mut reload = None;
         if upgrade.is_some() {
-            tracing::info!("nginx {} is the old one of an upgrade: going on with it", master.pid());
+            tracing::info!("continuing the upgrade from nginx {}", master.pid());
         } else if self.is_conf_new {
-            tracing::info!("nginx.conf has changed: nginx {} reads it", master.pid());
+            tracing::info!("nginx.conf has changed; reloading nginx {}", master.pid());
             reload = Some(Reload::of(master.pid()));
             master.signal(Signal::HUP);
         } else if self.was_draining {
-            tracing::info!("nginx {} was to end: its workers are replaced", master.pid());
+            tracing::info!(
+                "nginx {} was shutting down; reloading it so that it serves again",
+                master.pid()
+            );
             reload = Some(Reload::of(master.pid()));
             master.signal(Signal::HUP);
         }
@@ -234,7 +240,7 @@ fn find(given: Option<PathBuf>, beside: &str, flag: &str) -> anyhow::Result<Path
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.+@~".contains(&b);
     ensure!(
         found.as_os_str().as_encoded_bytes().iter().all(|&b| is_plain(b)),
-        "{}: nginx.conf gives a character of this path a meaning: install it elsewhere",
+        "{}: the path contains a character that is special in nginx.conf: install it elsewhere",
         found.display()
     );
     Ok(found)

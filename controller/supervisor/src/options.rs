@@ -79,7 +79,7 @@ pub enum Journal {
     Auto,
     /// Whatever the runtime folder is.
     On,
-    /// Never.
+    /// The journal is never written.
     Off,
 }
 

@@ -19,7 +19,7 @@ pub enum PortError {
     /// Somebody else listens.
     #[error("port {port} is in use: stop the program that listens there, or choose another {flag}")]
     Busy {
-        /// The port.
+        /// The port that the flag names.
         port: u16,
         /// The flag that names it.
         flag: &'static str,
@@ -27,17 +27,17 @@ pub enum PortError {
     /// Two listeners cannot have one port.
     #[error("{first} and {flag} both name port {port}: choose another port for one of them")]
     Twice {
-        /// The port.
+        /// The port that the flag names.
         port: u16,
-        /// One flag.
+        /// The flag that names the port first.
         first: &'static str,
-        /// The other flag.
+        /// The flag that names the same port again.
         flag: &'static str,
     },
     /// Mostly that a port below 1024 needs a privilege.
     #[error("port {port} cannot be opened: {error}: choose another {flag}")]
     Refused {
-        /// The port.
+        /// The port that the flag names.
         port: u16,
         /// The flag that names it.
         flag: &'static str,

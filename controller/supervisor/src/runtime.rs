@@ -19,14 +19,14 @@ pub enum RuntimeError {
          --runtime-dir"
     )]
     TooLong {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Of its path.
+        /// The length of its path.
         bytes: usize,
     },
     /// It could not stand in nginx.conf.
     #[error(
-        "{flag} {folder:?} holds a character that nginx.conf gives a meaning: use letters, digits and \
+        "{flag} {folder:?} contains a character that is special in nginx.conf: use letters, digits and \
          `/ - _ . + @ ~`"
     )]
     Odd {
@@ -35,11 +35,11 @@ pub enum RuntimeError {
         /// As it is.
         folder: PathBuf,
     },
-    /// Somebody else works there.
+    /// Another oxigress works in the folder.
     #[error("another oxigress uses {0:?}: stop it or choose another --runtime-dir")]
     Taken(PathBuf),
     /// The file system says no.
-    #[error("{path:?}: {error}: is {flag} a folder that this user may write to?")]
+    #[error("{path:?}: {error}: check that {flag} is a folder that this user may write to")]
     Io {
         /// That names the folder.
         flag: &'static str,
@@ -105,12 +105,12 @@ impl Runtime {
         }
     }
 
-    /// The folder, absolute.
+    /// The absolute path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A file in it.
+    /// The path of a file in the folder.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -85,7 +85,10 @@ impl<'n> Watched<'n> {
         let listeners = self.nginx.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.nginx.runtime.file(streams::SERVED);
         if let Err(error) = listeners.read.write(&path) {
-            tracing::warn!("{}: {error}: the controller role waits in vain", path.display());
+            tracing::warn!(
+                "cannot write {}: {error}; the first publication of the controller role is delayed",
+                path.display()
+            );
         }
     }
 
@@ -125,7 +128,7 @@ impl<'n> Watched<'n> {
             match self.nginx.start() {
                 Ok(master) => self.master = master,
                 Err(error) => {
-                    tracing::error!("{error:#}: trying again");
+                    tracing::error!("cannot start nginx: {error:#}; trying again");
                     continue;
                 }
             }
@@ -150,7 +153,7 @@ impl<'n> Watched<'n> {
             Step::Waiting => return,
             Step::Failed(why) => {
                 let old = self.master.pid();
-                tracing::error!("the new nginx does not serve, {why}: nginx {old} serves on");
+                tracing::error!("the upgrade failed, {why}: nginx {old} keeps serving");
             }
             Step::Ready(new) => {
                 let old = self.master.pid();

@@ -72,7 +72,7 @@ pub struct Annotations {
 /// What an Ingress says about its hosts as wholes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostSettings {
-    /// spec.tls with lower-case hosts.
+    /// The entries of spec.tls, with their hosts in lower case.
     pub tls: Vec<Tls>,
     /// The names and redirects of the hosts.
     pub hosts: Hosts,
@@ -138,8 +138,9 @@ pub fn parse(
             without.extend(balancing.affinity.take().map(|_| "affinity"));
             if !without.is_empty() {
                 reader.notes.push(Note::remark(format!(
-                    "on a canary there is no effect of {}: what the main Ingress says holds",
-                    without.join(", ")
+                    "{} {} no effect on a canary: the main Ingress's values apply",
+                    without.join(", "),
+                    if without.len() == 1 { "has" } else { "have" }
                 )));
             }
         }
@@ -221,7 +222,11 @@ fn name_unsupported(reader: &mut Reader<'_>) {
                     Some(nearest) => format!("did you mean {nearest}? Correct or remove it"),
                     None => "remove it".into(),
                 };
-                reader.close(name, "it seems to protect and is not known", &remedy);
+                reader.close(
+                    name,
+                    "it is unknown, and its name suggests that it restricts access",
+                    &remedy,
+                );
             }
             None => unknown.push(match table::nearest(name) {
                 Some(nearest) => format!("{name} (did you mean {nearest}?)"),
@@ -231,9 +236,7 @@ fn name_unsupported(reader: &mut Reader<'_>) {
     }
     if !unknown.is_empty() {
         let names = oxigress_core::model::shorten(&unknown.join(", ")).to_owned();
-        reader.notes.push(Note::warning(format!(
-            "annotations that are not known, served without them: {names}"
-        )));
+        reader.notes.push(Note::warning(format!("unknown annotations are ignored: {names}")));
     }
 }
 
@@ -244,7 +247,7 @@ fn name_old(reader: &mut Reader<'_>, name: &str, text: &str, old: old::Old) {
         old::Old::Anyway => return,
         old::Old::For(new, value) if reader.has(new) => {
             format!(
-                "it is an old name of {new}, which is there and counts: remove it ({value} is what it said)"
+                "it is a former name of {new}, which is set and takes precedence: remove it (its value means {value})"
             )
         }
         old::Old::For(new, value) if text == "true" => {

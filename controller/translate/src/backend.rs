@@ -202,7 +202,7 @@ pub fn resolve_url(
     for (address, denial) in denied {
         server
             .notes
-            .push(Note::rejected(format!("URL: {address} is never asked, since it {denial}")));
+            .push(Note::rejected(format!("URL: no connection to {address}, which {denial}")));
     }
     server.endpoints = EndpointSet::new(endpoints.finish(None)).unwrap_or_default();
     server

@@ -190,7 +190,7 @@ impl Claims {
             paths += usize::from(rule.paths.is_empty());
             if paths > MAX_RULES {
                 notes.push(Note::rejected(format!(
-                    "spec.rules[{r}] and what follows is not served: at most {MAX_RULES} paths and hosts in \
+                    "spec.rules[{r}] and later rules are not served: at most {MAX_RULES} paths and hosts in \
                      one Ingress, split it"
                 )));
                 return;
@@ -201,7 +201,7 @@ impl Claims {
                 paths += 1;
                 if paths > MAX_RULES {
                     notes.push(Note::rejected(format!(
-                        "{field} and what follows is not served: at most {MAX_RULES} paths in one \
+                        "{field} and later paths are not served: at most {MAX_RULES} paths in one \
                          Ingress, split it"
                     )));
                     return;
@@ -234,8 +234,8 @@ impl Claims {
             (Ok(pattern), _) => (pattern, false),
             (Err(why), Some(closed)) => {
                 let message = format!(
-                    "{field}.path: {why}; requests that begin with {} get 503 where no longer path takes them and the \
-                     host is this namespace's",
+                    "{field}.path: {why}; requests whose path begins with {} are answered 503 unless a longer path \
+                     matches, if this namespace owns the host",
                     leading_text(written)
                 );
                 notes.push(Note::rejected(message));
@@ -282,7 +282,7 @@ impl Claims {
             _ if self.has_groups => return,
             _ => format!(
                 "no path of this Ingress is a regular expression with groups, so its captures {}: use groups and use-regex",
-                if is_alone { "are nothing to hash and the default is used" } else { "are empty" }
+                if is_alone { "cannot be hashed and the default is used" } else { "are empty" }
             ),
         };
         notes.push(Note::warning(format!("annotation upstream-hash-by: {message}")));

@@ -16,17 +16,17 @@ pub enum Part {
     Settings,
     /// The ConfigMap of TCP or UDP services.
     Streams(Protocol),
-    /// One Ingress by itself.
+    /// Notes that follow from one Ingress alone.
     Ingress(Key),
     /// The rules of one host.
     Host(HostPattern),
     /// The certificate of one host.
     Tls(HostPattern),
-    /// One Secret by itself.
+    /// Notes that follow from one Secret alone.
     Secret(Key),
     /// The endpoints of one backend.
     Backend(BackendId),
-    /// The Gateway API.
+    /// Notes about all objects of the Gateway API.
     Gateways,
     /// What nginx refused or has no room for.
     Withheld,

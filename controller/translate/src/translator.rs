@@ -91,7 +91,7 @@ pub struct Translator {
     pub(crate) new_statuses: BTreeMap<ObjectRef, Option<Wanted>>,
     /// Ingresses and the bundles that they name.
     pub(crate) offered_bundles: Relation<Key, BundleId>,
-    /// The bundles by id.
+    /// The texts of the bundles that policies name.
     pub(crate) bundle_texts: BTreeMap<BundleId, Bundle>,
     /// Hosts and the bundles that their policies name.
     pub(crate) bundles: Relation<HostPattern, BundleId>,

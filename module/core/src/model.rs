@@ -167,7 +167,7 @@ fn check_rules(rules: &[Rule]) -> Result<(), String> {
         }
     }
     match twice {
-        Some(twice) => Err(format!("path {} stands twice in one server: keep one", twice.path)),
+        Some(twice) => Err(format!("path {} is defined twice in one server: keep one", twice.path)),
         None => Ok(()),
     }
 }

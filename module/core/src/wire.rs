@@ -44,7 +44,7 @@ where
             let mut all = BTreeMap::new();
             while let Some(key) = map.next_key::<K>()? {
                 if all.contains_key(&key) {
-                    return Err(A::Error::custom(format!("key {key} stands twice: keep one")));
+                    return Err(A::Error::custom(format!("key {key} is defined twice: keep one")));
                 }
                 let value = map.next_value()?;
                 all.insert(key, value);

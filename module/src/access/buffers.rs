@@ -60,15 +60,16 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
     match begun {
         Ok(begun) => nginx.pool().keep(begun).map_or(Some(503), |_| None),
         Err(excess) => {
-            let of = match excess {
-                Excess::Namespace => "of its namespace's requests may take more than half of",
-                Excess::Worker => "of a worker's requests may take more than",
+            let (of, share) = match excess {
+                Excess::Namespace => ("of the namespace", "half of "),
+                Excess::Worker => ("of all namespaces", ""),
             };
-            let most = counted.buffers.most();
+            let (most, namespace) = (counted.buffers.most(), namespace.escape_ascii());
             let what = format_args!(
-                "the large buffers {of} the {most} bytes of ingress_buffers: the request is refused; make buffers smaller"
+                "request of namespace \"{namespace}\" answered 503: large buffers {of} would exceed {share}the {most} bytes \
+                 of ingress_buffers; use smaller proxy buffers"
             );
-            counted.throttle.log(request, &namespace.escape_ascii().to_string(), what);
+            counted.throttle.log(request, what);
             Some(503)
         }
     }

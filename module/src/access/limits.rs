@@ -74,24 +74,26 @@ impl Limiter {
 
     #[cold]
     fn log(&self, request: &Request<'_>, limits: &Limits, verdict: Verdict) {
+        let owner = shown(&limits.owner);
         let log_rate = |excess: u64, unit| {
             let (whole, milli) = (excess / 1_000, excess % 1_000);
-            let line = format_args!("limiting requests a {unit}, excess: {whole}.{milli:03}");
-            self.refusing.log(request, &limits.owner, line);
+            let line = format_args!(
+                "limiting requests a {unit}, excess: {whole}.{milli:03} by \"{owner}\""
+            );
+            self.refusing.log(request, line);
         };
         match verdict {
             Verdict::Admitted { .. } => {
-                let what = "\"ingress_limits\" is too small: the client with the fewest requests was forgotten";
-                self.forgetting.log(
-                    request,
-                    &limits.owner,
-                    format_args!("{what}, for a request limited"),
+                let line = format_args!(
+                    "zone \"ingress_limits\" is full: the counters of the least active client were dropped for limits of \
+                     \"{owner}\"; make ingress_limits larger"
                 );
+                self.forgetting.log(request, line);
             }
             Verdict::Refused { by: Limit::Second(excess), .. } => log_rate(excess, "second"),
             Verdict::Refused { by: Limit::Minute(excess), .. } => log_rate(excess, "minute"),
             Verdict::Refused { by: Limit::Connections, .. } => {
-                self.refusing.log(request, &limits.owner, format_args!("limiting connections"));
+                self.refusing.log(request, format_args!("limiting connections by \"{owner}\""));
             }
         }
     }
@@ -100,7 +102,7 @@ impl Limiter {
 impl Throttle {
     /// Writes a line, unless one was written lately.
     #[cold]
-    pub fn log(&self, request: &Request<'_>, owner: &str, what: std::fmt::Arguments<'_>) {
+    pub fn log(&self, request: &Request<'_>, what: std::fmt::Arguments<'_>) {
         let now = monotonic_milliseconds();
         let last = self.logged_ms.get();
         if last != 0 && now.saturating_sub(last) < LOG_PAUSE_MS {
@@ -108,12 +110,16 @@ impl Throttle {
             return;
         }
         self.logged_ms.set(now.max(1));
-        let shown = owner.get(..MAX_LOGGED).unwrap_or(owner).escape_debug();
         match self.unlogged.replace(0) {
-            0 => request.log_error(format_args!("{what} by \"{shown}\"")),
-            more => request.log_error(format_args!("{what} by \"{shown}\", and {more} before")),
+            0 => request.log_error(what),
+            more => request.log_error(format_args!("{what} ({more} similar messages suppressed)")),
         }
     }
+}
+
+/// An owner of limits as a log line has it.
+fn shown(owner: &str) -> impl std::fmt::Display {
+    owner.get(..MAX_LOGGED).unwrap_or(owner).escape_debug()
 }
 
 /// Applies the limits of a request's policies; the status of a refusal.

@@ -208,7 +208,9 @@ impl<'r> Request<'r> {
 
     /// Says in the error log that the auth server said neither yes nor no.
     pub fn log_unexpected_answer(&self, status: u16) {
-        let line = format_args!("auth server: unexpected status {status}, so nobody comes in");
+        let line = format_args!(
+            "auth server answered with unexpected status {status}: request denied with 500"
+        );
         self.log_error(line);
     }
 }

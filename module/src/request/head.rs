@@ -167,8 +167,8 @@ impl<'r> Request<'r> {
         }
         let host = self.host().escape_ascii();
         self.log_error(format_args!(
-            "ingress: a request for \"{host}\" has passed through here {} times (CDN-Loop): 508; an Ingress leads back \
-             to this ingress",
+            "ingress: request loop: a request for \"{host}\" passed this gateway {} times (CDN-Loop), answered 508; a backend \
+             of this host points back to this gateway",
             head::MAX_PASSES
         ));
     }

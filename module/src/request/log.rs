@@ -17,7 +17,7 @@ pub enum Sole {
 /// A request's attempt at an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'r> {
-    /// Address and port.
+    /// The address and port of the endpoint.
     pub address: &'r [u8],
     /// Bytes of the response's body.
     pub length: u64,

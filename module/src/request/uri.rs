@@ -30,7 +30,7 @@ impl<'r> Request<'r> {
         static SELDOM: Seldom = Seldom::new();
         if SELDOM.is_due() {
             self.log_error(format_args!(
-                "ingress: a pattern among the paths of this host takes too much work for this path: 500"
+                "ingress: a regular-expression path of this host exceeded the matching limit, answered 500; simplify it"
             ));
         }
     }

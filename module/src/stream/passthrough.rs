@@ -52,8 +52,8 @@ fn is_passed_through(session: &Session) -> Option<()> {
     if is_in_a_circle(session, worker) {
         let name = String::from_utf8_lossy(name);
         let line = format_args!(
-            "ingress: a TLS connection for \"{name}\" has come back to this nginx, or ended early, and is closed: let the Service \
-             of its ssl-passthrough or TLSRoute lead to the endpoints, not to this gateway's address"
+            "ingress: TLS connection for \"{name}\" looped back to this nginx or ended early; closed. The Service of its \
+             ssl-passthrough must point to endpoints, not to this gateway"
         );
         static SELDOM: Seldom = Seldom::new();
         if SELDOM.is_due() {

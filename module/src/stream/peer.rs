@@ -80,7 +80,7 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
         let value = session.variable::<Stream>(index).filter(|value| !value.is_empty());
         if value.is_none() {
             let line = "the variable of \"ingress_balancer\" is empty";
-            say(session, format_args!("no backend: {line}"));
+            say(session, format_args!("no backend: {line}; session closed"));
         }
         return value;
     }
@@ -96,7 +96,7 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
     if found.is_none() {
         let port = arrived.map(|at| at.port().to_string());
         let port = port.as_deref().unwrap_or("of a Unix socket");
-        say(session, format_args!("no backend for port {port}"));
+        say(session, format_args!("no backend for port {port}; session closed"));
     }
     found
 }
@@ -210,7 +210,7 @@ impl<'s> Peer<'s> {
     fn say_no_endpoint(&self) {
         let backend = self.backend.escape_ascii();
         if !self.backend.is_empty() {
-            let line = format_args!("no endpoint is left in backend \"{backend}\"");
+            let line = format_args!("no endpoint is left in backend \"{backend}\"; session closed");
             say(self.session, line);
         }
     }

@@ -37,10 +37,10 @@ pub enum StepError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// What another nginx wrote does not fit.
-    #[error("what the other nginx wrote cannot be taken: {0}")]
+    #[error("cannot apply the journal of the other nginx: {0}")]
     Replay(#[from] ReplayError),
     /// A writer holds the store.
-    #[error("another write takes long")]
+    #[error("the zone's write lock is held too long")]
     Busy,
 }
 
@@ -132,7 +132,8 @@ impl Agent {
         self.set_role(Role::Follower)?;
         // Nothing more is written to this store but what its new owner writes.
         let result = self.let_go();
-        self.messages.push("a later nginx takes the journal over".into());
+        self.messages
+            .push("a newer nginx claimed the journal; this one stops accepting writes".into());
         result
     }
 
@@ -172,7 +173,7 @@ impl Agent {
         };
         if self.store.role() == Role::Follower {
             if let Err(error) = self.follow() {
-                self.messages.push(format!("the rest of the journal is left out: {error}"));
+                self.messages.push(format!("the end of the journal could not be applied: {error}"));
             }
             self.set_role(Role::Leader)?;
             self.messages.push("this nginx has taken over the journal and accepts writes".into());
@@ -248,7 +249,9 @@ pub fn load(store: &Store, lock: &ZoneLock, path: &Path) -> Start {
             start.warning = match result {
                 Err(error) => warn(format!("{error}; nginx starts without it")),
                 Ok(Stop::End) => None,
-                Ok(Stop::Torn { bytes }) => warn(format!("its last {bytes} bytes are cut off")),
+                Ok(Stop::Torn { bytes }) => {
+                    warn(format!("its last {bytes} bytes are incomplete and were ignored"))
+                }
                 Ok(Stop::Damaged { at }) => {
                     warn(format!("damaged at byte {at}, all before that is used"))
                 }

@@ -58,7 +58,9 @@ pub fn create() {
         }
         Err(error) => log::cycle(
             log::WARN,
-            format_args!("ingress: requests of killed workers stay counted: {error}"),
+            format_args!(
+                "ingress: no memory for the ledger of requests in flight: {error}; requests of killed workers stay counted"
+            ),
         ),
     }
 }

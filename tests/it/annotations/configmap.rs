@@ -233,7 +233,7 @@ fn a_value_that_nginx_refuses_leaves_the_last_good_ones_and_all_else() {
         let entries = [("server-tokens", "true"), bad, refused, ("hsts-max-age", "9")];
         shop.write("settings.yaml", &config_map("settings", &entries))?;
         until("the refusal", || {
-            let text = "the ConfigMap's former values of";
+            let text = "nginx refused the ConfigMap's values of";
             ensure!(logged(&shop, text) >= 1, "{}", shop.controller.output_tail());
             Ok(())
         })?;

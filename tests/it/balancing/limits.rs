@@ -74,7 +74,7 @@ fn a_full_table_of_connections_keeps_nobody_out() {
             for _ in 0..50 {
                 held.push(shop.send_as(&format!("user-{}", held.len())));
             }
-            ensure!(shop.site.nginx.error_log().contains("\"ingress_limits\" is too small"));
+            ensure!(shop.site.nginx.error_log().contains("zone \"ingress_limits\" is full"));
             Ok(())
         })?;
         let refused = block_on(shop.send_as("heavy"))??;

@@ -95,7 +95,7 @@ fn a_gateway_that_is_away_is_trouble_and_no_difference() -> Result<()> {
     ensure!(output.status.code() == Some(2), "{}: {errors}", output.status);
     ensure!(errors.starts_with("error: ") && errors.lines().count() == 1, "{errors}");
     ensure!(
-        errors.contains(&away) && errors.contains("is this the gateway's address?"),
+        errors.contains(&away) && errors.contains("check that this is the gateway's address"),
         "{errors}"
     );
     let output = Command::new(dist::oxigress()?).args(["compare", &away, &away]).output()?;

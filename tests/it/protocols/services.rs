@@ -243,7 +243,7 @@ fn what_cannot_be_served_is_told_and_the_rest_is_served() {
             ensure!(last[at..until].contains(said), "{}", &last[at..until]);
         }
         ensure!(tcp(missing, "x!").unwrap_or_default().is_empty(), "a session without a Service");
-        ensure!(logged(&controller, &format!("tcp/{busy_port} cannot be opened")) == 1, "busy");
+        ensure!(logged(&controller, &format!("cannot open tcp/{busy_port}")) == 1, "busy");
         drop(busy);
         until("the port that is free now", || is_told("busy", tcp(busy_port, "x!"), "echo: x!"))
     });

@@ -94,7 +94,7 @@ fn a_circle_through_another_proxy_ends() {
         let client = block_on(Client::connect(nginx.http, None))?;
         let answer = block_on(client.send(hyper::Method::GET, "circle.test", "/two", &[], ""))?;
         ensure!(answer.status == 508, "{answer:?}");
-        ensure!(nginx.log().contains("has passed through here 3 times"), "{}", nginx.log());
+        ensure!(nginx.log().contains("passed this gateway 3 times"), "{}", nginx.log());
         nginx.check()
     });
 }

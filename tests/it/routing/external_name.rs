@@ -121,7 +121,7 @@ fn a_failure_keeps_the_last_good_answer_also_across_restarts() {
         named.serve("a.test", "db.test", one.address.port())?;
         named.shop.answers("a.test", "/", 503)?;
         named.waits_for_log(
-            "DNS knows no address of db.test, which Service default/a-test stands for",
+            "DNS has no address for db.test, externalName of Service default/a-test",
         )?;
         named.dns.set_address("db.test", ONE);
         named.waits_for("a.test", "one")?;

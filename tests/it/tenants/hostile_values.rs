@@ -34,7 +34,7 @@ const BAD: &[&str] = &[
     "[emerg]",
     "panicked",
     "Sanitizer: ",
-    "nginx refuses",
+    "nginx refused",
     "its requests are refused: nginx refused it",
     "exited on signal",
     "stay: correct them",

@@ -51,7 +51,7 @@ pub fn describe(path: &Path<'_>) -> String {
         (_, Some(nearest)) => format!("did you mean {nearest}?"),
         (_, None) => "remove it".into(),
     };
-    format!("{text}: the field is not known, so it says nothing: {remedy}")
+    format!("{text}: the field is unknown and ignored: {remedy}")
 }
 
 fn nearest(name: &str) -> Option<&'static str> {

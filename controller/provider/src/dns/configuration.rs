@@ -9,7 +9,6 @@ use oxigress_objects::external_name::{DnsName, MAX_NAME_BYTES};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// The port of DNS.
 const PORT: u16 = 53;
 /// glibc's MAXNS, so that a file means the same to all who read it.
 const MAX_SERVERS: usize = 3;

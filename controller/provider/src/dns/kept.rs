@@ -32,7 +32,10 @@ impl Kept {
             Ok(addresses) => addresses,
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!("{}: {error}: names are looked up anew", path.display());
+                    tracing::warn!(
+                        "cannot read the DNS cache {}: {error}; all names are resolved again",
+                        path.display()
+                    );
                 }
                 Addresses::new()
             }
@@ -65,6 +68,13 @@ impl Kept {
         }
     }
 
+    fn report(&self, error: &dyn std::fmt::Display) {
+        tracing::warn!(
+            "cannot write the DNS cache {}: {error}; after a restart all names are resolved again",
+            self.path.display()
+        );
+    }
+
     /// Writes what changes, for ever.
     pub async fn write_changes(self: Arc<Self>) {
         loop {
@@ -72,8 +82,8 @@ impl Kept {
             let kept = self.clone();
             let written = tokio::task::spawn_blocking(move || kept.write()).await;
             match written {
-                Ok(Err(error)) => tracing::warn!("{}: {error}", self.path.display()),
-                Err(error) => tracing::warn!("{}: {error}", self.path.display()),
+                Ok(Err(error)) => self.report(&error),
+                Err(error) => self.report(&error),
                 Ok(Ok(())) => {}
             }
             tokio::time::sleep(PAUSE).await;

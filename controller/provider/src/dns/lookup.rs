@@ -105,7 +105,10 @@ impl Client {
                     current.1 = Arc::new(asked);
                 }
                 Err(error) => {
-                    tracing::warn!("{}: {error}: the old one counts", self.path.display())
+                    tracing::warn!(
+                        "cannot read {}: {error}; the previous resolver configuration stays",
+                        self.path.display()
+                    )
                 }
             }
             current.0 = stamp;

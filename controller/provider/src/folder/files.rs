@@ -83,7 +83,7 @@ impl<'a> Reading<'a> {
                 }
                 Some(((number, line), _)) => {
                     let message = format!(
-                        "{id} stands in document {number} (line {line}) too, which is served: remove one"
+                        "{id} is defined twice; document {number} (line {line}) is served, this one is ignored: remove one"
                     );
                     (ProblemKind::Unusable, message)
                 }
@@ -188,7 +188,10 @@ impl Files {
         let file = self.files.remove(path).unwrap_or_default();
         self.unknown.remove(path);
         if file.is_broken {
-            self.mended.push(format!("{}: removed, it could not be read", path.display()));
+            self.mended.push(format!(
+                "{}: the file was removed; it could not be read before",
+                path.display()
+            ));
         }
         for (id, _) in file.objects {
             self.disown(&id, path);
@@ -257,7 +260,7 @@ impl Files {
                     place: Place::File { path: path.into(), document: Some(*place) },
                     kind: ProblemKind::Unusable,
                     message: format!(
-                        "{id} stands in {} too, which is served: remove one",
+                        "{id} is defined twice; {} is served, this one is ignored: remove one",
                         winner.display()
                     ),
                 });

@@ -123,7 +123,7 @@ async fn a_file_that_is_broken_from_the_start_is_told_as_unknown() {
     fs::write(f.folder.path().join("a.yaml"), "kind: [\n").unwrap();
     let batch = f.source.next().await;
     assert!(batch.is_incomplete);
-    assert!(batch.problems[0].message.contains("no good version is known"));
+    assert!(batch.problems[0].message.contains("it is not served until it is corrected"));
     f.write("a.yaml", &["a"]);
     assert!(!f.source.next().await.is_incomplete);
 }
@@ -274,7 +274,7 @@ async fn a_lost_watch_is_reported_and_repaired() {
     f.write("sub/a.yaml", &["b"]);
     let problems = problems_until(&mut f, &["b"]).await;
     assert_eq!(problems.len(), 1, "{problems:?}");
-    assert!(problems[0].contains("/sub: its watch was lost"), "{problems:?}");
+    assert!(problems[0].contains("/sub: the file watch was lost"), "{problems:?}");
     f.write("sub/a.yaml", &["c"]);
     assert_eq!(problems_until(&mut f, &["c"]).await, [""; 0]);
 }

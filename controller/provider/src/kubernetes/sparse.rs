@@ -226,7 +226,7 @@ impl Drop for Sparse {
     }
 }
 
-/// For one object.
+/// A request for one object.
 struct Question {
     client: Client,
     id: ObjectRef,
@@ -252,8 +252,8 @@ impl Question {
                 Ok(found) => break found,
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     tracing::error!(
-                        "{}: the API server refuses a GET of it: give the role the verb get for it, until then \
-                         it counts as missing",
+                        "{}: GET was denied (403), so it counts as missing; add the verb get for this resource \
+                         to the role",
                         self.id
                     );
                     break None;

@@ -40,7 +40,7 @@ const PAGE: u32 = 250;
 pub struct WatchUpdate {
     /// The object, or the watch, that is meant.
     pub subject: usize,
-    /// The event.
+    /// What happened.
     pub event: WatchEvent,
 }
 
@@ -77,13 +77,13 @@ pub enum Failure {
 pub struct Found {
     /// The object, or the watch, that is meant.
     pub id: ObjectRef,
-    /// metadata.resourceVersion, which grows.
+    /// metadata.resourceVersion as a number: it grows with each change.
     pub version: u64,
     /// The object as the API server wrote it.
     pub what: What,
     /// The status of an Ingress.
     pub published: Option<Published>,
-    /// Of the Gateway API.
+    /// The status of an object of the Gateway API.
     pub status: Option<ObjectStatus>,
 }
 
@@ -98,7 +98,7 @@ pub enum What {
 }
 
 impl What {
-    /// Converts the object.
+    /// Converts the object to what translation reads.
     pub fn read(self) -> Result<Object, WrongField> {
         match self {
             What::Read(object) => object,
@@ -112,7 +112,7 @@ impl What {
 pub trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
-    /// Its name here.
+    /// The kind by which the World knows these objects.
     const KIND: Kind;
     /// What it is, and what is published of it.
     fn what(self) -> (What, Option<Published>);
@@ -313,7 +313,10 @@ impl Line {
 
     /// A second list decides.
     async fn is_really_empty<K: Watched>(&self, api: &Api<K>, failures: &mut u32) -> bool {
-        tracing::warn!("{}: the API server lists none any more: asking again", self.subject);
+        tracing::warn!(
+            "{}: the API server returned an empty list though objects existed; listing again before they are removed",
+            self.subject
+        );
         let parameters = ListParams {
             label_selector: self.subject.labels(),
             field_selector: self.subject.fields(),

@@ -17,12 +17,12 @@ const MOST_DEPTH: usize = 16;
 /// nginx reads configuration through a buffer of this size, and no word may be longer.
 const MOST_WORD_BYTES: usize = 4_096;
 
-/// One directive.
+/// A directive with its arguments and its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directive {
     /// The line on which its name stands, from 1 on.
     pub line: usize,
-    /// The first word.
+    /// The first word of the directive.
     pub name: String,
     /// The other words, without quotes and escapes.
     pub arguments: Vec<String>,
@@ -76,7 +76,7 @@ pub fn parse(text: &str) -> Result<Vec<Directive>, Unreadable> {
                 found.push(Directive { line, name, arguments: words.collect(), block: None });
             }
             (End::Brace, Some(_)) if around.len() == MOST_DEPTH => {
-                return reader.refuse("more than 16 blocks stand in each other");
+                return reader.refuse("blocks are nested more than 16 deep");
             }
             (End::Brace, Some(name)) => {
                 let outer = Directive { line, name, arguments: words.collect(), block: None };
@@ -320,7 +320,7 @@ mod tests {
             assert_eq!(found.line, line, "{text}");
             assert!(found.why.contains(why), "{text}: {found}");
         }
-        assert!(parse(&"a { ".repeat(17)).unwrap_err().why.contains("16 blocks"));
+        assert!(parse(&"a { ".repeat(17)).unwrap_err().why.contains("16 deep"));
         assert!(parse(&"a;".repeat(1_001)).unwrap_err().why.contains("too many"));
         assert!(parse(&format!("a {};", "b".repeat(4_096))).unwrap_err().why.contains("4095"));
         assert_eq!(parse(&"a;".repeat(1_000)).unwrap().len(), 1_000);

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 const OURS: [&str; 5] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "PartiallyInvalid"];
 
-/// The whole status.
+/// Merges what this controller says into the status that the object has.
 pub fn merge(
     kind: Kind,
     seen: &Value,

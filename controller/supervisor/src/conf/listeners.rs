@@ -23,7 +23,8 @@ pub fn read(runtime: &Runtime) -> Streams {
     let path = runtime.file(streams::FILE);
     Streams::read(&path).unwrap_or_else(|error| {
         tracing::error!(
-            "{}: {error}: no TCP and UDP ports until it is written again",
+            "cannot read {}: {error}; TCP and UDP listeners, ConfigMap settings and zone size fall back to defaults until \
+             the controller role writes it again",
             path.display()
         );
         Streams::default()
@@ -35,7 +36,7 @@ pub fn read(runtime: &Runtime) -> Streams {
 pub struct Listeners {
     /// As they were last read.
     pub read: Streams,
-    /// In nginx.conf.
+    /// The listeners and settings that nginx.conf has.
     pub live: Streams,
     /// Somebody else has these ports.
     pub refused: BTreeSet<StreamPort>,
@@ -94,7 +95,9 @@ impl Listeners {
                 next.refused.insert(*port);
                 if !self.refused.contains(port) {
                     tracing::warn!(
-                        "{port} cannot be opened: {error}: free the port, or write another one into the ConfigMap or the Gateway"
+                        "cannot open {port}: {error}; free it, or choose another port in the ConfigMap of TCP or UDP \
+                         services or in the Gateway; the next attempt is in {} s",
+                        PORTS_AGAIN.as_secs()
                     );
                 }
             }
@@ -158,21 +161,20 @@ pub fn describe(old: &Streams, new: &Streams) -> String {
     ];
     let groups = groups.iter().filter(|(_, names)| !names.is_empty());
     let mut words: Vec<_> = groups.map(|(what, names)| format!("{what}: {names}")).collect();
+    let has_ports = !words.is_empty();
     let mib = |streams: &Streams| streams.zone_bytes >> 20;
     if mib(old) != mib(new) && words.is_empty() && old.settings == new.settings {
         return format!("the zone grows from {} to {} MiB", mib(old), mib(new));
     }
     if mib(old) != mib(new) {
-        words.push(format!("the zone: {} MiB", mib(new)));
+        words.push(format!("zone: {} MiB", mib(new)));
     }
     if old.settings != new.settings {
         let keys = old.settings.differing(&new.settings);
-        words.push(format!("keys of the ConfigMap: {}", keys.join(", ")));
-        if words.len() == 1 {
-            return format!("nginx.conf changes ({})", words.join("; "));
-        }
+        words.push(format!("ConfigMap keys: {}", keys.join(", ")));
     }
-    format!("TCP and UDP ports change ({})", words.join("; "))
+    let what = if has_ports { "TCP and UDP ports change" } else { "nginx.conf changes" };
+    format!("{what} ({})", words.join("; "))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const MAY_TAKE: Duration = Duration::from_secs(60);
 /// Between two looks.
 pub const LOOK: Duration = Duration::from_millis(10);
 
-/// An upgrade under way.
+/// An upgrade of the binary that has begun and is not complete.
 pub struct Upgrade {
     deadline: Instant,
     /// nginx has put the old pid file aside.
@@ -37,8 +37,8 @@ impl Upgrade {
         if let Some(oldest) = masters.old() {
             let oldest = oldest.pid();
             tracing::warn!(
-                "not upgraded: nginx {oldest}, an upgrade's old one, still finishes its requests: try again \
-                 when it has ended"
+                "upgrade refused: nginx {oldest} of the previous upgrade still has requests: try again when it \
+                 has ended"
             );
             return None;
         }

@@ -39,7 +39,9 @@ impl Drain {
             Some(_) => ShutdownRequest::EndNow,
             None => {
                 let seconds = self.period.as_secs();
-                tracing::info!("asked to end: serving for {seconds} s more, as not ready");
+                tracing::info!(
+                    "shutdown requested: reporting not ready and serving for {seconds} s"
+                );
                 self.asked_at = Some(now);
                 ShutdownRequest::Heard
             }
@@ -81,7 +83,7 @@ pub async fn linger(period: Duration, signals: &mut Signals) {
         return;
     }
     let seconds = period.as_secs();
-    tracing::info!("nginx has ended: staying for {seconds} s (--post-shutdown-grace-period)");
+    tracing::info!("nginx has stopped; exiting in {seconds} s (--post-shutdown-grace-period)");
     tokio::select! {
         () = tokio::time::sleep(period) => {}
         () = signals.stop_again() => {}

@@ -47,11 +47,13 @@ fn end_with_parent() {
     let Ok(parent) = std::env::var(PARENT) else { return };
     let signal = Some(Signal::TERM);
     if rustix::process::set_parent_process_death_signal(signal).is_err() {
-        tracing::warn!("this role outlives a killed parent: the kernel refuses the death signal");
+        tracing::warn!(
+            "cannot set the parent-death signal; this role keeps running if its parent is killed"
+        );
     }
     // It may have died before we asked.
     if !is_started_by(Some(&parent)) {
-        tracing::info!("the parent is gone already");
+        tracing::info!("the parent has exited; stopping");
         let _ = kill_process(getpid(), Signal::TERM);
     }
 }

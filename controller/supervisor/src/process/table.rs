@@ -2,14 +2,14 @@
 
 use rustix::process::Pid;
 
-/// One process.
+/// A process as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// The process id.
     pub pid: Pid,
     /// Its parent's; 0 for the first process.
     pub parent: i32,
-    /// Its process group.
+    /// The id of the process group.
     pub group: i32,
     /// Dead, and nobody has waited for it.
     pub is_zombie: bool,

@@ -31,7 +31,7 @@ pub fn read(reader: &mut Reader<'_>, access: &mut Access) {
 fn basic(reader: &mut Reader<'_>, access: &mut Access) {
     let Some(kind) = reader.text("auth-type") else {
         if reader.has("auth-secret") {
-            reader.warn("auth-secret", "there is no password to give without auth-type: \"basic\"");
+            reader.warn("auth-secret", "it has no effect without auth-type: \"basic\"");
         }
         return;
     };
@@ -49,8 +49,8 @@ fn basic(reader: &mut Reader<'_>, access: &mut Access) {
     let realm = match reader.text("auth-realm").unwrap_or_default() {
         realm if oxigress_settings::grammar::is_plain(realm, b" ") => realm.to_owned(),
         _ => {
-            let why = "has other letters than those of a-z, 0-9, spaces and `- . _ ~ / :`";
-            reader.warn("auth-realm", &format!("{why}: none is shown"));
+            let why = "may contain only letters, digits, spaces and `- . _ ~ / :`";
+            reader.warn("auth-realm", &format!("{why}: no realm is sent"));
             String::new()
         }
     };
@@ -71,7 +71,7 @@ fn users(reader: &mut Reader<'_>) -> Result<String, (&'static str, String)> {
     };
     let name = "auth-secret";
     let text = reader.text(name).filter(|text| !text.is_empty());
-    let text = text.ok_or((name, "is missing, but auth-type is there".to_owned()))?;
+    let text = text.ok_or((name, "is required by auth-type".to_owned()))?;
     let (key, fields) = reader.fields(text).map_err(|why| (name, why))?;
     let users = match is_map {
         false => fields.text("auth").map(str::to_owned),

@@ -159,10 +159,10 @@ impl Draft {
         match self.load_balance {
             Some(LoadBalance::Algorithm(algorithm)) => balancing.algorithm = Some(algorithm),
             Some(LoadBalance::Hash) if balancing.hash_by.is_none() => {
-                notes.push(lacks("what is hashed stands in upstream-hash-by, which is missing"));
+                notes.push(lacks("it requires upstream-hash-by"));
             }
             Some(LoadBalance::Sticky) if balancing.affinity.is_none() => {
-                notes.push(lacks("sessions stay with affinity: \"cookie\", which is missing"));
+                notes.push(lacks("it requires affinity: \"cookie\""));
             }
             _ => {}
         }
@@ -198,9 +198,9 @@ fn has_what_differs(key: &str, notes: &mut Vec<Note>) -> bool {
         return true;
     }
     let has_known = hash_key::parse(key.as_bytes()).any(|part| !matches!(part, Part::Literal(_)));
-    let what_follows = if has_known { "counts as empty" } else { "the default is used" };
+    let what_follows = if has_known { "it counts as empty" } else { "the default is used" };
     notes.push(Note::warning(format!(
-        "annotation upstream-hash-by: there is no ${} to hash: {what_follows}",
+        "annotation upstream-hash-by: variable ${} is not supported here: {what_follows}",
         shorten(&unknown.join(", $"))
     )));
     has_known

@@ -70,7 +70,7 @@ impl Draft {
                     true => compiler
                         .value(Searched::CanaryHeader, text)
                         .map_err(|why| format!("usable ({why})")),
-                    false => Err("a pattern of the letters that one can have here".into()),
+                    false => Err("a regular expression of printable ASCII characters".into()),
                 };
                 let what = checked.as_ref().err().map_or("", |what| what);
                 self.is_header_pattern_invalid =
@@ -95,10 +95,11 @@ impl Draft {
             Some(true) => {}
             None if !self.rules.is_empty() => {
                 notes.push(Note::rejected(format!(
-                    "annotation canary: {:?} is neither true nor false, and there is {}: the Ingress \
-                     is not served until it is clear what it is",
+                    "annotation canary: {:?} is neither true nor false, and {} {} set: the Ingress \
+                     is not served until canary is true or false",
                     shorten(&text),
-                    self.rules.join(", ")
+                    self.rules.join(", "),
+                    if self.rules.len() == 1 { "is" } else { "are" }
                 )));
                 return Finished::Unclear;
             }
@@ -111,8 +112,9 @@ impl Draft {
                 }
                 if !self.rules.is_empty() {
                     notes.push(Note::warning(format!(
-                        "without canary: \"true\" there is no effect of {}",
-                        self.rules.join(", ")
+                        "{} {} no effect without canary: \"true\"",
+                        self.rules.join(", "),
+                        if self.rules.len() == 1 { "has" } else { "have" }
                     )));
                 }
                 return Finished::Main;

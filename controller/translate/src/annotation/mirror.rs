@@ -11,7 +11,9 @@ pub fn read(reader: &mut Reader<'_>, policies: &mut Policies) {
     let Some(text) = reader.text("mirror-target") else { return };
     let url = match Url::parse(text, br"^$[](){}*+?&=\|") {
         Ok(url) => url,
-        Err(why) => return reader.warn("mirror-target", &format!("{why}: there are no copies")),
+        Err(why) => {
+            return reader.warn("mirror-target", &format!("{why}: requests are not mirrored"));
+        }
     };
     let mut has_body = None;
     reader.switch("mirror-request-body", &mut has_body);

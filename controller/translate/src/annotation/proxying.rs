@@ -98,7 +98,7 @@ fn read_times_and_sizes(reader: &mut Reader<'_>, proxy: &mut Proxy) {
         ("proxy-max-temp-file-size", &mut proxy.max_temp_file_bytes),
         ("proxy-body-size", &mut proxy.max_body_bytes),
     ] {
-        let what = "a size such as 8m, 0 is none";
+        let what = "a size such as 8m; 0 for no limit";
         *into = reader.parsed(name, what, |text| size(text, 0, i64::MAX as u64)).or(*into);
     }
     proxy.buffer_count =

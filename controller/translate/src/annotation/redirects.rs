@@ -91,7 +91,10 @@ fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
             Ok(alias) if alias != HostPattern::default_host() => aliases.push(alias),
             _ => reader.warn(
                 "server-alias",
-                &format!("{:?} is no host and left out", oxigress_core::model::shorten(name)),
+                &format!(
+                    "{:?} is not a host name and is ignored",
+                    oxigress_core::model::shorten(name)
+                ),
             ),
         }
     }
@@ -99,8 +102,10 @@ fn aliases(reader: &mut Reader<'_>) -> Vec<HostPattern> {
     aliases.dedup();
     // Each alias has all rules of each host of the Ingress.
     if aliases.len() > MAX_ALIASES {
-        let message =
-            format!("{} hosts, at most {MAX_ALIASES} are served, none is now", aliases.len());
+        let message = format!(
+            "it names {} hosts, more than {MAX_ALIASES}; none of them is served",
+            aliases.len()
+        );
         reader.warn("server-alias", &message);
         aliases.clear();
     }

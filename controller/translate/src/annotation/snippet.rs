@@ -134,11 +134,15 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool, policies: &mut Policies) ->
                 }
                 // A stream has no part in what a location serves.
                 Err(why) if name == "stream-snippet" => {
-                    reader.warn(name, &format!("is left out, nginx would not read it: {why}"));
+                    reader.warn(
+                        name,
+                        &format!("it is ignored, because it is not valid nginx syntax: {why}"),
+                    );
                     continue;
                 }
                 Err(why) => {
-                    let why = format!("nginx would not read it ({why}), and it may protect");
+                    let why =
+                        format!("it is not valid nginx syntax ({why}), and it may restrict access");
                     reader.close(name, &why, "correct it");
                     closes_host |= name == "server-snippet";
                     continue;
@@ -147,11 +151,11 @@ pub fn read(reader: &mut Reader<'_>, has_auth: bool, policies: &mut Policies) ->
         };
         if protecting.is_empty() {
             reader.notes.push(Note::warning(format!(
-                "annotation {name}: raw lines are never passed to nginx, served without them: {all}"
+                "annotation {name}: directives are not passed to nginx and are ignored: {all}"
             )));
         } else {
             let why = format!(
-                "raw lines are never passed to nginx, and some of them may protect ({protecting})"
+                "directives are not passed to nginx, and some of them may restrict access ({protecting})"
             );
             reader.close(name, &why, "replace them with annotations, or remove them");
             closes_host |= name == "server-snippet";
@@ -166,13 +170,13 @@ fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
     let all = match directives::parse(text) {
         Ok(all) => all,
         Err(why) => {
-            let why = format!("nginx would not read it ({why}), and it may protect");
+            let why = format!("it is not valid nginx syntax ({why}), and it may restrict access");
             return reader.close(name, &why, "correct it");
         }
     };
     for Left { directive, why, loss } in location::apply(&all, policies) {
         let (line, shown) = (directive.line, shorten(&directive.name));
-        let why = why.unwrap_or_else(|| "it is not in the dialect".to_owned());
+        let why = why.unwrap_or_else(|| "this directive is not supported in snippets".to_owned());
         let protecting = match loss {
             Loss::Nothing => String::new(),
             Loss::AsNamed => {
@@ -182,13 +186,13 @@ fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
             Loss::Protection => shown.to_owned(),
         };
         if !protecting.is_empty() {
-            let why = format!("line {line}: {shown}: {why}, and {protecting} may protect");
+            let why = format!("line {line}: {shown}: {why}, and {protecting} may restrict access");
             reader.close(name, &why, "replace it with annotations, or remove it");
         } else if loss == Loss::Nothing {
             let note = format!("annotation {name}: line {line}: {shown} has no effect: {why}");
             reader.notes.push(Note::remark(note));
         } else {
-            reader.warn(name, &format!("line {line}: served without {shown}: {why}"));
+            reader.warn(name, &format!("line {line}: {shown} is ignored: {why}"));
         }
     }
 }
@@ -196,7 +200,7 @@ fn translate(reader: &mut Reader<'_>, text: &str, policies: &mut Policies) {
 /// Takes away the client's own headers where `proxy_set_header` is not carried out: endpoints may believe them.
 fn withhold_headers(reader: &mut Reader<'_>, all: &[Directive], policies: &mut Policies) {
     if !headers::withhold_all(all, policies) {
-        let why = "it sets too many headers, and the client's own would pass";
+        let why = "it sets more than 200 headers, so the client's values cannot be removed";
         reader.close("configuration-snippet", why, "set at most 200 headers");
     }
 }

@@ -8,13 +8,13 @@
 pub struct Row {
     /// The name of the annotation without its prefix.
     pub name: &'static str,
-    /// The group in docs/annotations.md.
+    /// The table of docs/annotations.md in which the row stands.
     pub group: Group,
     /// What becomes of the annotation.
     pub status: Status,
 }
 
-/// The groups of docs/annotations.md.
+/// The tables of docs/annotations.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "titles of the table in docs/annotations.md")]
 pub enum Group {
@@ -58,7 +58,7 @@ const SHARED: Status = Different("each Ingress keeps what it says about a Servic
 const CLOSES: Status =
     Different("an invalid value closes the locations, in place of the whole Ingress or nothing");
 const SNIPPET: Status = Unsupported(
-    "raw lines are never passed to nginx: served without them, or closed with 503 if they may protect; use annotations",
+    "directives are not passed to nginx: served without them, or closed with 503 if they may restrict access; use annotations",
 );
 const OWNED: Status =
     Different("only the host's owner, the namespace of its oldest Ingress, has it");

@@ -52,7 +52,7 @@ pub fn resolve(
     let all = addresses.len();
     let endpoints = without_denied(options, key, port, addresses, resolved);
     if endpoints.is_empty() && all > 0 {
-        let why = format!("Service {key} leads to addresses only that are no endpoints");
+        let why = format!("every address of Service {key} is one that endpoints may not have");
         return rejected(why, "name another host or port");
     }
     EndpointSet::new(endpoints).or_else(|refused| {
@@ -86,9 +86,8 @@ fn addresses_of(
     }
     match &answer.failure {
         Some(failure) if answer.addresses.is_empty() => {
-            let why = format!(
-                "DNS knows no address of {name}, which Service {key} stands for ({failure})"
-            );
+            let why =
+                format!("DNS has no address for {name}, externalName of Service {key} ({failure})");
             return Err(rejected(why, "correct spec.externalName or the name servers"));
         }
         Some(failure) => warn(format!(

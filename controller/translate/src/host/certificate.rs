@@ -85,7 +85,7 @@ fn secret_of(
         if !pair.is_valid_for(host) {
             let names: Vec<_> = pair.names.iter().take(10).map(String::as_str).collect();
             return Err(format!(
-                "the certificate of Secret {key} is for [{}]: replace it",
+                "the certificate of Secret {key} is valid for [{}] only: replace it",
                 names.join(", ")
             ));
         }
@@ -98,7 +98,7 @@ fn secret_of(
             return id_of(&key);
         }
     }
-    Err("no entry lists it and no certificate named there is for it: add it to an entry".into())
+    Err("no spec.tls entry lists the host, and no listed certificate is valid for it: add the host to an entry".into())
 }
 
 fn usable<'w>(world: &'w World, key: &Key) -> Result<&'w Arc<Pair>, String> {

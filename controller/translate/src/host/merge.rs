@@ -247,8 +247,8 @@ impl<'a> Merge<'a> {
         }
         if !self.view.may_have(by, claim) {
             let message = format!(
-                "{place} is left to namespace {}, which owns the host: who answers below {WELL_KNOWN}/ has certificates \
-                 issued for it: use a host of your own",
+                "{place} is reserved for namespace {}, which owns the host, because paths below {WELL_KNOWN}/ can be used to \
+                 obtain certificates: use a host of your own",
                 self.view.owner_namespace()
             );
             return self.refuse(by, message);
@@ -286,9 +286,9 @@ impl<'a> Merge<'a> {
             self.lost_root.get_or_insert((by, claim));
         }
         let message = match winner.key == by.key {
-            true => format!("{place} stands twice, the first one is served: remove the other"),
+            true => format!("{place} is defined twice; the first one is served: remove the other"),
             false => format!(
-                "{place} is served by Ingress {}, which is older or first by name: remove one of both",
+                "{place} is served by Ingress {}, which is older or first by name: remove one of the two",
                 winner.key
             ),
         };
@@ -311,10 +311,10 @@ impl<'a> Merge<'a> {
         }
         let message = match is_owner {
             true => format!(
-                "{place} and what follows is not served: at most {MAX_RULES} paths in one host"
+                "{place} and later paths are not served: a host has at most {MAX_RULES} paths"
             ),
             false => format!(
-                "{place} and what finds no place after it is not served: other namespaces than the owner's may add to one host at most \
+                "{place} and later paths are not served because the host is full: namespaces that do not own it may add at most \
                  {MAX_RULES} paths with the owner's, {MAX_COPIED_RULES} with those of its aliases, {GUEST_BYTES} bytes of paths and {MAX_GUESTS} regular \
                  expressions"
             ),

@@ -137,7 +137,7 @@ impl GatewayClaim {
         GatewayClaim { age, kind: Kind::Gateway, route: None }
     }
 
-    /// The claim of both.
+    /// Adds the claim of another object.
     pub fn join(&mut self, other: GatewayClaim) {
         let route = self.route.iter().chain(&other.route).min().cloned();
         if (&other.age, other.kind) < (&self.age, self.kind) {
@@ -268,7 +268,7 @@ impl<'a> HostView<'a> {
             let mut say = |note| notes.push((by.key.clone(), note));
             if self.mode == HostOwnership::Strict {
                 let message = format!(
-                    "{whose}, and --host-ownership=strict leaves it to that namespace alone: its paths are not served: \
+                    "{whose}, and --host-ownership=strict lets only that namespace use it: its paths are not served: \
                      use a host of your own"
                 );
                 say(Note::rejected(message));
@@ -355,7 +355,7 @@ fn ignored(
     notes
 }
 
-/// A host in messages.
+/// A host as messages name it.
 pub fn words_of(host: &HostPattern) -> String {
     match host.as_str() {
         HostPattern::DEFAULT => "the default host".into(),
@@ -447,14 +447,14 @@ pub fn hold<'a>(
             notes.push((
                 alias.age.key.clone(),
                 Note::rejected(format!(
-                    "annotation {name}: {whose}, so it does not lead to {source}: name another host"
+                    "annotation {name}: {whose}, so it is not an alias of {source}: name another host"
                 )),
             ));
         }
         if !view.has_owner() {
             notes.extend(view.strangers.iter().map(|stranger| {
                 let message = format!(
-                    "{whose} (by an annotation of another host): its paths there are not served: use a host of your own"
+                    "{whose} as an alias of another host: its paths there are not served: use a host of your own"
                 );
                 (stranger.key.clone(), Note::rejected(message))
             }));

@@ -177,9 +177,9 @@ fn service_of(id: &str) -> Option<Key> {
 /// Says of an object that its change waits for its namespace's share of the controller's time ([`crate::pace`]).
 fn waiting_message() -> String {
     format!(
-        "its last change is not served yet: what its namespace has changed in the last minute takes more than {} ms to \
-         read, what a namespace may ask for in a minute; it is taken over by itself, change less often, or use fewer regular \
-         expressions, certificates, or Ingresses that name the same object",
+        "its last change is not served yet: changes of this namespace needed more than {} ms of the controller's time in a \
+         minute, the limit per namespace; it is applied automatically: change less often, or use fewer regular \
+         expressions, certificates or Ingresses that name the same object",
         budget::OF_NAMESPACE / 1_000_000
     )
 }

@@ -119,10 +119,10 @@ fn access_conditions(access: &Access, told: &mut Vec<String>) {
         told.push(format!("a name and a password for {:?}", basic.realm));
     }
     if let Some(external) = &access.external {
-        told.push(format!("the auth server {} lets it in", external.to.host.as_str()));
+        told.push(format!("approval by auth server {}", external.to.host.as_str()));
     }
     if access.any && told.len() > 1 {
-        told.push("any one of these about access is enough".into());
+        told.push("satisfy: any — one of the access conditions is enough".into());
     }
 }
 
@@ -130,9 +130,9 @@ fn limit_conditions(limits: &Limits, told: &mut Vec<String>) {
     let rates = [(limits.per_second, "second"), (limits.per_minute, "minute")];
     for (limit, unit) in rates {
         let Some(limit) = limit else { continue };
-        told.push(format!("at most {} requests a {unit} and client", limit.requests));
+        told.push(format!("at most {} requests per {unit} and client", limit.requests));
     }
     if let Some(limit) = limits.connections {
-        told.push(format!("at most {} requests at once of a client", limit.requests));
+        told.push(format!("at most {} concurrent requests per client", limit.requests));
     }
 }

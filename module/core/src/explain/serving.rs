@@ -30,9 +30,9 @@ where
     let outcome = match eligible + more_endpoints {
         // As nginx answers where no attempt can be made.
         0 if (0..set.len()).any(|place| is_full(set, counted(place))) => {
-            super::status(503, "every endpoint that is well is busy")
+            super::status(503, "every healthy endpoint is at its limit")
         }
-        0 => super::status(502, "every endpoint is left out after failures"),
+        0 => super::status(502, "every endpoint is ejected after failures"),
         count => Outcome { why: format!("one of {count} endpoints answers"), ..Outcome::default() },
     };
     let backend = Backend {
@@ -79,13 +79,17 @@ fn endpoints(set: EndpointsView<'_>, counted: impl Fn(usize) -> Counted) -> Vec<
                 (false, Some(format!("busy: it has {in_flight} requests, its limit")))
             }
             () if set.is_draining() && endpoint.is_draining() => {
-                (false, Some("draining: only where the others have failed".into()))
+                (false, Some("draining: used only if the others failed".into()))
             }
             () if is_failing && !is_panic => {
-                (false, Some(format!("failing: left out for {ejected_ms} ms")))
+                (false, Some(format!("failing: ejected for {ejected_ms} ms")))
             }
-            () if is_failing => (true, Some("failing, as too many others are".into())),
-            () if endpoint.is_draining() => (true, Some("draining, as all others are".into())),
+            () if is_failing => {
+                (true, Some("failing, but used: too many endpoints are failing".into()))
+            }
+            () if endpoint.is_draining() => {
+                (true, Some("draining, but used: all are draining".into()))
+            }
             () => (true, None),
         };
         let address = endpoint.socket_address().to_string();

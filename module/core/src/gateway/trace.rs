@@ -123,30 +123,30 @@ impl Reason {
             Reason::HostPolicyUnusable => "the host's TLS policy cannot be read",
             Reason::HostDenied => "the host's client certificates cannot be checked",
             Reason::Misdirected => {
-                "the connection was not asked for the certificate that the host wants"
+                "the TLS handshake did not request the client certificate that this host requires"
             }
             Reason::CertificateMissing => {
-                "the host wants a client certificate, and the client shows none"
+                "the host requires a client certificate, and the client sent none"
             }
             Reason::CertificateRefused => "the client's certificate is not valid for the host",
             Reason::SubjectRefused => "the subject of the client's certificate does not match",
             Reason::Blocked => "User-Agent or Referer is blocked for all hosts",
-            Reason::NoAnswer => "a rule's pattern takes too much work on this path",
+            Reason::NoAnswer => "a rule's pattern exceeds the matching limit on this path",
             Reason::PoliciesMissing => {
                 "the rule's policies, or a bundle that they name, are not there"
             }
             Reason::LacksSlash => {
-                "no rule takes the path, and with a slash behind it an exact one does"
+                "no rule matches, but an exact rule matches with a trailing slash: redirected"
             }
             Reason::Denied => {
-                "denied: a setting that protects cannot be honoured, or a route has no backend that may serve it"
+                "denied: a setting that restricts access cannot be applied, or a route has no backend that may serve it"
             }
-            Reason::Preflight => "a preflight of CORS",
+            Reason::Preflight => "CORS preflight",
             Reason::RuleRedirects => "the rule is a redirect",
-            Reason::RedirectLeadsNowhere => "the redirect leads nowhere",
-            Reason::RewriteRefused => "the rewritten path is none that could be sent on",
+            Reason::RedirectLeadsNowhere => "the redirect has no valid target",
+            Reason::RewriteRefused => "the rewritten path is not a valid request path",
             Reason::RewriteToUrl => "the rewrite's target is a URL",
-            Reason::ToHttps => "plain HTTP is sent to HTTPS",
+            Reason::ToHttps => "plain HTTP is redirected to HTTPS",
             Reason::NoRule => "no rule takes the path, and there is no default backend",
             Reason::NoBackend => "the rule names no backend, and there is no default one",
             Reason::NoEndpoint => "the backend has no endpoint",

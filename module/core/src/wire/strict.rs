@@ -222,7 +222,7 @@ impl<'de> Visitor<'de> for Form<'_, 'de> {
         while let Some(Key(key)) = map.next_key()? {
             self.path.push(Step::Key(key.clone()));
             if !seen.insert(key) {
-                return Err(A::Error::custom("this key stands twice in its object: keep one"));
+                return Err(A::Error::custom("this key is defined twice in its object: keep one"));
             }
             map.next_value_seed(Form { path: self.path })?;
             self.path.pop();
@@ -299,7 +299,7 @@ mod tests {
     fn two_spellings_of_a_host_are_one_key() {
         let found = error(br#"{"version":1,"snapshot":{"servers":{"A.test":{},"a.test":{}}}}"#);
         assert_eq!(found.pointer, "/snapshot/servers");
-        assert!(found.message.contains("a.test stands twice"), "{found}");
+        assert!(found.message.contains("a.test is defined twice"), "{found}");
     }
 
     #[test]

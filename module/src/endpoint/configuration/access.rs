@@ -16,7 +16,7 @@ pub fn check(head: &Head<'_>) -> Result<(), Answer> {
             let own = head.own_uid;
             Err(Answer::problem(
                 403,
-                format!("user {uid} may not configure: connect as user {own} or root"),
+                format!("user {uid} is not allowed: connect as user {own} or root"),
             ))
         };
     }
@@ -42,7 +42,7 @@ pub fn check(head: &Head<'_>) -> Result<(), Answer> {
     } else {
         Err(Answer::problem(
             403,
-            "Host is not 127.0.0.1, [::1] or localhost with this port: address the endpoint so",
+            "Host is not 127.0.0.1, [::1] or localhost with this port: use one of these hosts",
         ))
     }
 }
@@ -72,6 +72,9 @@ pub fn check_body(head: &Head<'_>) -> Result<(), Answer> {
     if kind.eq_ignore_ascii_case(b"application/json") {
         Ok(())
     } else {
-        Err(Answer::problem(415, "Content-Type is not application/json: send JSON and say so"))
+        Err(Answer::problem(
+            415,
+            "Content-Type is not application/json: send JSON with Content-Type application/json",
+        ))
     }
 }

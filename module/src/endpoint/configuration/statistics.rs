@@ -157,7 +157,7 @@ fn zone(text: &mut String, options: &Options, transaction: &Transaction<'_, Zone
     let space = transaction.space();
     let labels = options.constant_labels();
     let (_, generation) = transaction.base();
-    let hash_help = "Equal where the same is served";
+    let hash_help = "Hash of the live configuration; replicas with equal values serve the same";
     title(text, "config_hash", "gauge", hash_help);
     let _ = writeln!(text, "{PREFIX}config_hash{{{labels}}} {}", hash(transaction));
     for (name, help, value) in [

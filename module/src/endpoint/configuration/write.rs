@@ -63,7 +63,8 @@ pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option
         Err(error) => return Some(undecodable(error, body, "upsert")),
     };
     if let Some(pointer) = patch.contradiction() {
-        let error = DecodeError::new(pointer, "upserted and removed in one delta: say one of them");
+        let error =
+            DecodeError::new(pointer, "the key is both upserted and removed: send only one");
         return Some(Answer::undecodable(error));
     }
     let tables = "/upsert";

@@ -154,7 +154,7 @@ fn a_canary_belongs_to_the_paths_that_it_claims() {
         // Without `canary` the rules say nothing.
         place.write("canary.yaml", &ingress("canary", &claims, &[full]))?;
         ensure!(place.get("other.test", "/", &[])?.endpoint().as_deref() == Some("next"));
-        place.warns(&["Ingress default/canary", "no effect of canary-weight"])
+        place.warns(&["Ingress default/canary", "canary-weight has no effect"])
     });
 }
 

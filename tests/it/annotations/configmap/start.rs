@@ -20,7 +20,7 @@ fn has_tokens(directory: &Directory) -> Result<bool> {
     Ok(fs::read_to_string(directory.join("run/nginx.conf"))?.contains("server_tokens on;"))
 }
 
-const STARTS_WITH_DEFAULTS: &str = "nginx starts with the defaults";
+const STARTS_WITH_DEFAULTS: &str = "it starts with defaults";
 
 #[test]
 fn a_configmap_that_is_known_before_the_first_start_holds_from_it() {

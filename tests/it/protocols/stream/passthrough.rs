@@ -126,7 +126,7 @@ fn a_connection_that_comes_back_is_closed() {
             ensure!(refused.is_err(), "{refused:?}");
         }
         let log = here.trial.site.nginx.error_log();
-        let closed = log.matches("a TLS connection for \"none.test\" has come back").count();
+        let closed = log.matches("TLS connection for \"none.test\" looped back").count();
         // A line in ten seconds for each worker.
         ensure!((1..=2).contains(&closed), "{closed} lines: {log}");
         // Each of two workers at most once before it comes to one again.

@@ -21,7 +21,7 @@ const TOO_MANY: &str = "more than 200 changes of headers are too many";
 /// `proxy_set_header`.
 pub fn request(name: &str, value: &str, policies: &mut Policies) -> Result {
     let is = |known: &str| is_alike(name.as_bytes(), known.as_bytes());
-    let own = "the gateway sends it of itself";
+    let own = "the gateway sets this header itself";
     if is("connection") {
         let connection = match value.to_ascii_lowercase().as_str() {
             "close" => ConnectionHeader::Close,
@@ -124,7 +124,7 @@ pub fn more(sets: bool, words: &[&str], policies: &mut Policies) -> Result {
                 }
             }
             flag if flag.starts_with('-') => {
-                return impossible(format!("the flag {flag} is not in the dialect"));
+                return impossible(format!("the flag {flag} is not supported in snippets"));
             }
             word => {
                 let (name, value) = word.split_once(':').unwrap_or((word, ""));
@@ -174,7 +174,9 @@ fn push(policies: &mut Policies, edits: impl IntoIterator<Item = ResponseEdit>) 
 
 fn free(name: &str) -> Result {
     match is_reserved(name.as_bytes()) {
-        true => impossible(format!("{name} frames or routes messages")),
+        true => {
+            impossible(format!("{name} controls message framing or routing and cannot be changed"))
+        }
         false => Ok(()),
     }
 }

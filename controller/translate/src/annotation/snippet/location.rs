@@ -29,7 +29,9 @@ pub fn apply<'d>(directives: &'d [Directive], policies: &mut Policies) -> Vec<Le
             (Some(_), _) => Err(Not::Known),
             (None, "allow") => networks.add(true, &words),
             (None, "deny") => networks.add(false, &words),
-            (None, "return") if is_answered => Err(Not::Needed("another answer comes before it")),
+            (None, "return") if is_answered => {
+                Err(Not::Needed("an earlier `return` or redirect already answers"))
+            }
             (None, "return") => answer(&words, policies).map(|()| is_answered = true),
             (None, name) => one(name, &words, policies),
         };
@@ -76,16 +78,16 @@ fn one(name: &str, words: &[&str], policies: &mut Policies) -> Result {
             Ok(())
         }
         ("access_log" | "log_not_found" | "log_subrequest" | "error_log" | "rewrite_log", _) => {
-            Err(Not::Needed("logs are the operator's"))
+            Err(Not::Needed("only the operator can change logs"))
         }
         ("server_tokens" | "resolver" | "resolver_timeout", _) => {
-            Err(Not::Needed("the ConfigMap says it for all hosts"))
+            Err(Not::Needed("it can only be set in the ConfigMap, for all hosts"))
         }
         ("etag" | "default_type" | "charset_types" | "sendfile" | "directio" | "tcp_nopush", _) => {
-            Err(Not::Needed("it is about files, and there are none"))
+            Err(Not::Needed("it concerns files, and the gateway serves none"))
         }
         (name, _) if name.starts_with("http2_") => {
-            Err(Not::Needed("the ConfigMap says it for all hosts"))
+            Err(Not::Needed("it can only be set in the ConfigMap, for all hosts"))
         }
         _ => proxy(name, words, policies),
     }
@@ -286,7 +288,7 @@ mod tests {
             ("proxy_buffers 1024 64m;", "1 proxy_buffers the buffers are more"),
             ("proxy_set_header Transfer-Encoding chunked;", "1 proxy_set_header Transfer-Encoding"),
             ("proxy_set_header A $realpath_root;", "1 proxy_set_header variable $realpath_root"),
-            ("add_header Content-Length 1;", "1 add_header Content-Length frames"),
+            ("add_header Content-Length 1;", "1 add_header Content-Length controls"),
             ("add_header A \"b\nc\";", "1 add_header value"),
             ("more_set_headers -t text/html 'A: b';", "1 more_set_headers the flag -t"),
             ("return 200 hello;", "1 return only redirects"),

@@ -62,7 +62,7 @@ impl Networks {
             |why: &str, loss| Some(Left { directive: line, why: Some(why.to_owned()), loss });
         let Some(lists) = lists else {
             return left(
-                "a network is allowed before a part of it is denied: turn them round",
+                "a network is allowed before a part of it is denied: swap the two lines",
                 Loss::Protection,
             );
         };
@@ -78,9 +78,10 @@ impl Networks {
         access.deny.extend(lists.deny.into_iter().filter(|_| !is_decided));
         policies.access.take_if(|access| *access == Default::default());
         match is_decided {
-            true => {
-                left("the list of the annotation or ConfigMap decides before it", Loss::Nothing)
-            }
+            true => left(
+                "the annotation or ConfigMap has an allow list, which takes precedence",
+                Loss::Nothing,
+            ),
             false => None,
         }
     }

@@ -8,7 +8,7 @@ use oxigress_settings::grammar::directives::Directive;
 /// A directive that is not carried out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left<'d> {
-    /// The directive.
+    /// The directive that is left out.
     pub directive: &'d Directive,
     /// Why it is not carried out; `None`: it is in no dialect.
     pub why: Option<String>,
@@ -32,7 +32,7 @@ pub enum Loss {
 pub(super) enum Not {
     /// It is not in the dialect.
     Known,
-    /// Policies cannot say it.
+    /// Policies have no setting for it.
     Possible(String),
     /// It changes nothing here.
     Needed(&'static str),

@@ -56,7 +56,9 @@ impl<'a> Merge<'a> {
             Err(why) => {
                 self.say(
                     by,
-                    Note::warning(format!("no canary has a part: {why}: use shorter names")),
+                    Note::warning(format!(
+                        "canaries of this path get no requests: {why}: use shorter names"
+                    )),
                 );
                 (base, spec)
             }

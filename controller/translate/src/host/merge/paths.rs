@@ -85,7 +85,7 @@ impl<'a> Merge<'a> {
         if let Some(winner) = self.winners.get(&root()) {
             let message = format!(
                 "spec.defaultBackend: requests that no host takes go to Ingress {}, which claims \
-                 path / or is older: remove one of both",
+                 path / or is older: remove one of the two",
                 winner.by.key
             );
             return self.say(by, Note::rejected(message));
@@ -175,7 +175,7 @@ impl<'a> Merge<'a> {
         }
         let service = (&claim.leads.service, &claim.leads.port);
         let refused = if winner.canaries.iter().any(|(other, _)| other.key == by.key) {
-            refuse("stands twice, the first one is served: remove the other")
+            refuse("is defined twice; the first one is served: remove the other")
         } else if winner.leads.is_some_and(|leads| (&leads.service, &leads.port) == service) {
             refuse("leads to the same Service and port as the main Ingress: name another")
         } else if winner.canaries.len() == MAX_ALTERNATIVES {

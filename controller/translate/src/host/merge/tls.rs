@@ -22,9 +22,9 @@ impl<'a> Merge<'a> {
                 (None, false) => continue,
             };
             let message = format!(
-                "annotations ssl-ciphers, ssl-prefer-server-ciphers, auth-tls-*: without a host they hold for all clients that \
-                 name none, so only namespace {operator}, which has the default certificate, sets them; {consequence}: name \
-                 a host"
+                "annotations ssl-ciphers, ssl-prefer-server-ciphers, auth-tls-*: on rules without a host they would apply to \
+                 every client without SNI, so only namespace {operator}, which has the default certificate, may set them; \
+                 {consequence}: name a host"
             );
             self.refuse(by, message);
         }
@@ -103,9 +103,9 @@ impl<'a> Merge<'a> {
         for (by, _) in all {
             let lost = self.lost_protection(by);
             let note = match self.winners.get(&root()) {
-                _ if *host == HostPattern::default_host() => refuse(
-                    "TLS connections are told apart by their host: name one in spec.rules".into(),
-                ),
+                _ if *host == HostPattern::default_host() => {
+                    refuse("it requires a host in spec.rules".into())
+                }
                 Some(winner) if winner.by.key != by.key => refuse(format!(
                     "path / belongs to Ingress {}, which alone can pass TLS through: annotate that \
                      one",

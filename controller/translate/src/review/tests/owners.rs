@@ -51,7 +51,7 @@ fn what_another_namespace_says_about_a_host_is_denied() {
     }
     assert!(about_hosts(fixture.admits("trap", &other)).is_empty(), "paths are added");
     let strict = Fixture::new("--host-ownership=strict", &[owned()]);
-    strict.denies("trap", &other, "--host-ownership=strict leaves it to that namespace alone");
+    strict.denies("trap", &other, "--host-ownership=strict lets only that namespace use it");
     assert!(strict.admits("more", &["path: /more"]).is_empty(), "the owner adds paths");
 }
 

@@ -34,19 +34,19 @@ impl MatchResult {
                 "an exact path first, then the longer text of patterns and prefixes"
             }
             MatchResult::LacksSlash => {
-                "no rule takes the path, and with a slash behind it this one does: the client is sent there"
+                "no rule matches, but this one matches with a trailing slash: the client is redirected"
             }
             MatchResult::Weaker => {
                 "it takes the path too: the winner is exact, or its text is longer"
             }
             MatchResult::Yields => {
-                "it takes the path too: the winner is of another namespace, and no shorter than its plain beginning"
+                "it takes the path too: the winner is of another namespace, and at least as long as this pattern's literal prefix"
             }
             MatchResult::NotSelected => {
                 "it takes the path too: the request lacks the method, header or parameter it asks for, or another rule takes it"
             }
             MatchResult::OtherPath => "the path does not match the pattern",
-            MatchResult::NoAnswer => "the pattern takes too much work on this path",
+            MatchResult::NoAnswer => "the pattern exceeds the matching limit on this path",
         }
     }
 }
