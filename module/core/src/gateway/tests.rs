@@ -2,7 +2,7 @@ use super::*;
 use crate::explain::{Offline, Recording};
 use crate::model::Snapshot;
 use crate::patterns::Patterns;
-use crate::record::snapshot_records;
+use crate::record::{Kind, snapshot_records};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::borrow::Cow;

@@ -196,7 +196,7 @@ fn a_host_that_a_listener_names_has_one_owner_for_all_who_ask() {
         let at = ListenerHost::parse("80/apps.test").unwrap();
         served.0.owner_at(&at).map(|(key, _)| key.namespace.to_string())
     };
-    assert_eq!(owner(&[infra.clone()]).as_deref(), Some("infra"));
+    assert_eq!(owner(std::slice::from_ref(&infra)).as_deref(), Some("infra"));
     let old = route("old", 2020, "infra", "", "/");
     assert_eq!(owner(&[infra.clone(), old.clone()]).as_deref(), Some("old"), "the oldest");
     let named = route("team", 2021, "infra", "apps.test", "/");

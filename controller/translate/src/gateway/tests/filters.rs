@@ -57,7 +57,7 @@ fn what_nginx_would_not_take_of_filters_is_refused_with_the_rule() {
         (headers(70, &"v".repeat(8_000)), "at most 524288 are taken"),
         (headers(1, &"$".repeat(4_096)), "value of 36864 bytes, at most 8192"),
     ] {
-        bench.see([of_a("r", &json!([rule(&[filter.clone()])]))]);
+        bench.see([of_a("r", &json!([rule(std::slice::from_ref(&filter))]))]);
         let told = bench.route("a", "r");
         assert!(!told.holds && told.message.contains(why), "{told:?}");
         let backend = json!({"name": "s", "port": 80, "filters": [filter]});

@@ -22,7 +22,8 @@ fn routes_with_expressions_are_read_when_they_change() {
         |created, text: &str| http_route(("a", "r"), created, 1, &to("a.test"), &regex(text));
     let other = |created| http_route(("b", "r"), created, 1, &to("b.test"), &json!([{}]));
     bench.see([route(0, "a|b"), other(0)]);
-    (work::take(Step::Read), work::take(Step::Merged));
+    work::take(Step::Read);
+    work::take(Step::Merged);
     bench.see([other(1)]);
     assert_eq!((work::take(Step::Read), work::take(Step::Merged)), (1, 1), "the other one's");
     bench.see([route(1, "a|c")]);
