@@ -3,6 +3,7 @@
 use super::filter;
 use super::route::{Answer, CompiledRoute, CompiledRule, Target};
 use super::state::ListenerState;
+use super::work::{self, Step};
 use crate::host::merge::Ids;
 use oxigress_core::model::policy::{Policies, PolicyId};
 use oxigress_core::model::{Origin, PathPattern, Policy, Rule, Selection};
@@ -73,10 +74,11 @@ pub fn served(key: &Key, compiled: &CompiledRoute, listener: &ListenerState<'_>)
     served
 }
 
-/// The targets of the last answer that was made, with their ids: matches of one rule have it one after the other.
+/// The targets of answers, with their ids: many matches have one answer.
 #[derive(Default)]
-struct Made<'r> {
-    answer: Option<&'r Arc<Answer>>,
+struct Made<'r>(BTreeMap<*const Answer, Known<'r>>);
+
+struct Known<'r> {
     targets: Cow<'r, [Target]>,
     ids: Vec<Option<PolicyId>>,
 }
@@ -87,16 +89,16 @@ impl<'r> Made<'r> {
         rule: &'r CompiledRule,
         listener: &ListenerState<'_>,
     ) -> (&[Target], &[Option<PolicyId>]) {
-        if self.answer.is_none_or(|known| !Arc::ptr_eq(known, &rule.answer)) {
-            self.answer = Some(&rule.answer);
-            self.targets = match &rule.answer.redirect {
+        let known = self.0.entry(Arc::as_ptr(&rule.answer)).or_insert_with(|| {
+            let targets: Cow<'r, [Target]> = match &rule.answer.redirect {
                 Some(redirect) => vec![redirected(redirect, &rule.path, listener)].into(),
                 None => rule.answer.targets.as_slice().into(),
             };
             let mut ids = Ids::default();
-            self.ids = self.targets.iter().map(|target| ids.of(&target.policies)).collect();
-        }
-        (&self.targets, &self.ids)
+            let ids = targets.iter().map(|target| ids.of(&target.policies)).collect();
+            Known { targets, ids }
+        });
+        (&known.targets, &known.ids)
     }
 }
 
@@ -106,6 +108,7 @@ fn redirected(
     path: &PathPattern,
     listener: &ListenerState<'_>,
 ) -> Target {
+    work::count(Step::Filters);
     let mut policies = policies.clone();
     match filter::redirect(redirect, path, listener.is_https(), listener.spec.port) {
         Ok(to) => policies.redirect_to = Some(to),

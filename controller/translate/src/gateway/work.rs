@@ -11,7 +11,7 @@ pub enum Step {
     Level,
     /// A route is read.
     Read,
-    /// The filters of a rule or of a backend are read.
+    /// The filters of a rule or of a backend are read, or copied for a redirect.
     Filters,
     /// The rules of a route are made for a listener.
     Served,

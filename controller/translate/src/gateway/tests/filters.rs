@@ -85,6 +85,22 @@ fn filters_of_a_namespace_are_counted_before_anything_is_made_of_them() {
 }
 
 #[test]
+fn matches_of_one_redirect_share_its_filters_in_whatever_order_they_stand() {
+    let mut bench = bench();
+    let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"statusCode": 301}});
+    let open = "/.well-known/acme-challenge";
+    let path = |n: usize| format!("{}/{n}", if n % 2 == 0 { open } else { "" });
+    let matches: Vec<_> = (0..64).map(|n| json!({"path": {"value": path(n)}})).collect();
+    bench.see([of_a("r", &json!([{"matches": matches, "filters": [headers(3, "v"), redirect]}]))]);
+    assert!(bench.route("a", "r").holds);
+    assert_eq!(
+        work::take(Step::Filters),
+        2 + 2,
+        "where a password may be asked for, and elsewhere"
+    );
+}
+
+#[test]
 fn redirects_at_many_ports_are_counted_at_each() {
     let mut bench = bench();
     let all = json!({"from": "All"});
