@@ -2,16 +2,18 @@
 //!
 //! A change is translated at once; while a request is in flight, changes gather and go out together.
 
+mod changes;
 mod start;
 
 pub use start::run;
 
 use crate::metrics::{self, ChangeToLive, Scrape};
+use changes::changes;
 use oxigress_admission::ReviewRequest;
 use oxigress_dashboard::Question;
 use oxigress_objects::external_name::DnsName;
 use oxigress_objects::verdict::{Severity, VerdictChanges};
-use oxigress_objects::{Changed, Kind, ObjectRef, World};
+use oxigress_objects::{Changed, Kind, World};
 use oxigress_provider::Batch;
 use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
@@ -20,13 +22,13 @@ use oxigress_publish::{
     HostOwner, Item, LONGEST, Next, Outgoing, Place, Publisher, Reason, View, Writes,
 };
 use oxigress_settings::streams::Streams;
-use oxigress_status::{Change, Reporter, Update};
+use oxigress_status::{Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
 use oxigress_translate::pace::Pace;
 use oxigress_translate::pace::price::Prices;
 use oxigress_translate::{Reviews, Translator, WithheldItem};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -470,19 +472,6 @@ async fn send(mut client: Client, outgoing: Outgoing) -> Completion {
     let Outgoing { method, if_match, body } = outgoing;
     let answer = client.send(method, if_match.as_deref(), body).await;
     (client, start.elapsed(), answer)
-}
-
-/// What Events may be about: before all there was at start has been told, nothing has changed.
-fn changes(changed: &Changed, world: &World, has_all: bool) -> BTreeMap<ObjectRef, Change> {
-    let maps = changed.config_maps.iter().map(|key| ObjectRef::new(Kind::ConfigMap, key.clone()));
-    let ingresses = changed.ingresses.iter().filter(|_| has_all);
-    let ingresses = ingresses.map(|key| ObjectRef::new(Kind::Ingress, key.clone()));
-    let change = |object: &ObjectRef| match (world.has(object), has_all) {
-        (false, _) => Change::Gone,
-        (true, false) => Change::Found,
-        (true, true) => Change::Taken,
-    };
-    maps.chain(ingresses).map(|object| (change(&object), object)).map(|(c, o)| (o, c)).collect()
 }
 
 fn report(verdicts: VerdictChanges, world: &World) {

@@ -11,6 +11,7 @@
 
 mod address;
 mod attach;
+mod charge;
 mod conflict;
 mod filter;
 mod grants;

@@ -86,7 +86,7 @@ impl Limiter {
             Verdict::Admitted { .. } => {
                 let line = format_args!(
                     "zone \"ingress_limits\" is full: the counters of the least active client were dropped for limits of \
-                     \"{owner}\"; make ingress_limits larger"
+                     \"{owner}\"; raise the size of ingress_limits"
                 );
                 self.forgetting.log(request, line);
             }

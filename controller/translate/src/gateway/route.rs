@@ -1,5 +1,6 @@
 //! The rules of a route, before it is known where they are served.
 
+use super::charge::Charge;
 use super::filter::{self, Refusal};
 use super::target;
 use super::work::{self, Step};
@@ -39,33 +40,6 @@ pub struct Tried {
     price: u64,
     /// Whether it can be served; `None`: it was beyond the budget and not compiled.
     result: Option<Result<(), Invalid>>,
-}
-
-/// What compiling the expressions of one route has taken of what its namespace has for all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Charge {
-    /// What the namespace had when the route was read, in nanoseconds.
-    had: u64,
-    /// What the route took.
-    pub taken: u64,
-    /// What had to be there for that.
-    needed: u64,
-    /// There was less than it asked for.
-    is_short: bool,
-}
-
-impl Charge {
-    fn asks(&mut self, amount: u64, namespace: &Allowance) -> bool {
-        let has = amount <= namespace.left();
-        self.needed = self.needed.max(self.taken.saturating_add(amount));
-        self.is_short |= !has;
-        has
-    }
-
-    /// Whether reading the route again, with so much left for its namespace, comes to the same.
-    pub fn is_same_with(&self, left: u64) -> bool {
-        self.had == left || (!self.is_short && self.needed <= left)
-    }
 }
 
 /// What a route says.
@@ -511,24 +485,5 @@ impl Reader<'_, '_> {
         let code = if self.id.kind == Kind::GRPCRoute { 503 } else { 500 };
         let policies = Policies { denied: Some(code), ..Policies::default() };
         Target { weight, leads: None, policies: Arc::new(policies) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_route_took_comes_to_the_same_where_there_is_as_much_as_it_asked_for() {
-        let mut charge = Charge { had: 100, ..Charge::default() };
-        let mut left = Allowance::of(100);
-        for amount in [10, 20] {
-            assert!(charge.asks(amount, &left));
-            left.split(amount);
-            charge.taken += amount;
-        }
-        assert!(charge.is_same_with(100) && charge.is_same_with(30) && !charge.is_same_with(29));
-        assert!(!charge.asks(71, &left), "70 are left");
-        assert!(charge.is_same_with(100) && !charge.is_same_with(101) && !charge.is_same_with(30));
     }
 }

@@ -6,7 +6,9 @@ use crate::gateway::{self, Beside, Built, HostOwner};
 use crate::host::owner::Holder;
 use crate::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
-use oxigress_core::model::{BackendId, HostPattern, ListenerHost, Server, StreamPort};
+use oxigress_core::model::{
+    BackendId, HostPattern, ListenerHost, Server, SessionPlace, SessionRoute, StreamPort,
+};
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
@@ -140,14 +142,7 @@ impl Translator {
             count_rules(rules, &at.host, count(all.get(&at)), count(server.as_ref()));
             put(all, upserts, removals, &at, server);
         }
-        let all = &mut self.snapshot.sessions;
-        let (upserts, removals) = (&mut upsert.sessions, &mut remove.sessions);
-        let sessions = std::mem::take(&mut built.sessions);
-        let closed: Vec<_> = all.keys().filter(|at| !sessions.contains_key(at)).cloned().collect();
-        closed.iter().for_each(|at| put(all, upserts, removals, at, None));
-        for (at, route) in sessions {
-            put(all, upserts, removals, &at, Some(route));
-        }
+        self.put_sessions(std::mem::take(&mut built.sessions));
         let policies =
             built.policies.iter().map(|(id, policies)| (id.clone(), Arc::clone(policies)));
         self.put_policies(PolicyHolder::Gateways, policies.collect());
@@ -160,14 +155,7 @@ impl Translator {
         let urls = old.urls.keys().chain(built.urls.keys());
         backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
         self.is_new_streams |= old.ports != built.ports;
-        for object in old.statuses.keys().filter(|object| !built.statuses.contains_key(object)) {
-            self.new_statuses.insert(object.clone(), None);
-        }
-        for (object, status) in &built.statuses {
-            if old.statuses.get(object) != Some(status) {
-                self.new_statuses.insert(object.clone(), Some(status.clone()));
-            }
-        }
+        self.put_statuses(&old, &built);
         self.separate_tls(&gone);
         let mut hosts = BTreeSet::new();
         for (host, id) in old.certificates.iter().chain(&built.certificates) {
@@ -177,6 +165,28 @@ impl Translator {
         }
         self.gateways = built;
         hosts
+    }
+
+    fn put_sessions(&mut self, sessions: BTreeMap<SessionPlace, SessionRoute>) {
+        let Patch { upsert, remove, .. } = &mut self.patch;
+        let all = &mut self.snapshot.sessions;
+        let (upserts, removals) = (&mut upsert.sessions, &mut remove.sessions);
+        let closed: Vec<_> = all.keys().filter(|at| !sessions.contains_key(at)).cloned().collect();
+        closed.iter().for_each(|at| put(all, upserts, removals, at, None));
+        for (at, route) in sessions {
+            put(all, upserts, removals, &at, Some(route));
+        }
+    }
+
+    fn put_statuses(&mut self, old: &Built, built: &Built) {
+        for object in old.statuses.keys().filter(|object| !built.statuses.contains_key(object)) {
+            self.new_statuses.insert(object.clone(), None);
+        }
+        for (object, status) in &built.statuses {
+            if old.statuses.get(object) != Some(status) {
+                self.new_statuses.insert(object.clone(), Some(status.clone()));
+            }
+        }
     }
 
     /// A host that routes alone serve has a TLS policy that says nothing where one of a wildcard above it, or of the default
