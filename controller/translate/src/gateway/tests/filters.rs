@@ -89,7 +89,7 @@ fn matches_of_one_redirect_share_its_filters_in_whatever_order_they_stand() {
     let mut bench = bench();
     let redirect = json!({"type": "RequestRedirect", "requestRedirect": {"statusCode": 301}});
     let open = "/.well-known/acme-challenge";
-    let path = |n: usize| format!("{}/{n}", if n % 2 == 0 { open } else { "" });
+    let path = |n: usize| format!("{}/{n}", if n.is_multiple_of(2) { open } else { "" });
     let matches: Vec<_> = (0..64).map(|n| json!({"path": {"value": path(n)}})).collect();
     bench.see([of_a("r", &json!([{"matches": matches, "filters": [headers(3, "v"), redirect]}]))]);
     assert!(bench.route("a", "r").holds);
