@@ -141,7 +141,7 @@ fn definitions_come_routes_are_served_and_each_status_says_so() {
         let site = Site { tenant, controller };
         let tenant = &site.tenant;
         tenant.apply(&gateway(
-            "{name: http, port: 80, protocol: HTTP}, {name: tcp, port: 81, protocol: TCP}",
+            "{name: http, port: 80, protocol: HTTP}, {name: sctp, port: 81, protocol: SCTP}",
         ))?;
         tenant.apply(&route("shop", "shop.test"))?;
         site.answers("shop.test", "/", (200, Some("a")))?;
