@@ -385,7 +385,10 @@ mod tests {
 
     #[test]
     fn a_host_of_a_listener_has_the_owner_that_it_has_there() {
-        let rule = |namespace: &str| serde_json::json!({"path": {"prefix": "/"}, "origin": {"namespace": namespace}});
+        let rule = |namespace: &str| {
+            let path = format!("/{namespace}");
+            serde_json::json!({"path": {"prefix": path}, "origin": {"namespace": namespace}})
+        };
         let server = serde_json::json!({"rules": [rule("evil"), rule("shop")]});
         let all = serde_json::json!({"servers": {"_": {"rules": [rule("evil")]}}, "listener_servers": {"80/_": server}});
         let snapshot: Snapshot = serde_json::from_value(all).unwrap();

@@ -242,9 +242,13 @@ fn what_a_cluster_adds_is_assumed_and_what_is_of_others_is_silent() -> Result<()
     ensure!(numbers(&report) == [1, 1, 0, 0], "{report}");
     ensure!(report["summary"]["of_other_controllers"] == 1, "{report}");
     let assumed = report["assumed"].to_string();
-    for sentence in
-        ["IngressClass web", "1 Secret that", "default/shop-tls", "1 Service that", "default/shop"]
-    {
+    for sentence in [
+        "IngressClass web",
+        "1 Secret is assumed",
+        "default/shop-tls",
+        "1 Service is assumed",
+        "default/shop",
+    ] {
         ensure!(assumed.contains(sentence), "{sentence}: {assumed}");
     }
     ensure!(!report.to_string().contains("Deployment"), "{report}");
