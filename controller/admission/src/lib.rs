@@ -154,7 +154,7 @@ impl ReviewRequest {
                     Subject::Route(..) if *is_going => ReviewOutcome::default(),
                     Subject::Route(kind, route) => {
                         let id = ObjectRef::new(*kind, key.clone());
-                        translator.review_route(world, &id, route)
+                        translator.review_route(world, (&id, route), reviews, start)
                     }
                 }
             }

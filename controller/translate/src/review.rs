@@ -121,13 +121,14 @@ impl Translator {
             return Err(format!("metadata.uid: {:?} is not a UUID", shorten(uid)));
         }
         self.check_settings(ingress)?;
-        let parsed = match self.read_candidate(world, (key, ingress), reviews, now) {
-            Ok(parsed) => parsed,
-            Err(unchecked) => {
-                outcome.warnings.push(unchecked);
-                return Ok(());
-            }
-        };
+        let parsed = self.read_candidate(world, (key, ingress), reviews, now);
+        if let Some(unchecked) = reviews.refusal() {
+            outcome.warnings.push(unchecked);
+            // Hosts are told without compiling anything: a namespace that spends its budget takes none of another one.
+            let claims = parsed.claims.iter();
+            let ignored: Vec<_> = claims.flat_map(|claims| self.check_ownership(claims)).collect();
+            return deny(of_severity(&ignored, Severity::Rejected));
+        }
         let (own, others): (Vec<Note>, Vec<Note>) = parsed
             .notes
             .into_iter()
@@ -152,14 +153,14 @@ impl Translator {
         Ok(())
     }
 
-    /// What it would claim, if what there is to compile fits into what its namespace may have reviewed.
+    /// What it would claim. Patterns beyond what its namespace may have reviewed are not compiled, which `reviews` tells.
     fn read_candidate(
         &self,
         world: &World,
         (key, ingress): (&Key, &Ingress),
         reviews: &mut Reviews,
         now: Instant,
-    ) -> Result<ingress::Parsed, String> {
+    ) -> ingress::Parsed {
         reviews.begin(&key.namespace, now);
         let prefix = &self.options.annotations_prefix;
         let price = patterns::budget::price_by(ingress, prefix, |meaning, text| {
@@ -173,11 +174,7 @@ impl Translator {
         };
         let compiler = compiler.reviewing(reviews);
         let object = (key, ingress);
-        let parsed = ingress::parse(world, &self.options, &self.settings, object, compiler);
-        match reviews.refusal() {
-            Some(unchecked) => Err(unchecked),
-            None => Ok(parsed),
-        }
+        ingress::parse(world, &self.options, &self.settings, object, compiler)
     }
 
     fn removed<'i>(&'i self, ingress: &'i Ingress) -> impl Iterator<Item = String> + 'i {

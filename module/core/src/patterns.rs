@@ -45,6 +45,11 @@ const TRY_STEPS: u64 = 100;
 /// The number of groups that a template can name, counting the whole match.
 const GROUPS: usize = 10;
 
+/// Refuses a text that is no pattern by itself, though it may become one between other text: `a)|(?:b` within a group.
+pub fn check_text(pattern: &str) -> Result<(), Invalid> {
+    text::scan(pattern).refusal.map_or(Ok(()), Err)
+}
+
 /// The nanoseconds that compiling may cost. A caller that compiles a pattern passes an allowance, so that none
 /// compiles without naming the budget that is charged.
 #[derive(Debug)]

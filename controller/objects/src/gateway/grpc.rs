@@ -8,6 +8,7 @@ use super::{
     HeaderFilter, HttpBackendRef, HttpPathMatch, HttpRouteFilter, HttpRouteMatch, HttpRouteRule,
     HttpRouteSpec, HttpValueMatch, MirrorFilter, ParentRef, Unread,
 };
+use oxigress_core::patterns::check_text;
 use serde::Deserialize;
 
 /// The type of a match whose names cannot be those of a call.
@@ -137,9 +138,12 @@ fn path_of(from: GrpcMethodMatch) -> Option<HttpPathMatch> {
             path("RegularExpression", format!("/{any}/{}", literal(method)))
         }
         (Some("RegularExpression"), service, method) => {
-            let part = |text: &Option<String>| {
-                text.as_ref().map_or_else(|| any.into(), |text| format!("(?:{text})"))
+            // A name that is no expression by itself stays without a group, which could make one of it: it is refused then.
+            let group = |text: &String| match check_text(text) {
+                Ok(()) => format!("(?:{text})"),
+                Err(_) => text.clone(),
             };
+            let part = |text: &Option<String>| text.as_ref().map_or_else(|| any.into(), group);
             path("RegularExpression", format!("/{}/{}", part(service), part(method)))
         }
         (Some(other), _, _) => path(other, "/".into()),
@@ -177,6 +181,11 @@ mod tests {
                 r#"{"type": "RegularExpression", "service": "a", "method": "C|D"}"#,
                 "RegularExpression",
                 "/(?:a)/(?:C|D)",
+            ),
+            (
+                r#"{"type": "RegularExpression", "service": "a)|(?:b"}"#,
+                "RegularExpression",
+                "/a)|(?:b/[^/]+",
             ),
             (r#"{"service": "a/b", "method": "C"}"#, NO_NAME, "/"),
             (r#"{"method": "b/C"}"#, NO_NAME, "/"),

@@ -44,6 +44,10 @@ const ROUTE_RULE: u64 = 12_000;
 const BYTE_OF_FILTERS: u64 = 10;
 /// What comparing a host name of a route with a listener costs.
 const PLACE: u64 = 200;
+/// What looking at a listener costs, for the review of a route.
+const LISTENER: u64 = 4_000;
+/// What finding the owner of a place costs, for the review of a route.
+const PLACE_OF_REVIEW: u64 = 4_000;
 /// What choosing a certificate for a host again costs.
 const HOST: u64 = 20_000;
 

@@ -1,12 +1,12 @@
-//! How much compiling admission reviews may ask for over time.
+//! How much admission reviews may ask for over time.
 //!
 //! Shape:   what came of a pattern is kept by its text, up to [`MAX_BYTES`], the oldest going first. What is new costs the
 //!          namespace of the Ingress [`OF_MINUTE`] at most in a minute: dry runs leave nothing behind that a budget of
 //!          the stock ([`super::budget`]) could count. All namespaces together have [`OF_ALL`]: whoever can reach the
 //!          webhook may name any namespace.
-//! Units:   nanoseconds of compiling, told from the texts; each replica counts the reviews that it answers.
-//! Errors:  an Ingress over the budget is admitted with a warning, unchecked: a denial would let whoever names a
-//!          namespace keep its Ingresses out. Translation has a budget of its own, which closes what is over it.
+//! Units:   nanoseconds, told from the objects; each replica counts the reviews that it answers.
+//! Errors:  an Ingress over the budget is admitted with a warning, and only whose hosts it names is checked: a denial would
+//!          let whoever names a namespace keep its Ingresses out. Translation has a budget of its own, which closes what is over it.
 
 use crate::patterns::Meaning;
 use oxigress_core::model::Invalid;
@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a namespace may have compiled for reviews in a minute: all that it may serve, once.
+/// What the reviews of a namespace may cost in a minute: all that it may serve, once.
 const OF_MINUTE: u64 = crate::patterns::budget::OF_NAMESPACE;
 const OF_NAMESPACE: Rate = Rate { full: OF_MINUTE, period: Duration::from_mins(1) };
-/// What all namespaces may have compiled for reviews in a minute: a sixth of the controller's time.
+/// What the reviews of all namespaces may cost in a minute: a sixth of the controller's time.
 const OF_ALL: Rate = Rate { full: 10_000_000_000, period: Duration::from_mins(1) };
 /// What is kept of patterns, their texts included.
 const MAX_BYTES: usize = 4 << 20;
@@ -54,7 +54,7 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Begins the review of an Ingress of a namespace.
+    /// Begins the review of an Ingress or a route of a namespace.
     pub fn begin(&mut self, namespace: &str, now: Instant) {
         (self.namespace, self.now, self.is_spent) = (namespace.into(), Some(now), false);
     }
@@ -90,14 +90,19 @@ impl Reviews {
         compiled
     }
 
+    /// Charges the review under way for work beside patterns; whether its namespace has so much left.
+    pub fn charge(&mut self, nanoseconds: u64) -> bool {
+        self.spend(nanoseconds).is_ok()
+    }
+
     /// Why the Ingress cannot be judged now.
     pub fn refusal(&self) -> Option<String> {
         self.is_spent.then(|| {
             let seconds = Duration::from_mins(1).as_secs();
             format!(
-                "regular expressions that namespace {} had reviewed in the last minute took more than {} ms to compile, or \
-                 those of all namespaces more than {} ms, so this Ingress was not checked: read its Events, or send it again \
-                 in {seconds} s, and use fewer or simpler ones, or Prefix paths",
+                "regular expressions and routes that namespace {} had reviewed in the last minute took more than {} ms, or \
+                 those of all namespaces more than {} ms, so this Ingress was not checked but for whose its hosts are: read its Events, or \
+                 send it again in {seconds} s, and use fewer or simpler ones, or Prefix paths",
                 self.namespace,
                 OF_MINUTE / 1_000_000,
                 OF_ALL.full / 1_000_000

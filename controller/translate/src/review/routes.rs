@@ -1,32 +1,52 @@
 //! What would become of a route that is about to be created or changed.
 
 use super::ReviewOutcome;
+use crate::Reviews;
 use crate::Translator;
 use crate::age::Age;
 use crate::gateway::{self, PlaceOwner};
 use crate::host::owner::{self, HostOwnership};
 use crate::ingress::Claims;
+use crate::pace::price::Prices;
 use oxigress_core::model::{HostPattern, ListenerHost};
 use oxigress_objects::gateway::Route;
 use oxigress_objects::verdict::Note;
 use oxigress_objects::{Key, Kind, ObjectRef, World};
+use std::time::Instant;
 
 impl Translator {
     /// Judges whose hosts a route would have. Its age is the object's, not that of a host name in it: an old one that names a
     /// new host would be the oldest there, and take the host from its owner. All else is told in the route's status.
-    pub fn review_route(&self, world: &World, id: &ObjectRef, route: &Route) -> ReviewOutcome {
+    ///
+    /// Its namespace is charged for the listeners that are looked at. Where it cannot pay, the names in the route alone are
+    /// compared, wherever it attaches; one that covers other hosts than before is denied, since nothing else could tell.
+    pub fn review_route(
+        &self,
+        world: &World,
+        (id, route): (&ObjectRef, &Route),
+        reviews: &mut Reviews,
+        now: Instant,
+    ) -> ReviewOutcome {
         let mut outcome = ReviewOutcome::default();
         if self.options.host_ownership == HostOwnership::Shared {
             return outcome;
         }
+        let age = Age { created: route.meta.created, key: id.key.clone() };
+        let stored = world.gateway_api.routes.get(id);
+        reviews.begin(&id.key.namespace, now);
+        let prices = Prices { translator: self, world };
+        if !reviews.charge(prices.of_review(&id.key, &route.spec)) {
+            outcome.warnings.push(too_often(&id.key.namespace));
+            outcome.denial = self.taken_by_name(route, stored.map(|old| &**old), &age, id.kind);
+            return outcome;
+        }
         let new = gateway::hosts_of(world, &self.options, id, route);
         outcome.compared = (new.named.len() + new.covered.len()).min(1);
-        let age = Age { created: route.meta.created, key: id.key.clone() };
         let by_name = new.named.iter().filter_map(|host| self.taken_over(host, &age, id.kind));
         let covered = new.covered.iter().filter_map(|at| self.covered_over(at, &age, id.kind));
         let mut losses: Vec<Loss> = by_name.chain(covered).collect();
         // What it takes already it has taken long ago: nobody is to be kept from changing an object by what came since.
-        if let Some(stored) = world.gateway_api.routes.get(id).filter(|_| !losses.is_empty()) {
+        if let Some(stored) = stored.filter(|_| !losses.is_empty()) {
             let old = gateway::hosts_of(world, &self.options, id, stored);
             losses.retain(|loss| match &loss.of {
                 Lost::Named(host) => !old.named.contains(host),
@@ -35,6 +55,36 @@ impl Translator {
         }
         outcome.denial = losses.into_iter().next().map(|loss| loss.why);
         outcome
+    }
+
+    /// Why a route may not be stored, told without looking at listeners.
+    fn taken_by_name(
+        &self,
+        route: &Route,
+        stored: Option<&Route>,
+        age: &Age,
+        kind: Kind,
+    ) -> Option<String> {
+        let is_known = |name: &String| stored.is_some_and(|old| old.spec.hostnames.contains(name));
+        let is_same = stored.is_some_and(|old| {
+            old.spec.hostnames == route.spec.hostnames
+                && old.spec.parent_refs == route.spec.parent_refs
+        });
+        if is_same {
+            return None;
+        }
+        let names = &route.spec.hostnames;
+        let covers = |name: &String| name.starts_with("*.");
+        if names.is_empty() || names.iter().any(covers) {
+            return Some(format!(
+                "this {kind} may cover hosts of other namespaces, and {}",
+                too_often(&age.key.namespace)
+            ));
+        }
+        let new = names.iter().filter(|name| !is_known(name));
+        let new = new.filter_map(|name| HostPattern::parse(name).ok());
+        let mut losses = new.filter_map(|host| self.taken_over(&host, age, kind));
+        losses.next().map(|loss| loss.why)
     }
 
     /// Why a route of this age may not name a host: it would be the oldest object on one of another namespace.
@@ -82,6 +132,14 @@ impl Translator {
             kind => Some((held.by?, kind)),
         }
     }
+}
+
+/// What is said to a namespace that had too many routes reviewed.
+fn too_often(namespace: &str) -> String {
+    format!(
+        "namespace {namespace} had so many or such large routes and regular expressions reviewed in the last minute that only \
+         host names were checked: send it again in a minute, or name fewer listeners by sectionName"
+    )
 }
 
 /// A host that another namespace would lose.
@@ -141,7 +199,7 @@ mod tests {
                 let denial = |namespace: &str, created: &str| {
                     let all = objects(&route(namespace, created, host));
                     let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
-                    let outcome = fixture.translator.review_route(&fixture.world, id, route);
+                    let outcome = fixture.review_route(id, route);
                     outcome.denial
                 };
                 let said = denial("evil", "2023-01-01T00:00:00Z");
@@ -149,7 +207,7 @@ mod tests {
                 assert!(said.is_none_or(|said| said.contains("belongs to namespace victim")));
                 let call = objects(&route_of("GRPCRoute", "evil", "2023-01-01T00:00:00Z", host));
                 let [(id, Object::Route(call))] = &call[..] else { panic!("{call:?}") };
-                let said = fixture.translator.review_route(&fixture.world, id, call).denial;
+                let said = fixture.review_route(id, call).denial;
                 assert_eq!(said.is_some(), expected, "{flags} {host}: {said:?}");
                 assert!(said.is_none_or(|said| said.contains("in a new GRPCRoute")));
                 assert_eq!(denial("evil", "2025-01-01T00:00:00Z"), None, "{host}: a younger one");
@@ -157,7 +215,7 @@ mod tests {
             }
             let mine = objects(&route("evil", "2023-01-01T00:00:00Z", "new.test"));
             let [(id, Object::Route(mine))] = &mine[..] else { panic!() };
-            assert_eq!(fixture.translator.review_route(&fixture.world, id, mine).denial, None);
+            assert_eq!(fixture.review_route(id, mine).denial, None);
         }
     }
     /// A Gateway whose listener names a host leaves it to the oldest object that names it, too.
@@ -192,7 +250,7 @@ mod tests {
             let fixture = Fixture::new("", &[&all[..], &others].concat());
             let own = objects(&route("team", year));
             let [(id, Object::Route(own))] = &own[..] else { panic!() };
-            let denial = fixture.translator.review_route(&fixture.world, id, own).denial;
+            let denial = fixture.review_route(id, own).denial;
             assert_eq!(denial.is_some(), is_denied, "{year} beside {others:?}: {denial:?}");
         }
     }
@@ -222,7 +280,7 @@ mod tests {
     fn denial(fixture: &Fixture, route: &str) -> Option<String> {
         let all = objects(route);
         let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
-        fixture.translator.review_route(&fixture.world, id, route).denial
+        fixture.review_route(id, route).denial
     }
 
     #[test]
@@ -261,5 +319,52 @@ mod tests {
                 Fixture::new("", &[&world[..], &[hostless("evil", 2020, "web")]].concat());
             assert_eq!(denial(&fixture, &hostless("evil", 2020, "web")), None, "it has it already");
         }
+    }
+
+    /// Its own budget is at the hands of each namespace: spending it opens nothing.
+    #[test]
+    fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
+        let named = |namespace: &str, year: u16, host: &str| {
+            hostless(namespace, year, "web")
+                .replace("rules:", &format!("hostnames: ['{host}'], rules:"))
+        };
+        let stored = named("evil", 2020, "own.test");
+        let world =
+            [CLASS.to_owned(), gateway(""), named("shop", 2024, "shop.test"), stored.clone()];
+        let fixture = Fixture::new("", &world);
+        assert_eq!(denial(&fixture, &named("evil", 2020, "*.test")), None, "nobody has such hosts");
+        fixture.spend_reviews_of("evil");
+        let said = denial(&fixture, &named("evil", 2020, "shop.test")).unwrap();
+        assert!(said.contains("belongs to namespace shop"), "{said}");
+        for covers in [hostless("evil", 2020, "web"), named("evil", 2020, "*.test")] {
+            let said = denial(&fixture, &covers).unwrap();
+            assert!(said.contains("may cover hosts of other namespaces"), "{said}");
+        }
+        assert_eq!(denial(&fixture, &named("evil", 2020, "new.test")), None);
+        assert_eq!(denial(&fixture, &stored), None, "it is so already");
+        assert_eq!(denial(&fixture, &hostless("shop", 2024, "web")), None, "another namespace");
+    }
+
+    #[test]
+    fn a_route_of_many_listeners_is_charged_for_them() {
+        let listener =
+            |n: usize| format!("{{ name: l{n}, port: 80, protocol: HTTP, hostname: h{n}.test }}");
+        let listeners: Vec<String> = (0..64).map(listener).collect();
+        let gateway = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{ name: web, namespace: a }}\n\
+             spec: {{ gatewayClassName: oxigress, listeners: [{}] }}",
+            listeners.join(", ")
+        );
+        let fixture = Fixture::new("", &[CLASS.to_owned(), gateway]);
+        let (parents, hosts) = ("{ name: web }, ".repeat(32), "h1.test, ".repeat(16));
+        let route = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{ name: r, namespace: a }}\n\
+             spec: {{ parentRefs: [{parents}], hostnames: [{hosts}] }}"
+        );
+        let all = objects(&route);
+        let [(id, Object::Route(route))] = &all[..] else { panic!("{all:?}") };
+        let is_whole = |_: &usize| fixture.review_route(id, route).warnings.is_empty();
+        let count = (0..1_000).take_while(is_whole).count();
+        assert!((5..100).contains(&count), "{count}");
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing;
 use oxigress_objects::document::{self, Found};
+use oxigress_objects::gateway::Route;
 use oxigress_objects::{Changed, Object};
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -98,6 +99,21 @@ impl Fixture {
         let candidate = Candidate { key: &id.key, uid, is_going, ingress };
         let mut reviews = self.reviews.borrow_mut();
         self.translator.review(&self.world, &candidate, &mut reviews, self.now)
+    }
+
+    pub(super) fn review_route(&self, id: &ObjectRef, route: &Route) -> ReviewOutcome {
+        let mut reviews = self.reviews.borrow_mut();
+        self.translator.review_route(&self.world, (id, route), &mut reviews, self.now)
+    }
+
+    /// Spends all that the reviews of a namespace may cost in a minute.
+    pub(super) fn spend_reviews_of(&self, namespace: &str) {
+        let mut reviews = self.reviews.borrow_mut();
+        reviews.begin(namespace, self.now);
+        for part in [1_000_000, 1_000, 1] {
+            while reviews.charge(part) {}
+            reviews.begin(namespace, self.now);
+        }
     }
 
     fn review(&self, name: &str, words: &[&str]) -> ReviewOutcome {

@@ -4,6 +4,7 @@
 
 use super::policy::HeaderName;
 use super::{Invalid, checked, shorten};
+use crate::patterns::check_text;
 use serde::{Deserialize, Deserializer, Serialize};
 
 crate::object::objects!(Selection, ValueMatch);
@@ -85,7 +86,10 @@ impl ValueMatch {
         let (ValuePattern::Exact(value) | ValuePattern::Regex(value)) = &self.value;
         let is_fine = |text: &str| text.len() <= MAX_TEXT_BYTES;
         match !self.name.is_empty() && is_fine(&self.name) && is_fine(value) {
-            true => Ok(()),
+            true => match &self.value {
+                ValuePattern::Exact(_) => Ok(()),
+                ValuePattern::Regex(pattern) => check_text(pattern),
+            },
             false => Err(Invalid::new(format!(
                 "match of {:?}: name and value have at most {MAX_TEXT_BYTES} bytes, and the name is not empty",
                 shorten(&self.name)

@@ -123,7 +123,10 @@ impl Scanner<'_> {
             '(' => self.open(),
             ')' => {
                 self.close_flags();
-                self.level = self.outer.pop().unwrap_or_default();
+                match self.outer.pop() {
+                    Some(outer) => self.level = outer,
+                    None => self.refuse("pattern has a `)` without its `(`: write \\) for text"),
+                }
                 self.copy(1);
                 self.last = Last::Item;
             }
@@ -342,6 +345,16 @@ mod tests {
         }
         for pattern in ["/(a|b)", r"/a\|b", "/[|]", "/(?:a|b)(?=c|d)"] {
             assert!(!scan(pattern).has_alternatives, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_closes_no_group_is_refused() {
+        for pattern in ["a)|(?:b", ")", "(a))(", "(?i)a)|(b"] {
+            assert!(scan(pattern).refusal.is_some(), "{pattern}");
+        }
+        for pattern in ["(a)|(?:b)", r"\)", "[)]", "(?#a)b", "(?x)(a # )\n)"] {
+            assert!(scan(pattern).refusal.is_none(), "{pattern}");
         }
     }
 }

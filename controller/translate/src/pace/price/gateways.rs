@@ -1,6 +1,8 @@
 //! What changes of Gateways and routes cost: the rules that are read, and those of all routes on the hosts that are merged again.
 
-use super::{BYTE_OF_FILTERS, HOST, INGRESS, PLACE, Prices, ROUTE_RULE, RULE};
+use super::{
+    BYTE_OF_FILTERS, HOST, INGRESS, LISTENER, PLACE, PLACE_OF_REVIEW, Prices, ROUTE_RULE, RULE,
+};
 use crate::gateway::intersection;
 use oxigress_core::model::HostPattern;
 use oxigress_objects::gateway::{GatewaySpec, HttpRouteSpec, Listener, Route};
@@ -46,6 +48,15 @@ impl Prices<'_> {
         };
         let listeners = new.listeners.len() as u64 + self.below_gateway(key, new);
         (INGRESS + HOST * listeners + RULE * merged).saturating_add(read)
+    }
+
+    /// What reviewing a route costs that is about to be stored: each listener is looked at, and each of its places, also those
+    /// of its older self.
+    pub(crate) fn of_review(&self, key: &Key, new: &HttpRouteSpec) -> u64 {
+        let all = self.world.gateway_api.gateways.values();
+        let listeners: usize = all.map(|gateway| gateway.spec.listeners.len()).sum();
+        let places = self.add_hosts(key, new, &mut BTreeSet::new());
+        INGRESS + LISTENER * listeners as u64 + PLACE_OF_REVIEW * places as u64
     }
 
     /// What it costs that the routes of a Gateway are read of which the rules are not known, and merged where they are served.

@@ -115,5 +115,5 @@ fn an_expression_costs_what_is_compiled_of_it() {
     };
     let (plain, wide, unbalanced) = (of("a"), of(r"(?:a)|(?:\pL)"), of(r"a)|(?:\pL"));
     assert!(wide > plain + 100_000, "{plain} {wide}");
-    assert!(unbalanced + 50_000 > wide, "{unbalanced} {wide}: neither is one by itself");
+    assert!(unbalanced < plain + 50_000, "{unbalanced} {plain}: it is refused by its text");
 }

@@ -117,3 +117,16 @@ fn an_old_ingress_takes_requests_without_a_host_from_no_routes_of_others() {
     let fixture = Fixture::new("", &[gateway.to_owned(), ingress("i", &old)]);
     fixture.admits("i", &old);
 }
+
+/// What is not compiled is owned all the same.
+#[test]
+fn a_namespace_that_has_spent_its_reviews_takes_no_host() {
+    let fixture = Fixture::new("", &[owned()]);
+    let words =
+        ["namespace: evil", "path: /(x|y)", "use-regex: true", "type: ImplementationSpecific"];
+    let old = [&words[..], &["age: 2020-01-01T00:00:00Z"]].concat();
+    fixture.spend_reviews_of("evil");
+    fixture.denies("trap", &old, "belongs to namespace default");
+    let warnings = fixture.admits("trap", &words);
+    assert!(warnings.iter().any(|warning| warning.contains("was not checked but for")));
+}

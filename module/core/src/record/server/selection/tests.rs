@@ -55,6 +55,15 @@ fn chosen(value: &[u8], path: &str, parts: &Parts<'_>) -> Option<String> {
     Some(String::from_utf8(backend).unwrap())
 }
 
+#[test]
+fn an_expression_is_one_by_itself() {
+    let is_taken = |text: &str| ValueMatch::new("x", ValuePattern::Regex(text.into())).is_ok();
+    assert!(is_taken("(a)|(?:b)") && !is_taken("a)|(?:b"));
+    let record = r#"{"headers": [{"name": "x", "value": {"regex": "a)|(?:b"}}]}"#;
+    let error = serde_json::from_str::<Selection>(record).unwrap_err().to_string();
+    assert!(error.contains("without its `(`"), "{error}");
+}
+
 /// No client can send a header of this name: nginx takes no line whose name has a colon.
 #[test]
 fn the_whole_path_is_compared_with_an_expression_in_its_case() {
