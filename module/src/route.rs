@@ -7,12 +7,12 @@ pub mod mirror;
 pub mod own;
 pub mod rewrite;
 
-pub use facts::{Live, RequestFacts, find, live_endpoints};
+pub use facts::{Live, RequestFacts, find_endpoint_set, live_endpoints};
 pub use own::server;
 
 use crate::request::Request;
 use crate::request::head::BadHead;
-use crate::request::route::Found;
+use crate::request::route::EndpointSetRef;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::request::spans;
@@ -99,9 +99,10 @@ fn carry_out<'g>(
         let is_alternative = route.is_alternative();
         Names { lengths, texts, instead: route.instead(), is_alternative }
     });
-    let found = endpoints.map_or_else(Found::default, |endpoints| endpoints.found(guard));
+    let endpoint_set =
+        endpoints.map_or_else(EndpointSetRef::default, |endpoints| endpoints.endpoint_set(guard));
     let (captures, error) = (route.captures.as_deref(), route.error.unwrap_or_default());
-    let kept = NewRoute { policies, captures, names, found, error };
+    let kept = NewRoute { policies, captures, names, endpoint_set, error };
     if !request.set_route(kept) || !edit(request, &decision.edits) {
         return Answer::Respond(500);
     }

@@ -1,7 +1,7 @@
 //! What a request says about where it goes, beside its host and path: to an alternative of its backend, by a hash
 //! of its own, or to the endpoint of its affinity cookie.
 
-use crate::balancer::peer::Key;
+use crate::balancer::choose::SelectBy;
 use crate::request::Request;
 use crate::route::Live;
 use crate::route::RequestFacts;
@@ -21,7 +21,7 @@ use oxigress_store::Guard;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection<'r> {
     /// By what an endpoint is chosen.
-    pub key: Key<'r>,
+    pub key: SelectBy<'r>,
     /// After a failed attempt the client gets another endpoint for good.
     pub changes_on_failure: bool,
 }
@@ -31,11 +31,11 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
     if let Some(affinity) = backend.affinity() {
         let key = held(request, &affinity).map(|held| held.key);
         let changes_on_failure = affinity.change_on_failure();
-        return Selection { key: Key::Affinity(key), changes_on_failure };
+        return Selection { key: SelectBy::Affinity(key), changes_on_failure };
     }
     let Some(key) = backend.hash_key() else { return Selection::default() };
     let hash = hash(key, request);
-    Selection { key: Key::Hash(hash), changes_on_failure: false }
+    Selection { key: SelectBy::Hash(hash), changes_on_failure: false }
 }
 
 /// The hash of a key, with the values of its variables.

@@ -1,7 +1,7 @@
 //! The directives, and what they set up when the configuration has been read.
 
 use crate::balancer::keepalive;
-use crate::balancer::upstream;
+use crate::balancer::peer;
 use crate::conf::directive::{core_conf, file, has_zone, need_zone, refuse, variable};
 use crate::conf::{Core, CoreConf, Http, LocConf, Locations, Scheme, SrvConf, Target};
 use crate::endpoint;
@@ -234,10 +234,10 @@ fn take_location(
 /// `ingress_balancer [$variable];`
 pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_balancer")?;
-    if conf.is_balanced_by::<upstream::Requests>() {
+    if conf.is_balanced_by::<peer::Requests>() {
         return Err(Refused::DUPLICATE);
     }
-    if !conf.set_balancer::<upstream::Requests>() {
+    if !conf.set_balancer::<peer::Requests>() {
         // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
         // lost without a word.
         return Err(refuse(

@@ -23,7 +23,7 @@ pub fn decide(request: &Request<'_>) -> Answer {
     let Replacement::Backend { id, endpoints } = replacement else {
         return Answer::Respond(status);
     };
-    if !request.serve_by(id, endpoints.found(&guard), status)
+    if !request.serve_by(id, endpoints.endpoint_set(&guard), status)
         || !request.set_uri(b"/", request.args())
     {
         return Answer::Respond(status);
