@@ -1,4 +1,4 @@
-//! REWRITE: host and path decide, once per request. [`gateway::decide`] decides, and what it says is carried out here.
+//! REWRITE: host and path decide, once per request. [`decision::decide`] decides, and what it says is carried out here.
 
 pub mod errors;
 pub mod facts;
@@ -18,7 +18,7 @@ use crate::request::route::NewRoute;
 use crate::request::spans;
 use crate::route::location::Entered;
 use crate::zone::counters;
-use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
+use oxigress_core::decision::{self, Answer, Decision, Edits, Reason, Trace};
 use oxigress_store::Guard;
 
 /// Header lines that are taken. Their bytes are bounded by nginx.
@@ -48,7 +48,7 @@ pub fn decide(request: &Request<'_>) -> Answer {
     }
     let guard = request.worker().reader().read();
     let live = Live::new(request.worker(), &guard);
-    let decision = gateway::decide(&live, &RequestFacts(request), &mut Log(request));
+    let decision = decision::decide(&live, &RequestFacts(request), &mut Log(request));
     carry_out(request, &guard, decision)
 }
 

@@ -13,7 +13,7 @@ use crate::zone::retired;
 use oxigress_core::balancer::{Identity, cookie, pick, ring};
 use oxigress_core::model::Ejection;
 use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
-use oxigress_store::{Guard, KeyHash, RecordPlace, Record};
+use oxigress_store::{Guard, KeyHash, Record, RecordPlace};
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -108,9 +108,17 @@ impl Pools {
     ///
     /// `generation` is the one its endpoint was chosen from.
     #[inline]
-    pub fn put(&self, settings: &Keepalive, key: IdleKey, generation: u64, connection: nginx::Open) {
-        let kept =
-            IdleConnection { connection: connection.rest(), since_msec: now_milliseconds() as ngx_msec_t };
+    pub fn put(
+        &self,
+        settings: &Keepalive,
+        key: IdleKey,
+        generation: u64,
+        connection: nginx::Open,
+    ) {
+        let kept = IdleConnection {
+            connection: connection.rest(),
+            since_msec: now_milliseconds() as ngx_msec_t,
+        };
         let Some((place, given_up)) = self.insert(settings, key, kept) else { return };
         drop(given_up);
         let mut purge = self.purge.get();
@@ -128,7 +136,12 @@ impl Pools {
         }
     }
 
-    fn insert(&self, settings: &Keepalive, key: IdleKey, kept: IdleConnection) -> Option<(IdleSlot, Option<IdleConnection>)> {
+    fn insert(
+        &self,
+        settings: &Keepalive,
+        key: IdleKey,
+        kept: IdleConnection,
+    ) -> Option<(IdleSlot, Option<IdleConnection>)> {
         let mut pools = self.pools.try_borrow_mut().ok()?;
         if pools.len() <= settings.number {
             pools.resize_with(settings.number + 1, || None);

@@ -266,7 +266,7 @@ impl<'r> Peer<'r> {
         let decided = endpoint_set.place.generation();
         let Some(mut record) = retired::backend(&guard, backend, decided) else { return };
         // The router has decided on an alternative already.
-        let alternative = match request.decision() {
+        let alternative = match request.route_names() {
             Some(_) => None,
             None => selection::alternative(request, &guard, &record),
         };

@@ -11,7 +11,7 @@ use crate::zone::retired;
 use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::ring;
-use oxigress_core::gateway::{self, Silent};
+use oxigress_core::decision::{self, Silent};
 use oxigress_core::record::{AffinityView, BackendView};
 use oxigress_core::router;
 use oxigress_core::text::template::Values;
@@ -56,7 +56,7 @@ pub fn alternative<'g>(
 ) -> Option<&'g [u8]> {
     let live = Live::new(request.worker(), guard);
     let facts = RequestFacts(request);
-    gateway::alternative(&live, &facts, backend, &mut Silent).map(|(_, id)| id)
+    decision::alternative(&live, &facts, backend, &mut Silent).map(|(_, id)| id)
 }
 
 /// `Set-Cookie` for a client that was given `key`, by a request that was decided in generation `decided`; `None` where
@@ -69,8 +69,8 @@ pub fn set_cookie(
 ) -> Option<String> {
     let guard = request.worker().reader().read();
     let affinity = retired::backend(&guard, backend, decided)?.affinity()?;
-    let path = match request.decision() {
-        Some(decision) => decision.texts[5],
+    let path = match request.route_names() {
+        Some(names) => names.path(),
         None => request.variable(b"location_path").unwrap_or_default(),
     };
     let mut asked = RequestView {

@@ -9,7 +9,7 @@ use crate::worker::Worker;
 use crate::zone::records::Held;
 use crate::zone::records::Identity;
 use oxigress_core::cache;
-use oxigress_core::gateway::CompiledPolicies;
+use oxigress_core::decision::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::policy::cors::Origins;
 use oxigress_core::recent::Recent;

@@ -15,13 +15,25 @@ use oxigress_store::{KeyHash, RecordPlace};
 use std::ptr::{NonNull, null};
 use std::rc::Rc;
 
-/// What REWRITE decided: a decision never mixes generations.
+/// The names of the rule that took a request and of the backend that serves it, as REWRITE decided in one generation.
 #[derive(Clone, Copy)]
-pub struct Decision<'r> {
+pub struct RouteNames<'r> {
     /// As [`oxigress_core::record::RuleView::texts`].
     pub texts: [&'r [u8]; 6],
     /// The backend that serves; empty if there is none.
     pub backend: &'r [u8],
+}
+
+impl<'r> RouteNames<'r> {
+    /// The namespace of the object that the rule comes from.
+    pub fn namespace(&self) -> &'r [u8] {
+        self.texts[1]
+    }
+
+    /// The path that the rule names, as in `$location_path`; empty: its Ingress names none.
+    pub fn path(&self) -> &'r [u8] {
+        self.texts[5]
+    }
 }
 
 /// How to find a backend's endpoint set again.
@@ -283,7 +295,7 @@ impl<'r> Request<'r> {
         route.map_or(0, |route| route.place.generation())
     }
 
-    /// The backend that serves, and its endpoint set, if there is a decision.
+    /// The backend that serves and how to find its endpoint set; `None`: REWRITE has not decided.
     #[inline]
     pub fn served_by(&self) -> Option<(&'r [u8], EndpointSetRef)> {
         let route = self.route().filter(|route| route.is_named)?;
@@ -295,8 +307,8 @@ impl<'r> Request<'r> {
         Some((backend.unwrap_or_default(), route.endpoint_set()))
     }
 
-    /// The decision, if there is one.
-    pub fn decision(&self) -> Option<Decision<'r>> {
+    /// The names of the rule and the backend, if REWRITE has decided; `None`: the route names no rule.
+    pub fn route_names(&self) -> Option<RouteNames<'r>> {
         let route = self.route().filter(|route| route.is_named)?;
         let mut rest = self.names(&route);
         let [backend, namespace, ingress, service, port, path, instead] =
@@ -305,7 +317,7 @@ impl<'r> Request<'r> {
                 rest = left;
                 text
             });
-        Some(Decision {
+        Some(RouteNames {
             texts: [backend, namespace, ingress, service, port, path],
             backend: if instead.is_empty() { backend } else { instead },
         })

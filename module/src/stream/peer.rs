@@ -6,7 +6,7 @@ use crate::balancer::outcome;
 use crate::balancer::peer::refuse_zone;
 use crate::request::route::EndpointSetRef;
 use crate::stream::Stream;
-use crate::stream::passthrough::Decision;
+use crate::stream::passthrough::SessionBackend;
 use crate::stream::sessions as stream;
 use crate::stream::sessions::Arrived;
 use crate::system::log;
@@ -84,7 +84,7 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
         }
         return value;
     }
-    if let Some(Decision(backend)) = session.context::<Stream>() {
+    if let Some(SessionBackend(backend)) = session.context::<Stream>() {
         return Some(backend);
     }
     let conf = session.server_conf::<Stream>();
