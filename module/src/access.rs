@@ -21,7 +21,7 @@ use oxigress_core::policy::passwords::Hash;
 use rules::Basic;
 
 /// What becomes of the request.
-pub enum Outcome {
+pub enum AccessOutcome {
     /// It goes on.
     Granted,
     /// Somebody works on it, and nginx runs the phase again.
@@ -43,28 +43,32 @@ pub enum Refusal {
 }
 
 /// Decides, or finds out.
-pub fn decide(request: &Request<'_>) -> Outcome {
+pub fn decide(request: &Request<'_>) -> AccessOutcome {
     let rules = request.policies().and_then(|policies| policies.part::<Option<Rules>>().as_ref());
-    let Some(rules) = rules else { return Outcome::Granted };
+    let Some(rules) = rules else { return AccessOutcome::Granted };
     let Some(progress) = request.progress() else {
-        return Outcome::Refused(Refusal::Status(500));
+        return AccessOutcome::Refused(Refusal::Status(500));
     };
     if progress.is_granted() {
-        return Outcome::Granted;
+        return AccessOutcome::Granted;
     }
     let facts = Facts { request, progress, rules };
     match access::decide(rules.any, &facts) {
         Verdict::Granted => {
             grant(&facts);
-            Outcome::Granted
+            AccessOutcome::Granted
         }
-        Verdict::Waits => Outcome::Waits,
+        Verdict::Waits => AccessOutcome::Waits,
         Verdict::CheckPassword => check_password(&facts),
         Verdict::AskServer => {
             let is_asked = rules.external.as_ref().is_some_and(|to| request.ask(progress, to));
-            if is_asked { Outcome::Waits } else { Outcome::Refused(Refusal::Status(500)) }
+            if is_asked {
+                AccessOutcome::Waits
+            } else {
+                AccessOutcome::Refused(Refusal::Status(500))
+            }
         }
-        Verdict::Refused(refusal) => Outcome::Refused(answer(&facts, refusal)),
+        Verdict::Refused(refusal) => AccessOutcome::Refused(answer(&facts, refusal)),
     }
 }
 
@@ -130,13 +134,13 @@ impl<'r> Facts<'_, 'r> {
     }
 }
 
-fn check_password(facts: &Facts<'_, '_>) -> Outcome {
+fn check_password(facts: &Facts<'_, '_>) -> AccessOutcome {
     let basic = facts.rules.basic.as_ref();
     let checked = basic.and_then(|basic| Some((facts.credentials(basic)?, basic.file())));
     let is_begun = checked.is_some_and(|(Credentials { hash, password, is_known, name }, file)| {
         facts.request.check_password(hash, password, is_known, name, file)
     });
-    if is_begun { Outcome::Waits } else { Outcome::Refused(Refusal::Status(503)) }
+    if is_begun { AccessOutcome::Waits } else { AccessOutcome::Refused(Refusal::Status(503)) }
 }
 
 /// What the endpoint gets to know, whoever let the request in: nothing that the client says in the auth server's

@@ -32,7 +32,7 @@
 //! | PREACCESS phase | a routed request may be one too many | [`access::limits`] |
 //! | ACCESS phase | the rule's policies say who may come in | [`access`] |
 //! | PRECONTENT phase | a request is let in | [`headers::requests`], [`route::mirror`] |
-//! | content handler | a request reached an `ingress_configuration` location | [`endpoint`] |
+//! | content handler | a request reached an `ingress_configuration` location | [`configuration`] |
 //! | `peer.init`, `peer.get`, `peer.free` | an attempt to an endpoint begins and ends | [`balancer`] |
 //! | `peer.init` of stream, content handler of stream | a session begins | [`stream`], then [`balancer`] |
 //! | header filter | a response is about to be sent | [`headers::filter`] |
@@ -51,7 +51,7 @@
 mod access;
 mod balancer;
 mod conf;
-mod endpoint;
+mod configuration;
 mod headers;
 mod logging;
 mod module;

@@ -1,4 +1,4 @@
-//! REWRITE: host and path decide, once per request. [`gateway::decide`] decides, and what it says is carried out here.
+//! REWRITE: host and path decide, once per request. [`decision::decide`] decides, and what it says is carried out here.
 
 pub mod errors;
 pub mod facts;
@@ -7,18 +7,18 @@ pub mod mirror;
 pub mod own;
 pub mod rewrite;
 
-pub use facts::{Live, RequestFacts, find, live_endpoints};
+pub use facts::{Live, RequestFacts, find_endpoint_set, live_endpoints};
 pub use own::server;
 
 use crate::request::Request;
 use crate::request::head::BadHead;
-use crate::request::route::Found;
+use crate::request::route::EndpointSetRef;
 use crate::request::route::Names;
 use crate::request::route::NewRoute;
 use crate::request::spans;
 use crate::route::location::Entered;
 use crate::zone::counters;
-use oxigress_core::gateway::{self, Answer, Decision, Edits, Reason, Trace};
+use oxigress_core::decision::{self, Answer, Decision, Edits, Reason, Trace};
 use oxigress_store::Guard;
 
 /// Header lines that are taken. Their bytes are bounded by nginx.
@@ -48,7 +48,7 @@ pub fn decide(request: &Request<'_>) -> Answer {
     }
     let guard = request.worker().reader().read();
     let live = Live::new(request.worker(), &guard);
-    let decision = gateway::decide(&live, &RequestFacts(request), &mut Log(request));
+    let decision = decision::decide(&live, &RequestFacts(request), &mut Log(request));
     carry_out(request, &guard, decision)
 }
 
@@ -99,9 +99,10 @@ fn carry_out<'g>(
         let is_alternative = route.is_alternative();
         Names { lengths, texts, instead: route.instead(), is_alternative }
     });
-    let found = endpoints.map_or_else(Found::default, |endpoints| endpoints.found(guard));
+    let endpoint_set =
+        endpoints.map_or_else(EndpointSetRef::default, |endpoints| endpoints.endpoint_set(guard));
     let (captures, error) = (route.captures.as_deref(), route.error.unwrap_or_default());
-    let kept = NewRoute { policies, captures, names, found, error };
+    let kept = NewRoute { policies, captures, names, endpoint_set, error };
     if !request.set_route(kept) || !edit(request, &decision.edits) {
         return Answer::Respond(500);
     }

@@ -12,7 +12,7 @@ use nginx::stream::SessionVariable;
 use nginx::stream::divide::Undivided;
 use nginx::{Conf, Refused};
 
-/// The part of the module in stream{}, under which nginx keeps [`SrvConf`] and a session's [`passthrough::Decision`]. Its table
+/// The part of the module in stream{}, under which nginx keeps [`SrvConf`] and a session's [`passthrough::SessionBackend`]. Its table
 /// stands in `module/table.rs`.
 pub struct Stream;
 

@@ -1,7 +1,7 @@
 //! Why a request goes where it goes: the rule that wins and those that lose, policies, backend and endpoints, from the
 //! records of one generation.
 //!
-//! Shape:   [`Asked`] in, [`Explanation`] out. The decision is [`gateway::decide`], as in nginx's REWRITE phase, with a trace
+//! Shape:   [`Asked`] in, [`Explanation`] out. The decision is [`decision::decide`], as in nginx's REWRITE phase, with a trace
 //!          that records its steps.
 //! Errors:  none; what a real request would be refused for is the outcome. What only a connection knows (address,
 //!          client certificate, password) is not decided but named, in [`Explanation::conditions`].
@@ -18,7 +18,7 @@ pub use asked::{Asked, InvalidQuery};
 pub(crate) use offline::Offline;
 pub(crate) use recording::Recording;
 
-use crate::gateway::{self, Answer, Decision, Generation, Reason};
+use crate::decision::{self, Answer, Decision, Generation, Reason};
 use crate::model::{Algorithm, PathPattern};
 use crate::patterns::Patterns;
 use crate::record::Records;
@@ -45,7 +45,7 @@ pub struct Explanation {
     /// What else a real request has to fulfil.
     pub conditions: Vec<String>,
     /// What the client gets.
-    pub outcome: Outcome,
+    pub outcome: ExplainedAnswer,
     /// Who serves, where the request gets that far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
@@ -81,7 +81,7 @@ pub struct Rule {
 
 /// What the client gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ExplainedAnswer {
     /// nginx answers by itself, with this status; absent: the backend answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -182,7 +182,7 @@ pub fn explain<'g>(
     let facts = AskedFacts { asked, host: &host, path: &path };
     let generation = Offline { records, patterns, counted: &counted };
     let mut trace = Recording::new(&host);
-    let decision = gateway::decide(&generation, &facts, &mut trace);
+    let decision = decision::decide(&generation, &facts, &mut trace);
     let serving = trace.backend.and_then(|why| serving::backend(&generation, &decision, why));
     let (backend, forwarded) = serving.unzip();
     let mut conditions = trace.conditions;
@@ -205,8 +205,8 @@ pub fn explain<'g>(
 fn outcome<'g, G: Generation<'g>>(
     decision: &Decision<'g, G>,
     reason: Option<Reason>,
-    forwarded: Option<Outcome>,
-) -> Outcome {
+    forwarded: Option<ExplainedAnswer>,
+) -> ExplainedAnswer {
     let why = reason.map_or("", Reason::text);
     let rewritten = decision.edits.uri.as_ref().filter(|_| decision.route.backend().is_some());
     let rewritten = rewritten.map(|(path, args)| {
@@ -217,14 +217,14 @@ fn outcome<'g, G: Generation<'g>>(
         Answer::Forward => forwarded.unwrap_or_default(),
         Answer::Respond(code) => status(seen_by_client(*code), why),
         Answer::Redirect { code, location } => {
-            Outcome { location: Some(text(location)), ..status(*code, why) }
+            ExplainedAnswer { location: Some(text(location)), ..status(*code, why) }
         }
         Answer::Internal(page) => {
             let why = format!("{why}: the host's error page answers");
-            Outcome { location: Some(text(page)), why, ..Outcome::default() }
+            ExplainedAnswer { location: Some(text(page)), why, ..ExplainedAnswer::default() }
         }
     };
-    Outcome { rewritten, ..answer }
+    ExplainedAnswer { rewritten, ..answer }
 }
 
 /// nginx has statuses of its own for certificates that are missing or wrong; its client sees 400.
@@ -232,8 +232,8 @@ fn seen_by_client(status: u16) -> u16 {
     if matches!(status, 494..=497) { 400 } else { status }
 }
 
-fn status(status: u16, why: &str) -> Outcome {
-    Outcome { status: Some(status), why: why.into(), ..Outcome::default() }
+fn status(status: u16, why: &str) -> ExplainedAnswer {
+    ExplainedAnswer { status: Some(status), why: why.into(), ..ExplainedAnswer::default() }
 }
 
 fn text(bytes: &[u8]) -> String {

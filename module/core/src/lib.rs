@@ -6,8 +6,8 @@
 //! * [`model`]: servers, rules, backends, endpoints, certificates, policies.
 //! * [`wire`]: the JSON of the configuration endpoint, in its own format and in ingress-nginx's.
 //! * [`record`]: the kinds of records, the bytes that the module keeps in shared memory, and views that read them in place.
-//! * [`gateway`]: the decision about one request, which nginx carries out, with [`gateway::rewrite`] and
-//!   [`gateway::redirect`].
+//! * [`decision`]: the decision about one request, which nginx carries out, with [`decision::rewrite`] and
+//!   [`decision::redirect`].
 //! * [`own_server`]: the server of a URL whose host a request names, among the gateway's own rules and Services.
 //! * [`router`]: the rule for a host and a path, the certificate for a server name, the backend of a TCP or UDP session.
 //! * [`patterns`]: regular expressions of users, with bounded work.
@@ -23,8 +23,8 @@
 
 pub mod balancer;
 pub mod cache;
+pub mod decision;
 pub mod explain;
-pub mod gateway;
 pub mod http;
 pub mod metrics;
 pub mod model;

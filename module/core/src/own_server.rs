@@ -2,13 +2,13 @@
 //! gateway's own Services and rules.
 //!
 //! No name server is asked for a name that a client chose. The rule that would take the URL says whose endpoints are asked,
-//! by [`gateway::decide`] itself. What it answers by itself (a redirect, a status) is no server, and neither is a rule that
+//! by [`decision::decide`] itself. What it answers by itself (a redirect, a status) is no server, and neither is a rule that
 //! restricts access: the question comes from the gateway, which nobody has let in there.
 
-use crate::explain::{Asked, AskedFacts};
-use crate::gateway::{
+use crate::decision::{
     self, Answer, CompiledPolicies, EndpointSet, Facts, Generation, Shown, Silent, SplitRequest,
 };
+use crate::explain::{Asked, AskedFacts};
 use crate::model::policy::{Policies, Protocol};
 use crate::text::template::Part;
 use std::borrow::Cow;
@@ -135,7 +135,7 @@ pub fn find<'g, G: Generation<'g>>(
     let path = asked.normal_path().ok_or(NoServer::Unknown)?;
     let url = AskedFacts { asked: &asked, host: &host, path: &path };
     let facts = Hop { client, url };
-    let decision = gateway::decide(generation, &facts, &mut Silent);
+    let decision = decision::decide(generation, &facts, &mut Silent);
     let route = &decision.route;
     if route.rule.is_some_and(|rule| rule.texts()[1] != namespace) {
         return Err(NoServer::Stranger);
@@ -310,8 +310,8 @@ impl<F: Facts> Facts for Hop<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::tests::records;
     use crate::explain::{Counted, Offline};
-    use crate::gateway::tests::records;
     use crate::patterns::Patterns;
     use crate::text::template;
     use serde_json::json;

@@ -38,7 +38,7 @@ pub use endpoints::{Choice, EndpointView, EndpointsView, encode_endpoints};
 pub use named::{has_all, policies};
 pub use policies::{check_policies, decode_policies};
 pub use server::{
-    Considered, MatchResult, NoParts, RequestParts, Route, RuleView, ServerView, closed_rule,
+    Considered, MatchResult, MatchedRule, NoParts, RequestParts, RuleView, ServerView, closed_rule,
     encode_server,
 };
 pub use session::SessionView;

@@ -12,7 +12,7 @@ pub mod tls;
 
 use crate::model::{HostPattern, ListenerHost};
 use crate::patterns::{NoAnswer, Patterns};
-use crate::record::{Kind, NoParts, Records, Route, ServerView};
+use crate::record::{Kind, MatchedRule, NoParts, Records, ServerView};
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub fn route<'g>(
     host: &[u8],
     path: &[u8],
     patterns: &Patterns,
-) -> Result<Option<Route<'g>>, NoAnswer> {
+) -> Result<Option<MatchedRule<'g>>, NoAnswer> {
     match find_server(host, |pattern| records.value(Kind::Server, pattern)) {
         Some((server, _)) => ServerView::new(server).rule(path, &NoParts, patterns),
         None => Ok(None),

@@ -51,7 +51,7 @@ pub fn decide(request: &Request<'_>, policies: &Compiled) -> Option<u16> {
         return None;
     }
     let counted = request.worker().part::<Counted>();
-    let [_, namespace, ..] = request.decision()?.texts;
+    let [_, namespace, ..] = request.route_names()?.texts;
     let begun = counted.buffers.begin(namespace, bytes).map(|()| Begun {
         buffers: counted.buffers.clone(),
         namespace: namespace.into(),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::access;
-use crate::access::Outcome;
+use crate::access::AccessOutcome;
 use crate::access::Refusal;
 use crate::access::password;
 use crate::access::question;
@@ -102,9 +102,9 @@ fn decide(raw: &nginx::Request, request: &Request<'_>) -> Code {
         return Code::DECLINED;
     }
     match access::decide(request) {
-        Outcome::Granted => Code::DECLINED,
-        Outcome::Waits => Code::AGAIN,
-        Outcome::Refused(refusal) => refuse(raw, request, &refusal),
+        AccessOutcome::Granted => Code::DECLINED,
+        AccessOutcome::Waits => Code::AGAIN,
+        AccessOutcome::Refused(refusal) => refuse(raw, request, &refusal),
     }
 }
 
@@ -194,7 +194,7 @@ impl<'r> Request<'r> {
         name: u128,
         file: &[u8; 32],
     ) -> bool {
-        let texts = self.decision().map(|decision| decision.texts).unwrap_or_default();
+        let texts = self.route_names().map(|names| names.texts).unwrap_or_default();
         let [_, tenant, ..] = texts;
         let line = password::Line { tenant, file };
         let asked = password::Asked { hash, password, is_known, name, line };

@@ -149,9 +149,9 @@ fn complete(
     write_headers(request, question, subrequest)?;
     asking.set_question(question)?;
     let guard = asking.worker().reader().read();
-    let found = route::find(&guard, backend, request.decided());
+    let endpoint_set = route::find_endpoint_set(&guard, backend, request.decided());
     let names = Some(Names::of_backend(backend));
-    asking.set_route(NewRoute { names, found, ..NewRoute::default() });
+    asking.set_route(NewRoute { names, endpoint_set, ..NewRoute::default() });
     Some(())
 }
 

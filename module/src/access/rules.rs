@@ -184,7 +184,7 @@ impl External {
     pub fn cache_key(&self, request: &Request<'_>, target: &[u8]) -> Option<Vec<u8>> {
         let cache = self.source.cache.as_ref()?;
         let key = template::bytes(cache.key.parts(), request);
-        let texts = request.decision().map(|decision| decision.texts).unwrap_or_default();
+        let texts = request.route_names().map(|names| names.texts).unwrap_or_default();
         let [_, namespace, ingress, _, _, path] = texts;
         let mut all = self.digest.to_vec();
         for part in [namespace, ingress, path, request.host(), target, &key] {

@@ -2,9 +2,9 @@
 //!
 //! All of it lies in the pool of the request or session, and nginx points at it.
 
+use crate::balancer::choose::StartedAttempt;
 use crate::balancer::destinations;
-use crate::balancer::outcome::{self, Outcome};
-use crate::balancer::peer::Begun;
+use crate::balancer::outcome::{self, AttemptOutcome};
 use crate::system::log;
 use crate::system::memory;
 use crate::worker::Worker;
@@ -14,35 +14,35 @@ use oxigress_core::balancer::Identity;
 use oxigress_core::balancer::destinations::Denial;
 use oxigress_core::balancer::statistics::Failure;
 use oxigress_core::record::EndpointView;
-use oxigress_store::Place;
+use oxigress_store::RecordPlace;
 use std::net::SocketAddr;
 
 /// Endpoints that a request may be denied before it is told that there is none.
 pub const MAX_DENIED: usize = 64;
 
 /// An endpoint that was chosen, copied out of shared memory.
-pub struct Choice<'r> {
+pub struct ChosenEndpoint<'r> {
     pub address: SocketAddr,
     pub identity: Identity,
-    pub begun: Begun,
+    pub started: StartedAttempt,
     pub untried: usize,
     pub generation: u64,
     /// `None` when memory is out. It lies in the pool of the request or session.
     pub name: Option<&'r PeerName>,
 }
 
-impl<'r> Choice<'r> {
+impl<'r> ChosenEndpoint<'r> {
     pub fn copy(
         pool: &'r Pool,
         endpoint: EndpointView<'_>,
-        begun: Begun,
+        started: StartedAttempt,
         untried: usize,
         generation: u64,
     ) -> Self {
-        Choice {
+        ChosenEndpoint {
             address: endpoint.socket_address(),
             identity: *endpoint.identity(),
-            begun,
+            started,
             untried,
             generation,
             name: PeerName::copy(pool, endpoint.name()),
@@ -56,7 +56,7 @@ pub struct InFlight {
     cell: u32,
     index: u32,
     hash: u64,
-    place: Place,
+    place: RecordPlace,
     /// Its place in the worker's ledger.
     ledger: u32,
     /// When it began, in milliseconds.
@@ -65,34 +65,35 @@ pub struct InFlight {
 
 impl InFlight {
     #[inline]
-    pub fn begin(&mut self, worker: &Worker, begun: &Begun) {
-        self.ledger = worker.ledger().write(begun.backend, begun.index, begun.cell);
-        (self.hash, self.place) = (begun.backend, begun.place);
-        (self.index, self.cell) = (begun.index, begun.cell);
+    pub fn begin(&mut self, worker: &Worker, started: &StartedAttempt) {
+        self.ledger = worker.ledger().write(started.backend, started.index, started.cell);
+        (self.hash, self.place) = (started.backend, started.place);
+        (self.index, self.cell) = (started.index, started.cell);
         self.began = memory::now_milliseconds();
     }
 
     /// What is under way; `None`: nothing.
-    pub fn begun(&self) -> Option<Begun> {
+    pub fn started(&self) -> Option<StartedAttempt> {
         let (backend, place) = (self.hash, self.place);
-        let begun = Begun { backend, place, index: self.index, cell: self.cell, new_key: None };
-        (self.cell != 0).then_some(begun)
+        let started =
+            StartedAttempt { backend, place, index: self.index, cell: self.cell, new_key: None };
+        (self.cell != 0).then_some(started)
     }
 
     /// An endpoint that was chosen is not connected to: it counts as one that does not answer, and the log says why.
     pub fn deny(
         &mut self,
         worker: &Worker,
-        choice: &Choice<'_>,
+        choice: &ChosenEndpoint<'_>,
         denial: Denial,
         backend: &[u8],
         log: &Log,
     ) {
-        self.begin(worker, &choice.begun);
+        self.begin(worker, &choice.started);
         destinations::log_denial(log, backend, choice.address, denial);
         self.end(worker, choice.name, log, |_| {
             let failure = Some(Failure::Connect);
-            Outcome { failure, seconds: 0.0, is_answered: false }
+            AttemptOutcome { failure, seconds: 0.0, is_answered: false }
         });
     }
 
@@ -104,12 +105,12 @@ impl InFlight {
         worker: &Worker,
         name: Option<&PeerName>,
         log: &Log,
-        outcome: impl FnOnce(u64) -> Outcome,
+        outcome: impl FnOnce(u64) -> AttemptOutcome,
     ) {
-        let Some(begun) = self.begun() else { return };
+        let Some(started) = self.started() else { return };
         self.cell = 0;
         worker.ledger().clear(self.ledger);
-        if let Some(milliseconds) = outcome::end(worker, &begun, &outcome(self.began)) {
+        if let Some(milliseconds) = outcome::end(worker, &started, &outcome(self.began)) {
             let name = name.map_or(&[][..], PeerName::bytes).escape_ascii();
             let line =
                 format_args!("endpoint {name} failed too often: left out for {milliseconds} ms");

@@ -16,13 +16,13 @@ pub mod identity;
 
 pub use identity::Identifier;
 
-use crate::balancer::peer;
+use crate::balancer::choose;
 use crate::conf::Keepalive;
 use crate::worker;
 use crate::worker::Worker;
 use nginx::sys::ngx_msec_t;
 use nginx::{Cycle, EventLoop, now_milliseconds};
-use oxigress_core::balancer::idle::{Idle, Key, Place, needs_look};
+use oxigress_core::balancer::idle::{Idle, IdleKey, IdleSlot, needs_look};
 use oxigress_store::Reader;
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -43,12 +43,12 @@ pub struct Pools {
 }
 
 struct Pool {
-    idle: Idle<Kept>,
+    idle: Idle<IdleConnection>,
     timeout_msec: ngx_msec_t,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct IdleConnection {
     connection: nginx::Idle,
     since_msec: ngx_msec_t,
 }
@@ -88,7 +88,7 @@ impl Pools {
         &self,
         here: EventLoop,
         number: usize,
-        key: &Key,
+        key: &IdleKey,
         is_repeated: bool,
     ) -> Option<nginx::Idle> {
         while let Some(kept) = self.with(number, |pool| pool.idle.take(key)).flatten() {
@@ -108,9 +108,17 @@ impl Pools {
     ///
     /// `generation` is the one its endpoint was chosen from.
     #[inline]
-    pub fn put(&self, settings: &Keepalive, key: Key, generation: u64, connection: nginx::Open) {
-        let kept =
-            Kept { connection: connection.rest(), since_msec: now_milliseconds() as ngx_msec_t };
+    pub fn put(
+        &self,
+        settings: &Keepalive,
+        key: IdleKey,
+        generation: u64,
+        connection: nginx::Open,
+    ) {
+        let kept = IdleConnection {
+            connection: connection.rest(),
+            since_msec: now_milliseconds() as ngx_msec_t,
+        };
         let Some((place, given_up)) = self.insert(settings, key, kept) else { return };
         drop(given_up);
         let mut purge = self.purge.get();
@@ -128,7 +136,12 @@ impl Pools {
         }
     }
 
-    fn insert(&self, settings: &Keepalive, key: Key, kept: Kept) -> Option<(Place, Option<Kept>)> {
+    fn insert(
+        &self,
+        settings: &Keepalive,
+        key: IdleKey,
+        kept: IdleConnection,
+    ) -> Option<(IdleSlot, Option<IdleConnection>)> {
         let mut pools = self.pools.try_borrow_mut().ok()?;
         if pools.len() <= settings.number {
             pools.resize_with(settings.number + 1, || None);
@@ -194,7 +207,7 @@ impl Pools {
         let mut last = None;
         while purge.pool < count {
             let found = self.with(purge.pool, |pool| {
-                let place = Place(purge.place);
+                let place = IdleSlot(purge.place);
                 (place.0 < pool.idle.places()).then(|| pool.idle.at(place).map(|(key, _)| *key))
             });
             let Some(Some(key)) = found else {
@@ -207,12 +220,12 @@ impl Pools {
             if let Some(key) = key {
                 let endpoints = match last {
                     Some((backend, endpoints)) if backend == key.backend => endpoints,
-                    _ => peer::endpoints_by_hash(&held, key.backend),
+                    _ => choose::endpoints_by_hash(&held, key.backend),
                 };
                 last = Some((key.backend, endpoints));
                 left = left.saturating_sub(LOOK_UP + endpoints.len());
                 if !endpoints.contains(&key.endpoint) {
-                    self.close_at(purge.pool, Place(purge.place));
+                    self.close_at(purge.pool, IdleSlot(purge.place));
                 }
             }
             purge.place += 1;
@@ -223,7 +236,7 @@ impl Pools {
         self.purge.set(purge);
     }
 
-    fn close_at(&self, number: usize, place: Place) {
+    fn close_at(&self, number: usize, place: IdleSlot) {
         drop(self.with(number, |pool| pool.idle.remove(place)));
     }
 
@@ -236,7 +249,7 @@ impl Pools {
 
 impl nginx::Keeper for Pools {
     fn give_up(here: EventLoop, number: usize) -> Option<nginx::Idle> {
-        let (pool, place) = (number >> 32, Place(number as u32));
+        let (pool, place) = (number >> 32, IdleSlot(number as u32));
         let pools = worker::current(here)?.pools();
         let kept = pools.with(pool, |pool| pool.idle.remove(place)).flatten();
         kept.map(|kept| kept.connection)

@@ -1,6 +1,6 @@
 //! The end of an attempt: what its endpoint's statistics learn from it.
 
-use super::peer::Begun;
+use super::choose::StartedAttempt;
 use crate::system::memory::now_milliseconds;
 use crate::worker::Worker;
 use crate::zone::endpoints::{by_hash, statistics_numbered};
@@ -11,7 +11,7 @@ use oxigress_store::{Guard, Record};
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct AttemptOutcome {
     /// `None`: it went well.
     pub failure: Option<Failure>,
     /// Until the end of the answer, or of the attempt.
@@ -20,12 +20,12 @@ pub struct Outcome {
     pub is_answered: bool,
 }
 
-/// Ends what [`choose`](super::peer::choose) began, if the endpoint is still there. Answers for how many milliseconds it is left out
+/// Ends what [`choose::endpoint`](super::choose::endpoint) began, if the endpoint is still there. Answers for how many milliseconds it is left out
 /// because of this.
-pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
+pub fn end(worker: &Worker, started: &StartedAttempt, outcome: &AttemptOutcome) -> Option<u64> {
     let guard = worker.reader().read();
-    let (record, cell) = under_way(&guard, begun)?;
-    if !cell.end(begun.cell) {
+    let (record, cell) = under_way(&guard, started)?;
+    if !cell.end(started.cell) {
         return None;
     }
     let now = now_milliseconds();
@@ -43,10 +43,10 @@ pub fn end(worker: &Worker, begun: &Begun, outcome: &Outcome) -> Option<u64> {
     }
 }
 
-/// What [`choose`](super::peer::choose) began goes on, and its endpoint is well: it took the connection after so many seconds.
-pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
+/// What [`choose::endpoint`](super::choose::endpoint) began goes on, and its endpoint is well: it took the connection after so many seconds.
+pub fn connected(worker: &Worker, started: &StartedAttempt, seconds: f32) {
     let guard = worker.reader().read();
-    if let Some((record, cell)) = under_way(&guard, begun) {
+    if let Some((record, cell)) = under_way(&guard, started) {
         let view = retired::view(&record);
         observe(view, cell, now_milliseconds(), seconds, true);
         cell.succeeded();
@@ -55,9 +55,9 @@ pub fn connected(worker: &Worker, begun: &Begun, seconds: f32) {
 
 /// The endpoint set and the statistics of an attempt that is under way, if its endpoint is still there.
 #[inline]
-fn under_way<'g>(guard: &'g Guard<'_>, begun: &Begun) -> Option<(Record<'g>, Cell<'g>)> {
-    let record = guard.at(begun.place).or_else(|| by_hash(guard, begun.backend))?;
-    Some((record, statistics_numbered(&record, begun.index, begun.cell)?))
+fn under_way<'g>(guard: &'g Guard<'_>, started: &StartedAttempt) -> Option<(Record<'g>, Cell<'g>)> {
+    let record = guard.at(started.place).or_else(|| by_hash(guard, started.backend))?;
+    Some((record, statistics_numbered(&record, started.index, started.cell)?))
 }
 
 #[inline]

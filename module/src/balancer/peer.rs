@@ -1,420 +1,402 @@
-//! One attempt: an endpoint of the backend, in the newest generation, by the backend's algorithm.
-//!
-//! An attempt goes to an endpoint that the request has not tried, that is not left out after failures and not busy
-//! up to its limit; one that drains is taken only while all do, or when the others have failed.
+//! Upstream peers: nginx's callbacks around one attempt to reach an endpoint.
 
-use crate::request::route::Found;
-use crate::route::live_endpoints;
+use crate::balancer::attempt::{ChosenEndpoint, InFlight, MAX_DENIED, Tried};
+use crate::balancer::choose::{self, Search, SelectBy};
+use crate::balancer::keepalive;
+use crate::balancer::outcome::AttemptOutcome;
+use crate::balancer::selection;
+use crate::conf::{Http, Keepalive, SrvConf};
+use crate::headers::{fastcgi, interim, reverse};
+use crate::request::Request;
+use crate::request::route::EndpointSetRef;
+use crate::request::spans;
+use crate::system::log;
 use crate::system::memory::now_milliseconds;
-use crate::system::memory::wall_clock_milliseconds;
 use crate::worker::Worker;
-use crate::zone::endpoints::{STATISTICS_OF_SET, TURN, is_drained, is_full, statistics};
 use crate::zone::retired;
-use oxigress_core::balancer::{Identity, cookie, pick, ring};
-use oxigress_core::model::Ejection;
-use oxigress_core::record::{Choice, EndpointView, EndpointsView, Kind};
-use oxigress_store::{Guard, KeyHash, Place, Record};
-use std::cell::OnceCell;
-use std::sync::atomic::Ordering::Relaxed;
+use nginx::event::{is_exiting, is_terminating};
+use nginx::sys::{NGX_HTTP_GET, NGX_HTTP_HEAD, NGX_HTTP_OPTIONS, NGX_HTTP_UPSTREAM_FT_ERROR};
+use nginx::{
+    Attempt, Code, Header, NewUpstream, Outcome, PeerName, Refused, Upstream, UpstreamBlock,
+};
+use oxigress_core::balancer::Identity;
+use oxigress_core::balancer::idle;
+use oxigress_core::balancer::statistics::Failure;
+use oxigress_store::KeyHash;
 
-/// An endpoint that another worker took up to its limit meanwhile is looked for again this often.
-const MAX_TAKEN: u32 = 20;
+/// Balances the requests of upstreams with `ingress_balancer`.
+pub struct Requests;
 
-/// What a request is to be sent by, where the backend's endpoints do not decide alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Key<'a> {
-    /// By nothing.
-    #[default]
-    None,
-    /// By a hash.
-    Hash(u32),
-    /// By an affinity cookie's key; `None`: it has none, or is to get another.
-    Affinity(Option<&'a [u8]>),
+/// A request's peer, in its pool: what is chosen and what was tried.
+pub struct Peer<'r> {
+    request: Request<'r>,
+    /// Of the request's pool or the configuration.
+    backend: &'r [u8],
+    endpoint_set: EndpointSetRef,
+    /// The last attempt failed on a connection that was kept from before.
+    has_failed_kept: bool,
+    /// Endpoints asked again for that reason.
+    asked_again: u8,
+    attempts: u32,
+    tried: Tried<'r>,
+    name: Option<&'r PeerName>,
+    current: Identity,
+    in_flight: InFlight,
+    /// What the endpoint is chosen by.
+    selected_by: SelectedBy<'r>,
+    changes_on_failure: bool,
+    /// The header that gives the client another cookie.
+    set_cookie: Option<&'r Header>,
+    /// The generation that `current` was chosen from.
+    generation: u64,
+    /// How connections are kept; `None`: nginx sees to that, or nobody.
+    settings: Option<&'r Keepalive>,
+    protocol: u64,
+    /// Of the TLS handshake and the local address.
+    identity: u64,
 }
 
-/// Which endpoint is wanted.
+/// What an endpoint is chosen by.
 #[derive(Clone, Copy)]
-pub struct Search<'a> {
-    /// The backend's id.
-    pub backend: &'a [u8],
-    /// Where its endpoint set stood.
-    pub found: Found,
-    /// What this request has tried.
-    pub tried: &'a [Identity],
-    /// What decides.
-    pub key: Key<'a>,
+enum SelectedBy<'r> {
+    Nothing,
+    Hash(u32),
+    /// The affinity cookie in the request's headers; empty: it had none.
+    Cookie(&'r [u8]),
 }
 
-/// What an attempt is to remember, to end it with.
-#[derive(Clone, Debug, Default)]
-pub struct Begun {
-    /// Hash of the backend's key.
-    pub backend: u64,
-    /// Where its endpoint set stood.
-    pub place: Place,
-    /// The endpoint's place in the set.
-    pub index: u32,
-    /// Number of its cell.
-    pub cell: u32,
-    /// The key of the affinity cookie that the client is to get.
-    pub new_key: Option<Vec<u8>>,
-}
+/// A kept connection may have been closed by an endpoint that is well. When no other endpoint is left, one
+/// that failed on a kept connection is asked again, this often.
+const MAX_ASKED_AGAIN: u8 = 3;
 
-/// Chooses an endpoint and counts the request as in flight there; `None` when none is left.
-///
-/// Looks the backend up anew, so that an attempt never goes to an endpoint that has left meanwhile. `copy`
-/// takes what the attempt needs out of shared memory; it is told how many endpoints are left, this one
-/// included, and the generation.
-#[inline]
-pub fn choose<T>(
-    worker: &Worker,
-    search: &Search<'_>,
-    copy: impl FnOnce(EndpointView<'_>, Begun, usize, u64) -> T,
-) -> Option<T> {
-    let guard = worker.reader().read();
-    let (record, hash) = endpoints(&guard, search.backend, search.found)?;
-    let view = retired::view(&record);
-    let set = Set::new(view, record, search.tried, now_milliseconds());
-    let mut begun = set.begin(worker, &search.key, hash)?;
-    begun.place = guard.place(&record);
-    let endpoint = view.get(begun.index as usize)?;
-    Some(copy(endpoint, begun, set.untried(), guard.generation()))
-}
+/// Their bits in nginx.
+const SAFE_METHODS: usize = (NGX_HTTP_GET | NGX_HTTP_HEAD | NGX_HTTP_OPTIONS) as usize;
 
-/// How many endpoints of the backend may still be tried, now.
-pub fn untried(worker: &Worker, search: &Search<'_>) -> usize {
-    let guard = worker.reader().read();
-    let found = endpoints(&guard, search.backend, search.found);
-    found.map_or(0, |(record, _)| {
-        let view = retired::view(&record);
-        Set::new(view, record, search.tried, now_milliseconds()).untried()
-    })
-}
-
-/// The endpoints of a backend whose id is known by its hash only.
-pub fn endpoints_by_hash<'g>(guard: &'g Guard<'_>, hash: u64) -> EndpointsView<'g> {
-    let record = guard.find_hashed(KeyHash::from_bits(hash), Kind::Endpoints as u8);
-    record.map_or_else(EndpointsView::default, |record| EndpointsView::new(record.value()))
-}
-
-/// The newest endpoints; those of before for a request that was decided before they went.
-#[inline]
-fn endpoints<'g>(guard: &'g Guard<'_>, backend: &[u8], found: Found) -> Option<(Record<'g>, u64)> {
-    let kind = Kind::Endpoints as u8;
-    let hash = found.hash.unwrap_or_else(|| guard.hash(kind, backend));
-    if let Some(record) = guard.at(found.place) {
-        return Some((record, hash.to_bits()));
+/// Refuses an upstream with a zone of nginx's: it would copy peers of its own into that, and there are none.
+pub fn refuse_zone(has_zone: bool) -> Result<(), Refused> {
+    if !has_zone {
+        return Ok(());
     }
-    let live = guard.get_hashed(hash, kind, backend);
-    if let Some(record) = live.filter(|live| !EndpointsView::new(live.value()).is_empty()) {
-        return Some((record, hash.to_bits()));
+    let line = "\"ingress_balancer\" has its own shared memory: remove \"zone\" from the upstream";
+    log::cycle(log::EMERG, format_args!("{line}"));
+    Err(Refused::Told)
+}
+
+impl nginx::Balancer for Requests {
+    const NAME: &'static str = "ingress_balancer";
+    type Peer<'r> = Peer<'r>;
+
+    fn init(upstream: &mut NewUpstream<'_>) -> Result<(), Refused> {
+        refuse_zone(upstream.block().has_zone())?;
+        keepalive::decide_keeper(upstream)
     }
-    let removed = retired::endpoints(guard, backend, found.place.generation());
-    let (record, hash) = removed.or_else(|| Some((live?, hash)))?;
-    Some((record, hash.to_bits()))
+
+    fn peer<'r>(request: &'r nginx::Request, block: &'r UpstreamBlock) -> Option<Peer<'r>> {
+        prepare(request, block.conf::<Http>())
+    }
 }
 
-/// Of the endpoints that the request has not tried some are busy up to their limit.
-pub fn is_limit_reached(search: &Search<'_>, worker: &Worker) -> bool {
-    let guard = worker.reader().read();
-    let Some((record, _)) = endpoints(&guard, search.backend, search.found) else { return false };
-    let view = retired::view(&record);
-    let set = Set::new(view, record, search.tried, now_milliseconds());
-    (0..view.len()).any(|index| !set.is_tried(index) && set.is_full(index))
-}
-
-/// Finds the endpoint set of a backend, and answers whether the backend's record has more to say.
-#[inline]
-pub fn find(worker: &Worker, guard: &Guard<'_>, backend: &[u8], found: &mut Found) -> bool {
-    let known = match found.hash {
-        Some(_) => None,
-        None => live_endpoints(worker, guard, backend)
-            .filter(|live| !EndpointsView::new(live.value()).is_empty())
-            .map(|live| (live, live.key_hash().to_bits())),
+/// `None`: the request cannot be sent, or memory is out. nginx has made the upstream.
+fn prepare<'r>(raw: &'r nginx::Request, conf: &'r SrvConf) -> Option<Peer<'r>> {
+    let request = Request::of(raw)?;
+    let mut peer = Peer {
+        request,
+        backend: &[],
+        endpoint_set: EndpointSetRef::default(),
+        has_failed_kept: false,
+        asked_again: 0,
+        attempts: 0,
+        tried: Tried::default(),
+        name: None,
+        current: Identity::default(),
+        in_flight: InFlight::default(),
+        selected_by: SelectedBy::Nothing,
+        changes_on_failure: false,
+        set_cookie: None,
+        generation: 0,
+        settings: None,
+        protocol: 0,
+        identity: 0,
     };
-    let Some((record, hash)) = known.or_else(|| endpoints(guard, backend, *found)) else {
-        return false;
-    };
-    let has_more = retired::view(&record).has_more();
-    found.is_plain = !has_more;
-    if record.kind() == Kind::Endpoints as u8 {
-        (found.hash, found.place) = (Some(KeyHash::from_bits(hash)), guard.place(&record));
-    }
-    has_more
-}
-
-/// The endpoints of a backend, as they are for one attempt.
-struct Set<'g> {
-    view: EndpointsView<'g>,
-    record: Record<'g>,
-    tried: &'g [Identity],
-    now: u64,
-    ejection: Option<Ejection>,
-    limit: u32,
-    slow_start_ms: u32,
-    /// There is something to look at before an endpoint is taken.
-    is_checked: bool,
-    is_panic: OnceCell<bool>,
-}
-
-impl<'g> Set<'g> {
-    #[inline]
-    fn new(view: EndpointsView<'g>, record: Record<'g>, tried: &'g [Identity], now: u64) -> Self {
-        let (ejection, limit) = (view.ejection(), view.max_in_flight());
-        let is_checked =
-            !tried.is_empty() || limit != 0 || ejection.is_some() || view.is_draining();
-        let slow_start_ms = view.slow_start_ms();
-        let is_panic = OnceCell::new();
-        Set { view, record, tried, now, ejection, limit, slow_start_ms, is_checked, is_panic }
-    }
-
-    #[inline]
-    fn is_open(&self, index: usize) -> bool {
-        !self.is_checked || self.is_open_on_closer_look(index)
-    }
-
-    fn is_open_on_closer_look(&self, index: usize) -> bool {
-        !self.is_tried(index)
-            && !self.is_drained(index)
-            && !self.is_full(index)
-            && (self.ejection.is_none() || !self.is_ejected(index) || self.is_panic())
-    }
-
-    fn is_full(&self, index: usize) -> bool {
-        is_full(&self.record, index, self.limit)
-    }
-
-    fn is_ejected(&self, index: usize) -> bool {
-        statistics(&self.record, index).is_some_and(|cell| cell.is_ejected(self.now))
-    }
-
-    fn is_tried(&self, index: usize) -> bool {
-        let endpoint = self.view.get(index);
-        !self.tried.is_empty() && endpoint.is_some_and(|e| self.tried.contains(e.identity()))
-    }
-
-    fn is_drained(&self, index: usize) -> bool {
-        is_drained(self.view, index)
-    }
-
-    /// It drains, and could take a request that nobody else is left for.
-    fn is_last(&self, index: usize) -> bool {
-        self.is_drained(index) && !self.is_tried(index) && !self.is_full(index)
-    }
-
-    #[cold]
-    fn last(&self) -> Option<(usize, Option<Vec<u8>>)> {
-        if self.tried.is_empty() {
+    let request = &peer.request;
+    if let Some(index) = conf.backend_variable() {
+        if keepalive::mixes_handshakes(raw, conf.kept_by_nginx) {
             return None;
         }
-        Some(((0..self.view.len()).find(|index| self.is_last(*index))?, None))
+        // Flushed: after an internal redirect the variable may say something else.
+        peer.backend = raw.flushed_variable(index)?;
+    } else {
+        // nginx has just written the request.
+        fastcgi::complete(request)?;
+        let Some(served) = request.served_by() else {
+            request.log_error(format_args!(
+                "\"ingress_balancer\" without a variable serves \"ingress_router\" locations only"
+            ));
+            return None;
+        };
+        reverse::install(request);
+        if conf.keep.connections != 0 {
+            let upstream = raw.upstream()?;
+            peer.settings = Some(&conf.keep);
+            peer.protocol = upstream.protocol();
+            peer.identity = request.worker().pools().identifier().of(raw, upstream)?;
+        }
+        (peer.backend, peer.endpoint_set) = served;
+    }
+    interim::install(&peer.request)?;
+    peer.select();
+    Some(peer)
+}
+
+impl<'r> nginx::Peer<'r> for Peer<'r> {
+    fn get(&mut self, attempt: &Attempt<'r>) -> Code {
+        // Set for a kept connection, by us or by keepalive, and nobody else clears it.
+        attempt.forget_connection();
+        let mut may_be_kept = true;
+        let mut choice = self.choose_allowed();
+        if choice.is_none() && self.has_failed_kept && self.asked_again < MAX_ASKED_AGAIN {
+            self.asked_again += 1;
+            self.tried.forget(self.current);
+            choice = self.choose_allowed();
+            // A new one says whether the endpoint is well.
+            may_be_kept = false;
+        }
+        let Some(choice) = choice else {
+            if choose::is_limit_reached(&self.search(), self.worker()) {
+                self.request.set_busy();
+            }
+            return Code::BUSY;
+        };
+        self.in_flight.begin(self.worker(), &choice.started);
+        if let Some(key) = &choice.started.new_key {
+            self.give_cookie(key);
+        }
+        let Some(name) = choice.name else {
+            // nginx calls `free` for an attempt with an address only.
+            self.end(Outcome::WELL);
+            return Code::ERROR;
+        };
+        if let Some(trace) = spans::of(&self.request) {
+            trace.begin_attempt();
+        }
+        (self.name, self.current) = (Some(name), choice.identity);
+        self.generation = choice.generation;
+        attempt.nginx().set_tries(self.attempts_left(choice.untried));
+        attempt.lead_to(choice.address, name);
+        if may_be_kept && self.take_kept(attempt) { Code::DONE } else { Code::OK }
     }
 
-    /// So many are left out that the rest could not bear it: then none is.
-    fn is_panic(&self) -> bool {
-        *self.is_panic.get_or_init(|| {
-            let all = self.view.len();
-            let left = (0..all).filter(|index| !self.is_ejected(*index)).count();
-            let percent = self.ejection.map_or(0, |ejection| usize::from(ejection.panic_percent));
-            left * 100 < percent * all
+    fn free(&mut self, attempt: &Attempt<'r>, ended: Outcome) {
+        self.end(ended);
+        self.keep(attempt, ended);
+        if ended == Outcome::WELL {
+            return;
+        }
+        self.has_failed_kept = attempt.nginx().is_cached();
+        self.attempts = self.attempts.saturating_add(1);
+        self.tried.push(self.request.nginx().pool(), self.current);
+        let untried = choose::untried(self.worker(), &self.search());
+        // For an error on a kept connection nginx adds one by itself.
+        attempt.nginx().set_tries(self.attempts_left(untried));
+    }
+}
+
+impl<'r> Peer<'r> {
+    fn worker(&self) -> &'static Worker {
+        self.request.worker()
+    }
+
+    fn choose(&self) -> Option<ChosenEndpoint<'r>> {
+        let pool = self.request.nginx().pool();
+        choose::endpoint(self.worker(), &self.search(), |endpoint, started, untried, generation| {
+            ChosenEndpoint::copy(pool, endpoint, started, untried, generation)
         })
     }
 
-    /// How many may be tried; before the first attempt failed nobody counts which of them are closed.
+    /// Chooses, and passes over endpoints that no connection may lead to.
     #[inline]
-    fn untried(&self) -> usize {
-        if self.tried.is_empty() {
-            return self.view.len();
-        }
-        let may_be = |index: &usize| self.is_open_on_closer_look(*index) || self.is_last(*index);
-        (0..self.view.len()).filter(may_be).count()
-    }
-
-    #[inline]
-    fn begin(&self, worker: &Worker, key: &Key<'_>, backend: u64) -> Option<Begun> {
-        // Another worker may take the last place of the limit meanwhile.
-        for _ in 0..=MAX_TAKEN {
-            let (index, new_key) = self.pick(worker, key).or_else(|| self.last())?;
-            let cell = statistics(&self.record, index)?;
-            if let Some(number) = cell.begin(self.limit) {
-                let index = u32::try_from(index).ok()?;
-                return Some(Begun { backend, index, cell: number, new_key, ..Begun::default() });
-            }
+    fn choose_allowed(&mut self) -> Option<ChosenEndpoint<'r>> {
+        for _ in 0..=MAX_DENIED {
+            let choice = self.choose()?;
+            let Some(denial) = self.worker().denial(choice.address) else { return Some(choice) };
+            let request = self.request.nginx();
+            self.in_flight.deny(
+                self.request.worker(),
+                &choice,
+                denial,
+                self.backend,
+                request.log(),
+            );
+            self.tried.push(request.pool(), choice.identity);
         }
         None
     }
 
-    #[inline]
-    fn pick(&self, worker: &Worker, key: &Key<'_>) -> Option<(usize, Option<Vec<u8>>)> {
-        match (self.view.choice(), *key) {
-            (Choice::Hash, Key::Hash(hash)) => Some((self.by_ring(hash)?, None)),
-            (Choice::Subset, Key::Hash(hash)) => Some((self.by_subset(worker, hash)?, None)),
-            (Choice::Balanced, Key::Affinity(Some(key))) => {
-                Some((self.by_ring(ring::hash(key))?, None))
+    fn search(&self) -> Search<'_> {
+        let key = match self.selected_by {
+            SelectedBy::Nothing => SelectBy::None,
+            SelectedBy::Hash(hash) => SelectBy::Hash(hash),
+            SelectedBy::Cookie(cookie) => {
+                let is_new = cookie.is_empty() || self.changes_on_failure && self.attempts > 0;
+                SelectBy::Affinity(Some(cookie).filter(|_| !is_new))
             }
-            (Choice::Balanced, Key::Affinity(None)) => self.by_new_key(worker),
-            (Choice::Persistent, Key::Affinity(key)) => self.by_endpoint(worker, key),
-            (choice, _) => {
-                let index = self.by_algorithm(worker, choice).or_else(|| self.first_open());
-                Some((index?, None))
-            }
-        }
-    }
-
-    #[inline]
-    fn by_algorithm(&self, worker: &Worker, choice: Choice) -> Option<usize> {
-        if self.slow_start_ms == 0 {
-            return self.algorithm(worker, choice, self);
-        }
-        let fresh = Fresh { set: self, worker };
-        self.algorithm(worker, choice, &fresh).or_else(|| self.algorithm(worker, choice, self))
-    }
-
-    /// What other workers count may change while an algorithm looks at it twice, so that it finds nobody where
-    /// there is somebody.
-    #[cold]
-    fn first_open(&self) -> Option<usize> {
-        (0..self.view.len()).find(|index| self.is_open(*index))
-    }
-
-    #[inline]
-    fn algorithm(
-        &self,
-        worker: &Worker,
-        choice: Choice,
-        candidates: &impl pick::Candidates,
-    ) -> Option<usize> {
-        match choice {
-            Choice::Ewma => pick::ewma(candidates, &mut || worker.random()),
-            Choice::P2c => pick::p2c(candidates, &mut || worker.random()),
-            Choice::LeastConn => pick::least_conn(candidates, self.turn()),
-            _ => pick::round_robin(candidates, self.turn()),
-        }
-    }
-
-    /// All workers count together: exact turns, for one add on a line that only this backend uses.
-    #[inline]
-    fn turn(&self) -> u64 {
-        let words = self.record.cell(STATISTICS_OF_SET).and_then(|words| words.get(TURN));
-        let Some(turn) = words else { return 0 };
-        if self.tried.is_empty() {
-            return turn.fetch_add(1, Relaxed);
-        }
-        // A retry takes no turn: beside one that is dead, each request would begin with it.
-        turn.load(Relaxed).wrapping_sub(1)
-    }
-
-    fn by_ring(&self, hash: u32) -> Option<usize> {
-        let index = ring::find_open(self.view.ring(), hash, |index| self.is_open(index as usize))?;
-        Some(index as usize)
-    }
-
-    fn by_subset(&self, worker: &Worker, hash: u32) -> Option<usize> {
-        let (count, size) = (self.view.len(), self.view.subset_size().max(1));
-        let set = ring::find(self.view.ring(), hash)? as usize;
-        let start = pick::below(size as u64, worker.random()) as usize;
-        let slots = (start..size).chain(0..start);
-        let mut members = slots.map(|slot| ring::subset_member(set, slot, count, size));
-        // A subset that is closed is no reason to fail.
-        members.find(|index| self.is_open(*index)).or_else(|| self.at_random(worker))
-    }
-
-    fn at_random(&self, worker: &Worker) -> Option<usize> {
-        pick::round_robin(self, worker.random())
-    }
-
-    /// A new key whose own endpoint is open.
-    fn by_new_key(&self, worker: &Worker) -> Option<(usize, Option<Vec<u8>>)> {
-        let mut random = || worker.random();
-        let (now, pid) = (wall_clock_milliseconds(), std::process::id());
-        let leads_to = |hash| {
-            let index = ring::find(self.view.ring(), hash)? as usize;
-            self.is_open(index).then_some(index)
         };
-        if let Some((key, index)) = cookie::draw_balanced_key(now, pid, &mut random, leads_to) {
-            return Some((index, Some(key.into_bytes())));
+        Search {
+            backend: self.backend,
+            endpoint_set: self.endpoint_set,
+            tried: self.tried.as_slice(),
+            key,
         }
-        // Nearly all are closed: the key's own endpoint is not this one, which serves meanwhile.
-        let key = cookie::balanced_key(now, 0, pid, worker.random());
-        Some((self.by_ring(ring::hash(key.as_bytes()))?, Some(key.into_bytes())))
     }
 
-    /// The endpoint that the key names; another one, and its key, if it is gone or drains.
-    fn by_endpoint(&self, worker: &Worker, key: Option<&[u8]>) -> Option<(usize, Option<Vec<u8>>)> {
-        let named = key.and_then(|key| self.view.by_affinity_key(key));
-        match named {
-            Some(index) if self.is_open(index) => Some((index, None)),
-            // It failed or is busy: the client comes back to it.
-            Some(index) if !self.is_drained(index) => Some((self.at_random(worker)?, None)),
-            _ => {
-                let index = self.at_random(worker)?;
-                Some((index, self.view.affinity_key(index).map(<[u8]>::to_vec)))
+    /// Looks at the request for what the backend's record asks for.
+    fn select(&mut self) {
+        let mut endpoint_set = self.endpoint_set;
+        if endpoint_set.is_plain {
+            return;
+        }
+        let guard = self.worker().reader().read();
+        let has_more =
+            choose::find_endpoint_set(self.worker(), &guard, self.backend, &mut endpoint_set);
+        self.endpoint_set = endpoint_set;
+        if !has_more {
+            return;
+        }
+        let (request, backend) = (&self.request, self.backend);
+        let decided = endpoint_set.place.generation();
+        let Some(mut record) = retired::backend(&guard, backend, decided) else { return };
+        // The router has decided on an alternative already.
+        let alternative = match request.route_names() {
+            Some(_) => None,
+            None => selection::alternative(request, &guard, &record),
+        };
+        if let Some(copy) = alternative.and_then(|id| request.set_alternative(id)) {
+            (self.backend, self.endpoint_set) = (copy, EndpointSetRef::default());
+            let Some(other) = retired::backend(&guard, copy, 0) else { return };
+            record = other;
+        }
+        let selection = selection::of(request, &record);
+        drop(guard);
+        self.changes_on_failure = selection.changes_on_failure;
+        self.selected_by = match selection.key {
+            SelectBy::None => SelectedBy::Nothing,
+            SelectBy::Hash(hash) => SelectedBy::Hash(hash),
+            SelectBy::Affinity(key) => SelectedBy::Cookie(key.unwrap_or_default()),
+        };
+    }
+
+    /// Gives the client another cookie; one for all attempts. What it is answered with is not known yet.
+    fn give_cookie(&mut self, key: &[u8]) {
+        let (request, decided) = (&self.request, self.endpoint_set.place.generation());
+        let Some(text) = selection::set_cookie(request, self.backend, decided, key) else { return };
+        let raw = request.nginx();
+        match self.set_cookie {
+            None => self.set_cookie = raw.push_response_header(b"Set-Cookie", text.as_bytes()),
+            Some(header) => {
+                raw.set_response_value(header, &[text.as_bytes()]);
             }
         }
     }
+
+    /// The attempt that is under way has ended, as nginx says: counts it.
+    #[inline]
+    fn end(&mut self, ended: Outcome) {
+        let request = self.request.nginx();
+        let upstream = request.upstream();
+        self.in_flight.end(self.request.worker(), self.name, request.log(), |began| {
+            outcome(upstream, ended, began)
+        });
+    }
+
+    /// Attempts that may still be made when `untried` endpoints are left: `proxy_next_upstream_tries` counts
+    /// all of a request's.
+    fn attempts_left(&self, untried: usize) -> usize {
+        match self.request.nginx().upstream().map_or(0, Upstream::tries) {
+            0 => untried,
+            limit => untried.min(limit.saturating_sub(self.attempts as usize)),
+        }
+    }
+
+    fn key(&self) -> idle::IdleKey {
+        idle::IdleKey {
+            backend: self.endpoint_set.hash.map_or(0, KeyHash::to_bits),
+            protocol: self.protocol,
+            identity: self.identity,
+            endpoint: self.current,
+        }
+    }
+
+    /// Lets nginx use an idle connection to the current endpoint; `false` if there is none.
+    #[inline]
+    fn take_kept(&self, attempt: &Attempt<'r>) -> bool {
+        let Some(settings) = self.settings else { return false };
+        let here = self.request.nginx().event_loop();
+        let (key, is_repeated) = (self.key(), self.is_repeated());
+        let kept = self.worker().pools().take(here, settings.number, &key, is_repeated);
+        kept.map(|kept| attempt.go_over(kept)).is_some()
+    }
+
+    /// nginx sends the request again where it finds a kept connection closed, whatever was sent of it: the conditions of
+    /// `ngx_http_upstream_next`. Of the methods that it repeats, those that change nothing are taken (RFC 9110 §9.2.1).
+    #[inline]
+    fn is_repeated(&self) -> bool {
+        let request = self.request.nginx();
+        let Some(conf) = request.upstream().and_then(Upstream::conf) else { return false };
+        self.attempts == 0
+            && request.method_bit() & SAFE_METHODS != 0
+            && !request.streams_body()
+            && conf.next_upstream() & NGX_HTTP_UPSTREAM_FT_ERROR as usize != 0
+            && conf.next_upstream_timeout() == 0
+    }
+
+    /// Keeps the connection of an attempt that is over, if it is good for another.
+    #[inline]
+    fn keep(&self, attempt: &Attempt<'r>, ended: Outcome) {
+        let Some(settings) = self.settings.filter(|_| !ended.is_failed()) else { return };
+        let Some(upstream) = self.request.nginx().upstream() else { return };
+        if is_good(attempt, settings, upstream)
+            && let Some(connection) = attempt.take_connection()
+        {
+            let pools = self.worker().pools();
+            pools.put(settings, self.key(), self.generation, connection);
+        }
+    }
 }
 
-impl pick::Candidates for Set<'_> {
-    #[inline]
-    fn count(&self) -> usize {
-        self.view.len()
-    }
-
-    #[inline]
-    fn is_open(&self, index: usize) -> bool {
-        Set::is_open(self, index)
-    }
-
-    fn weight(&self, index: usize) -> u32 {
-        self.view.get(index).map_or(1, |endpoint| endpoint.weight())
-    }
-
-    fn in_flight(&self, index: usize) -> u32 {
-        statistics(&self.record, index).map_or(0, |cell| cell.in_flight())
-    }
-
-    fn latency(&self, index: usize) -> f32 {
-        statistics(&self.record, index).map_or(0.0, |cell| cell.latency(self.now))
-    }
-
-    #[inline]
-    fn total_weight(&self) -> u64 {
-        u64::from(self.view.total_weight())
-    }
+/// How an attempt ended. nginx says how long it took only of one that ended well.
+#[inline]
+fn outcome(upstream: Option<&Upstream>, ended: Outcome, began: u64) -> AttemptOutcome {
+    let status = upstream.map_or(0, Upstream::status);
+    let state = upstream.and_then(Upstream::state);
+    let connect = state.and_then(nginx::State::connect_milliseconds);
+    let response = state.and_then(nginx::State::response_milliseconds);
+    let elapsed = now_milliseconds().saturating_sub(began);
+    // The reference counts the time to connect twice, and so do its clients' averages.
+    let milliseconds = connect.zip(response).map_or(elapsed, |(connect, all)| connect + all);
+    let failure = if ended.is_failed() {
+        let is_connected = connect.is_some();
+        Some(if is_connected { Failure::Answer } else { Failure::Connect })
+    } else if (502..=504).contains(&status) {
+        Some(Failure::Answer)
+    } else {
+        None
+    };
+    let is_answered = failure.is_none() && status != 0;
+    AttemptOutcome { failure, seconds: milliseconds as f32 / 1_000.0, is_answered }
 }
 
-/// A [`Set`] whose new endpoints are open for a part of the requests only.
-struct Fresh<'s, 'g> {
-    set: &'s Set<'g>,
-    worker: &'s Worker,
-}
-
-impl pick::Candidates for Fresh<'_, '_> {
-    fn count(&self) -> usize {
-        self.set.count()
-    }
-
-    fn is_open(&self, index: usize) -> bool {
-        let share = statistics(&self.set.record, index)
-            .map_or(1.0, |cell| cell.share(self.set.now, self.set.slow_start_ms));
-        let is_lucky =
-            share >= 1.0 || (self.worker.random() >> 40) as f32 / (1 << 24) as f32 <= share;
-        is_lucky && self.set.is_open(index)
-    }
-
-    fn weight(&self, index: usize) -> u32 {
-        self.set.weight(index)
-    }
-
-    fn in_flight(&self, index: usize) -> u32 {
-        self.set.in_flight(index)
-    }
-
-    fn latency(&self, index: usize) -> f32 {
-        self.set.latency(index)
-    }
-
-    fn total_weight(&self) -> u64 {
-        self.set.total_weight()
-    }
+/// Whether the connection of an attempt may serve another request: nginx's conditions, in its order.
+#[inline]
+fn is_good(attempt: &Attempt<'_>, settings: &Keepalive, upstream: &Upstream) -> bool {
+    let Some(connection) = attempt.nginx().connection() else { return false };
+    let here = connection.event_loop();
+    connection.is_well()
+        && connection.requests() < settings.requests
+        && now_milliseconds().wrapping_sub(connection.start_milliseconds())
+            <= settings.time_msec as u64
+        && upstream.keeps_alive()
+        && upstream.is_request_sent()
+        && !is_terminating(here)
+        && !is_exiting(here)
+        && attempt.nginx().watch()
 }

@@ -1,7 +1,7 @@
 //! What a request says about where it goes, beside its host and path: to an alternative of its backend, by a hash
 //! of its own, or to the endpoint of its affinity cookie.
 
-use crate::balancer::peer::Key;
+use crate::balancer::choose::SelectBy;
 use crate::request::Request;
 use crate::route::Live;
 use crate::route::RequestFacts;
@@ -11,7 +11,7 @@ use crate::zone::retired;
 use oxigress_core::balancer::cookie::{self, RequestView};
 use oxigress_core::balancer::hash_key;
 use oxigress_core::balancer::ring;
-use oxigress_core::gateway::{self, Silent};
+use oxigress_core::decision::{self, Silent};
 use oxigress_core::record::{AffinityView, BackendView};
 use oxigress_core::router;
 use oxigress_core::text::template::Values;
@@ -21,7 +21,7 @@ use oxigress_store::Guard;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection<'r> {
     /// By what an endpoint is chosen.
-    pub key: Key<'r>,
+    pub key: SelectBy<'r>,
     /// After a failed attempt the client gets another endpoint for good.
     pub changes_on_failure: bool,
 }
@@ -31,11 +31,11 @@ pub fn of<'r>(request: &Request<'r>, backend: &BackendView<'_>) -> Selection<'r>
     if let Some(affinity) = backend.affinity() {
         let key = held(request, &affinity).map(|held| held.key);
         let changes_on_failure = affinity.change_on_failure();
-        return Selection { key: Key::Affinity(key), changes_on_failure };
+        return Selection { key: SelectBy::Affinity(key), changes_on_failure };
     }
     let Some(key) = backend.hash_key() else { return Selection::default() };
     let hash = hash(key, request);
-    Selection { key: Key::Hash(hash), changes_on_failure: false }
+    Selection { key: SelectBy::Hash(hash), changes_on_failure: false }
 }
 
 /// The hash of a key, with the values of its variables.
@@ -56,7 +56,7 @@ pub fn alternative<'g>(
 ) -> Option<&'g [u8]> {
     let live = Live::new(request.worker(), guard);
     let facts = RequestFacts(request);
-    gateway::alternative(&live, &facts, backend, &mut Silent).map(|(_, id)| id)
+    decision::alternative(&live, &facts, backend, &mut Silent).map(|(_, id)| id)
 }
 
 /// `Set-Cookie` for a client that was given `key`, by a request that was decided in generation `decided`; `None` where
@@ -69,8 +69,8 @@ pub fn set_cookie(
 ) -> Option<String> {
     let guard = request.worker().reader().read();
     let affinity = retired::backend(&guard, backend, decided)?.affinity()?;
-    let path = match request.decision() {
-        Some(decision) => decision.texts[5],
+    let path = match request.route_names() {
+        Some(names) => names.path(),
         None => request.variable(b"location_path").unwrap_or_default(),
     };
     let mut asked = RequestView {

@@ -3,10 +3,10 @@
 use crate::request::Request;
 use crate::request::policies::Compiled;
 use crate::zone::records::Held;
-use oxigress_core::gateway::CompiledPolicies;
+use oxigress_core::decision::CompiledPolicies;
 use oxigress_core::http::header;
 use oxigress_core::model::policy::{Cors, EditAction, Policies, ResponseEdit};
-use oxigress_core::policy::cors::{Decision, Origins};
+use oxigress_core::policy::cors::{OriginDecision, Origins};
 use oxigress_core::record::SettingsView;
 use oxigress_core::text::template;
 
@@ -105,7 +105,7 @@ fn share(request: &Request<'_>, cors: &Cors, origins: &Origins, sharing: &Sharin
             return false;
         }
     }
-    let Decision::Shared(origin) = origins.decide(request.header(b"origin")) else {
+    let OriginDecision::Shared(origin) = origins.decide(request.header(b"origin")) else {
         return true;
     };
     let set = |name: &str, value: &[u8]| request.set_response_header(name.as_bytes(), value);

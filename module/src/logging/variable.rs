@@ -6,7 +6,7 @@ use crate::request::forwarded;
 use crate::request::spans;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::Told;
-use oxigress_core::gateway;
+use oxigress_core::decision;
 use oxigress_core::http::head;
 use oxigress_core::policy::auth;
 use oxigress_core::text::{hex, log};
@@ -120,19 +120,19 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 fn text<'r>(request: &Request<'r>, place: usize) -> Option<Cow<'r, [u8]>> {
-    Some(Cow::Borrowed(request.decision()?.texts[place]))
+    Some(Cow::Borrowed(request.route_names()?.texts[place]))
 }
 
-/// `-` before a decision.
+/// `-` before REWRITE has decided.
 fn upstream_name<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-    let Some(decision) = request.decision() else { return Some(Cow::Borrowed(b"-")) };
-    Some(gateway::upstream_name(decision.texts, decision.backend))
+    let Some(names) = request.route_names() else { return Some(Cow::Borrowed(b"-")) };
+    Some(decision::upstream_name(names.texts, names.backend))
 }
 
 /// The parts of `$proxy_upstream_name`, one after the other.
 pub fn upstream_name_parts<'r>(request: &Request<'r>) -> [&'r [u8]; 5] {
-    match request.decision() {
-        Some(decision) => gateway::upstream_name_parts(decision.texts, decision.backend),
+    match request.route_names() {
+        Some(names) => decision::upstream_name_parts(names.texts, names.backend),
         None => [b"-", b"", b"", b"", b""],
     }
 }
@@ -150,7 +150,7 @@ fn alternative_upstream_name<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>>
 }
 
 fn location_path<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
-    Some(Cow::Borrowed(gateway::location_path(request.decision()?.texts[5])))
+    Some(Cow::Borrowed(decision::location_path(request.route_names()?.path())))
 }
 
 fn best_http_host<'r>(request: &Request<'r>) -> Option<Cow<'r, [u8]>> {

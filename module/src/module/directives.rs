@@ -1,10 +1,10 @@
 //! The directives, and what they set up when the configuration has been read.
 
 use crate::balancer::keepalive;
-use crate::balancer::upstream;
+use crate::balancer::peer;
 use crate::conf::directive::{core_conf, file, has_zone, need_zone, refuse, variable};
 use crate::conf::{Core, CoreConf, Http, LocConf, Locations, Scheme, SrvConf, Target};
-use crate::endpoint;
+use crate::configuration;
 use crate::route::rewrite as answer;
 use crate::system::log;
 use crate::system::memory;
@@ -32,7 +32,7 @@ pub fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
     let is_limit_except = core.is_limit_except();
     if core.is_unnamed() || is_limit_except {
         if is_limit_except && !core.has_content() && outer.pool.is_some() {
-            core.set_content::<endpoint::Content>();
+            core.set_content::<configuration::Content>();
         }
         let inner = conf.location::<Http>();
         inner.is_router = outer.is_router;
@@ -130,10 +130,10 @@ pub fn ingress_buffers(conf: &mut Conf) -> Result<(), Refused> {
 pub fn ingress_configuration(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_configuration")?;
     let core = conf.core_location();
-    core.set_content::<endpoint::Content>();
+    core.set_content::<configuration::Content>();
     // A body holds private keys: it stays in memory, in one piece, however large. The handler itself
     // refuses one that is too large, with a reason.
-    core.set_body_buffer_bytes(endpoint::MAX_BODY_BYTES + 1);
+    core.set_body_buffer_bytes(configuration::MAX_BODY_BYTES + 1);
     core.set_max_body_bytes(0);
     core.set_body_timeout(30_000);
     conf.location::<Http>().pool = Some(conf.default_threads().ok_or(Refused::Told)?);
@@ -234,10 +234,10 @@ fn take_location(
 /// `ingress_balancer [$variable];`
 pub fn ingress_balancer(conf: &mut Conf) -> Result<(), Refused> {
     need_zone(conf, "ingress_balancer")?;
-    if conf.is_balanced_by::<upstream::Requests>() {
+    if conf.is_balanced_by::<peer::Requests>() {
         return Err(Refused::DUPLICATE);
     }
-    if !conf.set_balancer::<upstream::Requests>() {
+    if !conf.set_balancer::<peer::Requests>() {
         // Up to nginx 1.29.6 `keepalive` wraps what stands before it: the other way round it would be
         // lost without a word.
         return Err(refuse(

@@ -1,6 +1,6 @@
 //! The life of a process that runs nginx: what begins with it, what is done now and then, and what ends with it.
 
-use crate::endpoint::reserve;
+use crate::configuration::reserve;
 use crate::headers::draining::Draining;
 use crate::request::policies;
 use crate::request::spans;

@@ -166,7 +166,7 @@ const HTTP_DIRECTIVES: &[Directive] = &[
 // SAFETY: the index of the table above, whose context is this type's.
 unsafe impl StreamModule for Stream {
     type Server = stream::SrvConf;
-    type Session = stream::passthrough::Decision;
+    type Session = stream::passthrough::SessionBackend;
 
     #[inline]
     fn index() -> usize {

@@ -9,12 +9,12 @@ use crate::worker::Worker;
 use crate::zone::records::Held;
 use crate::zone::records::Identity;
 use oxigress_core::cache;
-use oxigress_core::gateway::CompiledPolicies;
+use oxigress_core::decision::CompiledPolicies;
 use oxigress_core::model::policy::Policies;
 use oxigress_core::policy::cors::Origins;
 use oxigress_core::recent::Recent;
 use oxigress_core::record::{Kind, decode_policies, has_all};
-use oxigress_store::{Guard, Place};
+use oxigress_store::{Guard, RecordPlace};
 use std::cell::RefCell;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
@@ -65,7 +65,7 @@ impl CompiledPolicies for Compiled {
 pub struct Cache {
     entries: RefCell<Entries>,
     /// Where the records of policies stand that were asked for lately.
-    places: Recent<Place>,
+    places: Recent<RecordPlace>,
     /// The last request that held them has ended, or they have left the cache. nginx still looks at a location's settings when
     /// it has freed the request (`ngx_http_set_keepalive`), so they stay until the event loop's next turn.
     ended: RefCell<Vec<Rc<Compiled>>>,
@@ -119,7 +119,7 @@ pub fn find(worker: &Worker, guard: &Guard<'_>, id: &[u8]) -> Option<Rc<Compiled
     let cache = worker.part::<Cache>();
     let place = cache.places.find(guard.generation(), id, || {
         let record = guard.get(Kind::Policies as u8, id);
-        record.map_or_else(Place::default, |record| guard.place(&record))
+        record.map_or_else(RecordPlace::default, |record| guard.place(&record))
     });
     let record = guard.at(place)?;
     let hash = record.key_hash();

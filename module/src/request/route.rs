@@ -11,26 +11,38 @@ use crate::request::policies::{Cache, Compiled};
 use crate::worker;
 use nginx::EventLoop;
 use oxigress_core::patterns::Captures;
-use oxigress_store::{KeyHash, Place};
+use oxigress_store::{KeyHash, RecordPlace};
 use std::ptr::{NonNull, null};
 use std::rc::Rc;
 
-/// What REWRITE decided: a decision never mixes generations.
+/// The names of the rule that took a request and of the backend that serves it, as REWRITE decided in one generation.
 #[derive(Clone, Copy)]
-pub struct Decision<'r> {
+pub struct RouteNames<'r> {
     /// As [`oxigress_core::record::RuleView::texts`].
     pub texts: [&'r [u8]; 6],
     /// The backend that serves; empty if there is none.
     pub backend: &'r [u8],
 }
 
+impl<'r> RouteNames<'r> {
+    /// The namespace of the object that the rule comes from.
+    pub fn namespace(&self) -> &'r [u8] {
+        self.texts[1]
+    }
+
+    /// The path that the rule names, as in `$location_path`; empty: its Ingress names none.
+    pub fn path(&self) -> &'r [u8] {
+        self.texts[5]
+    }
+}
+
 /// How to find a backend's endpoint set again.
 #[derive(Clone, Copy, Default)]
-pub struct Found {
+pub struct EndpointSetRef {
     /// The hash of its key.
     pub hash: Option<KeyHash>,
     /// Where it stood.
-    pub place: Place,
+    pub place: RecordPlace,
     /// The backend's record has nothing more to say: nobody has to look.
     pub is_plain: bool,
 }
@@ -45,7 +57,7 @@ pub struct NewRoute<'a> {
     /// The rule's names and the backend that serves; `None`: log lines and variables do not name the rule.
     pub names: Option<Names<'a>>,
     /// The endpoint set of the backend that serves.
-    pub found: Found,
+    pub endpoint_set: EndpointSetRef,
     /// The status that the backend answers for another one; 0: it does not.
     pub error: u16,
 }
@@ -84,7 +96,7 @@ pub(crate) struct Route {
     is_alternative: bool,
     is_plain: bool,
     hash: u64,
-    place: Place,
+    place: RecordPlace,
     /// Of ACCESS: it has let the request in.
     pub is_let_in: bool,
     /// Of the error pages: the status that another backend answers; 0: none does.
@@ -105,7 +117,7 @@ impl Route {
             is_alternative: false,
             is_plain: false,
             hash: 0,
-            place: Place::default(),
+            place: RecordPlace::default(),
             is_let_in: false,
             error: 0,
             is_busy: false,
@@ -113,15 +125,15 @@ impl Route {
         }
     }
 
-    fn set_found(&mut self, found: Found) {
-        self.hash = found.hash.map_or(0, KeyHash::to_bits);
-        self.place = found.place;
-        self.is_plain = found.is_plain;
+    fn set_endpoint_set(&mut self, endpoint_set: EndpointSetRef) {
+        self.hash = endpoint_set.hash.map_or(0, KeyHash::to_bits);
+        self.place = endpoint_set.place;
+        self.is_plain = endpoint_set.is_plain;
     }
 
-    fn found(&self) -> Found {
+    fn endpoint_set(&self) -> EndpointSetRef {
         let hash = Some(KeyHash::from_bits(self.hash));
-        Found { hash, place: self.place, is_plain: self.is_plain }
+        EndpointSetRef { hash, place: self.place, is_plain: self.is_plain }
     }
 
     /// The bytes of all names but the last.
@@ -184,7 +196,7 @@ impl<'r> Request<'r> {
 
     #[inline]
     fn copy_route(&self, new: NewRoute<'_>, context: &Context) -> Option<()> {
-        let NewRoute { policies, captures, names, found, error } = new;
+        let NewRoute { policies, captures, names, endpoint_set, error } = new;
         let pool = self.nginx().pool();
         let captured = match captures {
             Some(captures) => {
@@ -209,9 +221,9 @@ impl<'r> Request<'r> {
             lengths: [a, b, c, d, e, f, instead.len() as u16],
             is_named,
             is_alternative,
-            is_plain: found.is_plain,
-            hash: found.hash.map_or(0, KeyHash::to_bits),
-            place: found.place,
+            is_plain: endpoint_set.is_plain,
+            hash: endpoint_set.hash.map_or(0, KeyHash::to_bits),
+            place: endpoint_set.place,
             error,
             ..Route::none()
         });
@@ -283,20 +295,20 @@ impl<'r> Request<'r> {
         route.map_or(0, |route| route.place.generation())
     }
 
-    /// The backend that serves, and its endpoint set, if there is a decision.
+    /// The backend that serves and how to find its endpoint set; `None`: REWRITE has not decided.
     #[inline]
-    pub fn served_by(&self) -> Option<(&'r [u8], Found)> {
+    pub fn served_by(&self) -> Option<(&'r [u8], EndpointSetRef)> {
         let route = self.route().filter(|route| route.is_named)?;
         let names = self.names(&route);
         let backend = match route.lengths {
             [own, .., 0] => names.get(..usize::from(own)),
             _ => names.get(route.rule_bytes()..),
         };
-        Some((backend.unwrap_or_default(), route.found()))
+        Some((backend.unwrap_or_default(), route.endpoint_set()))
     }
 
-    /// The decision, if there is one.
-    pub fn decision(&self) -> Option<Decision<'r>> {
+    /// The names of the rule and the backend, if REWRITE has decided; `None`: the route names no rule.
+    pub fn route_names(&self) -> Option<RouteNames<'r>> {
         let route = self.route().filter(|route| route.is_named)?;
         let mut rest = self.names(&route);
         let [backend, namespace, ingress, service, port, path, instead] =
@@ -305,7 +317,7 @@ impl<'r> Request<'r> {
                 rest = left;
                 text
             });
-        Some(Decision {
+        Some(RouteNames {
             texts: [backend, namespace, ingress, service, port, path],
             backend: if instead.is_empty() { backend } else { instead },
         })
@@ -335,7 +347,7 @@ impl<'r> Request<'r> {
     }
 
     /// Another backend answers this status, with the rule's own names; `false` when memory is out.
-    pub fn serve_by(&self, backend: &[u8], found: Found, status: u16) -> bool {
+    pub fn serve_by(&self, backend: &[u8], endpoint_set: EndpointSetRef, status: u16) -> bool {
         let Some(route) = self.route() else { return false };
         let names = self.names(&route).get(..route.rule_bytes()).unwrap_or_default();
         let Some(copy) = self.nginx().pool().concat(&[names, backend]) else { return false };
@@ -344,7 +356,7 @@ impl<'r> Request<'r> {
             // An id has 512 bytes at most.
             route.lengths[6] = backend.len() as u16;
             (route.is_named, route.error) = (true, status);
-            route.set_found(found);
+            route.set_endpoint_set(endpoint_set);
         })
     }
 

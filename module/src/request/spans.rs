@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::system::log;
 use crate::system::memory::{monotonic_milliseconds, wall_clock_milliseconds};
 use nginx::State;
-use oxigress_core::gateway;
+use oxigress_core::decision;
 use oxigress_core::model::policy::{Propagation, Tracing};
 use oxigress_core::span::{
     self, Begun, Call, CallKind, Context, Finished, Ring, SpanId, TAKE_BYTES, is_trace_state,
@@ -188,7 +188,7 @@ pub fn prepare(request: &Request<'_>) {
 pub fn finish(request: &Request<'_>) {
     let Some(trace) = of(request).filter(|trace| trace.begun.own.is_sampled) else { return };
     let Some((ring, hasher)) = ring() else { return };
-    let namespace = request.decision().map_or(&[][..], |decision| decision.texts[1]);
+    let namespace = request.route_names().map_or(&[][..], |names| names.namespace());
     let duration = request.elapsed_ms();
     let start_ms = wall_clock_milliseconds().saturating_sub(duration);
     let finished = Finished {
@@ -207,7 +207,7 @@ pub fn finish(request: &Request<'_>) {
 }
 
 fn texts(request: &Request<'_>) -> [Vec<u8>; 7] {
-    let route = request.decision().map(|decision| gateway::location_path(decision.texts[5]));
+    let route = request.route_names().map(|names| decision::location_path(names.path()));
     let (method, route) = (request.method(), route.unwrap_or_default());
     let policies = request.policies();
     let operation =

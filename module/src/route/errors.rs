@@ -1,11 +1,11 @@
-//! A status is answered by another backend: REWRITE of the `ingress_error` location, which [`gateway::replace`] decides.
+//! A status is answered by another backend: REWRITE of the `ingress_error` location, which [`decision::replace`] decides.
 //!
 //! nginx comes here for the statuses that policies name, its own and those of endpoints. It does so once for a request:
 //! what happens here is final, and so is what the backend answers.
 
 use crate::request::Request;
 use crate::route::{Live, location};
-use oxigress_core::gateway::{self, Answer, Failure, Replacement};
+use oxigress_core::decision::{self, Answer, Failure, Replacement};
 
 /// Sends the request to the backend that answers errors, as it came, but for its path.
 pub fn decide(request: &Request<'_>) -> Answer {
@@ -16,19 +16,19 @@ pub fn decide(request: &Request<'_>) -> Answer {
     let failure = Failure { status, was_let_in: request.is_let_in() };
     let guard = request.worker().reader().read();
     let live = Live::since(request.worker(), &guard, request.decided());
-    let replacement = gateway::replace(&live, &policies.source, failure);
+    let replacement = decision::replace(&live, &policies.source, failure);
     if !matches!(replacement, Replacement::Keep) {
         location::enter_error(request.nginx(), policies);
     }
     let Replacement::Backend { id, endpoints } = replacement else {
         return Answer::Respond(status);
     };
-    if !request.serve_by(id, endpoints.found(&guard), status)
+    if !request.serve_by(id, endpoints.endpoint_set(&guard), status)
         || !request.set_uri(b"/", request.args())
     {
         return Answer::Respond(status);
     }
-    for name in gateway::withheld(&policies.source, failure) {
+    for name in decision::withheld(&policies.source, failure) {
         request.remove_header(name);
     }
     Answer::Forward

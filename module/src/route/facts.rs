@@ -4,20 +4,20 @@ use crate::request::Request;
 use crate::request::forwarded;
 use crate::request::policies;
 use crate::request::policies::Compiled;
-use crate::request::route::Found;
+use crate::request::route::EndpointSetRef;
 use crate::tls::client_certificate;
 use crate::tls::client_certificate::HostPolicy;
 use crate::worker::Worker;
 use crate::zone::endpoints;
 use crate::zone::retired;
 use oxigress_core::balancer::{cookie, split};
-use oxigress_core::gateway::{EndpointSet, Facts, Generation, Shown, Unusable};
+use oxigress_core::decision::{EndpointSet, Facts, Generation, Shown, Unusable};
 use oxigress_core::patterns::Patterns;
 use oxigress_core::recent::Recent;
 use oxigress_core::record::{EndpointsView, Kind, Records, SettingsView};
 use oxigress_core::router::{ServerMatch, find_server, tls};
 use oxigress_core::text::template::Values;
-use oxigress_store::{Guard, KeyHash, Place, Record};
+use oxigress_store::{Guard, KeyHash, Record, RecordPlace};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -34,14 +34,14 @@ pub struct Kept {
     servers: Recent<KnownServer>,
     certificates: Recent<bool>,
     /// Where the endpoint sets of backends stand that were asked for lately.
-    endpoints: Recent<Place>,
+    endpoints: Recent<RecordPlace>,
 }
 
 /// The server of a host.
 #[derive(Clone, Copy)]
 struct KnownServer {
     /// Nowhere: there is none.
-    place: Place,
+    place: RecordPlace,
     found: ServerMatch,
 }
 
@@ -131,7 +131,7 @@ impl<'g> Generation<'g> for Live<'g> {
             let server = find_server(host, |pattern| self.record(Kind::Server, pattern));
             match server {
                 Some((record, found)) => KnownServer { place: guard.place(&record), found },
-                None => KnownServer { place: Place::default(), found: ServerMatch::Default },
+                None => KnownServer { place: RecordPlace::default(), found: ServerMatch::Default },
             }
         });
         Some((guard.at(server.place)?, server.found))
@@ -167,7 +167,7 @@ pub fn live_endpoints<'g>(
     let kept = worker.part::<Kept>();
     let place = kept.endpoints.find(guard.generation(), backend, || {
         let record = guard.get(Kind::Endpoints as u8, backend);
-        record.map_or_else(Place::default, |record| guard.place(&record))
+        record.map_or_else(RecordPlace::default, |record| guard.place(&record))
     });
     guard.at(place)
 }
@@ -219,11 +219,11 @@ impl<'g> Endpoints<'g> {
 
     /// How to find them again.
     #[inline]
-    pub fn found(&self, guard: &Guard<'_>) -> Found {
+    pub fn endpoint_set(&self, guard: &Guard<'_>) -> EndpointSetRef {
         let live = self.record.filter(|set| set.kind() == Kind::Endpoints as u8);
-        let nowhere = Place::nowhere(self.decided);
+        let nowhere = RecordPlace::nowhere(self.decided);
         let place = live.map_or(nowhere, |set| guard.place(&set));
-        Found { hash: Some(self.hash), place, is_plain: !self.has_more() }
+        EndpointSetRef { hash: Some(self.hash), place, is_plain: !self.has_more() }
     }
 }
 
@@ -245,8 +245,8 @@ impl EndpointSet for Endpoints<'_> {
 }
 
 /// How to find the endpoints of a backend that a decision names, for a request that is made later.
-pub fn find(guard: &Guard<'_>, backend: &[u8], decided: u64) -> Found {
-    Endpoints::of(guard, backend, decided).found(guard)
+pub fn find_endpoint_set(guard: &Guard<'_>, backend: &[u8], decided: u64) -> EndpointSetRef {
+    Endpoints::of(guard, backend, decided).endpoint_set(guard)
 }
 
 /// nginx's request as a decision reads it.

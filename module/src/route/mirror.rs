@@ -151,9 +151,9 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
     // Without it, it is answered with 404 where it arrives.
     copy.set_mirror(named(copy.nginx(), mirror, &server.host)?)?;
     let guard = copy.worker().reader().read();
-    let found = route::find(&guard, &server.backend, request.decided());
+    let endpoint_set = route::find_endpoint_set(&guard, &server.backend, request.decided());
     let names = Some(Names::of_backend(&server.backend));
-    copy.set_route(NewRoute { names, found, ..NewRoute::default() }).then_some(())
+    copy.set_route(NewRoute { names, endpoint_set, ..NewRoute::default() }).then_some(())
 }
 
 /// The mirror with the name of the server that the request has named, in the pool of the copy.

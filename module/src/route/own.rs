@@ -19,7 +19,7 @@ pub fn server(request: &Request<'_>, to: &AuthHost, target: Vec<u8>) -> Option<O
     // The controller refuses a host that the client could choose at will.
     let reach = Reach::of(host.parts())?;
     let authority = template::expand(host.parts(), request).unwrap_or_default();
-    let namespace = request.decision().map_or(&b""[..], |decision| decision.texts[1]);
+    let namespace = request.route_names().map_or(&b""[..], |names| names.namespace());
     let (is_https, asked) = (to.https, &target[..]);
     let url = Url { is_https, authority: &authority, target: asked, reach, namespace };
     let guard = request.worker().reader().read();

@@ -5,7 +5,7 @@ use crate::request::Request;
 use crate::route;
 use crate::route::errors;
 use nginx::{Code, Next, PhaseHandler};
-use oxigress_core::gateway::Answer;
+use oxigress_core::decision::Answer;
 
 /// Routes requests.
 pub struct Rewrite;

@@ -14,14 +14,14 @@ use rustix::net::{RecvFlags, recv};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-/// A backend's id as a session keeps it.
-pub struct Decision(pub Vec<u8>);
+/// The id of the backend that a session is passed through to, as nginx keeps it with the session; empty: it is closed.
+pub struct SessionBackend(pub Vec<u8>);
 
 /// More than the records that a ClientHello's `random` ends in, also where each has one byte.
 const PEEKED: usize = 512;
 
 /// The session is to end, not to be terminated here: it goes to a backend that does not exist.
-static NOWHERE: Decision = Decision(Vec::new());
+static NOWHERE: SessionBackend = SessionBackend(Vec::new());
 
 /// The sessions of servers with `ingress_passthrough`.
 pub struct Passthrough;
@@ -60,7 +60,7 @@ fn is_passed_through(session: &Session) -> Option<()> {
             log::write(log::ERROR, session.connection().log(), line);
         }
         session.set_context::<Stream>(&NOWHERE);
-    } else if session.new_context::<Stream>(Decision(backend)).is_none() {
+    } else if session.new_context::<Stream>(SessionBackend(backend)).is_none() {
         session.set_context::<Stream>(&NOWHERE);
     }
     Some(())

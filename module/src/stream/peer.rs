@@ -1,12 +1,12 @@
 //! Upstream peers of sessions: nginx's callbacks around one attempt to reach an endpoint.
 
-use crate::balancer::attempt::{Choice, InFlight, MAX_DENIED, Tried};
+use crate::balancer::attempt::{ChosenEndpoint, InFlight, MAX_DENIED, Tried};
+use crate::balancer::choose::{self, Search, SelectBy};
 use crate::balancer::outcome;
-use crate::balancer::peer::{self, Key, Search};
-use crate::balancer::upstream as http;
-use crate::request::route::Found;
+use crate::balancer::peer::refuse_zone;
+use crate::request::route::EndpointSetRef;
 use crate::stream::Stream;
-use crate::stream::passthrough::Decision;
+use crate::stream::passthrough::SessionBackend;
 use crate::stream::sessions as stream;
 use crate::stream::sessions::Arrived;
 use crate::system::log;
@@ -15,7 +15,7 @@ use crate::worker;
 use crate::worker::Worker;
 use nginx::stream::balancer::SessionBalancer;
 use nginx::stream::{Session, SessionState, SessionUpstream, StreamBlock};
-use nginx::{Attempt, Code, Outcome as Ended, PeerName, Refused};
+use nginx::{Attempt, Code, Outcome, PeerName, Refused};
 use oxigress_core::balancer::Identity;
 use std::fmt::Arguments;
 
@@ -30,7 +30,7 @@ pub struct Peer<'s> {
     /// Empty: none, and the log has said so.
     backend: &'s [u8],
     /// Its endpoint set, as it was found first.
-    found: Found,
+    endpoint_set: EndpointSetRef,
     attempts: usize,
     /// `proxy_next_upstream_tries`, if it is set.
     limit: usize,
@@ -47,21 +47,21 @@ impl SessionBalancer for Sessions {
     type Peer<'s> = Peer<'s>;
 
     fn init(block: &StreamBlock) -> Result<(), Refused> {
-        http::refuse_zone(block.has_zone())
+        refuse_zone(block.has_zone())
     }
 
     fn peer<'s>(session: &'s Session, block: &'s StreamBlock) -> Option<Peer<'s>> {
         let worker = worker::current(session.event_loop())?;
         let backend = backend(session, block, worker).unwrap_or_default();
-        let mut found = Found::default();
+        let mut endpoint_set = EndpointSetRef::default();
         let value = |name: &[u8]| session.variable_by_name::<Stream>(name);
-        let hash = stream::hash(worker, backend, &mut found, value);
+        let hash = stream::hash(worker, backend, &mut endpoint_set, value);
         Some(Peer {
             worker,
             session,
             block,
             backend,
-            found,
+            endpoint_set,
             attempts: 0,
             limit: 0,
             tried: Tried::default(),
@@ -84,7 +84,7 @@ fn backend<'s>(session: &'s Session, block: &StreamBlock, worker: &Worker) -> Op
         }
         return value;
     }
-    if let Some(Decision(backend)) = session.context::<Stream>() {
+    if let Some(SessionBackend(backend)) = session.context::<Stream>() {
         return Some(backend);
     }
     let conf = session.server_conf::<Stream>();
@@ -123,7 +123,7 @@ impl<'s> nginx::Peer<'s> for Peer<'s> {
             attempt.name_text(self.block.name());
             return Code::DECLINED;
         };
-        self.in_flight.begin(self.worker, &choice.begun);
+        self.in_flight.begin(self.worker, &choice.started);
         (self.name, self.current) = (choice.name, choice.identity);
         let Some(name) = choice.name else {
             // The attempt has not begun for nginx, so nobody else ends it.
@@ -136,14 +136,14 @@ impl<'s> nginx::Peer<'s> for Peer<'s> {
     }
 
     /// After an attempt that failed, and at the end of the session.
-    fn free(&mut self, attempt: &Attempt<'s>, ended: Ended) {
+    fn free(&mut self, attempt: &Attempt<'s>, ended: Outcome) {
         self.end(ended.is_failed());
         if !ended.is_failed() {
             return;
         }
         self.attempts = self.attempts.saturating_add(1);
         self.tried.push(self.session.pool(), self.current);
-        let untried = peer::untried(self.worker, &self.search());
+        let untried = choose::untried(self.worker, &self.search());
         attempt.nginx().set_tries(self.attempts_left(untried));
     }
 
@@ -151,25 +151,25 @@ impl<'s> nginx::Peer<'s> for Peer<'s> {
     fn connected(&mut self) {
         let connect = self.state().and_then(SessionState::connect_milliseconds);
         let connect = connect.filter(|_| self.session.connection().kind() == libc::SOCK_STREAM);
-        if let Some((begun, milliseconds)) = self.in_flight.begun().zip(connect) {
-            outcome::connected(self.worker, &begun, milliseconds as f32 / 1_000.0);
+        if let Some((started, milliseconds)) = self.in_flight.started().zip(connect) {
+            outcome::connected(self.worker, &started, milliseconds as f32 / 1_000.0);
         }
     }
 }
 
 impl<'s> Peer<'s> {
-    fn choose(&self) -> Option<Choice<'s>> {
+    fn choose(&self) -> Option<ChosenEndpoint<'s>> {
         if self.backend.is_empty() {
             return None;
         }
         let pool = self.session.pool();
-        peer::choose(self.worker, &self.search(), |endpoint, begun, untried, generation| {
-            Choice::copy(pool, endpoint, begun, untried, generation)
+        choose::endpoint(self.worker, &self.search(), |endpoint, started, untried, generation| {
+            ChosenEndpoint::copy(pool, endpoint, started, untried, generation)
         })
     }
 
     /// Chooses, and passes over endpoints that no connection may lead to.
-    fn choose_allowed(&mut self) -> Option<Choice<'s>> {
+    fn choose_allowed(&mut self) -> Option<ChosenEndpoint<'s>> {
         for _ in 0..=MAX_DENIED {
             let choice = self.choose()?;
             let Some(denial) = self.worker.denial(choice.address) else { return Some(choice) };
@@ -181,8 +181,13 @@ impl<'s> Peer<'s> {
     }
 
     fn search(&self) -> Search<'_> {
-        let key = self.hash.map_or(Key::None, Key::Hash);
-        Search { backend: self.backend, found: self.found, tried: self.tried.as_slice(), key }
+        let key = self.hash.map_or(SelectBy::None, SelectBy::Hash);
+        Search {
+            backend: self.backend,
+            endpoint_set: self.endpoint_set,
+            tried: self.tried.as_slice(),
+            key,
+        }
     }
 
     /// The attempt that is under way.

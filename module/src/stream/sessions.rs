@@ -1,9 +1,9 @@
-//! A TCP or UDP session to its backend, for the stream part of nginx. Its attempts are [`crate::balancer::peer`]'s.
+//! A TCP or UDP session to its backend, for the stream part of nginx. Its attempts are [`crate::balancer::choose`]'s.
 
-use crate::balancer::outcome::Outcome;
-use crate::balancer::peer;
+use crate::balancer::choose;
+use crate::balancer::outcome::AttemptOutcome;
 use crate::balancer::selection;
-use crate::request::route::Found;
+use crate::request::route::EndpointSetRef;
 use crate::worker::Worker;
 use crate::zone::records::Held;
 use crate::zone::retired;
@@ -106,14 +106,14 @@ pub enum Tls {
 pub fn hash<'v>(
     worker: &Worker,
     backend: &[u8],
-    found: &mut Found,
+    endpoint_set: &mut EndpointSetRef,
     variable: impl Fn(&[u8]) -> Option<&'v [u8]>,
 ) -> Option<u32> {
     let guard = worker.reader().read();
-    if !peer::find(worker, &guard, backend, found) {
+    if !choose::find_endpoint_set(worker, &guard, backend, endpoint_set) {
         return None;
     }
-    let key = retired::backend(&guard, backend, found.place.generation())?.hash_key()?;
+    let key = retired::backend(&guard, backend, endpoint_set.place.generation())?.hash_key()?;
     Some(selection::hash(key, &Variables(variable)))
 }
 
@@ -147,7 +147,7 @@ pub struct Attempt {
 impl Attempt {
     /// What it says about its endpoint. How long a session lasts says nothing: what counts is how soon the endpoint
     /// takes a connection, or answers a datagram.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> AttemptOutcome {
         let is_connected = !self.is_udp && self.connect.is_some();
         let failure = match (self.is_failed, is_connected) {
             (false, _) => None,
@@ -157,6 +157,6 @@ impl Attempt {
         let answer = self.first_byte.filter(|_| self.is_udp && !self.is_failed);
         let milliseconds = if self.is_failed { self.milliseconds } else { answer.unwrap_or(0) };
         let seconds = milliseconds as f32 / 1_000.0;
-        Outcome { failure, seconds, is_answered: answer.is_some() }
+        AttemptOutcome { failure, seconds, is_answered: answer.is_some() }
     }
 }

@@ -4,7 +4,7 @@
 //! host, none at all, or put requests for several hosts on one HTTP/2 connection; and it may go on with a session
 //! of another host. So a handshake writes into its session what certificate it asked for ([`Handshake::context`]):
 //! OpenSSL resumes no session of another context, and a request whose host asks for something else than its
-//! connection did gets 421 (`oxigress_core::gateway`). That holds for connections that live through a change of the policy
+//! connection did gets 421 (`oxigress_core::decision`). That holds for connections that live through a change of the policy
 //! too.
 
 use crate::request::Request;
@@ -14,7 +14,7 @@ use crate::worker::Worker;
 use crate::zone::records::Held;
 use nginx::ssl::handshake::ClientHello;
 use oxigress_core::cache::Cache;
-use oxigress_core::gateway::{CompiledHostPolicy, Unusable};
+use oxigress_core::decision::{CompiledHostPolicy, Unusable};
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::record::{Kind, decode_tls, has_all};
 use oxigress_core::router::tls;

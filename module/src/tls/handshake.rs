@@ -8,7 +8,7 @@ use nginx::sys::{
     X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
     X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_OK,
 };
-use oxigress_core::gateway::Shown;
+use oxigress_core::decision::Shown;
 use oxigress_core::model::policy::{ClientCertificates, TlsPolicy, VerifyClient};
 use oxigress_pki::Authorities;
 use std::sync::LazyLock;

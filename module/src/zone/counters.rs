@@ -3,7 +3,7 @@
 //! A rule has a cell, and so has each alternative of a backend: there requests count that went to it instead.
 //! What no rule takes counts in the settings' cell. So series come from the configuration and never from clients.
 
-use oxigress_core::gateway;
+use oxigress_core::decision;
 use oxigress_core::metrics::{self, Buckets, Exposition, Labels, Observation};
 use oxigress_core::record::{BackendView, Kind, RuleView, ServerView};
 use oxigress_store::{
@@ -44,12 +44,12 @@ impl Counter {
 
 /// The cell that a decision names; none where the record has no cells.
 #[inline]
-pub fn cell_of<'g>(guard: &'g Guard<'_>, counter: gateway::Counter<Record<'g>>) -> Counter {
+pub fn cell_of<'g>(guard: &'g Guard<'_>, counter: decision::Counter<Record<'g>>) -> Counter {
     let counter = match counter {
-        gateway::Counter::Rule(record, index) | gateway::Counter::Alternative(record, index) => {
+        decision::Counter::Rule(record, index) | decision::Counter::Alternative(record, index) => {
             Counter::new(guard, &record, index)
         }
-        gateway::Counter::NoRule => guard
+        decision::Counter::NoRule => guard
             .get(Kind::Settings as u8, b"")
             .and_then(|settings| Counter::new(guard, &settings, 0)),
     };

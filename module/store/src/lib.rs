@@ -51,7 +51,7 @@ pub use failpoint::set_hook;
 pub use fault::is_planted;
 pub use journal::Role;
 pub use layout::MAX_SLOTS;
-pub use reader::{CellPlace, Guard, Place, Reader};
+pub use reader::{CellPlace, Guard, Reader, RecordPlace};
 pub use record::{CellNames, Cells, KeyHash, Record, cell_number, no_cells};
 pub use transaction::{Transaction, Written};
 

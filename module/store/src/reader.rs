@@ -69,15 +69,15 @@ impl Drop for Reader {
 /// The place of a record in one generation. Zeroes are "nowhere".
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Place {
+pub struct RecordPlace {
     generation: u64,
     block: Block,
 }
 
-impl Place {
+impl RecordPlace {
     /// Nowhere, as of this generation.
     pub fn nowhere(generation: u64) -> Self {
-        Place { generation, block: 0 }
+        RecordPlace { generation, block: 0 }
     }
 
     /// The generation; 0: none was looked at.
@@ -140,13 +140,13 @@ impl Guard<'_> {
 
     /// The place of a record of this guard, to find it again without a look-up.
     #[inline]
-    pub fn place(&self, record: &Record<'_>) -> Place {
-        Place { generation: self.generation, block: record.block() }
+    pub fn place(&self, record: &Record<'_>) -> RecordPlace {
+        RecordPlace { generation: self.generation, block: record.block() }
     }
 
     /// The record at a place, if the generation is still the same: after a write it is looked up anew.
     #[inline]
-    pub fn at(&self, place: Place) -> Option<Record<'_>> {
+    pub fn at(&self, place: RecordPlace) -> Option<Record<'_>> {
         // The index of a generation never changes, and this guard holds it.
         let is_valid = place.block != 0 && place.generation == self.generation;
         is_valid.then(|| Record::new(self.reader.store.memory, place.block))

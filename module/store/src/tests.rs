@@ -152,7 +152,7 @@ fn a_place_is_good_for_its_generation_only() {
         assert_eq!(guard.at(guard.place(&record)).unwrap().value(), b"1");
         guard.place(&record)
     };
-    assert!(reader.read().at(Place::default()).is_none());
+    assert!(reader.read().at(RecordPlace::default()).is_none());
     heap.put("b", "2");
     assert!(reader.read().at(place).is_none());
 }

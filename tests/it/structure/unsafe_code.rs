@@ -21,7 +21,7 @@ const FILES: [&str; 12] = [
     "access/password.rs",
     "access/phase.rs",
     "access/question.rs",
-    "endpoint.rs",
+    "configuration.rs",
     "module/table.rs",
     "request.rs",
     "request/route.rs",

@@ -24,7 +24,7 @@ pub fn needs_look(waited_msec: u64, is_repeated: bool) -> bool {
 
 /// What two requests have in common that may use one connection after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct IdleKey {
     /// The hash of the backend's id in this zone; it is keyed, so that ids cannot be chosen to collide.
     pub backend: u64,
     /// A number for HTTP, gRPC, FastCGI and so on, which must not share connections.
@@ -36,7 +36,7 @@ pub struct Key {
     pub endpoint: Identity,
 }
 
-impl Key {
+impl IdleKey {
     /// Cheap: the backend's hash is random already, and no attacker chooses the rest freely.
     #[inline]
     fn hash(&self) -> u32 {
@@ -53,7 +53,7 @@ impl Key {
 
 /// The place of an entry, from [`Idle::put`] until it is reused, removed or evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(pub u32);
+pub struct IdleSlot(pub u32);
 
 /// No place: the array is never that long.
 const NONE: u32 = u32::MAX;
@@ -69,7 +69,7 @@ const ALONE: Link = Link { newer: NONE, older: NONE };
 
 #[derive(Debug)]
 struct Entry<V> {
-    key: Key,
+    key: IdleKey,
     /// `None` in a free entry, whose `age.older` is then the next free one.
     value: Option<V>,
     age: Link,
@@ -117,11 +117,11 @@ impl<V> Idle<V> {
 
     /// Takes the newest entry of a key out.
     #[inline]
-    pub fn take(&mut self, key: &Key) -> Option<V> {
+    pub fn take(&mut self, key: &IdleKey) -> Option<V> {
         let mut place = *self.heads.get(self.head_of(key))?;
         while let Some(entry) = self.entries.get(place as usize) {
             if entry.key == *key {
-                return self.remove(Place(place));
+                return self.remove(IdleSlot(place));
             }
             place = entry.chain.older;
         }
@@ -130,7 +130,7 @@ impl<V> Idle<V> {
 
     /// Adds an entry as the newest; answers its place, and the oldest one's value if that had to give way.
     #[inline]
-    pub fn put(&mut self, key: Key, value: V) -> (Place, Option<V>) {
+    pub fn put(&mut self, key: IdleKey, value: V) -> (IdleSlot, Option<V>) {
         let given_up = if self.count == self.capacity { self.pop_oldest() } else { None };
         let head = self.head_of(&key);
         let chain_newest = self.heads.get(head).copied().unwrap_or(NONE);
@@ -161,12 +161,12 @@ impl<V> Idle<V> {
             *first = place;
         }
         self.count += 1;
-        (Place(place), given_up)
+        (IdleSlot(place), given_up)
     }
 
     /// Removes the entry at a place and returns its connection.
     #[inline]
-    pub fn remove(&mut self, place: Place) -> Option<V> {
+    pub fn remove(&mut self, place: IdleSlot) -> Option<V> {
         let entry = self.entries.get_mut(place.0 as usize)?;
         let value = entry.value.take()?;
         let (age, chain, head) = (entry.age, entry.chain, entry.head);
@@ -198,11 +198,11 @@ impl<V> Idle<V> {
 
     /// Takes the entry out that waits longest.
     pub fn pop_oldest(&mut self) -> Option<V> {
-        self.remove(Place(self.oldest))
+        self.remove(IdleSlot(self.oldest))
     }
 
     /// The entry at a place, if there is one.
-    pub fn at(&self, place: Place) -> Option<(&Key, &V)> {
+    pub fn at(&self, place: IdleSlot) -> Option<(&IdleKey, &V)> {
         let entry = self.entries.get(place.0 as usize)?;
         Some((&entry.key, entry.value.as_ref()?))
     }
@@ -213,7 +213,7 @@ impl<V> Idle<V> {
     }
 
     #[inline]
-    fn head_of(&self, key: &Key) -> usize {
+    fn head_of(&self, key: &IdleKey) -> usize {
         key.hash() as usize & (self.heads.len() - 1)
     }
 }
@@ -223,10 +223,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn key(backend: u64, port: u8) -> Key {
+    fn key(backend: u64, port: u8) -> IdleKey {
         let mut endpoint = [0; 19];
         endpoint[16] = port;
-        Key { backend, protocol: 1, identity: 0, endpoint }
+        IdleKey { backend, protocol: 1, identity: 0, endpoint }
     }
 
     fn idle(capacity: u32) -> Idle<u32> {
@@ -256,10 +256,10 @@ mod tests {
     fn keys_that_differ_in_any_field_are_strangers() {
         let one = key(1, 1);
         let others = [
-            Key { backend: 2, ..one },
-            Key { protocol: 2, ..one },
-            Key { identity: 2, ..one },
-            Key { endpoint: [9; 19], ..one },
+            IdleKey { backend: 2, ..one },
+            IdleKey { protocol: 2, ..one },
+            IdleKey { identity: 2, ..one },
+            IdleKey { endpoint: [9; 19], ..one },
         ];
         let mut idle = idle(8);
         idle.put(one, 7);
@@ -283,7 +283,7 @@ mod tests {
         let (place, _) = idle.put(key(1, 1), 1);
         assert_eq!(idle.remove(place), Some(1));
         assert_eq!(idle.remove(place), None);
-        assert_eq!(idle.remove(Place(NONE)), None);
+        assert_eq!(idle.remove(IdleSlot(NONE)), None);
         assert!(idle.at(place).is_none());
         assert_eq!(idle.pop_oldest(), None);
     }
@@ -327,7 +327,7 @@ mod tests {
             steps in prop::collection::vec(step(), 0..200),
         ) {
             let mut idle = idle(capacity);
-            let mut list: Vec<(Key, u32, Place)> = Vec::new();
+            let mut list: Vec<(IdleKey, u32, IdleSlot)> = Vec::new();
             for (value, step) in (0..).zip(steps) {
                 match step {
                     Step::Put(backend, endpoint) => {
@@ -356,7 +356,7 @@ mod tests {
                 prop_assert_eq!(idle.len(), list.len());
                 prop_assert_eq!(idle.oldest(), list.first().map(|(_, value, _)| value));
                 let mut seen: Vec<_> =
-                    (0..idle.places()).filter_map(|n| idle.at(Place(n)).map(|(_, v)| *v)).collect();
+                    (0..idle.places()).filter_map(|n| idle.at(IdleSlot(n)).map(|(_, v)| *v)).collect();
                 let mut expected: Vec<_> = list.iter().map(|(_, value, _)| *value).collect();
                 seen.sort_unstable();
                 expected.sort_unstable();

@@ -1,7 +1,7 @@
 //! The request that is asked about, and the facts that a decision reads of it.
 
 use crate::balancer::{cookie, split};
-use crate::gateway::{Facts, Shown};
+use crate::decision::{Facts, Shown};
 use crate::text::percent;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -175,7 +175,7 @@ fn decoded(raw: &[u8]) -> Option<Vec<u8>> {
     percent::decode(raw).filter(|path| is_fine && !path.contains(&0))
 }
 
-/// The request as [`crate::gateway::decide`] reads it, with what nginx makes of its host and path.
+/// The request as [`crate::decision::decide`] reads it, with what nginx makes of its host and path.
 pub(crate) struct AskedFacts<'a> {
     pub asked: &'a Asked,
     pub host: &'a str,

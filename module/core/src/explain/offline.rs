@@ -1,7 +1,7 @@
 //! A generation that is read for one explanation: nothing of it is kept compiled.
 
 use super::Counted;
-use crate::gateway::{CompiledHostPolicy, EndpointSet, Generation, PlainPolicies, Unusable};
+use crate::decision::{CompiledHostPolicy, EndpointSet, Generation, PlainPolicies, Unusable};
 use crate::model::policy::TlsPolicy;
 use crate::patterns::Patterns;
 use crate::record::{self, EndpointsView, Kind, Records, decode_tls, has_all};

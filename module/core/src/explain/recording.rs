@@ -1,11 +1,11 @@
 //! The trace of a decision, as an explanation tells it.
 
 use super::{Rule, Server, shown, text};
-use crate::gateway::{BackendReason, Reason, Trace};
+use crate::decision::{BackendReason, Reason, Trace};
 use crate::model::HostPattern;
 use crate::model::policy::{Access, ClientCertificates, Limits, Policies, VerifyClient};
 use crate::patterns::Patterns;
-use crate::record::{MatchResult, Route, ServerView};
+use crate::record::{MatchResult, MatchedRule, ServerView};
 use crate::router::ServerMatch;
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ impl Trace for Recording<'_> {
         server: &ServerView<'_>,
         path: &[u8],
         patterns: &Patterns,
-        winner: Option<&Route<'_>>,
+        winner: Option<&MatchedRule<'_>>,
     ) {
         let mut considered = server.compared(path, patterns, winner);
         considered.retain(|considered| !considered.rule.is_unclaimed());

@@ -1,8 +1,8 @@
 //! Who serves an explained request: the backend, its alternatives, and which of its endpoints may get it.
 
 use super::offline::Offline;
-use super::{Alternative, Backend, Counted, Endpoint, Outcome, text};
-use crate::gateway::{BackendReason, Decision, EndpointSet, Generation};
+use super::{Alternative, Backend, Counted, Endpoint, ExplainedAnswer, text};
+use crate::decision::{BackendReason, Decision, EndpointSet, Generation};
 use crate::record::{BackendView, EndpointsView, Kind, Records, SettingsView, SplitView};
 
 /// Most endpoints that are told of one backend.
@@ -13,7 +13,7 @@ pub(super) fn backend<'g, R, C>(
     generation: &Offline<'_, R, C>,
     decision: &Decision<'g, Offline<'_, R, C>>,
     why: BackendReason,
-) -> Option<(Backend, Outcome)>
+) -> Option<(Backend, ExplainedAnswer)>
 where
     R: Records<'g>,
     C: Fn(&[u8], usize) -> Option<Counted>,
@@ -33,7 +33,10 @@ where
             super::status(503, "every healthy endpoint is at its limit")
         }
         0 => super::status(502, "every endpoint is ejected after failures"),
-        count => Outcome { why: format!("one of {count} endpoints answers"), ..Outcome::default() },
+        count => ExplainedAnswer {
+            why: format!("one of {count} endpoints answers"),
+            ..ExplainedAnswer::default()
+        },
     };
     let backend = Backend {
         id: text(id),

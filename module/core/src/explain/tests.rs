@@ -1,5 +1,5 @@
 use super::*;
-use crate::gateway::tests::{CA, Encoded, LOST, records};
+use crate::decision::tests::{CA, Encoded, LOST, records};
 use crate::record::MatchResult;
 use crate::router;
 use proptest::prelude::*;

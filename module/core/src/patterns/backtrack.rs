@@ -4,12 +4,12 @@
 //! Errors:  no answer after as many steps as the caller allows; nothing else grows, for each step adds one entry at most.
 
 use super::NoAnswer;
-use super::program::{Assert, Instruction, Place, Program};
+use super::program::{Assert, Instruction, InstructionIndex, Program};
 
 /// What a choice left behind.
 enum Choice {
     /// Another place to go on from.
-    Branch { place: Place, at: usize },
+    Branch { place: InstructionIndex, at: usize },
     /// The earlier content of a slot.
     Slot { slot: usize, was: Option<usize> },
 }
@@ -77,7 +77,11 @@ impl Run<'_> {
     }
 
     /// Where the program ends that begins at `place`, if it holds at `at`. The choices that it left stay.
-    fn run(&mut self, mut place: Place, mut at: usize) -> Result<Option<usize>, NoAnswer> {
+    fn run(
+        &mut self,
+        mut place: InstructionIndex,
+        mut at: usize,
+    ) -> Result<Option<usize>, NoAnswer> {
         let base = self.memory.choices.len();
         loop {
             self.spend(1)?;
@@ -159,7 +163,7 @@ impl Run<'_> {
     /// Whether the part at `place` holds at `at`, up to `end` if there is one. What it saved stays where it shall hold.
     fn look(
         &mut self,
-        place: Place,
+        place: InstructionIndex,
         at: usize,
         end: Option<usize>,
         is_negative: bool,
@@ -181,7 +185,12 @@ impl Run<'_> {
     }
 
     /// As [`Self::run`], with the choices from `base` on as its own.
-    fn run_on(&mut self, base: usize, place: Place, at: usize) -> Result<Option<usize>, NoAnswer> {
+    fn run_on(
+        &mut self,
+        base: usize,
+        place: InstructionIndex,
+        at: usize,
+    ) -> Result<Option<usize>, NoAnswer> {
         let mut found = self.run(place, at)?;
         while found.is_none() {
             let Some((place, at)) = self.back(base)? else { return Ok(None) };
@@ -192,7 +201,7 @@ impl Run<'_> {
 
     fn look_behind(
         &mut self,
-        place: Place,
+        place: InstructionIndex,
         at: usize,
         (shortest, longest): (usize, usize),
         is_negative: bool,
@@ -215,7 +224,7 @@ impl Run<'_> {
     }
 
     /// Goes back to the last branch above `base`.
-    fn back(&mut self, base: usize) -> Result<Option<(Place, usize)>, NoAnswer> {
+    fn back(&mut self, base: usize) -> Result<Option<(InstructionIndex, usize)>, NoAnswer> {
         while self.memory.choices.len() > base {
             self.spend(1)?;
             match self.memory.choices.pop() {

@@ -23,7 +23,7 @@ const CASE_INSENSITIVE: u32 = 1;
 pub struct Bytes([u64; 4]);
 
 /// A place in the list of instructions.
-pub type Place = usize;
+pub type InstructionIndex = usize;
 
 /// One step of the matcher.
 #[derive(Clone, Debug)]
@@ -38,14 +38,14 @@ pub enum Instruction {
     /// Continues if the assertion holds.
     Assert(Assert),
     /// Tries the first place, then the second.
-    Split(Place, Place),
-    Jump(Place),
+    Split(InstructionIndex, InstructionIndex),
+    Jump(InstructionIndex),
     /// Stores the position in a slot.
     Save(usize),
     /// Ends the loop if its round, which began at the position in the slot, matched nothing.
     Progress {
         began: usize,
-        out: Place,
+        out: InstructionIndex,
     },
     /// Matches the text that the group matched.
     Same {
@@ -55,23 +55,23 @@ pub enum Instruction {
     /// Continues at the place if the group matched nothing.
     Unless {
         group: usize,
-        to: Place,
+        to: InstructionIndex,
     },
     /// Checks whether the following instructions, up to [`Instruction::Done`], match here.
     Ahead {
         is_negative: bool,
-        next: Place,
+        next: InstructionIndex,
     },
     /// Checks whether they match `shortest` to `longest` bytes that end here.
     Behind {
         is_negative: bool,
         shortest: usize,
         longest: usize,
-        next: Place,
+        next: InstructionIndex,
     },
     /// Matches their first match, without alternatives.
     Atomic {
-        next: Place,
+        next: InstructionIndex,
     },
     /// A part, or the whole, has matched.
     Done,

@@ -34,7 +34,7 @@ pub enum Pattern {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision<'r> {
+pub enum OriginDecision<'r> {
     /// The response has no headers of sharing.
     Unshared,
     /// The response permits the client; the value is that of `Access-Control-Allow-Origin`.
@@ -60,13 +60,13 @@ impl Origins {
     }
 
     /// The decision about a client with this `Origin`.
-    pub fn decide<'r>(&self, origin: Option<&'r [u8]>) -> Decision<'r> {
+    pub fn decide<'r>(&self, origin: Option<&'r [u8]>) -> OriginDecision<'r> {
         match (self, origin) {
-            (Origins::Any, _) => Decision::Shared(b"*"),
+            (Origins::Any, _) => OriginDecision::Shared(b"*"),
             (Origins::Listed(list), Some(origin)) if list.iter().any(|p| p.matches(origin)) => {
-                Decision::Shared(origin)
+                OriginDecision::Shared(origin)
             }
-            _ => Decision::Unshared,
+            _ => OriginDecision::Unshared,
         }
     }
 }
@@ -154,16 +154,16 @@ mod tests {
         let origin = b"https://a.b.shop.test";
         let decide =
             |is_of_route| listed_as(&["https://*.shop.test"], is_of_route).decide(Some(origin));
-        assert_eq!(decide(true), Decision::Shared(origin));
-        assert_eq!(decide(false), Decision::Unshared);
+        assert_eq!(decide(true), OriginDecision::Shared(origin));
+        assert_eq!(decide(false), OriginDecision::Unshared);
         let origins = listed_as(&["https://*.shop.test"], true);
         for other in ["https://shop.test", "https://a/.shop.test", "http://a.shop.test"] {
-            assert_eq!(origins.decide(Some(other.as_bytes())), Decision::Unshared, "{other}");
+            assert_eq!(origins.decide(Some(other.as_bytes())), OriginDecision::Unshared, "{other}");
         }
     }
 
     fn allows(list: &[&str], origin: &str) -> bool {
-        listed(list).decide(Some(origin.as_bytes())) == Decision::Shared(origin.as_bytes())
+        listed(list).decide(Some(origin.as_bytes())) == OriginDecision::Shared(origin.as_bytes())
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
     fn a_list_with_nothing_in_it_allows_nobody() {
         assert!(!allows(&[], "https://good.test"));
         assert!(!allows(&[], ""));
-        assert_eq!(listed(&[]).decide(None), Decision::Unshared);
+        assert_eq!(listed(&[]).decide(None), OriginDecision::Unshared);
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn everybody_may_is_said_with_a_star() {
-        assert_eq!(Origins::Any.decide(Some(b"https://a.test")), Decision::Shared(b"*"));
-        assert_eq!(Origins::Any.decide(None), Decision::Shared(b"*"));
+        assert_eq!(Origins::Any.decide(Some(b"https://a.test")), OriginDecision::Shared(b"*"));
+        assert_eq!(Origins::Any.decide(None), OriginDecision::Shared(b"*"));
     }
 }

@@ -46,12 +46,12 @@ struct Header {
     panic_percent: u8,
     unused: u8,
     /// In the order of [`Section`].
-    sections: [Place; SECTIONS],
+    sections: [SectionBounds; SECTIONS],
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Place {
+struct SectionBounds {
     /// Counted from the beginning of the record.
     at: U32,
     bytes: U32,

@@ -32,7 +32,7 @@ mod view;
 pub use considered::{Considered, MatchResult};
 pub use encode::encode_server;
 pub use inspection::{NoParts, RequestParts};
-pub use matching::Route;
+pub use matching::MatchedRule;
 pub use view::{RuleView, ServerView};
 
 use super::definition::Record;

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use oxigress_core::http::{forwarded, header};
 use oxigress_core::model::policy::{Cors, HeaderValue};
 use oxigress_core::policy::auth;
-use oxigress_core::policy::cors::{Decision, Origins};
+use oxigress_core::policy::cors::{OriginDecision, Origins};
 use oxigress_core::policy::networks::Networks;
 use oxigress_core::policy::passwords::{self, Passwords};
 use oxigress_fuzz::{check, fields, joined};
@@ -158,8 +158,8 @@ fn fuzz_cors() {
             is_of_route,
         };
         let origins = Origins::of(&cors);
-        assert_eq!(origins.decide(None), Decision::Unshared);
-        let Decision::Shared(shared) = origins.decide(Some(origin)) else { return };
+        assert_eq!(origins.decide(None), OriginDecision::Unshared);
+        let OriginDecision::Shared(shared) = origins.decide(Some(origin)) else { return };
         assert_eq!(shared, origin);
         assert!(!ends_a_target(shared), "{shared:?}");
         // An entry is this origin, but for its case and one label, of routes several.

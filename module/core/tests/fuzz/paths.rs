@@ -1,8 +1,8 @@
 //! Paths of clients under rules of users: router, regular expressions, rewrites, redirects.
 
 use crate::{ends_a_line, ends_a_target};
-use oxigress_core::gateway::redirect;
-use oxigress_core::gateway::rewrite::{self, Rewritten};
+use oxigress_core::decision::redirect;
+use oxigress_core::decision::rewrite::{self, Rewritten};
 use oxigress_core::model::policy::{Redirect, Rewrite, Template};
 use oxigress_core::model::{BackendId, Origin, PathPattern, Policy, Rule, Server};
 use oxigress_core::patterns::{Allowance, Budget, Patterns};

@@ -1,13 +1,13 @@
 //! The instructions of a syntax tree.
 
 use super::tree::Node;
-use super::{Instruction, MAX_INSTRUCTIONS, NoProgram, Place, Program, too_large};
+use super::{Instruction, InstructionIndex, MAX_INSTRUCTIONS, NoProgram, Program, too_large};
 
 /// The most parts of a pattern, repetitions included, that are emitted.
 const MAX_VISITS: usize = 4 * MAX_INSTRUCTIONS;
 
 impl Program {
-    pub(super) fn put(&mut self, instruction: Instruction) -> Result<Place, NoProgram> {
+    pub(super) fn put(&mut self, instruction: Instruction) -> Result<InstructionIndex, NoProgram> {
         if self.instructions.len() >= MAX_INSTRUCTIONS {
             return Err(too_large());
         }
@@ -16,11 +16,11 @@ impl Program {
     }
 
     /// Where the next instruction comes.
-    fn here(&self) -> Place {
+    fn here(&self) -> InstructionIndex {
         self.instructions.len()
     }
 
-    fn set(&mut self, place: Place, instruction: Instruction) {
+    fn set(&mut self, place: InstructionIndex, instruction: Instruction) {
         if let Some(at) = self.instructions.get_mut(place) {
             *at = instruction;
         }
@@ -159,7 +159,7 @@ impl Program {
         Ok(())
     }
 
-    fn branch(is_greedy: bool, body: Place, out: Place) -> Instruction {
+    fn branch(is_greedy: bool, body: InstructionIndex, out: InstructionIndex) -> Instruction {
         if is_greedy { Instruction::Split(body, out) } else { Instruction::Split(out, body) }
     }
 }

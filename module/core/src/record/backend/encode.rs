@@ -1,7 +1,7 @@
 //! The bytes of a backend's record.
 
 use super::affinity::encode_affinity;
-use super::{ALGORITHMS, Header, Place, SECTIONS, flag, put_text};
+use super::{ALGORITHMS, Header, SECTIONS, SectionBounds, flag, put_text};
 use crate::model::{Backend, BackendId, Split};
 use crate::record::framed::Thresholds;
 use crate::record::{flag_if, length};
@@ -32,7 +32,7 @@ pub fn encode_backend(id: &BackendId, backend: &Backend) -> Vec<u8> {
     ];
     let mut at = size_of::<Header>();
     let places = sections.each_ref().map(|section| {
-        let place = Place { at: length(at).into(), bytes: length(section.len()).into() };
+        let place = SectionBounds { at: length(at).into(), bytes: length(section.len()).into() };
         at += section.len();
         place
     });

@@ -5,7 +5,7 @@ use super::order::covers;
 use super::view::{RuleView, ServerView};
 use crate::model::{PathPattern, is_well_known};
 use crate::patterns::{Budget, NoAnswer, Patterns};
-use crate::record::Route;
+use crate::record::MatchedRule;
 
 /// Why a rule serves a path, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl<'g> ServerView<'g> {
         &self,
         path: &[u8],
         patterns: &Patterns,
-        winner: Option<&Route<'_>>,
+        winner: Option<&MatchedRule<'_>>,
     ) -> Vec<Considered<'g>> {
         let first = winner.map(|route| route.rule.index());
         let lacks_slash = winner.is_some_and(|route| route.lacks_slash);

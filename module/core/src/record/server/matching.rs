@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 /// The rule that matches a path.
 #[derive(Clone, Debug)]
-pub struct Route<'g> {
+pub struct MatchedRule<'g> {
     /// The rule that serves the request.
     pub rule: RuleView<'g>,
     /// The text that each group of a regular expression matched; `None` for other rules.
@@ -18,9 +18,9 @@ pub struct Route<'g> {
     pub lacks_slash: bool,
 }
 
-impl<'g> Route<'g> {
+impl<'g> MatchedRule<'g> {
     fn plain(rule: RuleView<'g>) -> Self {
-        Route { rule, captures: None, lacks_slash: false }
+        MatchedRule { rule, captures: None, lacks_slash: false }
     }
 }
 
@@ -30,7 +30,7 @@ impl<'g> ServerView<'g> {
     ///
     /// Expressions that yield come last, so that they never change what other namespaces serve. An expression that
     /// exceeds its budget ends the search with [`NoAnswer`]: its rule may protect what the next one would open. A path
-    /// without a rule belongs to the exact rule with one more slash, if there is one ([`Route::lacks_slash`]).
+    /// without a rule belongs to the exact rule with one more slash, if there is one ([`MatchedRule::lacks_slash`]).
     ///
     /// A path whose rules take only some of its requests, and not this one, leaves it to the next shorter path.
     #[inline]
@@ -39,12 +39,12 @@ impl<'g> ServerView<'g> {
         path: &[u8],
         request: &impl RequestParts,
         patterns: &Patterns,
-    ) -> Result<Option<Route<'g>>, NoAnswer> {
+    ) -> Result<Option<MatchedRule<'g>>, NoAnswer> {
         let mut asked = Inspection::new(path, request);
         if let Ok(index) = self.search(0, self.exact, |candidate| candidate.cmp(path))
             && let Some(rule) = self.select(index, &mut asked, patterns)?
         {
-            return Ok(Some(Route::plain(rule)));
+            return Ok(Some(MatchedRule::plain(rule)));
         }
         let mut prefix = self.prefix(path);
         let mut rule = Ok(None);
@@ -69,9 +69,9 @@ impl<'g> ServerView<'g> {
             && rule.is_none_or(|rule| self.is_unclaimed_root(rule))
             && let Some(rule) = self.with_slash(path)
         {
-            return Ok(Some(Route { rule, captures: None, lacks_slash: true }));
+            return Ok(Some(MatchedRule { rule, captures: None, lacks_slash: true }));
         }
-        Ok(rule.map(Route::plain))
+        Ok(rule.map(MatchedRule::plain))
     }
 
     /// The exact rule of a path with a slash appended.
@@ -108,7 +108,7 @@ impl<'g> ServerView<'g> {
         asked: &mut Inspection<'_, impl RequestParts>,
         prefix: Option<usize>,
         patterns: &Patterns,
-    ) -> Result<Option<Route<'g>>, NoAnswer> {
+    ) -> Result<Option<MatchedRule<'g>>, NoAnswer> {
         let mut candidates = self.candidates(path);
         candidates.retain(|(index, _)| match self.yields(*index) {
             true => !is_well_known(path),
@@ -148,7 +148,7 @@ impl<'g> ServerView<'g> {
         }
         Ok(found.map(|(_, rule, captures)| {
             let captures = Some(Box::new(captures));
-            Route { rule, captures, lacks_slash: false }
+            MatchedRule { rule, captures, lacks_slash: false }
         }))
     }
 

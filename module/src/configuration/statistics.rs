@@ -1,7 +1,7 @@
 //! What is counted: `GET /configuration/stats` and `GET /metrics`.
 
-use crate::endpoint::configuration::Shared;
-use crate::endpoint::configuration::answer::Answer;
+use crate::configuration::StoreAccess;
+use crate::configuration::answer::Answer;
 use crate::system::memory::monotonic_milliseconds;
 use crate::zone::ZoneLock;
 use crate::zone::counters::collect;
@@ -40,7 +40,7 @@ struct EndpointStatistics {
 /// `GET /configuration/stats`, sorted by backend.
 ///
 /// `None`: a writer is at work.
-pub fn stats(backend: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
+pub fn stats(backend: Option<&str>, shared: &StoreAccess<'_>) -> Option<Answer> {
     let transaction = shared.write()?;
     if let Some(id) = backend {
         let Some(set) = transaction.get(Kind::Endpoints as u8, id.as_bytes()) else {
@@ -97,7 +97,7 @@ pub fn metrics(
     options: &Options,
     buckets: Option<&Buckets>,
     forgotten: Option<Forgotten>,
-    shared: &Shared<'_>,
+    shared: &StoreAccess<'_>,
 ) -> Option<Answer> {
     let transaction = shared.write()?;
     let mut exposition = Exposition::new(options.clone());

@@ -3,7 +3,7 @@
 use crate::balancer::split::By;
 use crate::model::policy::{ClientCertificates, Policies};
 use crate::patterns::Patterns;
-use crate::record::{Route, ServerView};
+use crate::record::{MatchedRule, ServerView};
 use crate::router::ServerMatch;
 
 /// Hears the steps of a decision, in their order. A step that a request does not come to is not reported.
@@ -19,7 +19,7 @@ pub trait Trace {
         _server: &ServerView<'_>,
         _path: &[u8],
         _patterns: &Patterns,
-        _winner: Option<&Route<'_>>,
+        _winner: Option<&MatchedRule<'_>>,
     ) {
     }
 

@@ -1,7 +1,7 @@
 //! `GET /configuration/explain`: what the router and the policies make of a request.
 
-use crate::endpoint::configuration::Shared;
-use crate::endpoint::configuration::answer::Answer;
+use crate::configuration::StoreAccess;
+use crate::configuration::answer::Answer;
 use crate::system::memory::monotonic_milliseconds;
 use crate::zone::ZoneLock;
 use crate::zone::endpoints::statistics;
@@ -20,7 +20,7 @@ impl<'t> Records<'t> for Locked<'t> {
 }
 
 /// Answers from the live generation; `None`: a writer is at work.
-pub fn explain(asked: &Asked, shared: &Shared<'_>) -> Option<Answer> {
+pub fn explain(asked: &Asked, shared: &StoreAccess<'_>) -> Option<Answer> {
     let transaction = shared.write()?;
     let (_, generation) = transaction.base();
     if generation == 0 {

@@ -4,7 +4,7 @@ use super::{
     Answer, Backend, Counter, Decider, Destination, EndpointSet, Facts, Generation, Reason, Trace,
 };
 use crate::balancer::split;
-use crate::gateway::BackendReason;
+use crate::decision::BackendReason;
 use crate::model::BackendId;
 use crate::record::{BackendView, Kind, RuleView, SettingsView};
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::policy::{ClientCertificates, VerifyClient};
 use crate::patterns::Budget;
-use crate::record::{Route, ServerView};
+use crate::record::{MatchedRule, ServerView};
 use crate::text::template;
 
 /// nginx's own statuses; the client sees 400, the page names the reason.
@@ -80,7 +80,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
         let Some((server, _)) = self.find_server() else { return false };
         let view = ServerView::new(generation.value_of(server));
         let found = view.rule(path, &Parts(facts), generation.patterns());
-        let Ok(Some(Route { rule, .. })) = found else { return false };
+        let Ok(Some(MatchedRule { rule, .. })) = found else { return false };
         let [.., named] = rule.texts();
         (named.starts_with(CHALLENGES) && path.starts_with(CHALLENGES))
             || is_sent_to_https(generation, facts, rule)

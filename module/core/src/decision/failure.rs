@@ -78,13 +78,13 @@ mod tests {
             "errors": {"codes": [401, 503], "backend": "errors"},
         }))
         .unwrap();
-        let records = crate::gateway::tests::records(serde_json::json!({
+        let records = crate::decision::tests::records(serde_json::json!({
             "backends": {"errors": {}},
             "endpoints": {"errors": [{"address": "10.0.0.1", "port": 1}]},
         }));
         let replaced = |status, was_let_in| {
             let failure = Failure { status, was_let_in };
-            let generation = crate::gateway::tests::generation(&records);
+            let generation = crate::decision::tests::generation(&records);
             matches!(replace(&generation, &policies, failure), Replacement::Backend { .. })
         };
         assert!(replaced(503, false) && replaced(503, true));

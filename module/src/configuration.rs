@@ -2,13 +2,19 @@
 //! thread of nginx's pool when it is much, and sends the answer.
 #![allow(unsafe_code)]
 
-pub mod configuration;
+mod access;
+mod answer;
+mod dispatch;
+mod effort;
+mod explain;
+mod read;
 pub mod reserve;
+mod statistics;
+mod write;
 
 use crate::conf::Declared;
-use crate::endpoint::configuration::Job;
-use crate::endpoint::configuration::Step;
-use crate::endpoint::configuration::answer::Answer;
+use crate::configuration::answer::Answer;
+use crate::configuration::dispatch::{Job, Step};
 use crate::request::Request;
 use crate::system::log;
 use crate::zone::{Patience, ZoneLock};
@@ -16,7 +22,7 @@ use nginx::log::Log;
 use nginx::process::give_memory_back;
 use nginx::thread::{AfterWork, Work};
 use nginx::{AfterBody, BodyHandler, Code, Next, PhaseHandler, Pieces};
-use oxigress_store::Store;
+use oxigress_store::{Store, Transaction};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::borrow::Cow;
@@ -108,7 +114,7 @@ impl PhaseHandler for Content {
     fn run(raw: &nginx::Request) -> Next<'_> {
         let Some(request) = Request::of(raw) else { return Code::status(503).into() };
         let worker = request.worker();
-        match configuration::begin(&Head::of(&request), worker) {
+        match dispatch::begin(&Head::of(&request), worker) {
             Step::Answer(answer) => match raw.discard_body() {
                 Code::OK => send(raw, answer).into(),
                 failed => failed.into(),
@@ -147,9 +153,9 @@ fn work(request: &nginx::Request) -> Option<AfterBody> {
     let pieces = request.body_pieces().collect::<Option<Vec<_>>>()?;
     let length = pieces.iter().map(|piece| piece.len()).sum();
     let mut answer = None;
-    if !configuration::is_long(&write.job, length, &write.store) {
+    if !dispatch::is_long(&write.job, length, &write.store) {
         let (store, lock) = (&write.store, &write.lock);
-        answer = configuration::work(&write.job, &joined(&pieces)?, store, lock, Patience::NONE);
+        answer = dispatch::work(&write.job, &joined(&pieces)?, store, lock, Patience::NONE);
     }
     if answer.is_none() {
         // Long, or another writer is at work: a thread may wait for it.
@@ -182,8 +188,7 @@ impl Work for Write {
     fn work(&self, body: Pieces<'_>, _: &Log) -> Option<Answer> {
         let pieces = body.collect::<Option<Vec<_>>>()?;
         let (store, lock) = (&self.store, &self.lock);
-        let answer =
-            configuration::work(&self.job, &joined(&pieces)?, store, lock, Patience::THREAD);
+        let answer = dispatch::work(&self.job, &joined(&pieces)?, store, lock, Patience::THREAD);
         // The parsed document of a large cluster takes tens of megabytes, which the allocator would keep.
         give_memory_back();
         Some(answer.unwrap_or_else(Answer::busy))
@@ -222,4 +227,17 @@ fn send(raw: &nginx::Request, answer: Answer) -> Code {
     // nginx would compare If-Match with the ETag of this answer, which is already the next one.
     raw.set_disable_not_modified(true);
     raw.send(answer.body.as_slice())
+}
+
+/// The store, as far as a job may use it.
+struct StoreAccess<'s> {
+    store: &'s Store,
+    lock: &'s ZoneLock,
+    patience: Patience,
+}
+
+impl<'s> StoreAccess<'s> {
+    fn write(&self) -> Option<Transaction<'s, ZoneLock>> {
+        self.patience.write(self.store, self.lock)
+    }
 }

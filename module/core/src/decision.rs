@@ -353,7 +353,7 @@ impl<'g, G: Generation<'g>, F: Facts, T: Trace> Decider<'_, 'g, G, F, T> {
             let asked = self.facts.first_header(b"access-control-request-method");
             return origin.is_some() && asked.is_some();
         }
-        matches!(origins.decide(origin), cors::Decision::Shared(_))
+        matches!(origins.decide(origin), cors::OriginDecision::Shared(_))
     }
 
     /// The texts of the rule's policies may name the rule, and so may the log of an answer that they give.

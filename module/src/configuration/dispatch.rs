@@ -1,4 +1,4 @@
-//! The configuration endpoint: who may ask, what for, and what becomes of it.
+//! What a request to the configuration endpoint asks for, and which function does it.
 //!
 //! `begin` decides from the request's head whether to answer at once or to read the body; `work` does the
 //! rest, on the event loop or on a thread of nginx's pool. Reads of the whole store are work too: they hold
@@ -6,24 +6,15 @@
 //!
 //! Source: docs/module/endpoint.md; ingress-nginx's paths and bodies below `/configuration`.
 
-mod access;
-pub mod answer;
-mod effort;
-mod explain;
-mod read;
-mod statistics;
-mod write;
-
-pub use answer::Answer;
-
-use crate::endpoint::Head;
+use crate::configuration::answer::{self, Answer};
+use crate::configuration::{Head, StoreAccess, access, effort, explain, read, statistics, write};
 use crate::worker::Worker;
 use crate::zone::{Patience, ZoneLock};
 use oxigress_core::explain::Asked;
 use oxigress_core::metrics::{Buckets, Options};
 use oxigress_core::policy::limits::Forgotten;
 use oxigress_core::text::percent;
-use oxigress_store::{Role, Store, Transaction};
+use oxigress_store::{Role, Store};
 
 /// Longer bodies are worked on by a thread: parsing and building this much takes about a millisecond.
 const LONG_BYTES: usize = 64 * 1024;
@@ -189,7 +180,7 @@ pub fn work(
     lock: &ZoneLock,
     patience: Patience,
 ) -> Option<Answer> {
-    let shared = Shared { store, lock, patience };
+    let shared = StoreAccess { store, lock, patience };
     let answer = match job {
         Job::Native { is_patch: false, expected } => write::put(body, expected.as_deref(), &shared),
         Job::Native { is_patch: true, expected } => {
@@ -209,17 +200,4 @@ pub fn work(
         store.set_note(error);
     }
     Some(answer)
-}
-
-/// The store, as far as a job may use it.
-struct Shared<'s> {
-    store: &'s Store,
-    lock: &'s ZoneLock,
-    patience: Patience,
-}
-
-impl<'s> Shared<'s> {
-    fn write(&self) -> Option<Transaction<'s, ZoneLock>> {
-        self.patience.write(self.store, self.lock)
-    }
 }

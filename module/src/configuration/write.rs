@@ -1,9 +1,9 @@
 //! Writes: decode, check, change the store, publish.
 
-use crate::endpoint::configuration::Shared;
-use crate::endpoint::configuration::answer::Answer;
-use crate::endpoint::configuration::answer::tag;
-use crate::endpoint::configuration::effort::{self, Effort, bytes_needed, new_value};
+use crate::configuration::StoreAccess;
+use crate::configuration::answer::Answer;
+use crate::configuration::answer::tag;
+use crate::configuration::effort::{self, Effort, bytes_needed, new_value};
 use crate::system::memory::monotonic_milliseconds;
 use crate::system::memory::random;
 use crate::zone::ZoneLock;
@@ -41,7 +41,7 @@ const BACKENDS: &[Kind] = &[Kind::Backend, Kind::Endpoints];
 const SERVERS: &[Kind] = &[Kind::Certificate, Kind::Name];
 
 /// `PUT /configuration`
-pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
+pub fn put(body: &[u8], expected: Option<&str>, shared: &StoreAccess<'_>) -> Option<Answer> {
     let (whole, ignored) = match decode::<Whole>(body) {
         Ok(decoded) => decoded,
         Err(error) => return Some(undecodable(error, body, "snapshot")),
@@ -57,7 +57,7 @@ pub fn put(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<A
 }
 
 /// `PATCH /configuration`
-pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option<Answer> {
+pub fn patch(body: &[u8], expected: Option<&str>, shared: &StoreAccess<'_>) -> Option<Answer> {
     let (patch, ignored) = match decode::<Patch>(body) {
         Ok(decoded) => decoded,
         Err(error) => return Some(undecodable(error, body, "upsert")),
@@ -83,7 +83,7 @@ pub fn patch(body: &[u8], expected: Option<&str>, shared: &Shared<'_>) -> Option
 fn pattern_faults(
     patterns: &Patterns<'_>,
     tables: &str,
-    shared: &Shared<'_>,
+    shared: &StoreAccess<'_>,
 ) -> Option<Vec<DecodeError>> {
     let may_compile = patterns.is_empty() || shared.patience.is_any();
     may_compile.then(|| patterns.faults(tables).take(MAX_FAULTS).collect())
@@ -106,7 +106,7 @@ fn undecodable(error: DecodeError, body: &[u8], within: &str) -> Answer {
 }
 
 /// ingress-nginx's `POST /configuration/backends`
-pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
+pub fn backends(body: &[u8], shared: &StoreAccess<'_>) -> Option<Answer> {
     let (elements, ignored) = match decode::<Vec<compat::Element>>(body) {
         Ok(decoded) => decoded,
         Err(error) => return Some(Answer::undecodable(error)),
@@ -142,7 +142,7 @@ pub fn backends(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
 }
 
 /// ingress-nginx's `POST /configuration/servers`
-pub fn servers(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
+pub fn servers(body: &[u8], shared: &StoreAccess<'_>) -> Option<Answer> {
     let (servers, ignored) = match decode::<compat::Servers>(body) {
         Ok(decoded) => decoded,
         Err(error) => return Some(Answer::undecodable(error)),
@@ -158,7 +158,7 @@ pub fn servers(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
 }
 
 /// ingress-nginx's `POST /configuration/general`: any JSON, kept as it is.
-pub fn general(body: &[u8], shared: &Shared<'_>) -> Option<Answer> {
+pub fn general(body: &[u8], shared: &StoreAccess<'_>) -> Option<Answer> {
     if let Err(error) = decode::<serde_json::Value>(body) {
         return Some(Answer::undecodable(error));
     }
@@ -204,7 +204,7 @@ struct Write<'a> {
 
 impl Write<'_> {
     /// `None`: another writer is at work, or what would make room is still held.
-    fn apply(self, shared: &Shared<'_>, ignored: usize) -> Option<Answer> {
+    fn apply(self, shared: &StoreAccess<'_>, ignored: usize) -> Option<Answer> {
         let start = Instant::now();
         loop {
             let mut answer = self.apply_as_writer(shared.write()?, shared, ignored, true)?;
@@ -227,7 +227,7 @@ impl Write<'_> {
     fn apply_as_writer(
         &self,
         mut transaction: Transaction<'_, ZoneLock>,
-        shared: &Shared<'_>,
+        shared: &StoreAccess<'_>,
         ignored: usize,
         keeps_removed: bool,
     ) -> Option<Answer> {

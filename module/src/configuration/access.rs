@@ -1,7 +1,7 @@
 //! Who may use the endpoint, and which bodies it takes.
 
-use crate::endpoint::Head;
-use crate::endpoint::configuration::answer::Answer;
+use crate::configuration::Head;
+use crate::configuration::answer::Answer;
 
 /// Over a Unix socket: root and this process's own user. nginx makes the socket file 0666, so the file's
 /// mode protects nothing.

@@ -1,8 +1,8 @@
 //! Reads.
 
-use crate::endpoint::configuration::Shared;
-use crate::endpoint::configuration::answer::Answer;
-use crate::endpoint::configuration::answer::tag;
+use crate::configuration::StoreAccess;
+use crate::configuration::answer::Answer;
+use crate::configuration::answer::tag;
 use crate::request::spans;
 use crate::worker::Worker;
 use crate::zone::records::Held;
@@ -99,7 +99,7 @@ fn facts(chain: &[u8]) -> Option<serde_json::Value> {
 /// `GET /configuration/backends`, in ingress-nginx's format, sorted by name.
 ///
 /// `None`: a writer is at work.
-pub fn backends(shared: &Shared<'_>) -> Option<Answer> {
+pub fn backends(shared: &StoreAccess<'_>) -> Option<Answer> {
     let transaction = shared.write()?;
     let mut elements = Vec::new();
     transaction.for_each(|record| {
