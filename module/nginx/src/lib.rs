@@ -49,7 +49,7 @@ pub use connection::{Connection, Event, Proxied};
 pub use cycle::Cycle;
 pub use location::{LocationCopy, Settings};
 pub use process::{event, shared, thread, zone};
-pub use request::header::{Header, Headers};
+pub use request::header::{Header, Headers, Sole};
 pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilter, Phase,
     PhaseHandler, Pieces, Request, Value, Variable, VariableFlags, VariableIndex, WeakRequest,

@@ -3,16 +3,7 @@
 use crate::request::Request;
 use nginx::{Header, VariableIndex, log_time, wall_clock};
 
-/// A header that nginx finds by its own pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "names of headers")]
-pub enum Sole {
-    Authorization,
-    ForwardedFor,
-    Referer,
-    Upgrade,
-    UserAgent,
-}
+pub use nginx::Sole;
 
 /// A request's attempt at an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -31,17 +22,7 @@ impl<'r> Request<'r> {
     /// The value of a header that the client sent at most once; `None`: it sent several.
     #[inline]
     pub fn sole_header(&self, header: Sole) -> Option<Option<&'r [u8]>> {
-        let header = match header {
-            Sole::Authorization => self.seen.authorization_header(),
-            Sole::ForwardedFor => self.seen.forwarded_for_header(),
-            Sole::Referer => self.seen.referer_header(),
-            Sole::Upgrade => self.seen.upgrade_header(),
-            Sole::UserAgent => self.seen.user_agent_header(),
-        };
-        match header {
-            Some(header) if header.next().is_some() => None,
-            header => Some(header.map(Header::value)),
-        }
+        Some(self.seen.sole_header(header)?.map(Header::value))
     }
 
     /// The value of nginx's variable with an index that was made when the configuration was read; `None`: it has none.

@@ -8,7 +8,7 @@
 use super::Request;
 use crate::basic::text::bytes;
 use crate::basic::text::hash_key;
-use crate::request::header::Header;
+use crate::request::header::{Header, Sole};
 use crate::sys::{
     HeaderField, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_str_t,
     ngx_table_elt_t,
@@ -83,6 +83,21 @@ impl Request {
             // The copy lies in its pool, outside of the list.
             self.poke(|raw| raw.headers_in.authorization = copy);
         }
+    }
+
+    /// The header of that name, if the client sent it at most once; `None`: it sent several.
+    #[inline]
+    pub fn sole_header(&self, name: Sole) -> Option<Option<&Header>> {
+        let first = match name {
+            Sole::Authorization => self.authorization_header(),
+            Sole::ForwardedFor => self.forwarded_for_header(),
+            Sole::Referer => self.referer_header(),
+            Sole::Upgrade => self.upgrade_header(),
+            Sole::UserAgent => self.user_agent_header(),
+        };
+        // nginx writes the link of a header that it keeps a pointer to, and of no other: it is looked at here, and not lent.
+        let is_sole = first.is_none_or(|first| first.peek(|raw| raw.next.is_null()));
+        is_sole.then_some(first)
     }
 
     /// The first header that is it, from a place on, or of all.
