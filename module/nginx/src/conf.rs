@@ -334,8 +334,8 @@ unsafe impl Keeper<OfServer> for UpstreamBlock {
 }
 
 impl UpstreamBlock {
-    /// What a module of nginx's own keeps for it, while it is initialised; `None` where nginx was built without it.
-    pub fn conf_of<N: NamedModule>(&self, cycle: &Cycle) -> Option<&N::Server> {
+    /// What a module of nginx's own keeps for it, while its cycle is read; `None` where nginx was built without it.
+    pub(crate) fn conf_of<N: NamedModule>(&self, cycle: &Cycle) -> Option<&N::Server> {
         // SAFETY: null or of this type, which stays as long as the cycle.
         unsafe { N::Server::nullable(self.place(cycle.module_index(N::NAME)?)?.cast()) }
     }

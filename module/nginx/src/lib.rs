@@ -47,7 +47,7 @@ pub use conf::{
 };
 pub use connection::{Connection, Event, Proxied};
 pub use cycle::Cycle;
-pub use location::{LocationCopy, Settings};
+pub use location::{LocationCopy, NewLocation, Settings};
 pub use process::{event, shared, thread, zone};
 pub use request::header::{Header, Headers, Sole};
 pub use request::{

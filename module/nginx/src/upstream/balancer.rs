@@ -8,7 +8,7 @@ use crate::basic::handle::{fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::basic::text::Text;
-use crate::conf::kept::{self, Keeper};
+use crate::conf::kept::{self, Keeper, NamedModule};
 use crate::conf::module::HttpModule;
 use crate::conf::{Conf, Refused, UpstreamBlock};
 use crate::connection::Connection;
@@ -51,6 +51,11 @@ impl NewUpstream<'_> {
     /// nginx's side of it.
     pub fn block(&self) -> &UpstreamBlock {
         self.block
+    }
+
+    /// What a module of nginx's own keeps for it; `None` where nginx was built without it.
+    pub fn conf_of<N: NamedModule>(&self) -> Option<&N::Server> {
+        self.block.conf_of::<N>(self.conf.cycle())
     }
 
     /// What module `M` keeps for it.
