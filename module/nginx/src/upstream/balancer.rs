@@ -129,9 +129,10 @@ pub struct Attempt<'r> {
 }
 
 impl<'r> Attempt<'r> {
-    /// nginx's side of it.
+    /// nginx's side of it. It is lent for the callback: its connection may be closed before the request ends, and its pool goes
+    /// then.
     #[inline]
-    pub fn nginx(&self) -> &'r PeerConnection {
+    pub fn nginx(&self) -> &PeerConnection {
         self.raw
     }
 
@@ -169,13 +170,13 @@ impl<'r> Attempt<'r> {
         self.raw.set_cached(true);
     }
 
-    /// No connection, so that nginx makes one.
+    /// No connection, so that nginx makes one. One that is there is closed.
     #[inline]
     pub fn forget_connection(&self) {
         if self.is_of_session {
             return;
         }
-        self.raw.poke(|raw| raw.connection = null_mut());
+        drop(self.take_connection());
         self.raw.set_cached(false);
     }
 
@@ -190,6 +191,8 @@ impl<'r> Attempt<'r> {
         for event in [connection.read_event(), connection.write_event()] {
             event.poke(|raw| raw.handler = Some(nothing_happens));
         }
+        // That of the request goes with its client's connection.
+        connection.log_to(Log::of_cycle());
         // SAFETY: of this attempt, and taken away from it: nobody else has it.
         Some(unsafe { Open::from_raw(connection.as_ptr()) })
     }
