@@ -94,8 +94,6 @@ fields! { Upstream {
     flag is_tls = ssl;
     /// The answer may be kept.
     flag is_cacheable = cacheable;
-    /// The answer may be kept.
-    set_flag set_cacheable = set_cacheable;
     /// The endpoint lets the connection be used again.
     flag keeps_alive = keepalive;
     /// The whole request was sent.
@@ -118,6 +116,11 @@ impl Upstream {
     /// FastCGI its parameters. `None`: there is none.
     pub fn look_at_request<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         Some(self.request_link()?.buffer().look(look))
+    }
+
+    /// The answer is not kept.
+    pub fn keep_out_of_cache(&self) {
+        self.poke(|raw| raw.set_cacheable(0));
     }
 
     /// Tells the protocols apart: the function that writes requests. HTTP, HTTP/2, gRPC, FastCGI and the like each have

@@ -87,7 +87,7 @@ impl Question {
         let (status, length) = (upstream.status(), upstream.content_length_n());
         let has_no_body = matches!(status, 204 | 304);
         if !has_no_body && !(0..=MAX_KEPT_BYTES).contains(&length) {
-            upstream.set_cacheable(false);
+            upstream.keep_out_of_cache();
             return;
         }
         // Set: the auth server says it itself (Cache-Control, Expires, X-Accel-Expires).
