@@ -109,7 +109,9 @@ impl Conf {
 
     /// An argument as a path, which begins where nginx's own relative paths do; `None` when memory is out.
     pub fn full_path(&self, path: &Argument) -> Option<Argument> {
-        let mut path = self.pool().text(&[path.bytes()])?;
+        // nginx looks at the first letter, also of an empty one.
+        let text = self.pool().concat(&[path.bytes(), b"\0"])?;
+        let mut path = ngx_str_t::of(text.strip_suffix(b"\0")?);
         // SAFETY: nginx makes another string in the cycle's pool, or leaves this one, which lies there too, as it is.
         let full = unsafe {
             let code = ngx_conf_full_name(self.cycle().as_ptr(), &raw mut path, 0);
