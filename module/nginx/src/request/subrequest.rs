@@ -32,8 +32,8 @@ pub trait Ended {
 
 impl Request {
     /// Begins a subrequest to the location of this name. It runs when the callback has returned; until then its head can
-    /// be changed. `ended`, which is kept in the pool, is told when it has ended. `None` when memory is out, or there are
-    /// too many.
+    /// be changed. `ended`, which is kept in the pool, is told when it has ended. `None` when memory is out, there are too
+    /// many, the name is empty, or nginx is about to free the request.
     pub fn subrequest<E: Ended + 'static>(
         &self,
         location: &[u8],
@@ -41,6 +41,7 @@ impl Request {
         kind: Kind,
         ended: E,
     ) -> Option<(&Request, &E)> {
+        location.first().filter(|_| !self.is_over())?;
         let ended = self.pool().keep(ended)?;
         let after = ngx_http_post_subrequest_t {
             handler: Some(with_and(post_subrequest::<E>)),
@@ -86,8 +87,12 @@ impl Request {
         Some(())
     }
 
-    /// It has no body, whatever its main request has; `None` when memory is out.
+    /// It has no body, whatever its main request has; `None` when memory is out, and of a main request: nginx may be reading
+    /// into what would be replaced.
     pub fn set_no_body(&self) -> Option<()> {
+        if self.is_main() {
+            return None;
+        }
         let body = self.pool().alloc(ngx_http_request_body_t::default())?;
         self.poke(|raw| {
             raw.request_body = body;
