@@ -363,13 +363,13 @@ impl Conf {
     /// The `upstream` blocks that have been read.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamBlock> {
         let place = self.http().main_conf.wrapping_add(HttpUpstream::index());
-        // SAFETY: in `http`; nginx keeps its upstreams in the main configuration of their module.
-        let all = unsafe {
+        // SAFETY: in `http`; nginx keeps its upstreams in the main configuration of their module, and all stay as long as the
+        // cycle.
+        let blocks = unsafe {
             let main: *mut sys::ngx_http_upstream_main_conf_t = (*place).cast();
-            (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>()
+            let all = (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>();
+            all.iter().filter_map(|block| UpstreamBlock::from_nullable(*block))
         };
-        // SAFETY: of that array.
-        let blocks = all.iter().map(|block| unsafe { UpstreamBlock::from_ptr(*block) });
         blocks.filter(|block| block.is_explicit())
     }
 }

@@ -235,13 +235,13 @@ impl Conf {
     pub fn stream_servers(&self) -> Vec<&StreamServer> {
         let Some(index) = self.cycle().module_index(Core::NAME) else { return Vec::new() };
         let place = self.stream().main_conf.wrapping_add(index);
-        // SAFETY: what stream's core module keeps for `stream`; nginx fills the array with its servers.
-        let all = unsafe {
+        // SAFETY: what stream's core module keeps for `stream`; nginx fills the array with its servers, which stay as long as the
+        // cycle.
+        unsafe {
             let core: *const ngx_stream_core_main_conf_t = (*place).cast();
-            (*core).servers.as_slice::<*mut ngx_stream_core_srv_conf_t>()
-        };
-        // SAFETY: servers of the configuration, which stay as long as the cycle.
-        all.iter().map(|server| unsafe { StreamServer::from_ptr(*server) }).collect()
+            let all = (*core).servers.as_slice::<*mut ngx_stream_core_srv_conf_t>();
+            all.iter().filter_map(|server| StreamServer::from_nullable(*server)).collect()
+        }
     }
 }
 

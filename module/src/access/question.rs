@@ -167,7 +167,6 @@ fn write_headers(
     let context = call.map(|(_, headers)| headers).into_iter().flatten();
     let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();
     let own: Vec<_> = context.into_iter().chain(own).collect();
-    subrequest.begin_own_headers()?;
     for element in request.nginx().headers() {
         let name = element.name();
         if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {
