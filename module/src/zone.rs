@@ -14,7 +14,7 @@ use crate::conf::CoreConf;
 use crate::system::log;
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;
-use nginx::zone::{Block, BlockZone, Zone, ZoneHeld, ZoneMutex, is_test};
+use nginx::zone::{Block, BlockZone, Tag, Zone, ZoneHeld, ZoneMutex, is_test};
 use nginx::{Cycle, EventLoop};
 use oxigress_store::{Store, Transaction, WriterLock};
 use rustix::io::Errno;
@@ -28,6 +28,11 @@ impl BlockZone for StoreZone {
     type Module = Core;
 
     const NAME: &'static str = "ingress_zone";
+
+    fn tag() -> &'static Tag {
+        static TAG: Tag = Tag::new();
+        &TAG
+    }
 
     fn create(zone: &Zone, main: &CoreConf, block: Block) -> Result<(), String> {
         records::set_counting(main.metrics.is_some());

@@ -2,14 +2,14 @@
 
 use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
-use crate::basic::handle::{fields, handle};
+use crate::basic::handle::{fields, handle, on_event_loop};
 use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
 use crate::conf::module::CoreModule;
 use crate::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
-    global, ngx_int_t, ngx_module_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
+    global, ngx_int_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
     ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,
 };
 use std::ffi::c_void;
@@ -20,6 +20,8 @@ handle! {
     /// A zone of a cycle.
     Zone of ngx_shm_zone_t
 }
+
+on_event_loop!(Zone);
 
 fields! { Zone {
     /// A later cycle makes a zone of its own, whose name and size are these.
@@ -64,12 +66,31 @@ impl Block {
     }
 }
 
+/// What tells the zones of one module from those of others: the address of such a static.
+#[derive(Debug)]
+pub struct Tag(#[allow(dead_code, reason = "it has an address of its own")] u8);
+
+impl Tag {
+    /// Of a static.
+    pub const fn new() -> Self {
+        Tag(0)
+    }
+}
+
+impl Default for Tag {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A zone that is one block.
 pub trait BlockZone: 'static {
     /// The module whose configuration, of the cycle that the zone is for, is told.
     type Module: CoreModule;
     /// For the error log: the directive.
     const NAME: &'static str;
+    /// Of all zones of this kind, and of no other kind.
+    fn tag() -> &'static Tag;
     /// Nobody has the same memory; made by `create`. The memory is zeroed.
     fn create(zone: &Zone, main: &Main<Self>, block: Block) -> Result<(), String>;
     /// The zone of the last cycle is this cycle's too.
@@ -107,16 +128,17 @@ impl Cycle {
 
 impl Conf {
     /// Asks for a zone, which is made or taken over when the configuration has been read; `None`, and a line in the log,
-    /// when nginx refuses it. Zones of one tag, whose address alone matters, are one module's, and are told apart by name.
+    /// when nginx refuses it. Zones of one kind are told apart by name.
     pub fn add_zone<Z: BlockZone>(
         &self,
         name: &[u8],
         size: usize,
-        tag: *mut ngx_module_t,
     ) -> Option<NonNull<ngx_shm_zone_t>> {
+        let tag = std::ptr::from_ref(Z::tag()).cast_mut();
         let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
-        // SAFETY: a live configuration; the name lies in the cycle's pool. nginx makes the zone, and nobody else refers to it. There
-        // is one pointer a module in the cycle, and what it leads to lives as long as the zone.
+        // SAFETY: a live configuration; the name lies in the cycle's pool. nginx makes the zone, or gives one of the same tag, which
+        // no module of nginx's own has, and nobody else refers to it. There is one pointer a module in the cycle, and what it leads
+        // to lives as long as the zone.
         unsafe {
             let zone = sys::ngx_shared_memory_add(self.as_ptr(), &raw mut name, size, tag.cast());
             let zone = NonNull::new(zone)?;
@@ -157,7 +179,7 @@ impl Zone {
         NonNull::new(self.peek(|raw| raw.shm.addr).cast())
     }
 
-    /// Whether another zone of the same module has other memory.
+    /// Whether another zone of the same kind has other memory.
     pub fn is_other_of(&self, other: &Zone) -> bool {
         let facts = |zone: &Zone| zone.peek(|raw| (raw.tag, raw.shm.addr));
         let ((tag, place), (other_tag, other_place)) = (facts(self), facts(other));
