@@ -33,7 +33,7 @@ mod upstream;
 
 pub use basic::address::{Address, RawAddress};
 pub use basic::chain::Buffer;
-pub use basic::clock::{log_time, now_milliseconds, wall_clock};
+pub use basic::clock::{now_milliseconds, wall_clock, with_log_time};
 pub use basic::code::Code;
 pub use basic::event_loop::{EventLoop, ForProcess};
 pub use basic::guard::contain;

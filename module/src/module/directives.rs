@@ -311,9 +311,9 @@ pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
         log::cycle(log::EMERG, format_args!("{reason}"));
         return Err(Refused::Told);
     }
-    let last = Cycle::current(cycle.event_loop()).core::<Core>();
+    let is_other = |last: &CoreConf| last.metrics != core.metrics;
     if let Some(zone) = core.zone(cycle)
-        && last.is_some_and(|last| last.metrics != core.metrics)
+        && CoreConf::with_running(cycle.event_loop(), is_other) == Some(true)
     {
         zone.begin_anew();
     }

@@ -1,7 +1,7 @@
 //! What the access log says about a request.
 
 use crate::request::Request;
-use nginx::{Header, VariableIndex, log_time, wall_clock};
+use nginx::{Header, VariableIndex, wall_clock, with_log_time};
 
 pub use nginx::Sole;
 
@@ -36,10 +36,10 @@ impl<'r> Request<'r> {
         self.seen.connection().address_text()
     }
 
-    /// The time of day, as nginx's logs write it.
+    /// Writes the time of day, as nginx's logs have it.
     #[inline]
-    pub fn local_time(&self) -> &'static [u8] {
-        log_time()
+    pub fn write_local_time(&self, out: &mut Vec<u8>) {
+        with_log_time(self.seen.event_loop(), |time| out.extend_from_slice(time));
     }
 
     /// The request line; `None`: nginx has to make one up.

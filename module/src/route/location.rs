@@ -323,8 +323,9 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
     match own {
         Some(own) => {
             let purpose = Purpose::Target(target, request.error_location());
-            let cycle = Cycle::current(request.event_loop());
-            let copy = own.part::<Locations>().get(cycle, base, purpose, &own.source);
+            let copy = Cycle::with_current(request.event_loop(), |cycle| {
+                own.part::<Locations>().get(cycle, base, purpose, &own.source)
+            });
             let Some(copy) = copy else { return Entered::NoTarget };
             // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request
             // holds:
@@ -351,10 +352,11 @@ pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
     if !policies.source.is_unlogged {
         return;
     }
-    let (base, cycle) = (request.location_settings(), Cycle::current(request.event_loop()));
-    if let Some(own) =
+    let own = Cycle::with_current(request.event_loop(), |cycle| {
+        let base = request.location_settings();
         policies.part::<Locations>().get(cycle, base, Purpose::Error, &policies.source)
-    {
+    });
+    if let Some(own) = own {
         // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request holds:
         // whoever lets go of them last gives them to `policies::Cache`, which frees them in a later turn.
         unsafe { request.set_location_copy(own) };

@@ -1,9 +1,8 @@
 //! Zones of shared memory: made by the master, inherited by every worker, kept by a reload.
 
-use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle, on_event_loop};
-use crate::basic::log::{Level, Log};
+use crate::basic::log::{self, Level};
 use crate::conf::Conf;
 use crate::conf::module::CoreModule;
 use crate::cycle::Cycle;
@@ -107,10 +106,10 @@ fields! { Cycle {
 
 impl Cycle {
     /// This cycle is about to be taken over: nginx unmaps what the running one has in the place of `zone`, which it would keep
-    /// where the sizes are equal. Answers what that is. `None`, and nothing happens, where this cycle runs already, `zone` is
-    /// not its own, or one of its zones has that memory.
-    pub fn retire_last(&self, zone: &Zone, here: EventLoop) -> Option<&'static Zone> {
-        let running = Cycle::current(here);
+    /// where the sizes are equal. Has `look` look at what that is. `None`, and nothing happens, where this cycle runs already,
+    /// `zone` is not its own, or one of its zones has that memory.
+    pub fn retire_last<T>(&self, zone: &Zone, look: impl FnOnce(&Zone) -> T) -> Option<T> {
+        let running = Cycle::current(self.event_loop());
         let is_own = self.zones().any(|own| std::ptr::eq(own, zone));
         if std::ptr::eq(running, self) || !is_own {
             return None;
@@ -122,7 +121,7 @@ impl Cycle {
         }
         // nginx looks at the old one's flag when it frees zones, and asked the new one's when it made it.
         last.poke(|raw| raw.noreuse = 1);
-        Some(last)
+        Some(look(last))
     }
 }
 
@@ -167,7 +166,7 @@ unsafe extern "C" fn init<Z: BlockZone>(zone: *mut ngx_shm_zone_t, data: *mut c_
     match result {
         Ok(()) => sys::NGX_OK as ngx_int_t,
         Err(reason) => {
-            Log::of_cycle().write(Level::Alert, format_args!("{}: {reason}", Z::NAME));
+            log::write(Level::Alert, format_args!("{}: {reason}", Z::NAME));
             sys::NGX_ERROR as ngx_int_t
         }
     }
