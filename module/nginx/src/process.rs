@@ -30,6 +30,11 @@ pub fn role() -> Role {
     }
 }
 
+/// nginx has made the queues and timers that this process handles: a master has none, and nobody while a configuration is read.
+pub(crate) fn handles_events() -> bool {
+    !global!(ngx_event_timer_rbtree.sentinel).is_null()
+}
+
 /// The slot of this process in nginx's table: no two that live have the same, and a process that is started again has
 /// that of the one before.
 pub fn slot() -> usize {

@@ -32,12 +32,11 @@ impl Request {
 
     /// The same for a header that nginx has just handed over with this request: nobody looks for it among all of them.
     pub(crate) fn put_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
-        let length = parts.iter().map(|part| part.len()).sum();
         let mut all = parts.to_vec();
         // nginx ends values with a NUL.
         all.push(b"\0");
-        let data = self.pool().concat(&all)?.as_ptr().cast_mut();
-        header.put_value(ngx_str_t { len: length, data });
+        let value = self.pool().concat(&all)?.strip_suffix(b"\0")?;
+        header.put_value(ngx_str_t::of(value));
         Some(())
     }
 }

@@ -17,11 +17,11 @@ use crate::sys::{
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
-/// A value that nginx reads and writes.
+/// A table that nginx reads: this crate makes it, and nobody changes it.
 #[repr(transparent)]
-pub struct Shared<T>(pub T);
+pub struct Shared<T>(pub(crate) T);
 
-// SAFETY: nginx uses its tables of modules from one thread.
+// SAFETY: what this crate puts there are structs of numbers and pointers, which nobody writes.
 unsafe impl<T> Sync for Shared<T> {}
 
 /// nginx compares names up to their NUL, whatever their length says.
@@ -204,7 +204,7 @@ pub const fn core_module<M: CoreModule>(
 }
 
 /// The table of any module: nginx reads as many directives as there are up to [`Directive::END`].
-pub const fn table(
+pub(crate) const fn table(
     context: *const c_void,
     directives: &'static [Directive],
     kind: u32,
