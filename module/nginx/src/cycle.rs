@@ -20,8 +20,8 @@ on_event_loop!(Cycle);
 fields! { Cycle {
     /// Its log.
     link log: Log = log;
-    /// Its pool, which goes with it.
-    link pool: Pool = pool;
+    /// Its pool, which goes with it; `None` for what stands in the place of a cycle while a process ends.
+    option pool: Pool = pool;
     /// Connections that nobody uses.
     get free_connections: usize = free_connection_n;
     /// `worker_connections`.

@@ -217,3 +217,6 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

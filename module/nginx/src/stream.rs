@@ -120,7 +120,8 @@ fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
 extern "C" fn create_main_conf(conf: &Conf) -> *mut c_void {
     contain("create_main_conf", null_mut(), || {
         let index = |name| conf.cycle().module_index(name);
-        let is_whole = [UpstreamOfStream::NAME, Proxy::NAME].into_iter().all(|it| index(it).is_some());
+        let is_whole =
+            [UpstreamOfStream::NAME, Proxy::NAME].into_iter().all(|it| index(it).is_some());
         let core = index(Core::NAME).filter(|_| is_whole);
         let Some(functions) = core.and_then(Functions::find) else {
             let line = format_args!("nginx's stream module lacks what a module needs");

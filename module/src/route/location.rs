@@ -108,20 +108,14 @@ fn changed(
 /// `None`: nginx was built without the protocol.
 fn set_tls(copy: &mut NewLocation<'_>, target: Target, tls: LocationTls) -> Option<()> {
     match target {
-        Target::Http | Target::Https => {
-            copy.set_tls::<ProxyModule>(|conf| conf.upstream(), tls)
-        }
+        Target::Http | Target::Https => copy.set_tls::<ProxyModule>(|conf| conf.upstream(), tls),
         Target::Grpc | Target::Grpcs => copy.set_tls::<Grpc>(|conf| conf.upstream(), tls),
         Target::Fastcgi => copy.set_tls::<Fastcgi>(|conf| conf.upstream(), tls),
     }
 }
 
 /// The protocol's settings with what the policies say; `None`: nginx was built without it.
-fn change_protocol(
-    copy: &mut NewLocation<'_>,
-    target: Target,
-    policies: &Policies,
-) -> Option<()> {
+fn change_protocol(copy: &mut NewLocation<'_>, target: Target, policies: &Policies) -> Option<()> {
     let proxy = policies.proxy.as_ref();
     match target {
         Target::Http | Target::Https => copy.change::<ProxyModule>(|conf| {

@@ -108,9 +108,13 @@ type Writer = unsafe extern "C" fn(*mut ngx_log_t, ngx_uint_t, *mut u8, usize);
 
 /// nginx's callback for a line that is complete.
 unsafe extern "C" fn write_line(log: *mut ngx_log_t, _: ngx_uint_t, line: *mut u8, length: usize) {
-    // SAFETY: nginx gives a log that has a file, which it keeps open, and a line of so many bytes.
+    // SAFETY: nginx gives a log that has a file, which it keeps open if it has opened it, and a line of so many bytes.
     let (file, line) = unsafe {
-        (BorrowedFd::borrow_raw((*(*log).file).fd), std::slice::from_raw_parts(line, length))
+        let descriptor = (*(*log).file).fd;
+        if descriptor < 0 {
+            return;
+        }
+        (BorrowedFd::borrow_raw(descriptor), std::slice::from_raw_parts(line, length))
     };
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     // Nobody can be told of a panic here: the line would come by here again.

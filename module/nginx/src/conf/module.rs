@@ -267,7 +267,7 @@ pub(crate) extern "C" fn create<T: Default>(conf: &Conf) -> *mut c_void {
 
 /// nginx's callback for the configuration of a cycle that it makes.
 extern "C" fn create_core<M: CoreModule>(cycle: &Cycle) -> *mut c_void {
-    make::<M::Main>(cycle.pool())
+    cycle.pool().map_or(null_mut(), make::<M::Main>)
 }
 
 /// nginx's callback for a cycle, with what `create_core` has made for it.

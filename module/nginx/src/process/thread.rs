@@ -5,12 +5,13 @@ use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
-use crate::request::{Pieces, Request};
 use crate::process::Role;
+use crate::request::{Pieces, Request};
 use crate::sys;
 use crate::sys::{
-    global, ngx_cycle_t, ngx_event_t, ngx_http_finalize_request, ngx_http_request_t, ngx_http_run_posted_requests,
-    ngx_int_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t, ngx_thread_task_t,
+    global, ngx_cycle_t, ngx_event_t, ngx_http_finalize_request, ngx_http_request_t,
+    ngx_http_run_posted_requests, ngx_int_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t,
+    ngx_thread_task_t,
 };
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -27,7 +28,7 @@ pub struct ThreadPool {
 impl ThreadPool {
     /// The pool, while its cycle runs in a process that has threads: one that serves.
     fn running(self) -> Option<*mut ngx_thread_pool_t> {
-        let is_running = global!(ngx_cycle).cast_mut() == self.cycle.as_ptr();
+        let is_running = std::ptr::eq(global!(ngx_cycle), self.cycle.as_ptr());
         let has_threads = super::handles_events() && super::role() != Role::Helper;
         (is_running && has_threads).then(|| self.pool.as_ptr())
     }
@@ -266,9 +267,9 @@ impl<T: Send + 'static> Background<T> {
         done: fn(EventLoop, T),
     ) -> Option<Self> {
         pool.running()?;
-        let cycle = crate::cycle::Cycle::current(here);
+        let place = crate::cycle::Cycle::current(here).pool()?;
         // SAFETY: the pool of the running cycle.
-        let task = unsafe { sys::ngx_thread_task_alloc(cycle.pool().as_ptr(), 0) };
+        let task = unsafe { sys::ngx_thread_task_alloc(place.as_ptr(), 0) };
         NonNull::new(task).map(|task| Background { pool, task, work, done })
     }
 

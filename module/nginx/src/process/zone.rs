@@ -8,8 +8,8 @@ use crate::conf::module::CoreModule;
 use crate::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
-    global, ngx_int_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
-    ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,
+    global, ngx_int_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock, ngx_slab_alloc,
+    ngx_slab_pool_t, ngx_str_t,
 };
 use std::ffi::c_void;
 use std::ptr::NonNull;

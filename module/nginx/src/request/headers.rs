@@ -83,7 +83,10 @@ impl Request {
 
     /// nginx knows the name and password in `Authorization` of a main request, and endpoints get no such header.
     pub fn hide_authorization(&self) {
-        let header = self.authorization_header().filter(|_| self.is_main()).map(|header| header.peek(|raw| *raw));
+        let header = self
+            .authorization_header()
+            .filter(|_| self.is_main())
+            .map(|header| header.peek(|raw| *raw));
         self.remove_headers(|name, _| name.eq_ignore_ascii_case(b"authorization"));
         let Some(header) = header else { return };
         let copy = self.pool().alloc(ngx_table_elt_t { next: null_mut(), ..header });

@@ -9,8 +9,8 @@ use crate::basic::text::hash_key;
 use crate::request::header::Header;
 use crate::sys;
 use crate::sys::{
-    HeaderField, ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_subrequest, ngx_int_t,
-    ngx_list_init, ngx_str_t, ngx_table_elt_t,
+    HeaderField, ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_subrequest,
+    ngx_int_t, ngx_list_init, ngx_str_t, ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
