@@ -48,9 +48,9 @@ pub struct CoreConf {
 }
 
 impl CoreConf {
-    /// That of the running cycle.
-    pub fn running(here: EventLoop) -> Option<&'static Self> {
-        Cycle::current(here).core::<Core>()
+    /// Looks at that of the running cycle.
+    pub fn with_running<T>(here: EventLoop, look: impl FnOnce(&Self) -> T) -> Option<T> {
+        Cycle::with_current(here, |cycle| cycle.core::<Core>().map(look))
     }
 
     /// The zone of `ingress_zone`, of the cycle that this is of.

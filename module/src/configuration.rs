@@ -213,7 +213,7 @@ fn send(raw: &nginx::Request, answer: Answer) -> Code {
     for line in &answer.log {
         log::write(log::WARN, raw.log(), format_args!("ingress_configuration: {line}"));
     }
-    raw.set_status(usize::from(answer.status));
+    raw.set_status(answer.status);
     let mut is_complete = raw.set_content_type(answer.content_type.as_bytes()).is_some();
     for (name, value) in &answer.headers {
         is_complete &= raw.push_response_header(name.as_bytes(), value.as_bytes()).is_some();

@@ -90,7 +90,7 @@ pub fn ingress_decrypt(conf: &mut Conf) -> Result<(), Refused> {
 pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
     for server in conf.stream_servers() {
         let decrypts = server.conf::<Stream>().is_some_and(|conf| conf.decrypted_name.is_some());
-        if decrypts && !server.ask_handshakes::<tls::Sessions>(conf.cycle()) {
+        if decrypts && !server.ask_handshakes::<tls::Sessions>(conf) {
             let (file, line) = (server.file(), server.line());
             let line = format_args!(
                 "\"ingress_decrypt\" in {file}:{line} needs a \"listen\" with \"ssl\""
@@ -98,7 +98,7 @@ pub fn postconfiguration(conf: &mut Conf) -> Result<(), Refused> {
             log::write(log::EMERG, conf.log(), line);
             return Err(Refused::Told);
         }
-        let missing = match server.divide::<passthrough::Passthrough>(conf.cycle()) {
+        let missing = match server.divide::<passthrough::Passthrough>(conf) {
             Ok(()) => continue,
             Err(Undivided::NoPreread) => "\"ssl_preread on\"",
             Err(_) => "a \"pass\" behind it",

@@ -164,7 +164,7 @@ impl Worker {
         if self.ticks.get().is_multiple_of(SWEEP_TICKS) {
             ledger::sweep(self.accounts());
             // They may have been reopened.
-            log::never_block(Cycle::current(here));
+            Cycle::with_current(here, log::never_block);
         }
         self.reader.has_garbage() && self.reader.store().try_free(&self.lock)
     }

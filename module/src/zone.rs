@@ -14,8 +14,8 @@ use crate::conf::CoreConf;
 use crate::system::log;
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;
-use nginx::zone::{Block, BlockZone, Zone, ZoneHeld, ZoneMutex, is_test};
-use nginx::{Cycle, EventLoop};
+use nginx::Cycle;
+use nginx::zone::{Block, BlockZone, Tag, Zone, ZoneHeld, ZoneMutex, is_test};
 use oxigress_store::{Store, Transaction, WriterLock};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -28,6 +28,11 @@ impl BlockZone for StoreZone {
     type Module = Core;
 
     const NAME: &'static str = "ingress_zone";
+
+    fn tag() -> &'static Tag {
+        static TAG: Tag = Tag::new();
+        &TAG
+    }
 
     fn create(zone: &Zone, main: &CoreConf, block: Block) -> Result<(), String> {
         records::set_counting(main.metrics.is_some());
@@ -53,7 +58,7 @@ fn fill(zone: &Zone, main: &CoreConf) -> Result<(), String> {
     }
     let Some((store, lock)) = store(zone) else { return Ok(()) };
     store.set_birth(monotonic_nanoseconds());
-    if let Some((old, old_lock)) = last_zone(zone).and_then(self::store) {
+    if let Some((old, old_lock)) = store_of_last(zone) {
         // Refused, so that the last cycle goes on: nothing that is served may be lost.
         return journal::copy((&old, &old_lock), (&store, &lock), false)
             .map_err(|error| format!("records of the previous zone do not fit: {error}; the new configuration is refused: make ingress_zone larger"));
@@ -74,8 +79,8 @@ pub fn take_over(cycle: &Cycle) {
     let Some((store, lock)) = self::store(zone) else { return };
     // The next cycle may keep it: nginx would unmap it all the same.
     zone.allow_reuse();
-    let Some(last) = cycle.retire_last(zone, cycle.event_loop()) else { return };
-    let Some((old, old_lock)) = self::store(last) else { return };
+    let last = cycle.retire_last(zone, self::store).flatten();
+    let Some((old, old_lock)) = last else { return };
     if let Err(error) = journal::copy((&old, &old_lock), (&store, &lock), true) {
         let line = format_args!(
             "ingress_zone: writes to the old zone during the reload were lost: {error}"
@@ -84,11 +89,11 @@ pub fn take_over(cycle: &Cycle) {
     }
 }
 
-/// The zone that the last cycle serves from, if it is another one. Called before nginx goes on with the next cycle.
-fn last_zone(zone: &Zone) -> Option<&'static Zone> {
-    // SAFETY: zones are seen on the event loop's thread, or the one that reads the configuration before there is one.
-    let last = Cycle::current(unsafe { EventLoop::here() });
-    last.zones().find(|old| old.is_other_of(zone))
+/// The store that the last cycle serves from, if it is another one. Called before nginx goes on with the next cycle.
+fn store_of_last(zone: &Zone) -> Option<(Store, ZoneLock)> {
+    Cycle::with_current(zone.event_loop(), |last| {
+        last.zones().find(|old| old.is_other_of(zone)).and_then(store)
+    })
 }
 
 fn open(block: Block) -> Result<Store, String> {

@@ -109,7 +109,9 @@ impl Conf {
 
     /// An argument as a path, which begins where nginx's own relative paths do; `None` when memory is out.
     pub fn full_path(&self, path: &Argument) -> Option<Argument> {
-        let mut path = self.pool().text(&[path.bytes()])?;
+        // nginx looks at the first letter, also of an empty one.
+        let text = self.pool().concat(&[path.bytes(), b"\0"])?;
+        let mut path = ngx_str_t::of(text.strip_suffix(b"\0")?);
         // SAFETY: nginx makes another string in the cycle's pool, or leaves this one, which lies there too, as it is.
         let full = unsafe {
             let code = ngx_conf_full_name(self.cycle().as_ptr(), &raw mut path, 0);
@@ -334,8 +336,8 @@ unsafe impl Keeper<OfServer> for UpstreamBlock {
 }
 
 impl UpstreamBlock {
-    /// What a module of nginx's own keeps for it, while it is initialised; `None` where nginx was built without it.
-    pub fn conf_of<N: NamedModule>(&self, cycle: &Cycle) -> Option<&N::Server> {
+    /// What a module of nginx's own keeps for it, while its cycle is read; `None` where nginx was built without it.
+    pub(crate) fn conf_of<N: NamedModule>(&self, cycle: &Cycle) -> Option<&N::Server> {
         // SAFETY: null or of this type, which stays as long as the cycle.
         unsafe { N::Server::nullable(self.place(cycle.module_index(N::NAME)?)?.cast()) }
     }
@@ -361,13 +363,13 @@ impl Conf {
     /// The `upstream` blocks that have been read.
     pub fn upstreams(&self) -> impl Iterator<Item = &UpstreamBlock> {
         let place = self.http().main_conf.wrapping_add(HttpUpstream::index());
-        // SAFETY: in `http`; nginx keeps its upstreams in the main configuration of their module.
-        let all = unsafe {
+        // SAFETY: in `http`; nginx keeps its upstreams in the main configuration of their module, and all stay as long as the
+        // cycle.
+        let blocks = unsafe {
             let main: *mut sys::ngx_http_upstream_main_conf_t = (*place).cast();
-            (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>()
+            let all = (*main).upstreams.as_slice::<*mut ngx_http_upstream_srv_conf_t>();
+            all.iter().filter_map(|block| UpstreamBlock::from_nullable(*block))
         };
-        // SAFETY: of that array.
-        let blocks = all.iter().map(|block| unsafe { UpstreamBlock::from_ptr(*block) });
         blocks.filter(|block| block.is_explicit())
     }
 }

@@ -20,8 +20,8 @@ on_event_loop!(Cycle);
 fields! { Cycle {
     /// Its log.
     link log: Log = log;
-    /// Its pool, which goes with it.
-    link pool: Pool = pool;
+    /// Its pool, which goes with it; `None` for what stands in the place of a cycle while a process ends.
+    option pool: Pool = pool;
     /// Connections that nobody uses.
     get free_connections: usize = free_connection_n;
     /// `worker_connections`.
@@ -63,11 +63,16 @@ impl Listener {
 }
 
 impl Cycle {
-    /// The running cycle. While a configuration is read it is the last one, or an empty one.
+    /// Looks at the running cycle. While a configuration is read it is the last one, or an empty one.
     #[inline]
-    pub fn current(_: EventLoop) -> &'static Cycle {
-        // SAFETY: nginx sets it before it loads a module; it goes half a minute after the next one has come, and nobody
-        // holds it for longer than a callback.
+    pub fn with_current<T>(here: EventLoop, look: impl FnOnce(&Cycle) -> T) -> T {
+        look(Cycle::current(here))
+    }
+
+    /// The running cycle, which nobody keeps for longer than a callback.
+    #[inline]
+    pub(crate) fn current<'c>(_: EventLoop) -> &'c Cycle {
+        // SAFETY: nginx sets it before it loads a module, and lets it go between two callbacks, after the next one has come.
         unsafe { Cycle::from_ptr(global!(ngx_cycle).cast()) }
     }
 
@@ -118,7 +123,7 @@ impl Cycle {
     /// The descriptors of the files that it has opened, its logs among them, but standard error.
     pub fn open_files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let opened = self.files().map(OpenFile::descriptor).filter(|fd| *fd > libc::STDERR_FILENO);
-        // SAFETY: a cycle closes its files when it goes, and no earlier.
+        // SAFETY: a cycle closes its files when it goes, or when it opens others in their place: between two callbacks.
         opened.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 }

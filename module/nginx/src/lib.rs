@@ -33,7 +33,7 @@ mod upstream;
 
 pub use basic::address::{Address, RawAddress};
 pub use basic::chain::Buffer;
-pub use basic::clock::{log_time, now_milliseconds, wall_clock};
+pub use basic::clock::{now_milliseconds, wall_clock, with_log_time};
 pub use basic::code::Code;
 pub use basic::event_loop::{EventLoop, ForProcess};
 pub use basic::guard::contain;
@@ -47,9 +47,9 @@ pub use conf::{
 };
 pub use connection::{Connection, Event, Proxied};
 pub use cycle::Cycle;
-pub use location::{LocationCopy, Settings};
+pub use location::{LocationCopy, NewLocation, Settings};
 pub use process::{event, shared, thread, zone};
-pub use request::header::{Header, Headers};
+pub use request::header::{Header, Headers, Sole};
 pub use request::{
     AfterBody, BodyHandler, Ended, HeaderFilter, Kind, Lookup, Next, NextFilter, Phase,
     PhaseHandler, Pieces, Request, Value, Variable, VariableFlags, VariableIndex, WeakRequest,

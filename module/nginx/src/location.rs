@@ -35,12 +35,18 @@ pub struct LocationCopy {
     kept: Vec<Box<dyn Any>>,
 }
 
-impl LocationCopy {
+/// A copy that is changed, while the cycle is there that its settings are of.
+pub struct NewLocation<'c> {
+    copy: LocationCopy,
+    cycle: &'c Cycle,
+}
+
+impl<'c> NewLocation<'c> {
     /// A copy of a location's settings.
     ///
     /// # Safety
-    /// They are of the cycle, and the copy is not changed after that has gone.
-    pub unsafe fn of(base: Settings, cycle: &Cycle) -> Self {
+    /// They are of the cycle.
+    pub unsafe fn of(base: Settings, cycle: &'c Cycle) -> Self {
         let count = cycle.http_module_count();
         // SAFETY: alive and of the cycle, as the caller promises; nginx's array has a place for each of its http modules.
         let modules = unsafe { std::slice::from_raw_parts(base.0.as_ptr(), count) };
@@ -51,22 +57,23 @@ impl LocationCopy {
         let mut core = Box::new(unsafe { place.cast::<ngx_http_core_loc_conf_t>().read() });
         *place = (&raw mut *core).cast();
         core.loc_conf = modules.as_mut_ptr();
-        LocationCopy { modules, core, kept: Vec::new() }
+        NewLocation { copy: LocationCopy { modules, core, kept: Vec::new() }, cycle }
+    }
+
+    /// It is changed no more.
+    pub fn finish(self) -> LocationCopy {
+        self.copy
     }
 
     /// What the core module does about requests.
     pub fn core(&mut self) -> &CoreLocation {
         // SAFETY: the copy's own, exclusively, during the borrow.
-        unsafe { CoreLocation::from_ptr(&raw mut *self.core) }
+        unsafe { CoreLocation::from_ptr(&raw mut *self.copy.core) }
     }
 
     /// Changes a copy of what a module of nginx's own keeps; `None`: nginx was built without it.
-    pub fn change<N: NamedModule>(
-        &mut self,
-        cycle: &Cycle,
-        change: impl FnOnce(&N::Location),
-    ) -> Option<()> {
-        let place = self.modules.get_mut(cycle.module_index(N::NAME)?)?;
+    pub fn change<N: NamedModule>(&mut self, change: impl FnOnce(&N::Location)) -> Option<()> {
+        let place = self.copy.modules.get_mut(self.cycle.module_index(N::NAME)?)?;
         // SAFETY: null, or what the module of that very name keeps, a struct of numbers and pointers; and a copy of it, which is
         // nobody else's.
         let mut copy = unsafe {
@@ -75,23 +82,23 @@ impl LocationCopy {
             copy
         };
         *place = (&raw mut *copy).cast();
-        self.kept.push(copy);
+        self.copy.kept.push(copy);
         Some(())
     }
 
     /// `fastcgi_index`; `None`: nginx was built without FastCGI.
-    pub fn set_fastcgi_index(&mut self, cycle: &Cycle, index: &[u8]) -> Option<()> {
+    pub fn set_fastcgi_index(&mut self, index: &[u8]) -> Option<()> {
         let index: Box<[u8]> = index.into();
         // nginx reads it, and never as a template.
         let text = ngx_str_t::of(&index);
-        self.change::<Fastcgi>(cycle, |conf| conf.poke(|raw| raw.index = text))?;
-        self.kept.push(Box::new(index));
+        self.change::<Fastcgi>(|conf| conf.poke(|raw| raw.index = text))?;
+        self.keep(index);
         Some(())
     }
 
     /// Keeps something that changed settings lead to.
     pub(crate) fn keep(&mut self, value: impl Any) {
-        self.kept.push(Box::new(value));
+        self.copy.kept.push(Box::new(value));
     }
 
     /// These statuses lead to a named location, which decides what becomes of them.
@@ -110,8 +117,8 @@ impl LocationCopy {
         // An array of its own, that nobody adds to.
         let array = ngx_array_t { elts, nelts, size, nalloc: nelts, ..Default::default() };
         let mut array = Box::new(array);
-        self.core.error_pages = &raw mut *array;
-        self.kept.push(Box::new((array, pages, to)));
+        self.copy.core.error_pages = &raw mut *array;
+        self.keep((array, pages, to));
     }
 }
 

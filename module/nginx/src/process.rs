@@ -5,6 +5,7 @@ pub mod shared;
 pub mod thread;
 pub mod zone;
 
+use crate::basic::event_loop::EventLoop;
 use crate::sys::{self, global};
 use rustix::process::{Signal, getpid, kill_process, set_parent_process_death_signal};
 use std::os::unix::process::parent_id;
@@ -27,6 +28,11 @@ pub fn role() -> Role {
         sys::NGX_PROCESS_HELPER => Role::Helper,
         _ => Role::Other,
     }
+}
+
+/// nginx has made the queues and timers that this process handles: a master has none, and nobody while a configuration is read.
+pub(crate) fn handles_events() -> bool {
+    !global!(ngx_event_timer_rbtree.sentinel).is_null()
 }
 
 /// The slot of this process in nginx's table: no two that live have the same, and a process that is started again has
@@ -58,7 +64,7 @@ pub fn end_with_master() {
 /// Lets nginx take USR2 while the process that started it lives, which it takes for the old binary of an upgrade. With
 /// `daemon off` that is a supervisor, so the signal would never be heard. A new binary keeps the rule: its parent is the
 /// old one.
-pub fn allow_upgrade() {
+pub fn allow_upgrade(_: EventLoop) {
     const NOBODY: sys::ngx_pid_t = -1;
     // SAFETY: plain numbers of this process, read by nginx's signal handler on this thread; no worker runs on the value,
     // since nginx sets it anew in each process that it forks.

@@ -97,12 +97,8 @@ fields! { Request {
     option forwarded_for_header: Header = headers_in.x_forwarded_for;
     /// The status of the response, so far.
     get status: usize = headers_out.status;
-    /// Another status.
-    set set_status: usize = headers_out.status;
     /// The status for which an error page is shown; 0: none is.
     get error_status: usize = err_status;
-    /// Another status for the error page.
-    set set_error_status: usize = err_status;
     /// Seconds since 1970 when it began.
     get start_seconds: i64 = start_sec;
     /// The milliseconds to these.
@@ -182,9 +178,17 @@ impl Request {
         self.log().write(Level::Error, line);
     }
 
+    /// nginx is about to free it: whatever is begun now would go on in memory that is another's.
+    pub(crate) fn is_over(&self) -> bool {
+        // A request that nginx sends elsewhere by `post_action` goes on after it was done.
+        self.peek(|raw| raw.done() != 0 && raw.post_action() == 0)
+            || self.main().peek(|raw| raw.count() == 0)
+    }
+
     /// Puts a path, decoded, and a query in place of the client's; nginx sends on what it makes of them. `None` when
-    /// memory is out.
+    /// memory is out, and for an empty path: nginx looks at the last letter.
     pub fn set_path(&self, path: &[u8], args: &[u8]) -> Option<()> {
+        path.first()?;
         let copy = self.pool().concat(&[path, args])?;
         let (path, args) = copy.split_at_checked(path.len())?;
         // Both lie in its pool; strings that were lent before stay where they are.
@@ -213,3 +217,6 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

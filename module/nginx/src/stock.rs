@@ -214,8 +214,6 @@ handle! {
 fields! { KeepaliveConf {
     /// How many connections are kept; -1: nothing is said.
     get max_cached: usize = max_cached;
-    /// How many connections are kept.
-    set set_max_cached: usize = max_cached;
     /// How long one is used, in milliseconds; -1: nothing is said.
     get time: usize = time;
     /// How long one waits, in milliseconds; -1: nothing is said.
@@ -225,6 +223,11 @@ fields! { KeepaliveConf {
 }}
 
 impl KeepaliveConf {
+    /// None is kept.
+    pub fn keep_none(&self) {
+        self.poke(|raw| raw.max_cached = 0);
+    }
+
     /// Whether nginx keeps the connections of this upstream apart by location: `keepalive N local`, and from nginx 1.29.7 on
     /// what it does without the directive.
     pub fn keeps_by_location(&self) -> bool {

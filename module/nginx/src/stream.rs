@@ -87,11 +87,13 @@ struct Functions {
     get_variable_index: GetVariableIndex,
     get_flushed_variable: GetFlushedVariable,
     get_variable: GetVariable,
+    /// The place of stream's core module.
+    core: usize,
 }
 
 impl Functions {
     /// `None`: stream is not there, or lacks one of them.
-    fn find() -> Option<Self> {
+    fn find(core: usize) -> Option<Self> {
         let index = symbol(c"ngx_stream_get_variable_index")?;
         let flushed = symbol(c"ngx_stream_get_flushed_variable")?;
         let by_name = symbol(c"ngx_stream_get_variable")?;
@@ -102,6 +104,7 @@ impl Functions {
                 get_variable_index: transmute::<NonNull<c_void>, GetVariableIndex>(index),
                 get_flushed_variable: transmute::<NonNull<c_void>, GetFlushedVariable>(flushed),
                 get_variable: transmute::<NonNull<c_void>, GetVariable>(by_name),
+                core,
             })
         }
     }
@@ -116,9 +119,11 @@ fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
 /// nginx's callback when it comes to `stream {`.
 extern "C" fn create_main_conf(conf: &Conf) -> *mut c_void {
     contain("create_main_conf", null_mut(), || {
-        let needed = [Core::NAME, UpstreamOfStream::NAME, Proxy::NAME];
-        let is_whole = needed.iter().all(|name| conf.cycle().module_index(name).is_some());
-        let Some(functions) = Functions::find().filter(|_| is_whole) else {
+        let index = |name| conf.cycle().module_index(name);
+        let is_whole =
+            [UpstreamOfStream::NAME, Proxy::NAME].into_iter().all(|it| index(it).is_some());
+        let core = index(Core::NAME).filter(|_| is_whole);
+        let Some(functions) = core.and_then(Functions::find) else {
             let line = format_args!("nginx's stream module lacks what a module needs");
             conf.log().write(Level::Emerg, line);
             return null_mut();
@@ -231,13 +236,13 @@ impl Conf {
     pub fn stream_servers(&self) -> Vec<&StreamServer> {
         let Some(index) = self.cycle().module_index(Core::NAME) else { return Vec::new() };
         let place = self.stream().main_conf.wrapping_add(index);
-        // SAFETY: what stream's core module keeps for `stream`; nginx fills the array with its servers.
-        let all = unsafe {
+        // SAFETY: what stream's core module keeps for `stream`; nginx fills the array with its servers, which stay as long as the
+        // cycle.
+        unsafe {
             let core: *const ngx_stream_core_main_conf_t = (*place).cast();
-            (*core).servers.as_slice::<*mut ngx_stream_core_srv_conf_t>()
-        };
-        // SAFETY: servers of the configuration, which stay as long as the cycle.
-        all.iter().map(|server| unsafe { StreamServer::from_ptr(*server) }).collect()
+            let all = (*core).servers.as_slice::<*mut ngx_stream_core_srv_conf_t>();
+            all.iter().filter_map(|server| StreamServer::from_nullable(*server)).collect()
+        }
     }
 }
 
@@ -351,12 +356,17 @@ impl Session {
     /// again: a `map` may have looked before the preread.
     pub fn variable<M: StreamModule>(&self, index: SessionVariable) -> Option<&[u8]> {
         let functions = self.kept::<Main<M>>()?;
-        // SAFETY: nginx's own function, for a live session and an index of the session's configuration, which the caller has from
-        // it. Null, or a value of the session or the configuration.
+        let core = Keeper::<OfStream>::array(self).wrapping_add(functions.core);
+        // SAFETY: nginx's own function, for a live session, which has a value for each variable of its configuration. How many
+        // there are is what stream's core module keeps for it, in its place of the array: an index of another configuration may
+        // be beyond. Null, or a value of the session or the configuration.
         let value = unsafe {
-            Value::from_nullable((functions.get_flushed_variable)(self.as_ptr(), index.0))
+            let core: *const ngx_stream_core_main_conf_t = (*core).cast();
+            let is_known = index.0 < (*core).variables.nelts;
+            let look_up = functions.get_flushed_variable;
+            is_known.then(|| Value::from_nullable(look_up(self.as_ptr(), index.0)))
         };
-        value?.text()
+        value??.text()
     }
 
     /// The value of a variable, by its lower-case name.

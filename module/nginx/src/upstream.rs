@@ -32,12 +32,11 @@ impl Request {
 
     /// The same for a header that nginx has just handed over with this request: nobody looks for it among all of them.
     pub(crate) fn put_response_value(&self, header: &Header, parts: &[&[u8]]) -> Option<()> {
-        let length = parts.iter().map(|part| part.len()).sum();
         let mut all = parts.to_vec();
         // nginx ends values with a NUL.
         all.push(b"\0");
-        let data = self.pool().concat(&all)?.as_ptr().cast_mut();
-        header.put_value(ngx_str_t { len: length, data });
+        let value = self.pool().concat(&all)?.strip_suffix(b"\0")?;
+        header.put_value(ngx_str_t::of(value));
         Some(())
     }
 }
@@ -94,8 +93,6 @@ fields! { Upstream {
     flag is_tls = ssl;
     /// The answer may be kept.
     flag is_cacheable = cacheable;
-    /// The answer may be kept.
-    set_flag set_cacheable = set_cacheable;
     /// The endpoint lets the connection be used again.
     flag keeps_alive = keepalive;
     /// The whole request was sent.
@@ -118,6 +115,11 @@ impl Upstream {
     /// FastCGI its parameters. `None`: there is none.
     pub fn look_at_request<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         Some(self.request_link()?.buffer().look(look))
+    }
+
+    /// The answer is not kept.
+    pub fn keep_out_of_cache(&self) {
+        self.poke(|raw| raw.set_cacheable(0));
     }
 
     /// Tells the protocols apart: the function that writes requests. HTTP, HTTP/2, gRPC, FastCGI and the like each have

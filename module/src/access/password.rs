@@ -140,7 +140,7 @@ fn set_password(request: &Request, to: Password) {
 /// Gives a check to a thread.
 fn post(request: &Request, checks: &Checks, check: &Check) -> bool {
     let Some(secret) = check.secret.take() else { return false };
-    let threads = CoreConf::running(request.event_loop()).and_then(|core| core.password_pool);
+    let threads = CoreConf::with_running(request.event_loop(), |core| core.password_pool).flatten();
     let is_posted = threads
         // SAFETY: the request waits in ACCESS, whose handler answers `AGAIN` until the check has come back, with no other work.
         // The work is its own text and looks at nothing of the request.

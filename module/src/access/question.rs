@@ -87,7 +87,7 @@ impl Question {
         let (status, length) = (upstream.status(), upstream.content_length_n());
         let has_no_body = matches!(status, 204 | 304);
         if !has_no_body && !(0..=MAX_KEPT_BYTES).contains(&length) {
-            upstream.set_cacheable(false);
+            upstream.keep_out_of_cache();
             return;
         }
         // Set: the auth server says it itself (Cache-Control, Expires, X-Accel-Expires).
@@ -167,7 +167,6 @@ fn write_headers(
     let context = call.map(|(_, headers)| headers).into_iter().flatten();
     let context: Vec<_> = context.map(|(name, value)| (name.as_bytes(), value)).collect();
     let own: Vec<_> = context.into_iter().chain(own).collect();
-    subrequest.begin_own_headers()?;
     for element in request.nginx().headers() {
         let name = element.name();
         if auth::is_passed(name) && !own.iter().any(|(own, _)| header::is_alike(own, name)) {

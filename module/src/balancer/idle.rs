@@ -258,6 +258,5 @@ impl nginx::Keeper for Pools {
 
 /// As few connections are left as nginx wants before it closes idle clients.
 fn is_scarce(here: EventLoop) -> bool {
-    let cycle = Cycle::current(here);
-    cycle.free_connections() <= cycle.connections() / 16
+    Cycle::with_current(here, |cycle| cycle.free_connections() <= cycle.connections() / 16)
 }

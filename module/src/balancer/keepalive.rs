@@ -84,14 +84,14 @@ pub fn decide_keeper(upstream: &mut NewUpstream<'_>) -> Result<(), Refused> {
     if let (true, Some(stock)) = (decided, stock(upstream)) {
         // From nginx 1.29.7 on it would keep them without being asked, around ours. This is what
         // "keepalive 0" writes; before, it is 0 already.
-        stock.set_max_cached(0);
+        stock.keep_none();
     }
     Ok(())
 }
 
 /// What nginx's own module keeps for it.
 fn stock<'u>(upstream: &'u NewUpstream<'_>) -> Option<&'u KeepaliveConf> {
-    upstream.block().conf_of::<UpstreamKeepalive>(upstream.conf().cycle())
+    upstream.conf_of::<UpstreamKeepalive>()
 }
 
 /// What nginx's own directives say of an upstream.

@@ -286,7 +286,7 @@ impl Known {
                 return Found::Written;
             }
             Known::LocalTime => {
-                out.extend_from_slice(request.local_time());
+                request.write_local_time(out);
                 return Found::Written;
             }
             Known::RequestLine => match request.request_line() {

@@ -10,7 +10,6 @@ use crate::system::log;
 use crate::system::memory;
 use crate::tls;
 use crate::zone::StoreZone;
-use nginx::sys::ngx_module_t;
 use nginx::zone::page_bytes;
 use nginx::{Conf, Cycle, Phase, Refused};
 use oxigress_core::text::line::Escaped;
@@ -47,8 +46,8 @@ pub fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
     keepalive::check_location(conf)
 }
 
-/// `ingress_zone NAME SIZE;`, with the tag of its zones.
-pub fn ingress_zone(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Refused> {
+/// `ingress_zone NAME SIZE;`
+pub fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
     if has_zone(conf) {
         return Err(Refused::DUPLICATE);
     }
@@ -60,13 +59,13 @@ pub fn ingress_zone(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Refus
         let reason = format_args!("invalid zone size \"{shown}\": it is a number of at least 256k");
         return Err(refuse(conf, reason));
     };
-    let zone = conf.add_zone::<StoreZone>(name.bytes(), bytes, tag);
+    let zone = conf.add_zone::<StoreZone>(name.bytes(), bytes);
     core_conf(conf)?.zone = Some(zone.ok_or(Refused::Told)?);
     Ok(())
 }
 
-/// `ingress_limits SIZE;`, with the tag of its zones.
-pub fn ingress_limits(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Refused> {
+/// `ingress_limits SIZE;`
+pub fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
     if core_conf(conf)?.limits.is_some() {
         return Err(Refused::DUPLICATE);
     }
@@ -76,7 +75,7 @@ pub fn ingress_limits(conf: &mut Conf, tag: *mut ngx_module_t) -> Result<(), Ref
         let reason = format_args!("invalid size \"{shown}\": it is a number of at least {least}k");
         return Err(refuse(conf, reason));
     };
-    let zone = conf.add_zone::<crate::zone::limits::CountsZone>(b"ingress_limits", bytes, tag);
+    let zone = conf.add_zone::<crate::zone::limits::CountsZone>(b"ingress_limits", bytes);
     core_conf(conf)?.limits = Some(zone.ok_or(Refused::Told)?);
     Ok(())
 }
@@ -312,9 +311,9 @@ pub fn init_core(cycle: &Cycle, core: &CoreConf) -> Result<(), Refused> {
         log::cycle(log::EMERG, format_args!("{reason}"));
         return Err(Refused::Told);
     }
-    let last = Cycle::current(cycle.event_loop()).core::<Core>();
+    let is_other = |last: &CoreConf| last.metrics != core.metrics;
     if let Some(zone) = core.zone(cycle)
-        && last.is_some_and(|last| last.metrics != core.metrics)
+        && CoreConf::with_running(cycle.event_loop(), is_other) == Some(true)
     {
         zone.begin_anew();
     }

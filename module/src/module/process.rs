@@ -24,7 +24,7 @@ pub fn take_over(cycle: &Cycle) {
     ledger::create();
     spans::create();
     zone::take_over(cycle);
-    process::allow_upgrade();
+    process::allow_upgrade(cycle.event_loop());
 }
 
 /// Starts a worker process.

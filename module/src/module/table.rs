@@ -93,10 +93,10 @@ static CORE: Shared<ngx_core_module_t> = core_context::<Core>(c"ingress");
 
 const CORE_DIRECTIVES: &[Directive] = &[
     at_top(c"ingress_destinations", Arguments::ANY, destinations::ingress_destinations),
-    at_top(c"ingress_zone", Arguments::exactly(2), ingress_zone),
+    at_top(c"ingress_zone", Arguments::exactly(2), directives::ingress_zone),
     at_top(c"ingress_journal", Arguments::exactly(1), directives::ingress_journal),
     at_top(c"ingress_draining", Arguments::exactly(1), directives::ingress_draining),
-    at_top(c"ingress_limits", Arguments::exactly(1), ingress_limits),
+    at_top(c"ingress_limits", Arguments::exactly(1), directives::ingress_limits),
     at_top(c"ingress_buffers", Arguments::exactly(1), directives::ingress_buffers),
     at_top(c"ingress_metrics", Arguments::between(0, 3), metrics::ingress_metrics),
     Directive::END,
@@ -126,15 +126,6 @@ unsafe impl HttpModule for Http {
     fn merge_location(conf: &mut Conf, outer: &LocConf) -> Result<(), Refused> {
         directives::merge_location(conf, outer)
     }
-}
-
-fn ingress_zone(conf: &mut Conf) -> Result<(), Refused> {
-    directives::ingress_zone(conf, &raw mut ngx_ingress_module)
-}
-
-fn ingress_limits(conf: &mut Conf) -> Result<(), Refused> {
-    // Not the tag of `ingress_zone`, which looks for its last zone by that.
-    directives::ingress_limits(conf, &raw mut ngx_http_ingress_module)
 }
 
 static HTTP: Shared<ngx_http_module_t> = http_context::<Http>();

@@ -96,17 +96,15 @@ impl<'r> Request<'r> {
 
     /// Removes the protocols from `Upgrade` that would carry requests nobody has judged.
     fn limit_upgrade(&self) -> Result<(), BadHead> {
-        let mut at = self.nginx().upgrade_header();
+        let is_upgrade = |name: &[u8]| name.eq_ignore_ascii_case(b"upgrade");
         let mut is_empty = false;
-        while let Some(header) = at {
+        for header in self.nginx().headers().filter(|header| is_upgrade(header.name())) {
             if let Some(left) = head::upgrade(header.value()) {
                 is_empty |= left.is_empty();
                 self.set_value(header, &left)?;
             }
-            at = header.next();
         }
         if is_empty {
-            let is_upgrade = |name: &[u8]| name.eq_ignore_ascii_case(b"upgrade");
             self.nginx().remove_headers(|name, value| is_upgrade(name) && value.is_empty());
         }
         Ok(())

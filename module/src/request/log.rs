@@ -1,18 +1,9 @@
 //! What the access log says about a request.
 
 use crate::request::Request;
-use nginx::{Header, VariableIndex, log_time, wall_clock};
+use nginx::{Header, VariableIndex, wall_clock, with_log_time};
 
-/// A header that nginx finds by its own pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "names of headers")]
-pub enum Sole {
-    Authorization,
-    ForwardedFor,
-    Referer,
-    Upgrade,
-    UserAgent,
-}
+pub use nginx::Sole;
 
 /// A request's attempt at an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -31,17 +22,7 @@ impl<'r> Request<'r> {
     /// The value of a header that the client sent at most once; `None`: it sent several.
     #[inline]
     pub fn sole_header(&self, header: Sole) -> Option<Option<&'r [u8]>> {
-        let header = match header {
-            Sole::Authorization => self.seen.authorization_header(),
-            Sole::ForwardedFor => self.seen.forwarded_for_header(),
-            Sole::Referer => self.seen.referer_header(),
-            Sole::Upgrade => self.seen.upgrade_header(),
-            Sole::UserAgent => self.seen.user_agent_header(),
-        };
-        match header {
-            Some(header) if header.next().is_some() => None,
-            header => Some(header.map(Header::value)),
-        }
+        Some(self.seen.sole_header(header)?.map(Header::value))
     }
 
     /// The value of nginx's variable with an index that was made when the configuration was read; `None`: it has none.
@@ -55,10 +36,10 @@ impl<'r> Request<'r> {
         self.seen.connection().address_text()
     }
 
-    /// The time of day, as nginx's logs write it.
+    /// Writes the time of day, as nginx's logs have it.
     #[inline]
-    pub fn local_time(&self) -> &'static [u8] {
-        log_time()
+    pub fn write_local_time(&self, out: &mut Vec<u8>) {
+        with_log_time(self.seen.event_loop(), |time| out.extend_from_slice(time));
     }
 
     /// The request line; `None`: nginx has to make one up.

@@ -21,7 +21,7 @@ use nginx::sys::{
     NGX_HTTP_UPSTREAM_FT_INVALID_HEADER, NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT,
     NGX_HTTP_UPSTREAM_FT_OFF, NGX_HTTP_UPSTREAM_FT_TIMEOUT,
 };
-use nginx::{CoreLocation, Cycle, LocationCopy, Request, Settings, UpstreamConf};
+use nginx::{CoreLocation, Cycle, LocationCopy, NewLocation, Request, Settings, UpstreamConf};
 use oxigress_core::model::policy::{Condition, HttpVersion, Policies, Protocol, Proxy};
 use std::cell::OnceCell;
 
@@ -81,8 +81,8 @@ fn changed(
     purpose: Purpose<'_>,
     policies: &Policies,
 ) -> Option<LocationCopy> {
-    // SAFETY: of a request, or of its server: both are of the running cycle, and nobody changes the copy after this.
-    let mut copy = unsafe { LocationCopy::of(base, cycle) };
+    // SAFETY: of a request, or of its server: both are of the running cycle.
+    let mut copy = unsafe { NewLocation::of(base, cycle) };
     if let Purpose::Target(target, errors_to) = purpose {
         change_core(copy.core(), policies);
         if let Some((errors, to)) = policies.errors.as_ref().zip(errors_to) {
@@ -94,38 +94,31 @@ fn changed(
             None => None,
         };
         // Without the protocol in nginx there is nothing to change.
-        let _ = change_protocol(&mut copy, cycle, target, policies);
+        let _ = change_protocol(&mut copy, target, policies);
         if let Some(tls) = tls {
-            set_tls(&mut copy, cycle, target, tls)?;
+            set_tls(&mut copy, target, tls)?;
         }
     }
     if policies.is_unlogged {
-        copy.change::<AccessLog>(cycle, |conf| conf.set_off(1));
+        copy.change::<AccessLog>(|conf| conf.set_off(1));
     }
-    Some(copy)
+    Some(copy.finish())
 }
 
 /// `None`: nginx was built without the protocol.
-fn set_tls(copy: &mut LocationCopy, cycle: &Cycle, target: Target, tls: LocationTls) -> Option<()> {
+fn set_tls(copy: &mut NewLocation<'_>, target: Target, tls: LocationTls) -> Option<()> {
     match target {
-        Target::Http | Target::Https => {
-            copy.set_tls::<ProxyModule>(cycle, |conf| conf.upstream(), tls)
-        }
-        Target::Grpc | Target::Grpcs => copy.set_tls::<Grpc>(cycle, |conf| conf.upstream(), tls),
-        Target::Fastcgi => copy.set_tls::<Fastcgi>(cycle, |conf| conf.upstream(), tls),
+        Target::Http | Target::Https => copy.set_tls::<ProxyModule>(|conf| conf.upstream(), tls),
+        Target::Grpc | Target::Grpcs => copy.set_tls::<Grpc>(|conf| conf.upstream(), tls),
+        Target::Fastcgi => copy.set_tls::<Fastcgi>(|conf| conf.upstream(), tls),
     }
 }
 
 /// The protocol's settings with what the policies say; `None`: nginx was built without it.
-fn change_protocol(
-    copy: &mut LocationCopy,
-    cycle: &Cycle,
-    target: Target,
-    policies: &Policies,
-) -> Option<()> {
+fn change_protocol(copy: &mut NewLocation<'_>, target: Target, policies: &Policies) -> Option<()> {
     let proxy = policies.proxy.as_ref();
     match target {
-        Target::Http | Target::Https => copy.change::<ProxyModule>(cycle, |conf| {
+        Target::Http | Target::Https => copy.change::<ProxyModule>(|conf| {
             change_upstream(conf.upstream(), policies);
             match proxy.and_then(|proxy| proxy.http_version) {
                 Some(HttpVersion::V10) => conf.set_http_version(HTTP_10),
@@ -134,12 +127,12 @@ fn change_protocol(
             }
         }),
         Target::Grpc | Target::Grpcs => {
-            copy.change::<Grpc>(cycle, |conf| change_upstream(conf.upstream(), policies))
+            copy.change::<Grpc>(|conf| change_upstream(conf.upstream(), policies))
         }
         Target::Fastcgi => {
-            copy.change::<Fastcgi>(cycle, |conf| change_upstream(conf.upstream(), policies))?;
+            copy.change::<Fastcgi>(|conf| change_upstream(conf.upstream(), policies))?;
             match proxy.and_then(|proxy| proxy.fastcgi_index.as_ref()) {
-                Some(index) => copy.set_fastcgi_index(cycle, index.as_str().as_bytes()),
+                Some(index) => copy.set_fastcgi_index(index.as_str().as_bytes()),
                 None => Some(()),
             }
         }
@@ -324,8 +317,9 @@ pub fn enter<'r>(request: &'r Request, policies: Option<&'r Compiled>) -> Entere
     match own {
         Some(own) => {
             let purpose = Purpose::Target(target, request.error_location());
-            let cycle = Cycle::current(request.event_loop());
-            let copy = own.part::<Locations>().get(cycle, base, purpose, &own.source);
+            let copy = Cycle::with_current(request.event_loop(), |cycle| {
+                own.part::<Locations>().get(cycle, base, purpose, &own.source)
+            });
             let Some(copy) = copy else { return Entered::NoTarget };
             // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request
             // holds:
@@ -352,10 +346,11 @@ pub fn enter_error<'r>(request: &'r Request, policies: &'r Compiled) {
     if !policies.source.is_unlogged {
         return;
     }
-    let (base, cycle) = (request.location_settings(), Cycle::current(request.event_loop()));
-    if let Some(own) =
+    let own = Cycle::with_current(request.event_loop(), |cycle| {
+        let base = request.location_settings();
         policies.part::<Locations>().get(cycle, base, Purpose::Error, &policies.source)
-    {
+    });
+    if let Some(own) = own {
         // SAFETY: of the request's cycle, whose number `Locations::get` compares, and of the policies, which the request holds:
         // whoever lets go of them last gives them to `policies::Cache`, which frees them in a later turn.
         unsafe { request.set_location_copy(own) };

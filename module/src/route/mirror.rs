@@ -146,7 +146,7 @@ fn try_send(request: &Request<'_>, mirror: &Mirror) -> Option<()> {
         subrequest.set_no_body()?;
     }
     subrequest.set_header_only(true);
-    write_context(request, subrequest, copied)?;
+    write_headers(request, subrequest, copied)?;
     let copy = Request::of(subrequest)?;
     // Without it, it is answered with 404 where it arrives.
     copy.set_mirror(named(copy.nginx(), mirror, &server.host)?)?;
@@ -166,12 +166,11 @@ fn named<'m>(copy: &'m nginx::Request, mirror: &'m Mirror, host: &[u8]) -> Optio
     copy.pool().keep(named)
 }
 
-/// Gives the copy of a traced request a span of its own; `None` when memory is out.
-fn write_context(request: &Request<'_>, subrequest: &nginx::Request, copy: &Copy) -> Option<()> {
-    let Some(trace) = spans::of(request) else { return Some(()) };
+/// Gives the copy the headers of its request, and of a traced one a span of its own; `None` when memory is out.
+fn write_headers(request: &Request<'_>, subrequest: &nginx::Request, copy: &Copy) -> Option<()> {
+    let Some(trace) = spans::of(request) else { return subrequest.pass_headers() };
     let (call, context) = trace.begin_call(request, CallKind::Mirror);
     copy.call.set(Some(call));
-    subrequest.begin_own_headers()?;
     for element in request.nginx().headers() {
         if !context.iter().any(|(name, _)| header::is_alike(name.as_bytes(), element.name())) {
             subrequest.pass_header(element)?;

@@ -25,7 +25,7 @@ pub fn write(level: Level, log: &Log, line: Arguments<'_>) {
 
 /// Writes a line to the cycle's log, outside of any request.
 pub fn cycle(level: Level, line: Arguments<'_>) {
-    Log::of_cycle().write(level, format_args!("{}", Escaped(line)));
+    nginx::log::write(level, format_args!("{}", Escaped(line)));
 }
 
 /// Lets one line through every ten seconds, whatever clients do: one for each cause.
@@ -57,15 +57,17 @@ pub fn warn(line: Arguments<'_>) {
 ///
 /// Logs of single servers and locations, which have an `error_log` of their own, are left as they are.
 pub fn escape_lines(cycle: &Cycle) {
-    cycle.log().rewrite_lines(escaped_line);
-    cycle.listeners().for_each(|listener| listener.log().rewrite_lines(escaped_line));
+    let here = cycle.event_loop();
+    cycle.log().rewrite_lines(here, escaped_line);
+    cycle.listeners().for_each(|listener| listener.log().rewrite_lines(here, escaped_line));
 }
 
 /// Undoes [`escape_lines`], before nginx unloads the library: it ends its pools after that, and an nginx with debug lines writes
 /// some about it.
 pub fn leave_lines(cycle: &Cycle) {
-    cycle.log().leave_lines();
-    cycle.listeners().for_each(|listener| listener.log().leave_lines());
+    let here = cycle.event_loop();
+    cycle.log().leave_lines(here);
+    cycle.listeners().for_each(|listener| listener.log().leave_lines(here));
 }
 
 /// Lets log files that are pipes or terminals lose lines, where a reader that stalls would stop the event loop.

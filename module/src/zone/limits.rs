@@ -8,7 +8,7 @@ use crate::conf::{Core, CoreConf};
 use crate::system::memory::monotonic_nanoseconds;
 use crate::system::memory::random;
 use nginx::Cycle;
-use nginx::zone::{Block, BlockZone, Zone};
+use nginx::zone::{Block, BlockZone, Tag, Zone};
 use oxigress_core::policy::limits::Counts;
 use std::sync::atomic::AtomicU64;
 
@@ -19,6 +19,11 @@ impl BlockZone for CountsZone {
     type Module = Core;
 
     const NAME: &'static str = "ingress_limits";
+
+    fn tag() -> &'static Tag {
+        static TAG: Tag = Tag::new();
+        &TAG
+    }
 
     fn create(_: &Zone, _: &CoreConf, block: Block) -> Result<(), String> {
         let key = [random(), random()];

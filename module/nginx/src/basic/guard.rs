@@ -1,6 +1,6 @@
 //! A panic must not unwind into C, where it would end the process with all its connections.
 
-use crate::basic::log::{Level, Log};
+use crate::basic::log::{self, Level};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs the body of a callback. After a panic it says so in the error log and answers `fallback`.
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub fn contain<T>(callback: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         let line = format_args!("{callback} panicked, which is a bug: see the line before");
-        Log::of_cycle().write(Level::Alert, line);
+        log::write(Level::Alert, line);
         fallback
     })
 }

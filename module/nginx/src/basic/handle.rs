@@ -324,7 +324,8 @@ impl<'r, H: Handle> List<'r, H> {
             count += elements.nelts;
             part = elements.next;
         }
-        count - self.place
+        // Some may have gone since.
+        count.saturating_sub(self.place)
     }
 }
 

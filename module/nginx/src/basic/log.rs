@@ -1,7 +1,8 @@
 //! nginx's error log.
 
+use crate::basic::event_loop::EventLoop;
 use crate::basic::handle::fields;
-use crate::sys::{NGX_MAX_ERROR_STR, ngx_cycle, ngx_log_error_core, ngx_log_t, ngx_uint_t};
+use crate::sys::{NGX_MAX_ERROR_STR, global, ngx_log_error_core, ngx_log_t, ngx_uint_t};
 use std::fmt::{Arguments, Write};
 use std::os::fd::BorrowedFd;
 use std::panic::catch_unwind;
@@ -43,13 +44,18 @@ static REWRITE: OnceLock<Rewrite> = OnceLock::new();
 /// What is left of a line of nginx's after what it writes in front.
 const LINE_BYTES: usize = NGX_MAX_ERROR_STR as usize - b"1970/01/01 00:00:00 [info] 1#1: ".len();
 
+/// Writes a line to the log of the running cycle, as [`Log::write`]: what belongs to no connection. Any thread calls it.
+pub fn write(level: Level, line: Arguments<'_>) {
+    Log::of_cycle().write(level, line);
+}
+
 impl Log {
-    /// The log of the running cycle, for what belongs to no connection.
+    /// The log of the running cycle, which nobody keeps for longer than a callback.
     #[inline]
-    pub fn of_cycle() -> &'static Log {
-        // SAFETY: nginx sets `ngx_cycle` before it loads a module, and a cycle has a log. A reload of a single process
-        // keeps the old cycle for half a minute, and nobody holds a log for longer than a call.
-        unsafe { Log::from_ptr((*ngx_cycle).log) }
+    pub(crate) fn of_cycle<'c>() -> &'c Log {
+        // SAFETY: nginx sets `ngx_cycle` before it loads a module, and a cycle has a log. It goes after the next one has come,
+        // between two callbacks; threads end with their process before.
+        unsafe { Log::from_ptr((*global!(ngx_cycle)).log) }
     }
 
     /// Whether lines of that level are written.
@@ -60,7 +66,7 @@ impl Log {
 
     /// Passes lines through `rewrite` before they are written, those of nginx itself among them: of this log, of all that get
     /// the same lines, and of connections that begin later. Logs that are no files are left alone. A process has one `rewrite`.
-    pub fn rewrite_lines(&self, rewrite: Rewrite) {
+    pub fn rewrite_lines(&self, _: EventLoop, rewrite: Rewrite) {
         REWRITE.get_or_init(|| rewrite);
         let mut log = Some(self);
         while let Some(this) = log {
@@ -71,7 +77,7 @@ impl Log {
 
     /// nginx writes the lines itself again, as before [`Log::rewrite_lines`]: this library is about to be unloaded, and nginx
     /// may have lines to write after that.
-    pub fn leave_lines(&self) {
+    pub fn leave_lines(&self, _: EventLoop) {
         let mut log = Some(self);
         while let Some(this) = log {
             let is_ours = |writer: &Writer| std::ptr::fn_addr_eq(*writer, write_line as Writer);
@@ -102,9 +108,13 @@ type Writer = unsafe extern "C" fn(*mut ngx_log_t, ngx_uint_t, *mut u8, usize);
 
 /// nginx's callback for a line that is complete.
 unsafe extern "C" fn write_line(log: *mut ngx_log_t, _: ngx_uint_t, line: *mut u8, length: usize) {
-    // SAFETY: nginx gives a log that has a file, which it keeps open, and a line of so many bytes.
+    // SAFETY: nginx gives a log that has a file, which it keeps open if it has opened it, and a line of so many bytes.
     let (file, line) = unsafe {
-        (BorrowedFd::borrow_raw((*(*log).file).fd), std::slice::from_raw_parts(line, length))
+        let descriptor = (*(*log).file).fd;
+        if descriptor < 0 {
+            return;
+        }
+        (BorrowedFd::borrow_raw(descriptor), std::slice::from_raw_parts(line, length))
     };
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     // Nobody can be told of a panic here: the line would come by here again.

@@ -44,7 +44,7 @@ impl Pool {
     /// A copy of the concatenation of `parts`; `None` when memory is out.
     #[inline]
     pub fn concat(&self, parts: &[&[u8]]) -> Option<&[u8]> {
-        let length = parts.iter().map(|part| part.len()).sum();
+        let length = parts.iter().try_fold(0_usize, |all, part| all.checked_add(part.len()))?;
         let all = self.room::<u8>(length, ngx_pnalloc)?;
         // SAFETY: the parts, whose lengths add up to this one's, are written one after the other into new memory.
         unsafe {

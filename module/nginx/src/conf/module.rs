@@ -17,11 +17,11 @@ use crate::sys::{
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 
-/// A value that nginx reads and writes.
+/// A table that nginx reads: this crate makes it, and nobody changes it.
 #[repr(transparent)]
-pub struct Shared<T>(pub T);
+pub struct Shared<T>(pub(crate) T);
 
-// SAFETY: nginx uses its tables of modules from one thread.
+// SAFETY: what this crate puts there are structs of numbers and pointers, which nobody writes.
 unsafe impl<T> Sync for Shared<T> {}
 
 /// nginx compares names up to their NUL, whatever their length says.
@@ -204,7 +204,7 @@ pub const fn core_module<M: CoreModule>(
 }
 
 /// The table of any module: nginx reads as many directives as there are up to [`Directive::END`].
-pub const fn table(
+pub(crate) const fn table(
     context: *const c_void,
     directives: &'static [Directive],
     kind: u32,
@@ -267,7 +267,7 @@ pub(crate) extern "C" fn create<T: Default>(conf: &Conf) -> *mut c_void {
 
 /// nginx's callback for the configuration of a cycle that it makes.
 extern "C" fn create_core<M: CoreModule>(cycle: &Cycle) -> *mut c_void {
-    make::<M::Main>(cycle.pool())
+    cycle.pool().map_or(null_mut(), make::<M::Main>)
 }
 
 /// nginx's callback for a cycle, with what `create_core` has made for it.

@@ -29,6 +29,7 @@ pub struct Timer {
 pub struct Posted(Owned);
 
 fn make(_: EventLoop, callback: Box<dyn Fn(EventLoop) -> Option<usize>>) -> Owned {
+    assert!(super::handles_events(), "this process handles no events yet: begin in init_process");
     let (handler, log) = (Some(happened as _), Log::of_cycle().as_ptr());
     let event = UnsafeCell::new(ngx_event_t { handler, log, ..ngx_event_t::default() });
     let connection = UnsafeCell::new(ngx_connection_t { fd: -1, ..ngx_connection_t::default() });

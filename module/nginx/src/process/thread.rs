@@ -5,11 +5,13 @@ use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
 use crate::basic::log::{Level, Log};
 use crate::conf::Conf;
+use crate::process::Role;
 use crate::request::{Pieces, Request};
 use crate::sys;
 use crate::sys::{
-    ngx_event_t, ngx_http_finalize_request, ngx_http_request_t, ngx_http_run_posted_requests,
-    ngx_int_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t, ngx_thread_task_t,
+    global, ngx_cycle_t, ngx_event_t, ngx_http_finalize_request, ngx_http_request_t,
+    ngx_http_run_posted_requests, ngx_int_t, ngx_log_t, ngx_msec_t, ngx_thread_pool_t,
+    ngx_thread_task_t,
 };
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -17,14 +19,28 @@ use std::ptr::{NonNull, null_mut};
 
 /// A pool of threads. It is kept with the configuration that named it, and goes with the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadPool(NonNull<ngx_thread_pool_t>);
+pub struct ThreadPool {
+    pool: NonNull<ngx_thread_pool_t>,
+    /// Whose pool it lies in.
+    cycle: NonNull<ngx_cycle_t>,
+}
+
+impl ThreadPool {
+    /// The pool, while its cycle runs in a process that has threads: one that serves.
+    fn running(self) -> Option<*mut ngx_thread_pool_t> {
+        let is_running = std::ptr::eq(global!(ngx_cycle), self.cycle.as_ptr());
+        let has_threads = super::handles_events() && super::role() != Role::Helper;
+        (is_running && has_threads).then(|| self.pool.as_ptr())
+    }
+}
 
 impl Conf {
     /// The pool of threads named `default`, which nginx makes with 32 threads unless told otherwise; `None` when memory
     /// is out.
     pub fn default_threads(&self) -> Option<ThreadPool> {
         // SAFETY: a live configuration; null names that pool.
-        NonNull::new(unsafe { sys::ngx_thread_pool_add(self.as_ptr(), null_mut()) }).map(ThreadPool)
+        let pool = NonNull::new(unsafe { sys::ngx_thread_pool_add(self.as_ptr(), null_mut()) })?;
+        Some(ThreadPool { pool, cycle: NonNull::new(self.cycle().as_ptr())? })
     }
 }
 
@@ -92,7 +108,8 @@ impl Request {
         raw: *mut ngx_thread_task_t,
         task: *mut Task<W>,
     ) -> bool {
-        // SAFETY: a new task. The request is blocked, so that nginx keeps it and its pool until the event; the timer
+        let Some(pool) = pool.running() else { return false };
+        // SAFETY: a new task, and a pool whose threads run. The request is blocked, so that nginx keeps it and its pool until the event; the timer
         // keeps a worker that shuts down until then.
         unsafe {
             (*raw).ctx = task.cast();
@@ -102,7 +119,7 @@ impl Request {
             let connection = (*self.as_ptr()).connection;
             (*raw).event.data = connection.cast();
             (*raw).event.log = (*connection).log;
-            if sys::ngx_thread_task_post(pool.0.as_ptr(), raw) != sys::NGX_OK as ngx_int_t {
+            if sys::ngx_thread_task_post(pool, raw) != sys::NGX_OK as ngx_int_t {
                 return false;
             }
             sys::ngx_add_timer(&raw mut (*raw).event, LATE_MILLISECONDS);
@@ -242,23 +259,25 @@ struct Posted<T> {
 
 impl<T: Send + 'static> Background<T> {
     /// A task whose `work` a thread does, and whose `done` the event loop; `None` when memory is out. It lies in the
-    /// running cycle's pool.
+    /// running cycle's pool, and so does the pool of threads: `None` for another's.
     pub fn new(
         here: EventLoop,
         pool: ThreadPool,
         work: fn(&T),
         done: fn(EventLoop, T),
     ) -> Option<Self> {
-        let cycle = crate::cycle::Cycle::current(here);
+        pool.running()?;
+        let place = crate::cycle::Cycle::current(here).pool()?;
         // SAFETY: the pool of the running cycle.
-        let task = unsafe { sys::ngx_thread_task_alloc(cycle.pool().as_ptr(), 0) };
+        let task = unsafe { sys::ngx_thread_task_alloc(place.as_ptr(), 0) };
         NonNull::new(task).map(|task| Background { pool, task, work, done })
     }
 
     /// Gives it to a thread; gives the value back when it is under way already, or no thread takes it.
     pub fn post(&self, value: T) -> Result<(), T> {
+        let Some(pool) = self.pool.running() else { return Err(value) };
         let task = self.task.as_ptr();
-        // SAFETY: alive as long as the cycle; an active task is not touched.
+        // SAFETY: alive as long as the cycle, which runs; an active task is not touched.
         unsafe {
             if (*task).event.active() != 0 {
                 return Err(value);
@@ -269,7 +288,7 @@ impl<T: Send + 'static> Background<T> {
             (*task).handler = Some(run_background::<T>);
             (*task).event.handler = Some(finished_background::<T>);
             (*task).event.data = posted.cast();
-            if sys::ngx_thread_task_post(self.pool.0.as_ptr(), task) != sys::NGX_OK as ngx_int_t {
+            if sys::ngx_thread_task_post(pool, task) != sys::NGX_OK as ngx_int_t {
                 return Err(Box::from_raw(posted).value);
             }
         }

@@ -1,16 +1,15 @@
 //! Zones of shared memory: made by the master, inherited by every worker, kept by a reload.
 
-use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
-use crate::basic::handle::{fields, handle};
-use crate::basic::log::{Level, Log};
+use crate::basic::handle::{fields, handle, on_event_loop};
+use crate::basic::log::{self, Level};
 use crate::conf::Conf;
 use crate::conf::module::CoreModule;
 use crate::cycle::Cycle;
 use crate::sys;
 use crate::sys::{
-    global, ngx_int_t, ngx_module_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock,
-    ngx_slab_alloc, ngx_slab_pool_t, ngx_str_t,
+    global, ngx_int_t, ngx_shm_zone_t, ngx_shmtx_trylock, ngx_shmtx_unlock, ngx_slab_alloc,
+    ngx_slab_pool_t, ngx_str_t,
 };
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -20,6 +19,8 @@ handle! {
     /// A zone of a cycle.
     Zone of ngx_shm_zone_t
 }
+
+on_event_loop!(Zone);
 
 fields! { Zone {
     /// A later cycle makes a zone of its own, whose name and size are these.
@@ -64,12 +65,31 @@ impl Block {
     }
 }
 
+/// What tells the zones of one module from those of others: the address of such a static.
+#[derive(Debug)]
+pub struct Tag(#[allow(dead_code, reason = "it has an address of its own")] u8);
+
+impl Tag {
+    /// Of a static.
+    pub const fn new() -> Self {
+        Tag(0)
+    }
+}
+
+impl Default for Tag {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A zone that is one block.
 pub trait BlockZone: 'static {
     /// The module whose configuration, of the cycle that the zone is for, is told.
     type Module: CoreModule;
     /// For the error log: the directive.
     const NAME: &'static str;
+    /// Of all zones of this kind, and of no other kind.
+    fn tag() -> &'static Tag;
     /// Nobody has the same memory; made by `create`. The memory is zeroed.
     fn create(zone: &Zone, main: &Main<Self>, block: Block) -> Result<(), String>;
     /// The zone of the last cycle is this cycle's too.
@@ -86,10 +106,10 @@ fields! { Cycle {
 
 impl Cycle {
     /// This cycle is about to be taken over: nginx unmaps what the running one has in the place of `zone`, which it would keep
-    /// where the sizes are equal. Answers what that is. `None`, and nothing happens, where this cycle runs already, `zone` is
-    /// not its own, or one of its zones has that memory.
-    pub fn retire_last(&self, zone: &Zone, here: EventLoop) -> Option<&'static Zone> {
-        let running = Cycle::current(here);
+    /// where the sizes are equal. Has `look` look at what that is. `None`, and nothing happens, where this cycle runs already,
+    /// `zone` is not its own, or one of its zones has that memory.
+    pub fn retire_last<T>(&self, zone: &Zone, look: impl FnOnce(&Zone) -> T) -> Option<T> {
+        let running = Cycle::current(self.event_loop());
         let is_own = self.zones().any(|own| std::ptr::eq(own, zone));
         if std::ptr::eq(running, self) || !is_own {
             return None;
@@ -101,22 +121,23 @@ impl Cycle {
         }
         // nginx looks at the old one's flag when it frees zones, and asked the new one's when it made it.
         last.poke(|raw| raw.noreuse = 1);
-        Some(last)
+        Some(look(last))
     }
 }
 
 impl Conf {
     /// Asks for a zone, which is made or taken over when the configuration has been read; `None`, and a line in the log,
-    /// when nginx refuses it. Zones of one tag, whose address alone matters, are one module's, and are told apart by name.
+    /// when nginx refuses it. Zones of one kind are told apart by name.
     pub fn add_zone<Z: BlockZone>(
         &self,
         name: &[u8],
         size: usize,
-        tag: *mut ngx_module_t,
     ) -> Option<NonNull<ngx_shm_zone_t>> {
+        let tag = std::ptr::from_ref(Z::tag()).cast_mut();
         let mut name = ngx_str_t::of(self.pool().concat(&[name])?);
-        // SAFETY: a live configuration; the name lies in the cycle's pool. nginx makes the zone, and nobody else refers to it. There
-        // is one pointer a module in the cycle, and what it leads to lives as long as the zone.
+        // SAFETY: a live configuration; the name lies in the cycle's pool. nginx makes the zone, or gives one of the same tag, which
+        // no module of nginx's own has, and nobody else refers to it. There is one pointer a module in the cycle, and what it leads
+        // to lives as long as the zone.
         unsafe {
             let zone = sys::ngx_shared_memory_add(self.as_ptr(), &raw mut name, size, tag.cast());
             let zone = NonNull::new(zone)?;
@@ -145,7 +166,7 @@ unsafe extern "C" fn init<Z: BlockZone>(zone: *mut ngx_shm_zone_t, data: *mut c_
     match result {
         Ok(()) => sys::NGX_OK as ngx_int_t,
         Err(reason) => {
-            Log::of_cycle().write(Level::Alert, format_args!("{}: {reason}", Z::NAME));
+            log::write(Level::Alert, format_args!("{}: {reason}", Z::NAME));
             sys::NGX_ERROR as ngx_int_t
         }
     }
@@ -157,7 +178,7 @@ impl Zone {
         NonNull::new(self.peek(|raw| raw.shm.addr).cast())
     }
 
-    /// Whether another zone of the same module has other memory.
+    /// Whether another zone of the same kind has other memory.
     pub fn is_other_of(&self, other: &Zone) -> bool {
         let facts = |zone: &Zone| zone.peek(|raw| (raw.tag, raw.shm.addr));
         let ((tag, place), (other_tag, other_place)) = (facts(self), facts(other));

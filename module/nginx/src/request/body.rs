@@ -87,11 +87,11 @@ impl<'r> Iterator for Pieces<'r> {
     type Item = Option<&'r [u8]>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Some((data, mut len)) = self.next_buffer()? else { return Some(None) };
-        // nginx has a link for each piece that it received, one after the other in one buffer.
+        let Some((data, mut len, end)) = self.next_buffer()? else { return Some(None) };
+        // nginx has a link for each piece that it received, one after the other in one buffer, whose end all of them have.
         let mut ahead = Pieces { chain: self.chain };
-        while let Some(Some((next, more))) = ahead.next_buffer()
-            && (more == 0 || next == data.wrapping_add(len))
+        while let Some(Some((next, more, next_end))) = ahead.next_buffer()
+            && (more == 0 || (next == data.wrapping_add(len) && next_end == end))
         {
             len += more;
             self.chain = ahead.chain;
@@ -102,14 +102,14 @@ impl<'r> Iterator for Pieces<'r> {
 }
 
 impl Pieces<'_> {
-    /// Where the next buffer's bytes are, and how many; `Some(None)`: in a file.
-    fn next_buffer(&mut self) -> Option<Option<(*mut u8, usize)>> {
+    /// Where the next buffer's bytes are, how many, and where its memory ends; `Some(None)`: in a file.
+    fn next_buffer(&mut self) -> Option<Option<(*mut u8, usize, *mut u8)>> {
         let link = self.chain?;
         self.chain = link.next();
         let buffer = link.buffer();
-        let (start, end) = buffer.peek(|raw| (raw.pos, raw.last));
-        let length = end.addr().saturating_sub(start.addr());
-        Some((!buffer.is_in_file()).then_some((start, length)))
+        let (start, last, end) = buffer.peek(|raw| (raw.pos, raw.last, raw.end));
+        let length = last.addr().saturating_sub(start.addr());
+        Some((!buffer.is_in_file()).then_some((start, length, end)))
     }
 }
 

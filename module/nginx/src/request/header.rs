@@ -13,8 +13,6 @@ fields! { Header {
     text name = key;
     /// Its value.
     text value = value;
-    /// The next header of the same name, where nginx links them.
-    option next: Header = next;
     /// What is 0 once it was taken out of its response.
     get hash: usize = hash;
     /// 0 takes it out of its response.
@@ -42,3 +40,14 @@ impl Header {
 
 /// The headers of a list, in their order.
 pub type Headers<'r> = List<'r, Header>;
+
+/// Headers that nginx finds by pointers of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "names of headers")]
+pub enum Sole {
+    Authorization,
+    ForwardedFor,
+    Referer,
+    Upgrade,
+    UserAgent,
+}

@@ -4,11 +4,13 @@
 //! first of each name, which links to the next ([`HeaderField`] says which). Whoever changes the one changes the other: a
 //! header that goes leaves its chain, and those behind it in its array move up, with the pointers that lead to them. The
 //! order of the others stays. Links of headers with other names are never read.
+//!
+//! The headers of a main request are changed so. A subrequest has those that it is given when it begins.
 
 use super::Request;
 use crate::basic::text::bytes;
 use crate::basic::text::hash_key;
-use crate::request::header::Header;
+use crate::request::header::{Header, Sole};
 use crate::sys::{
     HeaderField, ngx_http_header_t, ngx_http_headers_in, ngx_list_part_t, ngx_str_t,
     ngx_table_elt_t,
@@ -17,8 +19,11 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 impl Request {
-    /// Takes all headers away whose names and values are so.
+    /// Takes all headers away whose names and values are so; of a subrequest none.
     pub fn remove_headers(&self, is_it: impl Fn(&[u8], &[u8]) -> bool) {
+        if !self.is_main() {
+            return;
+        }
         let mut from = None;
         while let Some(found) = self.find_header(from, &is_it) {
             // SAFETY: `find_header` found it in this request's list.
@@ -26,8 +31,11 @@ impl Request {
         }
     }
 
-    /// Adds a header at the end; `None` when memory is out.
+    /// Adds a header at the end; `None` when memory is out, and of a subrequest.
     pub fn push_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
+        if !self.is_main() {
+            return None;
+        }
         let mut short = [0; 64];
         let long;
         let lower = match short.get_mut(..name.len()) {
@@ -63,9 +71,9 @@ impl Request {
         Some(())
     }
 
-    /// Puts another value in place of one of its headers'; `None` when memory is out, or for another's.
+    /// Puts another value in place of one of its headers'; `None` when memory is out, for another's, and of a subrequest.
     pub fn set_header_value(&self, header: &Header, value: &[u8]) -> Option<()> {
-        self.headers().find(|own| std::ptr::eq(*own, header))?;
+        self.headers().filter(|_| self.is_main()).find(|own| std::ptr::eq(*own, header))?;
         // nginx reads some values up to a NUL, as there is one behind each in its own buffers.
         let copy = self.pool().concat(&[value, b"\0"])?;
         let value = ngx_str_t { len: value.len(), data: copy.as_ptr().cast_mut() };
@@ -73,9 +81,12 @@ impl Request {
         Some(())
     }
 
-    /// nginx knows the name and password in `Authorization`, and endpoints get no such header.
+    /// nginx knows the name and password in `Authorization` of a main request, and endpoints get no such header.
     pub fn hide_authorization(&self) {
-        let header = self.authorization_header().map(|header| header.peek(|raw| *raw));
+        let header = self
+            .authorization_header()
+            .filter(|_| self.is_main())
+            .map(|header| header.peek(|raw| *raw));
         self.remove_headers(|name, _| name.eq_ignore_ascii_case(b"authorization"));
         let Some(header) = header else { return };
         let copy = self.pool().alloc(ngx_table_elt_t { next: null_mut(), ..header });
@@ -83,6 +94,21 @@ impl Request {
             // The copy lies in its pool, outside of the list.
             self.poke(|raw| raw.headers_in.authorization = copy);
         }
+    }
+
+    /// The header of that name, if the client sent it at most once; `None`: it sent several.
+    #[inline]
+    pub fn sole_header(&self, name: Sole) -> Option<Option<&Header>> {
+        let first = match name {
+            Sole::Authorization => self.authorization_header(),
+            Sole::ForwardedFor => self.forwarded_for_header(),
+            Sole::Referer => self.referer_header(),
+            Sole::Upgrade => self.upgrade_header(),
+            Sole::UserAgent => self.user_agent_header(),
+        };
+        // nginx writes the link of a header that it keeps a pointer to, and of no other: it is looked at here, and not lent.
+        let is_sole = first.is_none_or(|first| first.peek(|raw| raw.next.is_null()));
+        is_sole.then_some(first)
     }
 
     /// The first header that is it, from a place on, or of all.
@@ -153,7 +179,7 @@ impl Request {
     }
 
     /// Where nginx keeps the first header of a name that it knows.
-    fn field(&self, field: HeaderField) -> *mut *mut ngx_table_elt_t {
+    pub(super) fn field(&self, field: HeaderField) -> *mut *mut ngx_table_elt_t {
         // SAFETY: the request is alive; only an address is taken.
         field.of(unsafe { &raw mut (*self.as_ptr()).headers_in })
     }

@@ -41,7 +41,7 @@ pub trait PhaseHandler {
     const NAME: &'static str;
     /// The answer after a panic.
     const PANICKED: Code = Code::INTERNAL_ERROR;
-    /// Looks at a request; [`Code::DECLINED`] lets it go on.
+    /// Looks at a request; [`Code::DECLINED`] lets it go on. What is answered in [`Phase::Log`] does not matter.
     fn run(request: &Request) -> Next<'_>;
 }
 
@@ -71,10 +71,11 @@ impl Request {
     }
 
     /// Goes on at another path, query included, as if the client had sent it, by a handler of a phase whose answer this is;
-    /// `None` when memory is out.
+    /// `None` when memory is out, or there is no path.
     pub fn redirection(&self, target: &[u8]) -> Option<Next<'_>> {
         let mut parts = target.splitn(2, |byte| *byte == b'?');
-        let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let path = parts.next().filter(|path| !path.is_empty())?;
+        let query = parts.next().unwrap_or_default();
         let (path, query) = (self.pool().text(&[path])?, self.pool().text(&[query])?);
         Some(Next(Step::Redirect(path, query), PhantomData))
     }
@@ -107,6 +108,14 @@ pub(crate) unsafe extern "C" fn phase<H: PhaseHandler, const IN_PHASE: bool>(
         }
     }
     Code::DONE.0
+}
+
+/// nginx's form of a handler of [`Phase::Log`]: nginx frees the request next, whatever is answered, so nothing follows.
+extern "C" fn log_phase<H: PhaseHandler>(request: &Request) -> ngx_int_t {
+    contain(H::NAME, (), || {
+        let _ = H::run(request);
+    });
+    Code::OK.0
 }
 
 /// nginx's form of a handler, for a location's content.
@@ -170,13 +179,19 @@ extern "C" fn filter<F: HeaderFilter>(request: &Request) -> ngx_int_t {
 }
 
 impl Conf {
-    /// Has each request looked at in a phase; `None` when memory is out.
+    /// Has each request looked at in a phase, when `http` has been read; `None` before, and when memory is out.
     pub fn add_handler<H: PhaseHandler>(&mut self, at: Phase) -> Option<()> {
-        // SAFETY: in `http`, before nginx makes its table of handlers from these arrays.
+        let handler: ngx_http_handler_pt = match at {
+            Phase::Log => Some(one(log_phase::<H>)),
+            _ => Some(phase::<H, true>),
+        };
+        // SAFETY: in `http`, before nginx makes its table of handlers from these arrays, each of which has a pool from when nginx
+        // has made it.
         unsafe {
             let handlers = &raw mut (*self.core_main()).phases[at as usize].handlers;
-            let place: *mut ngx_http_handler_pt = ngx_array_push(handlers).cast();
-            place.as_mut().map(|place| *place = Some(phase::<H, true>))
+            let is_made = !(*handlers).pool.is_null();
+            let place = is_made.then(|| ngx_array_push(handlers).cast::<ngx_http_handler_pt>());
+            place?.as_mut().map(|place| *place = handler)
         }
     }
 

@@ -140,9 +140,19 @@ impl Request {
         });
     }
 
+    /// Another status, of three digits.
+    pub fn set_status(&self, status: u16) {
+        self.with_out(|out| out.status = Code::three_digits(status));
+    }
+
+    /// Another status for the error page, of three digits; 0: none is shown.
+    pub fn set_error_status(&self, status: u16) {
+        self.poke(|raw| raw.err_status = Code::three_digits(status));
+    }
+
     /// Another status, whatever line an endpoint has sent for it.
     pub fn replace_status(&self, status: u16) {
-        self.set_status(status.into());
+        self.set_status(status);
         self.with_out(|out| out.status_line.len = 0);
     }
 
@@ -161,9 +171,12 @@ impl Request {
         Some(())
     }
 
-    /// Sends the header of the response.
+    /// Sends the header of the response; an error once nginx is about to free the request.
     pub fn send_header(&self) -> Code {
-        // SAFETY: a live request.
+        if self.is_over() {
+            return Code::ERROR;
+        }
+        // SAFETY: a live request, which nginx keeps until what is sent has been.
         Code(unsafe { ngx_http_send_header(self.as_ptr()) })
     }
 
@@ -180,19 +193,23 @@ impl Request {
         (buffer.pos, buffer.last) = (bytes.start.cast_mut(), bytes.end.cast_mut());
         // An empty body is sent as a buffer that only ends the response.
         buffer.set_memory(u32::from(!copy.is_empty()));
-        buffer.set_last_buf(1);
+        // Behind the answer of a subrequest more follows.
+        buffer.set_last_buf(self.is_main().into());
         buffer.set_last_in_chain(1);
         let Some(buf) = self.pool().alloc(buffer) else { return Code::ERROR };
         let Some(chain) = self.pool().alloc(ngx_chain_t { buf, next: null_mut() }) else {
             return Code::ERROR;
         };
-        // SAFETY: a live request, and a chain in its pool.
+        // SAFETY: a live request, whose header was sent just now, and a chain in its pool.
         Code(unsafe { ngx_http_output_filter(self.as_ptr(), chain) })
     }
 
-    /// Reads the client's body and drops it, or what is left of it.
+    /// Reads the client's body and drops it, or what is left of it; an error once nginx is about to free the request.
     pub fn discard_body(&self) -> Code {
-        // SAFETY: a live request.
+        if self.is_over() {
+            return Code::ERROR;
+        }
+        // SAFETY: a live request, which nginx keeps until the body has been read.
         Code(unsafe { ngx_http_discard_request_body(self.as_ptr()) })
     }
 

@@ -6,10 +6,11 @@ use crate::basic::code::Code;
 use crate::basic::guard::contain;
 use crate::basic::handle::{fields, handle};
 use crate::basic::text::hash_key;
+use crate::request::header::Header;
 use crate::sys;
 use crate::sys::{
-    ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_subrequest, ngx_int_t,
-    ngx_list_init, ngx_str_t, ngx_table_elt_t,
+    HeaderField, ngx_http_post_subrequest_t, ngx_http_request_body_t, ngx_http_subrequest,
+    ngx_int_t, ngx_list_init, ngx_str_t, ngx_table_elt_t,
 };
 use std::ptr::null_mut;
 
@@ -32,8 +33,8 @@ pub trait Ended {
 
 impl Request {
     /// Begins a subrequest to the location of this name. It runs when the callback has returned; until then its head can
-    /// be changed. `ended`, which is kept in the pool, is told when it has ended. `None` when memory is out, or there are
-    /// too many.
+    /// be changed. Its list of headers is its own, and empty. `ended`, which is kept in the pool, is told when it has ended.
+    /// `None` when memory is out, there are too many, the name is empty, or nginx is about to free the request.
     pub fn subrequest<E: Ended + 'static>(
         &self,
         location: &[u8],
@@ -41,6 +42,7 @@ impl Request {
         kind: Kind,
         ended: E,
     ) -> Option<(&Request, &E)> {
+        location.first().filter(|_| !self.is_over())?;
         let ended = self.pool().keep(ended)?;
         let after = ngx_http_post_subrequest_t {
             handler: Some(with_and(post_subrequest::<E>)),
@@ -62,7 +64,9 @@ impl Request {
             let code = ngx_http_subrequest(self.as_ptr(), location, args, made, after, flags);
             (Code(code) == Code::OK).then(|| Request::from_ptr(subrequest))
         };
-        subrequest.map(|subrequest| (subrequest, ended))
+        let subrequest = subrequest?;
+        subrequest.own_headers()?;
+        Some((subrequest, ended))
     }
 
     /// Another method; `None` when memory is out.
@@ -86,8 +90,12 @@ impl Request {
         Some(())
     }
 
-    /// It has no body, whatever its main request has; `None` when memory is out.
+    /// It has no body, whatever its main request has; `None` when memory is out, and of a main request: nginx may be reading
+    /// into what would be replaced.
     pub fn set_no_body(&self) -> Option<()> {
+        if self.is_main() {
+            return None;
+        }
         let body = self.pool().alloc(ngx_http_request_body_t::default())?;
         self.poke(|raw| {
             raw.request_body = body;
@@ -103,18 +111,26 @@ impl Request {
         self.poke(|raw| raw.headers_in.upgrade = null_mut());
     }
 
-    /// Begins a list of headers of its own, in place of the one that is its main request's; `None` when memory is out.
-    pub fn begin_own_headers(&self) -> Option<()> {
-        let size = size_of::<ngx_table_elt_t>();
-        // SAFETY: a live request; nobody but it uses this copy of the list's head.
+    /// Gives a new subrequest a list of headers of its own, and headers of its own where pointers lead to them: nginx has given
+    /// it those of its main request, which come and go there. `None` when memory is out.
+    pub(super) fn own_headers(&self) -> Option<()> {
+        // SAFETY: a live request, whose copy of the list's head nobody else uses. A pointer of it leads to a header of the main
+        // request, whose link nginx has written, or to the copy of one in the pool; what ends a chain is null.
         let code = unsafe {
+            for field in HeaderField::all() {
+                let mut link = self.field(field);
+                while !(*link).is_null() {
+                    *link = self.pool().alloc(**link)?;
+                    link = &raw mut (**link).next;
+                }
+            }
             let list = &raw mut (*self.as_ptr()).headers_in.headers;
-            ngx_list_init(list, self.pool().as_ptr(), 32, size)
+            ngx_list_init(list, self.pool().as_ptr(), 32, size_of::<ngx_table_elt_t>())
         };
         (Code(code) == Code::OK).then_some(())
     }
 
-    /// Adds a header to a list of its own, outside of what nginx looks up by name; `None` when memory is out.
+    /// Adds a header to a subrequest, outside of what nginx looks up by name; `None` when memory is out, and of a main request.
     pub fn push_own_header(&self, name: &[u8], value: &[u8]) -> Option<()> {
         let lower = name.to_ascii_lowercase();
         let copy = self.pool().concat(&[name, &lower, value, b"\0"])?;
@@ -122,8 +138,7 @@ impl Request {
         let lowcase_key = rest.as_ptr().cast_mut();
         let value = ngx_str_t { len: value.len(), data: lowcase_key.wrapping_add(name.len()) };
         let (hash, key) = (hash_key(&lower), ngx_str_t::of(key));
-        let new = ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() };
-        self.headers().push(new).map(|_| ())
+        self.push_own(ngx_table_elt_t { hash, key, value, lowcase_key, next: null_mut() })
     }
 }
 
@@ -137,9 +152,18 @@ extern "C" fn post_subrequest<E: Ended>(
 }
 
 impl Request {
-    /// Adds a header of the main request to a list of the subrequest's own; `None` when memory is out, or for another's.
-    pub fn pass_header(&self, header: &crate::request::header::Header) -> Option<()> {
+    /// Adds all headers of the main request to a subrequest; `None` when memory is out, and of a main request.
+    pub fn pass_headers(&self) -> Option<()> {
+        self.main().headers().try_for_each(|header| self.push_copy(header))
+    }
+
+    /// Adds a header of the main request to a subrequest; `None` when memory is out, for another's, and of a main request.
+    pub fn pass_header(&self, header: &Header) -> Option<()> {
         self.main().headers().find(|own| std::ptr::eq(*own, header))?;
+        self.push_copy(header)
+    }
+
+    fn push_copy(&self, header: &Header) -> Option<()> {
         // Texts stay where they are, in the memory of the main request.
         let new = header.peek(|raw| ngx_table_elt_t {
             hash: raw.hash,
@@ -149,7 +173,12 @@ impl Request {
             // nginx writes it for headers that it knows only.
             next: null_mut(),
         });
-        self.headers().push(new).map(|_| ())
+        self.push_own(new)
+    }
+
+    /// A main request's headers are nginx's, which finds some by pointers.
+    fn push_own(&self, new: ngx_table_elt_t) -> Option<()> {
+        (!self.is_main()).then(|| self.headers())?.push(new).map(|_| ())
     }
 
     /// Until when nginx's cache keeps the answer that comes in, in seconds since 1970; 0: as long as the configuration

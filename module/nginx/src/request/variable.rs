@@ -214,6 +214,8 @@ impl Conf {
         let variable =
             unsafe { ngx_http_add_variable(self.as_ptr(), &raw mut name, flags.bits()).as_mut() }?;
         variable.get_handler = Some(two_and(get_variable::<V>));
+        // One of nginx's own that may be `set` has a callback for that, which takes the place for its own.
+        variable.set_handler = None;
         variable.data = place;
         Some(())
     }

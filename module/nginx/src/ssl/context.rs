@@ -7,7 +7,7 @@ use crate::basic::event_loop::EventLoop;
 use crate::basic::handle::fields;
 use crate::conf::kept::NamedModule;
 use crate::cycle::Cycle;
-use crate::location::LocationCopy;
+use crate::location::NewLocation;
 use crate::stock::UpstreamConf;
 use crate::sys::{
     NGX_OK, SSL_CTX, SSL_CTX_free, SSL_CTX_set_cipher_list, SSL_CTX_set_ex_data,
@@ -135,15 +135,14 @@ impl LocationTls {
     }
 }
 
-impl LocationCopy {
+impl NewLocation<'_> {
     /// TLS toward the endpoints of `N`, whose settings `of` finds; `None`: nginx was built without it.
     pub fn set_tls<N: NamedModule>(
         &mut self,
-        cycle: &Cycle,
         of: fn(&N::Location) -> &UpstreamConf,
         tls: LocationTls,
     ) -> Option<()> {
-        self.change::<N>(cycle, |conf| tls.change(of(conf)))?;
+        self.change::<N>(|conf| tls.change(of(conf)))?;
         self.keep(tls);
         Some(())
     }

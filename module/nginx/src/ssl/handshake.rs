@@ -4,6 +4,7 @@ use super::pem::KeyPair;
 use super::{Ciphers, Verifier, clear_errors, verify_by};
 use crate::basic::event_loop::EventLoop;
 use crate::basic::guard::contain;
+use crate::basic::text::bytes;
 use crate::conf::Server;
 use crate::sys::{
     SSL, SSL_CLIENT_HELLO_ERROR, SSL_CLIENT_HELLO_SUCCESS, SSL_CTRL_SET_VERIFY_CERT_STORE,
@@ -11,7 +12,7 @@ use crate::sys::{
     SSL_clear_options, SSL_client_hello_get0_ext, SSL_ctrl, SSL_dup_CA_list, SSL_get_servername,
     SSL_set_cipher_list, SSL_set_client_CA_list, SSL_set_options, SSL_set_session_id_context,
     SSL_set_verify, SSL_set_verify_depth, SSL_use_cert_and_key, TLSEXT_NAMETYPE_host_name,
-    TLSEXT_TYPE_server_name, X509_STORE_CTX, ngx_ssl_t,
+    TLSEXT_TYPE_server_name, X509_STORE_CTX, ngx_ssl_t, ngx_str_t,
 };
 use foreign_types::{ForeignType, ForeignTypeRef};
 use openssl::stack::StackRef;
@@ -138,7 +139,7 @@ impl<'h> ClientHello<'h> {
         unsafe {
             let found =
                 SSL_client_hello_get0_ext(self.ssl, TLSEXT_TYPE_server_name, data_at, length_at);
-            (found == 1).then(|| std::slice::from_raw_parts(data, length))
+            (found == 1).then(|| bytes(ngx_str_t { len: length, data: data.cast_mut() }))
         }
     }
 

@@ -8,7 +8,6 @@ use crate::basic::callback::one;
 use crate::basic::guard::contain;
 use crate::conf::Conf;
 use crate::conf::kept::Keeper;
-use crate::cycle::Cycle;
 use crate::sys::ngx_stream_content_handler_pt;
 use std::cell::Cell;
 
@@ -62,14 +61,14 @@ impl Conf {
 
 impl StreamServer {
     /// Has `D` decide for its sessions, if its division was begun; all of it has been read.
-    pub fn divide<D: Divide>(&self, cycle: &Cycle) -> Result<(), Undivided> {
+    pub fn divide<D: Divide>(&self, conf: &Conf) -> Result<(), Undivided> {
         let handlers = self.kept::<Server<D::Module>>().map(|kept| &kept.handlers);
         let Some((handlers, proxy)) = handlers.and_then(|it| Some((it, it.proxy.get()?))) else {
             return Ok(());
         };
         let handler = self.peek(|raw| raw.handler);
         let pass = handler.filter(|handler| !std::ptr::fn_addr_eq(*handler, proxy));
-        let preread = self.stock::<Preread>(cycle);
+        let preread = self.stock::<Preread>(conf.cycle());
         if pass.is_none() {
             return Err(Undivided::NoPass);
         }

@@ -8,7 +8,7 @@ use crate::basic::handle::{fields, handle};
 use crate::basic::log::Log;
 use crate::basic::pool::Pool;
 use crate::basic::text::Text;
-use crate::conf::kept::{self, Keeper};
+use crate::conf::kept::{self, Keeper, NamedModule};
 use crate::conf::module::HttpModule;
 use crate::conf::{Conf, Refused, UpstreamBlock};
 use crate::connection::Connection;
@@ -51,6 +51,11 @@ impl NewUpstream<'_> {
     /// nginx's side of it.
     pub fn block(&self) -> &UpstreamBlock {
         self.block
+    }
+
+    /// What a module of nginx's own keeps for it; `None` where nginx was built without it.
+    pub fn conf_of<N: NamedModule>(&self) -> Option<&N::Server> {
+        self.block.conf_of::<N>(self.conf.cycle())
     }
 
     /// What module `M` keeps for it.
@@ -124,9 +129,10 @@ pub struct Attempt<'r> {
 }
 
 impl<'r> Attempt<'r> {
-    /// nginx's side of it.
+    /// nginx's side of it. It is lent for the callback: its connection may be closed before the request ends, and its pool goes
+    /// then.
     #[inline]
-    pub fn nginx(&self) -> &'r PeerConnection {
+    pub fn nginx(&self) -> &PeerConnection {
         self.raw
     }
 
@@ -164,13 +170,13 @@ impl<'r> Attempt<'r> {
         self.raw.set_cached(true);
     }
 
-    /// No connection, so that nginx makes one.
+    /// No connection, so that nginx makes one. One that is there is closed.
     #[inline]
     pub fn forget_connection(&self) {
         if self.is_of_session {
             return;
         }
-        self.raw.poke(|raw| raw.connection = null_mut());
+        drop(self.take_connection());
         self.raw.set_cached(false);
     }
 
@@ -185,6 +191,8 @@ impl<'r> Attempt<'r> {
         for event in [connection.read_event(), connection.write_event()] {
             event.poke(|raw| raw.handler = Some(nothing_happens));
         }
+        // That of the request goes with its client's connection.
+        connection.log_to(Log::of_cycle());
         // SAFETY: of this attempt, and taken away from it: nobody else has it.
         Some(unsafe { Open::from_raw(connection.as_ptr()) })
     }

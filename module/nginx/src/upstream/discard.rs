@@ -48,7 +48,9 @@ impl Request {
         let Some(upstream) = self.upstream() else { return };
         // Without a connection the answer comes from nginx's cache, too.
         let is_from_cache = self.is_from_cache() || !upstream.has_connection();
-        if !self.is_header_only() || is_from_cache || upstream.is_kept(self) {
+        // Later the filter of the protocol would get what is ours.
+        let has_begun = upstream.is_header_sent();
+        if !self.is_header_only() || is_from_cache || has_begun || upstream.is_kept(self) {
             return;
         }
         let length = upstream.content_length_n();
@@ -87,7 +89,7 @@ impl Upstream {
         let lasts = request.cache_valid_until().is_some_and(|seconds| seconds != 0);
         if self.is_cacheable() && !lasts && self.conf().is_none_or(|conf| !conf.has_cache_times()) {
             // As nginx would find out, after it has looked whether there is a body to read.
-            self.set_cacheable(false);
+            self.keep_out_of_cache();
         }
         self.is_cacheable()
     }

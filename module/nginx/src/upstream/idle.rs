@@ -59,7 +59,6 @@ impl Open {
         write.stop_timer();
         write.poke(|raw| raw.handler = Some(write_handler));
         self.nginx().set_idle(true);
-        self.nginx().log_to(Log::of_cycle());
         Idle(self)
     }
 
