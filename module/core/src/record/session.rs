@@ -32,9 +32,10 @@ impl Record for Sessions {
         Some(bytes)
     }
 
-    /// One that closes: without it a less specific place, or HTTP, would take the sessions.
+    /// One that closes: without it a less specific place, or HTTP, would take the sessions. It yields, as the record may have
+    /// done: server names that Ingresses have in a more specific way are not the route's, and stay open.
     fn closed() -> Option<SessionRoute> {
-        Some(SessionRoute::default())
+        Some(SessionRoute { yields: true, ..SessionRoute::default() })
     }
 }
 

@@ -91,7 +91,8 @@ fn by_server_name<'g>(
     arrival: &Arrival<'_>,
     server_name: &[u8],
 ) -> Option<SessionView<'g>> {
-    let mut key = PlaceKey::new(arrival.port, arrival.own_address(records))?;
+    let address = arrival.own_address(records);
+    let mut key = PlaceKey::new(arrival.port, address)?;
     let mut buffer = [0; HostPattern::MAX_BYTES];
     let name = normal(server_name, &mut buffer);
     let name =
@@ -100,8 +101,10 @@ fn by_server_name<'g>(
     if let Some(found) = key.find(records, Some(("", name))).filter(|_| !name.is_empty()) {
         return Some(found);
     }
-    let is_left =
-        |found: SessionView<'_>, level| found.yields() && has_closer(records, name, level);
+    // No Ingress is served on a Gateway's own address.
+    let is_left = |found: SessionView<'_>, level| {
+        found.yields() && address.is_none() && has_closer(records, name, level)
+    };
     let dots = name.iter().enumerate().filter(|(at, byte)| **byte == b'.' && *at > 0);
     for (level, (dot, _)) in dots.take(MAX_LEVELS).enumerate() {
         let parent = name.get(dot..).unwrap_or_default();
@@ -212,6 +215,8 @@ mod tests {
     use super::*;
     use crate::model::{BackendId, Server, Snapshot};
     use crate::record::snapshot_records;
+    use crate::record::table::Operations;
+    use crate::wire::native::Patch;
     use std::collections::BTreeMap;
 
     fn records(snapshot: Snapshot) -> BTreeMap<(Kind, Vec<u8>), Vec<u8>> {
@@ -335,6 +340,28 @@ mod tests {
             ("tcp/8443", "own.test", "terminate"),
             ("tcp/8443", "old.test", "close"),
             ("tcp/8443", "", "close"),
+        ] {
+            assert_eq!(told(&records, place, name), expected, "{place} {name}");
+        }
+    }
+
+    /// A namespace that has more than it may have must not close what others have, on any port.
+    #[test]
+    fn a_withheld_session_closes_its_own_server_names_and_no_others() {
+        let mut patch = Patch::of_whole(gateways(serde_json::json!({})));
+        for place in ["tcp/443/**.test", "tcp/443/_", "tcp/443@10.0.0.7/_", "tcp/8443/_"] {
+            assert!((Operations::of_kind(Kind::Session).unwrap().withhold)(&mut patch, place));
+        }
+        let records = records(patch.into_whole());
+        for (place, name, expected) in [
+            ("tcp/443", "own.test", "terminate"),
+            ("tcp/443", "through.test", "through"),
+            ("tcp/443", "x.deep.test", "terminate"),
+            ("tcp/443", "x.test", "close"),
+            ("tcp/443", "example", "close"),
+            ("tcp/443@10.0.0.7", "own.test", "close"),
+            ("tcp/443@10.0.0.7", "through.test", "close"),
+            ("tcp/8443", "own.test", "close"),
         ] {
             assert_eq!(told(&records, place, name), expected, "{place} {name}");
         }
