@@ -19,9 +19,9 @@ use oxigress_provider::dns::{Report, Resolver};
 use oxigress_provider::kubernetes::WatchHealth;
 use oxigress_publish::client::{Answer, Client, ClientError};
 use oxigress_publish::{
-    HostOwner, Item, LONGEST, Next, Outgoing, Place, Publisher, Reason, View, Writes,
+    HostOwner, Item, LONGEST, Next, Outgoing, OwnedHost, Publisher, Reason, View, Writes,
 };
-use oxigress_settings::streams::Streams;
+use oxigress_settings::conf_input::ConfInput;
 use oxigress_status::{Reporter, Update};
 use oxigress_supervisor::runtime::arrival::Arrival;
 use oxigress_telemetry::Telemetry;
@@ -49,10 +49,10 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 const FIRST_CONF: Duration = Duration::from_secs(5);
 
 /// The namespace of a host, as the publisher counts what belongs to whom.
-fn owner_of<'t>(translator: &'t Translator, place: Place<'_>) -> Option<HostOwner<'t>> {
+fn owner_of<'t>(translator: &'t Translator, place: OwnedHost<'_>) -> Option<HostOwner<'t>> {
     let (oldest, created) = match place {
-        Place::Ingresses(host) => translator.owner_of(host),
-        Place::Listener(at) => translator.owner_at(at),
+        OwnedHost::Ingresses(host) => translator.owner_of(host),
+        OwnedHost::Listener(at) => translator.owner_at(at),
     }?;
     Some(HostOwner { namespace: &oldest.namespace, created })
 }
@@ -93,14 +93,14 @@ struct Controller {
     applied_at: Option<SystemTime>,
     resolver: Resolver,
     external_names: BTreeSet<DnsName>,
-    /// Where the nginx role finds the listeners.
-    streams: PathBuf,
+    /// The file in which the nginx role finds listeners, ConfigMap and size of the zone.
+    conf_input: PathBuf,
     /// Until then the first publication waits for the rest of DNS's answers.
     answers_by: Option<Instant>,
     /// Whether the API server is heard; none: a folder is served.
     watch_health: Option<Arc<WatchHealth>>,
     /// Where the nginx role tells what of it stands in nginx.conf.
-    served: PathBuf,
+    conf_served: PathBuf,
     /// Until then the first publication waits for that.
     conf_by: Option<Instant>,
     /// How long changes take.
@@ -233,7 +233,7 @@ impl Controller {
         let now = Instant::now();
         let outgoing = if self.wants_to_depart() && now >= self.wait_until {
             let translator = &self.translator;
-            let owner = |place: Place<'_>| owner_of(translator, place);
+            let owner = |place: OwnedHost<'_>| owner_of(translator, place);
             let view = View { snapshot: translator.snapshot(), owner: &owner };
             match self.publisher.outgoing(&view) {
                 Ok(outgoing) => {
@@ -261,7 +261,7 @@ impl Controller {
     /// Tells the publisher of an answer.
     fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
-        let owner = |place: Place<'_>| owner_of(translator, place);
+        let owner = |place: OwnedHost<'_>| owner_of(translator, place);
         let view = View { snapshot: translator.snapshot(), owner: &owner };
         let next = self.publisher.answered(answer, took, &view);
         self.report_withheld();
@@ -288,22 +288,22 @@ impl Controller {
 
     /// Asks the nginx role for a larger zone.
     fn ask_for_zone(&self, bytes: u64) {
-        let mut streams = Streams::read(&self.streams).unwrap_or_default();
-        if streams.zone_bytes < bytes {
-            streams.zone_bytes = bytes;
+        let mut input = ConfInput::read(&self.conf_input).unwrap_or_default();
+        if input.zone_bytes < bytes {
+            input.zone_bytes = bytes;
             tracing::info!(
                 "the shared memory zone is full; requested {} MiB from the nginx role (one reload)",
                 bytes >> 20
             );
-            self.write_streams(&streams);
+            self.write_conf_input(&input);
         }
     }
 
-    fn write_streams(&self, streams: &Streams) {
-        if let Err(error) = streams.write(&self.streams) {
+    fn write_conf_input(&self, input: &ConfInput) {
+        if let Err(error) = input.write(&self.conf_input) {
             tracing::error!(
                 "cannot write {}: {error}; nginx keeps its ports, settings and zone size",
-                self.streams.display()
+                self.conf_input.display()
             );
         }
     }
@@ -410,7 +410,7 @@ impl Controller {
     }
 
     fn look_at_conf(&mut self) {
-        if Streams::are_served(&self.streams, &self.served) {
+        if ConfInput::is_served(&self.conf_input, &self.conf_served) {
             self.conf_by = None;
         }
     }
@@ -435,18 +435,18 @@ impl Controller {
         }
     }
 
-    /// Tells the nginx role of TCP and UDP listeners.
-    fn hand_over(&self, mut streams: Streams) {
-        let old = Streams::read(&self.streams).unwrap_or_default();
+    /// Writes what the nginx role renders nginx.conf from, if it has changed.
+    fn send_conf_input(&self, mut input: ConfInput) {
+        let old = ConfInput::read(&self.conf_input).unwrap_or_default();
         if self.is_incomplete {
             // What cannot be read may be what names them.
             for (port, listener) in &old.listeners {
-                streams.listeners.entry(*port).or_insert(*listener);
+                input.listeners.entry(*port).or_insert(*listener);
             }
         }
-        streams.zone_bytes = old.zone_bytes;
-        if streams != old {
-            self.write_streams(&streams);
+        input.zone_bytes = old.zone_bytes;
+        if input != old {
+            self.write_conf_input(&input);
         }
     }
 
@@ -458,8 +458,8 @@ impl Controller {
         let wanted = self.translator.take_statuses();
         let changed = changes(changed, &self.world, self.has_all);
         self.report(Update { verdicts, acceptances, wanted, changed, ..Update::default() });
-        if let Some(streams) = self.translator.take_streams() {
-            self.hand_over(streams);
+        if let Some(input) = self.translator.take_conf_input() {
+            self.send_conf_input(input);
         }
         if !patch.is_empty() {
             self.publisher.change(patch);

@@ -21,7 +21,7 @@ mod watch_health;
 pub use scope::Options;
 pub use watch_health::WatchHealth;
 
-use super::{Batch, Place, Problem, ProblemKind, Source};
+use super::{Batch, Problem, ProblemKind, ProblemPlace, Source};
 use kube::Client;
 use oxigress_objects::{Key, Kind, ObjectRef, References, Seen};
 use scope::Subject;
@@ -212,7 +212,7 @@ impl Kubernetes {
                 let until = super::until_mended(watch.keys.contains(&id.key));
                 let message = format!("{error}; {until}");
                 if self.broken.insert(id.clone(), message.clone()).as_ref() != Some(&message) {
-                    let place = Place::Object(id);
+                    let place = ProblemPlace::Object(id);
                     self.batch.problems.push(Problem {
                         place,
                         message,

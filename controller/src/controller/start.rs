@@ -14,7 +14,7 @@ use oxigress_provider::kubernetes::{Kubernetes, WatchHealth};
 use oxigress_provider::{Batch, Source};
 use oxigress_publish::Publisher;
 use oxigress_publish::client::Client;
-use oxigress_settings::streams;
+use oxigress_settings::conf_input;
 use oxigress_status::Status;
 use oxigress_supervisor::process::drain;
 use oxigress_supervisor::process::signals::Signals;
@@ -42,8 +42,8 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let listener = listen(flags).await?;
     let arrival = Arrival::watch(&runtime.socket()).context("watching the runtime folder")?;
-    let served = runtime.file(streams::SERVED);
-    let conf_arrival = Arrival::watch(&served).context("watching the runtime folder")?;
+    let conf_served = runtime.file(conf_input::SERVED);
+    let conf_arrival = Arrival::watch(&conf_served).context("watching the runtime folder")?;
     let checks = Arc::new(Checks::default());
     let questions = start_webhook(flags, checks.clone()).await?;
     let status = start_status(flags, cluster, &options)?;
@@ -73,10 +73,10 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         applied_at: None,
         resolver,
         external_names: BTreeSet::new(),
-        streams: runtime.file(streams::FILE),
+        conf_input: runtime.file(conf_input::FILE),
         answers_by: None,
         watch_health,
-        served,
+        conf_served,
         conf_by: None,
         live: ChangeToLive::default(),
         telemetry,

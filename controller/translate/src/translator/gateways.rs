@@ -12,7 +12,7 @@ use oxigress_core::model::{
 use oxigress_core::wire::native::Patch;
 use oxigress_objects::gateway_status::Wanted;
 use oxigress_objects::{Changed, Key, Kind, ObjectRef, World};
-use oxigress_settings::streams::Listener;
+use oxigress_settings::conf_input::Listener;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ impl Translator {
         backends.extend(old.leads.keys().filter(|id| !built.leads.contains_key(id)).cloned());
         let urls = old.urls.keys().chain(built.urls.keys());
         backends.extend(urls.filter(|id| old.urls.get(*id) != built.urls.get(*id)).cloned());
-        self.is_new_streams |= old.ports != built.ports;
+        self.is_new_conf_input |= old.ports != built.ports;
         self.put_statuses(&old, &built);
         self.separate_tls(&gone);
         let mut hosts = BTreeSet::new();
