@@ -60,16 +60,16 @@ fn owner_of<'t>(translator: &'t Translator, place: OwnedHost<'_>) -> Option<Host
 type Completion = (Client, Duration, Result<Answer, ClientError>);
 
 /// The one request to nginx, which has the client while it is under way.
-enum InFlight {
-    Landed(Client),
-    UnderWay(Pin<Box<dyn Future<Output = Completion> + Send>>),
+enum Connection {
+    Idle(Client),
+    Busy(Pin<Box<dyn Future<Output = Completion> + Send>>),
 }
 
-impl InFlight {
-    async fn landing(&mut self) -> Completion {
+impl Connection {
+    async fn completion(&mut self) -> Completion {
         match self {
-            InFlight::UnderWay(flight) => flight.await,
-            InFlight::Landed(_) => std::future::pending().await,
+            Connection::Busy(request) => request.await,
+            Connection::Idle(_) => std::future::pending().await,
         }
     }
 }
@@ -82,7 +82,7 @@ struct Controller {
     /// What the admission webhook has compiled.
     reviews: Reviews,
     publisher: Publisher,
-    flight: InFlight,
+    connection: Connection,
     /// Nothing is sent before, unless something changes.
     wait_until: Instant,
     /// The source has told all there was at start: before that, nothing is published.
@@ -118,17 +118,17 @@ impl Controller {
         mut reports: mpsc::Receiver<Report>,
         (mut arrival, mut conf_arrival): (Arrival, Arrival),
         mut scrapes: mpsc::Receiver<Scrape>,
-        mut questions: mpsc::Receiver<ReviewRequest>,
-        mut lookers: mpsc::Receiver<Question>,
+        mut reviews: mpsc::Receiver<ReviewRequest>,
+        mut dashboard_queries: mpsc::Receiver<Question>,
     ) {
         let mut look_at = Instant::now() + LOOK;
         let mut closed_at = None;
-        let closed = match &self.flight {
-            InFlight::Landed(client) => client.closed(),
-            InFlight::UnderWay(_) => return,
+        let closed = match &self.connection {
+            Connection::Idle(client) => client.closed(),
+            Connection::Busy(_) => return,
         };
         loop {
-            self.depart(&mut look_at);
+            self.send_or_look(&mut look_at);
             let due_at = self.pace.due_at().map(Instant::from_std);
             tokio::select! {
                 () = tokio::time::sleep_until(due_at.unwrap_or(look_at)), if due_at.is_some() => {
@@ -140,7 +140,7 @@ impl Controller {
                     while let Ok(more) = batches.try_recv() {
                         all.push(more);
                     }
-                    self.take(all);
+                    self.take_batches(all);
                 }
                 Some(report) = reports.recv() => {
                     let mut all = vec![report];
@@ -158,11 +158,11 @@ impl Controller {
                     tracing::warn!("the nginx role has not confirmed nginx.conf in time; publishing anyway: check that the nginx role runs");
                     self.conf_by = None;
                 }
-                (client, took, answer) = self.flight.landing() => {
-                    self.flight = InFlight::Landed(client);
+                (client, took, answer) = self.connection.completion() => {
+                    self.connection = Connection::Idle(client);
                     let now = Instant::now();
                     let before = self.publisher.writes().applied;
-                    let next = self.answered(answer, took);
+                    let next = self.take_answer(answer, took);
                     let is_applied = self.publisher.writes().applied > before;
                     if is_applied {
                         self.applied_at = Some(SystemTime::now());
@@ -185,10 +185,10 @@ impl Controller {
                     // Whoever asked may have gone.
                     let _ = reply.send(text);
                 }
-                Some(question) = lookers.recv() => self.show(question),
-                Some(question) = questions.recv() => {
+                Some(query) = dashboard_queries.recv() => self.answer_dashboard(query),
+                Some(review) = reviews.recv() => {
                     let (translator, world) = (&self.translator, &self.world);
-                    question.answer(self.has_all, translator, world, &mut self.reviews);
+                    review.answer(self.has_all, translator, world, &mut self.reviews);
                 }
                 () = arrival.next() => {
                     self.wait_until = Instant::now();
@@ -201,16 +201,16 @@ impl Controller {
                     look_at = self.wait_until.max(last.map_or(now, |last| last + LOOK_AGAIN));
                 }
                 () = tokio::time::sleep_until(self.wait_until),
-                    if self.wants_to_depart() => {}
-                () = tokio::time::sleep_until(look_at), if self.is_landed() => {}
+                    if self.wants_to_send() => {}
+                () = tokio::time::sleep_until(look_at), if self.is_idle() => {}
             }
         }
     }
 
     /// Answers the dashboard.
-    fn show(&self, question: Question) {
+    fn answer_dashboard(&self, query: Question) {
         let writes = Writes { applied_at: self.applied_at, ..self.publisher.writes() };
-        question.answer(&oxigress_dashboard::View {
+        query.answer(&oxigress_dashboard::View {
             world: &self.world,
             snapshot: self.translator.snapshot(),
             verdicts: self.translator.verdicts(),
@@ -219,19 +219,19 @@ impl Controller {
         });
     }
 
-    fn is_landed(&self) -> bool {
-        matches!(self.flight, InFlight::Landed(_))
+    fn is_idle(&self) -> bool {
+        matches!(self.connection, Connection::Idle(_))
     }
 
-    fn wants_to_depart(&self) -> bool {
+    fn wants_to_send(&self) -> bool {
         let has_all = self.has_all && self.answers_by.is_none() && self.conf_by.is_none();
-        self.is_landed() && has_all && self.publisher.is_behind()
+        self.is_idle() && has_all && self.publisher.is_behind()
     }
 
     /// Sends what there is to send, or looks when it is time.
-    fn depart(&mut self, look_at: &mut Instant) {
+    fn send_or_look(&mut self, look_at: &mut Instant) {
         let now = Instant::now();
-        let outgoing = if self.wants_to_depart() && now >= self.wait_until {
+        let outgoing = if self.wants_to_send() && now >= self.wait_until {
             let translator = &self.translator;
             let owner = |place: OwnedHost<'_>| owner_of(translator, place);
             let view = View { snapshot: translator.snapshot(), owner: &owner };
@@ -246,20 +246,20 @@ impl Controller {
                     return;
                 }
             }
-        } else if self.is_landed() && now >= *look_at {
+        } else if self.is_idle() && now >= *look_at {
             self.publisher.look()
         } else {
             return;
         };
         *look_at = now + LOOK;
-        let nothing = InFlight::UnderWay(Box::pin(std::future::pending()));
-        if let InFlight::Landed(client) = std::mem::replace(&mut self.flight, nothing) {
-            self.flight = InFlight::UnderWay(Box::pin(send(client, outgoing)));
+        let nothing = Connection::Busy(Box::pin(std::future::pending()));
+        if let Connection::Idle(client) = std::mem::replace(&mut self.connection, nothing) {
+            self.connection = Connection::Busy(Box::pin(send(client, outgoing)));
         }
     }
 
     /// Tells the publisher of an answer.
-    fn answered(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
+    fn take_answer(&mut self, answer: Result<Answer, ClientError>, took: Duration) -> Next {
         let translator = &self.translator;
         let owner = |place: OwnedHost<'_>| owner_of(translator, place);
         let view = View { snapshot: translator.snapshot(), owner: &owner };
@@ -316,7 +316,7 @@ impl Controller {
         report(verdicts, &self.world);
     }
 
-    fn take(&mut self, batches: Vec<(Instant, Batch)>) {
+    fn take_batches(&mut self, batches: Vec<(Instant, Batch)>) {
         let mut changed = Changed::default();
         let mut seen_at = Vec::new();
         for (at, batch) in batches {

@@ -1,6 +1,6 @@
 //! Wires the parts of the controller role and starts its loop.
 
-use super::{Controller, InFlight};
+use super::{Connection, Controller};
 use crate::flags::{DASHBOARD, Flags};
 use crate::metrics::{ChangeToLive, Metrics};
 use crate::{cluster, health, local, parent};
@@ -45,9 +45,9 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     let conf_served = runtime.file(conf_input::SERVED);
     let conf_arrival = Arrival::watch(&conf_served).context("watching the runtime folder")?;
     let checks = Arc::new(Checks::default());
-    let questions = start_webhook(flags, checks.clone()).await?;
+    let reviews = start_webhook(flags, checks.clone()).await?;
     let status = start_status(flags, cluster, &options)?;
-    let lookers = start_dashboard(flags, &runtime).await?;
+    let dashboard_queries = start_dashboard(flags, &runtime).await?;
     let telemetry = Telemetry::start(runtime.socket());
     let (metrics, scrapes) = Metrics::new(flags, &runtime, checks, telemetry.counts());
     let leadership = status.as_ref().and_then(Status::leadership);
@@ -66,7 +66,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         translator,
         reviews: Reviews::default(),
         publisher: Publisher::new(flags.namespace_bytes_max.0),
-        flight: InFlight::Landed(Client::new(runtime.socket())),
+        connection: Connection::Idle(Client::new(runtime.socket())),
         wait_until: Instant::now(),
         has_all: false,
         is_incomplete: false,
@@ -83,7 +83,7 @@ pub async fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         reporter: status.as_ref().map(Status::reporter),
     };
     tokio::select! {
-        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, questions, lookers) => {
+        () = controller.run(batches, reports, (arrival, conf_arrival), scrapes, reviews, dashboard_queries) => {
             anyhow::bail!("the provider of objects stopped unexpectedly")
         }
         // The loop goes on meanwhile: endpoints may go too, and what is told of Ingresses still counts.

@@ -3,7 +3,7 @@
 use super::{PolicyHolder, Translator, put};
 use crate::backend::spec::BackendSpec;
 use crate::gateway::{self, Beside, Built, HostOwner};
-use crate::host::owner::Holder;
+use crate::host::owner::ServedFrom;
 use crate::notes::Part;
 use oxigress_core::model::policy::TlsPolicy;
 use oxigress_core::model::{
@@ -46,10 +46,10 @@ impl Translator {
             memo.forget_built();
         }
         let owner = |host: &HostPattern| {
-            let held = self.hold(host);
-            let is_alias = matches!(held.holder, Holder::Alias { .. });
-            let heir = self.heir(host, held.kind);
-            Some(HostOwner { age: held.by?, kind: held.kind, is_alias, heir })
+            let decided = self.decide_owner(host);
+            let is_alias = matches!(decided.served_from, ServedFrom::Alias { .. });
+            let heir = self.successor(host, decided.kind);
+            Some(HostOwner { age: decided.by?, kind: decided.kind, is_alias, heir })
         };
         let servers = &self.snapshot.servers;
         let beside = Beside { servers, touched: hosts, owner: &owner };
